@@ -1,0 +1,45 @@
+"""What goes wrong, as exceptions: a refusal names the op, the user's source line, the reason and the way out."""
+
+from dataclasses import dataclass
+
+MIXING_HELP = (
+    "make every example's gradient its own (running statistics, GroupNorm, a per-example loss); "
+    'or pass on_mixing="contribution" to treat such values as constants'
+)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a value is no sum of the examples' own contributions, and where in the user's program that arose.
+
+    `op` is the StableHLO op, `where` its source line (or the line of the module where no debug info is left).
+    """
+
+    why: str
+    op: str
+    where: str
+    help: str = MIXING_HELP
+
+
+class Refusal(Exception):
+    """The statistic asked for is not defined here, or cannot be proved exact: never answered with a number.
+
+    Attributes: `why` (the reason), `op` (the StableHLO op), `where` (the user's source line), `output` (the outputs
+    concerned), `help` (the way out).
+    """
+
+    def __init__(self, reason: Reason, output: str = "") -> None:
+        self.why, self.op, self.where, self.help, self.output = (
+            reason.why,
+            reason.op,
+            reason.where,
+            reason.help,
+            output,
+        )
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        lines = [f"{self.where}: refused: {self.op}: {self.why}"]
+        if self.output:
+            lines.append(f"  output:  {self.output}")
+        return "\n".join([*lines, f"  help:    {self.help}"])

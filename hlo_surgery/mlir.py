@@ -1,0 +1,177 @@
+"""The one door to `jaxlib.mlir`: its names, one context, and the few operations on IR that several passes share."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias, cast
+
+from jax.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
+
+__all__ = ["Block", "Module", "Operation", "Value", "chlo", "func", "ir", "passmanager", "sdy", "stablehlo"]
+
+Operation: TypeAlias = ir.Operation
+Value: TypeAlias = ir.Value
+Block: TypeAlias = ir.Block
+Module: TypeAlias = ir.Module
+
+
+@functools.cache
+def context() -> ir.Context:
+    """The context in which every module of the process lives, so that ops can move from one module to another."""
+    made = cast(ir.Context, jax_mlir.make_ir_context())
+    with made:
+        stablehlo.register_stablehlo_passes()
+    return made
+
+
+def parse(source: str | bytes) -> Module:
+    """MLIR text, bytecode, or a StableHLO portable artifact, as a module. Raises ValueError with MLIR's message."""
+    with context():
+        if isinstance(source, bytes) and _is_portable_artifact(source):
+            return cast(Module, stablehlo.deserialize_portable_artifact(context(), source))
+        try:
+            return ir.Module.parse(source)
+        except ir.MLIRError as error:
+            raise ValueError(str(error).splitlines()[0]) from None
+
+
+def _is_portable_artifact(source: bytes) -> bool:
+    """VHLO bytecode names its producer, StableHLO_v1.2.3, after the four magic bytes and a version."""
+    return source[:4] == b"ML\xefR" and b"StableHLO_v" in source[:64]
+
+
+def clone(module: Module) -> Module:
+    """An independent copy of a module."""
+    with context():
+        return cast(Module, ir.Module.parse(to_bytecode(module)))
+
+
+def to_bytecode(module: Module) -> bytes:
+    """The module in MLIR bytecode, source locations included."""
+    import io
+
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def to_text(module: Module) -> str:
+    """The module as text, source locations included."""
+    return cast(str, module.operation.get_asm(enable_debug_info=True))
+
+
+def run_passes(module: Module, *passes: str) -> None:
+    """Run MLIR passes on the module, in order. Every pass is followed by MLIR's verifier."""
+    with context(), ir.Location.unknown():
+        passmanager.PassManager.parse(f"builtin.module({','.join(passes)})").run(module.operation)
+
+
+def main_function(module: Module) -> func.FuncOp:
+    """The module's entry: the function `main`, or the only public one."""
+    functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
+    named = [f for f in functions if f.name.value == "main"]
+    public = [f for f in functions if text_attribute(f.operation, "sym_visibility") in ("", "public")]
+    candidates = named or public
+    if len(candidates) != 1:
+        raise ValueError(f"the module has no function @main, but {len(candidates)} public functions; one is needed")
+    return candidates[0]
+
+
+def body(function: func.FuncOp) -> Block:
+    """The one block of a function of a StableHLO module."""
+    return cast(Block, function.regions[0].blocks[0])
+
+
+def operations(block: Block) -> list[Operation]:
+    """The block's ops as plain operations, the terminator last."""
+    return [op.operation for op in block.operations]
+
+
+def nested_operations(op: Operation) -> Iterator[Operation]:
+    """All ops inside the regions of an op, outermost first."""
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in operations(block):
+                yield inner
+                yield from nested_operations(inner)
+
+
+def defining_operation(value: Value) -> Operation | None:
+    """The op that makes this value, or None for a block argument."""
+    owner = cast(Any, value.owner)
+    return None if isinstance(owner, ir.Block) else cast(Operation, owner.operation)
+
+
+def operands(op: Operation) -> list[Value]:
+    """The op's operands."""
+    return list(op.operands)
+
+
+def results(op: Operation) -> list[Value]:
+    """The op's results."""
+    return list(op.results)
+
+
+def captured(op: Operation) -> list[Value]:
+    """Values from outside that the op's regions use: like operands, but not listed among them."""
+    inside = {r for inner in nested_operations(op) for r in inner.results}
+    inside |= {argument for region in _regions_within(op) for b in region.blocks for argument in b.arguments}
+    used = (v for inner in nested_operations(op) for v in inner.operands)
+    return list(dict.fromkeys(v for v in used if v not in inside))
+
+
+def _regions_within(op: Operation) -> list[ir.Region]:
+    return [*op.regions, *(region for inner in nested_operations(op) for region in inner.regions)]
+
+
+def shape(value: Value) -> tuple[int, ...]:
+    """The sizes of a ranked tensor value; () for anything else (tokens, tuples)."""
+    kind = value.type
+    return tuple(ir.RankedTensorType(kind).shape) if isinstance(kind, ir.RankedTensorType) else ()
+
+
+def element_type(value: Value) -> ir.Type | None:
+    """The element type of a tensor value."""
+    kind = value.type
+    return kind.element_type if isinstance(kind, ir.RankedTensorType) else None
+
+
+def is_inexact(value: Value) -> bool:
+    """Whether the value holds floats or complex numbers: where sums are sums, not counts or bits."""
+    kind = element_type(value)
+    return isinstance(kind, ir.FloatType | ir.ComplexType)
+
+
+def is_at_least_float32(value: Value) -> bool:
+    """Whether sums of this value's elements are precise enough in its own element type."""
+    return isinstance(element_type(value), ir.F32Type | ir.F64Type)
+
+
+def text_attribute(op: Operation, name: str) -> str:
+    """A string attribute of an op, or "" where it has none."""
+    return str(cast(Any, op.attributes[name]).value) if name in op.attributes else ""
+
+
+def return_operation(block: Block) -> Operation:
+    """The block's terminator."""
+    return operations(block)[-1]
+
+
+def set_results(function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]) -> None:
+    """Make the function return these values, the last of them with new string attributes."""
+    block = body(function)
+    with context(), ir.Location.unknown():
+        old = return_operation(block)
+        location = old.location
+        known = list(cast(Any, function).attributes["res_attrs"]) if "res_attrs" in function.attributes else []
+        missing = len(values) - len(attributes) - len(known)
+        known += [ir.DictAttr.get({})] * missing
+        added = [ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in a.items()}) for a in attributes]
+        inputs = [a.type for a in block.arguments]
+        kind = ir.FunctionType.get(inputs, [v.type for v in values])
+        function.attributes["function_type"] = ir.TypeAttr.get(kind)
+        function.attributes["res_attrs"] = ir.ArrayAttr.get([*known, *added])
+        old.erase()
+        with ir.InsertionPoint(block):
+            func.ReturnOp(list(values), loc=location)

@@ -1,0 +1,165 @@
+"""Module: a StableHLO module with named arguments and outputs, loaded from anywhere, that runs and saves itself."""
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax import export
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Value, ir
+from hlo_surgery.passes.carry import carry, in_clean_config
+from hlo_surgery.passes.element_types import dtype_of, is_static_array
+from hlo_surgery.planning import Plan
+
+
+@dataclass(frozen=True)
+class Port:
+    """An argument or an output: its name in the module, or its position where it has none; shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Module:
+    """A StableHLO module. `plan` says how a rewritten one came about; it is None for any other."""
+
+    def __init__(self, code: mlir.Module, plan: Plan | None = None) -> None:
+        self.code, self.plan = code, plan
+        main = mlir.main_function(code)
+        block = mlir.body(main)
+        self.arguments = tuple(_port(v, _argument_name(v, i)) for i, v in enumerate(block.arguments))
+        returned = mlir.operands(mlir.return_operation(block))
+        self.outputs = tuple(_port(v, _output_name(main, i)) for i, v in enumerate(returned))
+
+    @cached_property
+    def exported(self) -> export.Exported:
+        """The module as a `jax.export.Exported` for the default platform; its `call` composes with `jit`."""
+        return carry(self.code, self.arguments, self.outputs, jax.default_backend())
+
+    def call(self, *arrays: Any) -> list[jax.Array]:
+        """Run the module on its flat arguments. Raises ValueError where their number, shapes or dtypes differ."""
+        self._check(arrays)
+        return in_clean_config(lambda: list(self._compiled(*arrays)))
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return jax.jit(self.exported.call)
+
+    def _check(self, arrays: Sequence[Any]) -> None:
+        if len(arrays) != len(self.arguments):
+            raise ValueError(f"the module takes {len(self.arguments)} arguments, and {len(arrays)} were given")
+        for port, array in zip(self.arguments, arrays, strict=True):
+            if tuple(np.shape(array)) != port.shape:
+                raise ValueError(f"argument {port.name} has shape {np.shape(array)}; the module takes {port.shape}")
+
+    def text(self) -> str:
+        """The module as MLIR text with source locations."""
+        return mlir.to_text(self.code)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the module: text for `.mlir`, a `jax.export` artifact for `.jax_export`, else MLIR bytecode.
+
+        The file is written under a temporary name and renamed, so that no half-written one is left behind.
+        """
+        write_atomically(Path(path), self._as_bytes(Path(path).suffix))
+
+    def _as_bytes(self, suffix: str) -> bytes:
+        if suffix in (".mlir", ".txt"):
+            return self.text().encode()
+        return bytes(self.exported.serialize()) if suffix == ".jax_export" else mlir.to_bytecode(self.code)
+
+
+Source = Module | str | bytes | os.PathLike[str]
+
+
+def load(source: Source) -> Module:
+    """A module from MLIR text, MLIR bytecode, a StableHLO portable artifact, a `jax.export` artifact, or a file of these.
+
+    Raises ValueError with the reason where it is none of them.
+
+    >>> module = load("func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }")
+    >>> module.arguments[0].shape
+    (3,)
+    """
+    if isinstance(source, Module):
+        return source
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and _is_file(source)):
+        return _from_bytes(Path(source).read_bytes())
+    return _from_bytes(source if isinstance(source, bytes) else source.encode())
+
+
+def _is_file(source: str) -> bool:
+    try:
+        return Path(source).is_file()
+    except OSError:
+        return False
+
+
+def _from_bytes(data: bytes) -> Module:
+    if not data.strip():
+        raise ValueError("the module is empty; pass MLIR text, bytecode, a portable artifact or a jax.export artifact")
+    try:
+        code = mlir.parse(data if data[:4] == b"ML\xefR" else data.decode())
+    except (ValueError, UnicodeDecodeError) as problem:
+        code = _from_export(data, problem)
+    if not code.operation.verify():
+        raise ValueError("the module does not verify")
+    return _checked(Module(code))
+
+
+def _from_export(data: bytes, problem: Exception) -> mlir.Module:
+    """A `jax.export` artifact holds the module among other things."""
+    try:
+        exported = export.deserialize(bytearray(data))
+    except Exception:  # the reader of flatbuffers fails in its own ways on other files
+        reason = str(problem).splitlines()[0] if str(problem) else "not MLIR"
+        raise ValueError(f"this is no StableHLO module: {reason}") from None
+    return mlir.parse(exported.mlir_module_serialized)
+
+
+def _checked(module: Module) -> Module:
+    main = mlir.main_function(module.code)
+    values = [*mlir.body(main).arguments, *mlir.operands(mlir.return_operation(mlir.body(main)))]
+    for value in values:
+        if not is_static_array(value):
+            raise ValueError(f"an argument or output has type {value.type}; only tensors of static shape are supported")
+    return module
+
+
+def _port(value: Value, name: str) -> Port:
+    static = is_static_array(value)
+    return Port(name, mlir.shape(value), dtype_of(value) if static else np.dtype(object))
+
+
+def _argument_name(argument: Any, number: int) -> str:
+    location = argument.location
+    return str(location.name_str) if isinstance(location, ir.NameLoc) else f"arg{number}"
+
+
+def _output_name(main: Any, number: int) -> str:
+    if "res_attrs" in main.attributes and number < len(main.attributes["res_attrs"]):
+        attributes = ir.DictAttr(main.attributes["res_attrs"][number])
+        if "jax.result_info" in attributes:
+            return re.sub(r"^result", "", str(cast(Any, attributes["jax.result_info"]).value)) or "result"
+    return f"result{number}"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

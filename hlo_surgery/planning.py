@@ -1,0 +1,121 @@
+"""Planning: for each gradient output and statistic, the strategy to take; the plan is a value that prints."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hlo_surgery import mlir
+from hlo_surgery.errors import Reason
+from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.gradient_slices import GradientSlice
+from hlo_surgery.passes.slice_functions import SliceFunction
+from hlo_surgery.passes.source_lines import source_line
+from hlo_surgery.passes.square_operands import is_squarable
+from hlo_surgery.statistics import MeanOf, Statistic
+
+STRATEGIES = ("auto", "square", "lift", "loop")
+# Lifted gradients up to this size, or up to twice what the sites read, are cheaper than a loop over the examples.
+LIFTED_BYTES = 64 << 20
+# XLA on CPU leaves its fast path for a convolution inside a loop, by a factor of ten and more.
+LIFTED_CONVOLUTION_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """One site: its op, the user's source line, and the FLOPs and bytes of the plain contraction."""
+
+    op: str
+    where: str
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """One gradient output: its sites, the ops of its tail, and the strategy taken for each statistic.
+
+    `lifted_bytes`: what the gradients of all examples would take at once.
+    """
+
+    name: str
+    sites: tuple[SitePlan, ...]
+    tail: tuple[str, ...]
+    strategies: Mapping[str, str]
+    lifted_bytes: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done for each gradient output, and which data of the whole batch is taken as constant."""
+
+    batch_size: int
+    loss_reduction: str
+    outputs: tuple[OutputPlan, ...]
+    data: tuple[Reason, ...] = ()
+
+    def __str__(self) -> str:
+        from hlo_surgery.report import plan_text
+
+        return plan_text(self)
+
+
+def choose_strategies(
+    sliced: GradientSlice, function: SliceFunction, statistics: Mapping[str, Statistic], size: int, requested: str
+) -> dict[str, str]:
+    """The strategy for each statistic of one output, by name."""
+    squarable = size > 1 and is_squarable(sliced)
+    return {name: _strategy(sliced, function, s, size, requested, squarable) for name, s in statistics.items()}
+
+
+def _strategy(
+    sliced: GradientSlice, function: SliceFunction, statistic: Statistic, size: int, requested: str, squarable: bool
+) -> str:
+    squares = squarable and isinstance(statistic, MeanOf) and statistic.factorable
+    if requested == "square" and not squares:
+        raise ValueError(f"strategy='square' does not apply to {statistic.name} here; leave it at 'auto'")
+    if requested in ("auto", "square") and squares:
+        return "square"
+    if requested == "loop" or not function.liftable:
+        return "loop"
+    return "lift" if requested == "lift" or _is_worth_lifting(sliced, size) else "loop"
+
+
+def _is_worth_lifting(sliced: GradientSlice, size: int) -> bool:
+    lifted = lifted_bytes(sliced, size)
+    if any(site.op.name == "stablehlo.convolution" for site in sliced.sites):
+        return lifted <= LIFTED_CONVOLUTION_BYTES
+    return lifted <= max(LIFTED_BYTES, 2 * sum(_bytes(v) for site in sliced.sites for v in site.op.operands))
+
+
+def lifted_bytes(sliced: GradientSlice, size: int) -> int:
+    """What the gradients of all examples take at once."""
+    return size * _bytes(sliced.output)
+
+
+def site_plan(op: Operation) -> SitePlan:
+    """A site with its counted cost."""
+    moved = sum(map(_bytes, [*op.operands, *op.results]))
+    return SitePlan(op.name, source_line(op), _flops(op), moved)
+
+
+def _bytes(value: Value) -> int:
+    return math.prod(mlir.shape(value)) * dtype_of(value).itemsize
+
+
+def _flops(op: Operation) -> int:
+    """Two for each multiply-add of a contraction, one for each element summed by a reduction."""
+    sizes = [math.prod(mlir.shape(v)) for v in [*op.operands, *op.results]]
+    if op.name == "stablehlo.dot_general":
+        lhs, rhs, result = sizes[:3]
+        batching = mlir.stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"]).lhs_batching_dimensions
+        batch = math.prod(mlir.shape(op.operands[0])[d] for d in batching)
+        return 2 * math.isqrt(lhs * rhs * result * batch) if batch else 0
+    if op.name == "stablehlo.convolution":
+        lhs, _, result = sizes[:3]
+        numbers = mlir.stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        window = mlir.shape(op.operands[1])
+        features = window[numbers.kernel_input_feature_dimension]
+        return 2 * result * features * math.prod(window[d] for d in numbers.kernel_spatial_dimensions)
+    return max(sizes)

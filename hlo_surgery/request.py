@@ -1,0 +1,116 @@
+"""Requests: what is asked of a module, checked and by position."""
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from hlo_surgery.module import Module, Port
+from hlo_surgery.planning import STRATEGIES
+from hlo_surgery.statistics import Statistic, named
+
+LossReduction = Literal["mean", "sum"]
+OnMixing = Literal["refuse", "contribution"]
+Batch = Mapping[str | int, int] | Sequence[str | int]
+
+
+@dataclass(frozen=True)
+class Request:
+    """`batch`: example axis by argument number; `size`: B; `gradients`: the numbers of the outputs that are gradients."""
+
+    batch: Mapping[int, int]
+    size: int
+    statistics: Mapping[str, Statistic]
+    gradients: tuple[int, ...]
+    loss_reduction: LossReduction
+    on_mixing: OnMixing
+    strategy: str
+
+
+def make_request(
+    module: Module,
+    batch: Batch,
+    statistics: Statistic | Mapping[str, Statistic],
+    gradients: Sequence[str | int] | None,
+    loss_reduction: str,
+    on_mixing: str,
+    strategy: str,
+) -> Request:
+    """Check everything against the module. Raises ValueError or TypeError that say what to pass instead."""
+    _one_of("loss_reduction", loss_reduction, get_args(LossReduction))
+    _one_of("on_mixing", on_mixing, get_args(OnMixing))
+    _one_of("strategy", strategy, STRATEGIES)
+    axes = _batch_axes(module.arguments, batch)
+    size = _batch_size(module.arguments, axes)
+    picked = _gradients(module, axes, gradients)
+    return Request(axes, size, named(statistics), picked, loss_reduction, on_mixing, strategy)  # type: ignore[arg-type]
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
+
+
+def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
+    """Example axis by argument number, from names or positions; a list means axis 0."""
+    if isinstance(batch, str | bytes) or not isinstance(batch, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"batch is {batch!r}; pass a dict of argument to example axis, or a list of arguments")
+    pairs = batch.items() if isinstance(batch, Mapping) else [(key, 0) for key in batch]
+    axes = {_number(arguments, key, "argument"): axis for key, axis in pairs}
+    if not axes:
+        raise ValueError("batch is empty; name at least one argument that carries the examples")
+    return {number: _axis(arguments[number], axis) for number, axis in axes.items()}
+
+
+def _number(ports: Sequence[Port], key: str | int, kind: str) -> int:
+    names = [port.name for port in ports]
+    if isinstance(key, str):
+        if names.count(key) != 1:
+            how = "no" if key not in names else "more than one"
+            raise ValueError(f"{how} {kind} is named {key!r}; there are {', '.join(names)}")
+        return names.index(key)
+    number = operator.index(key)
+    if not -len(ports) <= number < len(ports):
+        raise ValueError(f"there is no {kind} {number}; the module has {len(ports)}")
+    return number % len(ports)
+
+
+def _axis(port: Port, axis: int) -> int:
+    rank = len(port.shape)
+    if not -rank <= operator.index(axis) < rank:
+        raise ValueError(f"argument {port.name} has shape {port.shape}: there is no example axis {axis}")
+    return axis % rank
+
+
+def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int]) -> int:
+    sizes = {arguments[number].name: arguments[number].shape[axis] for number, axis in axes.items()}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+        raise ValueError(f"the batch arguments have different numbers of examples along their axes ({listed})")
+    size = next(iter(sizes.values()))
+    if size == 0:
+        raise ValueError("the batch is empty; a mean over no examples is not defined")
+    return size
+
+
+def _gradients(module: Module, axes: Mapping[int, int], picked: Sequence[str | int] | None) -> tuple[int, ...]:
+    """The outputs picked, or those with shape and dtype of a floating-point argument that carries no examples."""
+    if picked is not None:
+        numbers = tuple(_number(module.outputs, key, "output") for key in picked)
+    else:
+        parameters = [p for i, p in enumerate(module.arguments) if i not in axes]
+        kinds = {(p.shape, p.dtype) for p in parameters}
+        numbers = tuple(i for i, p in enumerate(module.outputs) if _is_inexact(p) and (p.shape, p.dtype) in kinds)
+    if not numbers:
+        listed = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in module.outputs) or "none"
+        raise ValueError(f"the module has no gradient: no output is like a parameter (outputs: {listed})")
+    for port in (module.outputs[i] for i in numbers):
+        if not _is_inexact(port):
+            raise ValueError(f"output {port.name} has dtype {port.dtype}, which no gradient has")
+    return numbers
+
+
+def _is_inexact(port: Port) -> bool:
+    return port.dtype.kind in "fcV" or np.issubdtype(port.dtype, np.inexact)

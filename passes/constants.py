@@ -1,0 +1,113 @@
+"""Constants: given a value that no argument reaches, its numbers, by StableHLO's reference interpreter."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Operation, Value, func, ir, stablehlo
+from hlo_surgery.passes.element_types import dtype_of
+
+LARGEST = 1 << 20  # elements: an index larger than this is not worth evaluating
+EVALUATED = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "constant iota broadcast_in_dim reshape transpose add subtract multiply divide remainder compare select "
+        "convert concatenate slice and or not xor minimum maximum clamp negate reverse pad"
+    ).split()
+)
+
+COPIES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose"))
+# Of these element types the MLIR bindings hand over a constant's elements as a buffer.
+_BUFFERS = frozenset(map(np.dtype, ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]))
+
+
+def evaluate(value: Value, bound: Mapping[Value, npt.NDArray[Any]] | None = None) -> npt.NDArray[Any] | None:
+    """The numbers of a value, given those of the `bound` values it rests on; None where it rests on anything else."""
+    bound = bound or {}
+    ops = _slice(value, bound)
+    if ops is None:
+        return None
+    with mlir.context(), ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("main", ir.FunctionType.get([v.type for v in bound], [value.type]))
+        block = function.add_entry_block()
+        known: dict[Value, Value] = dict(zip(bound, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for op in ops:
+                _copy(op, known)
+            func.ReturnOp([known[value]])
+        arguments = [ir.DenseElementsAttr.get(np.asarray(v), type=k.type.element_type) for k, v in bound.items()]
+        return np.array(cast(Any, stablehlo).eval_module(module, arguments)[0])
+
+
+def _slice(value: Value, bound: Mapping[Value, Any]) -> list[Operation] | None:
+    """The ops that make the value, in order; None where one cannot be evaluated."""
+    ops: dict[Value, Operation] = {}
+    pending = [(value, False)]
+    while pending:
+        current, ready = pending.pop()
+        op = mlir.defining_operation(current)
+        if current in bound or current in ops:
+            continue
+        if op is None or op.name not in EVALUATED or np.prod(mlir.shape(current)) > LARGEST:
+            return None
+        if ready:
+            ops[current] = op
+        else:
+            pending += [(current, True), *((operand, False) for operand in op.operands)]
+    return list(ops.values())
+
+
+def _copy(op: Operation, known: dict[Value, Value]) -> None:
+    copied = cast(Any, op.clone()).operation
+    for i, operand in enumerate(op.operands):
+        copied.operands[i] = known[operand]
+    known.update(zip(op.results, copied.results, strict=True))
+
+
+def is_splat(value: Value, number: float) -> bool:
+    """Whether every element of the value is this number, as far as constants and what copies them show."""
+    op = mlir.defining_operation(value)
+    if op is None:
+        return False
+    if op.name in COPIES:
+        return is_splat(op.operands[0], number)
+    return op.name == "stablehlo.constant" and _is_constant_splat(op, number)
+
+
+def _is_constant_splat(op: Operation, number: float) -> bool:
+    if isinstance(mlir.element_type(op.results[0]), ir.ComplexType):
+        return bool((elements(op) == number).all())
+    attribute = cast(Any, op.attributes["value"])
+    return bool(attribute.is_splat) and attribute.get_splat_value().value == number
+
+
+def elements(op: Operation) -> npt.NDArray[Any]:
+    """The elements of a constant, of any element type that numpy holds."""
+    dtype = dtype_of(op.results[0])
+    if dtype in _BUFFERS:
+        return np.array(op.attributes["value"])
+    if dtype.kind != "c":
+        return _interpreted(op, "stablehlo.convert", "f32").astype(dtype)
+    found = np.empty(mlir.shape(op.results[0]), dtype)
+    part_type = f"f{found.real.itemsize * 8}"
+    found.real = _interpreted(op, "stablehlo.real", part_type)
+    found.imag = _interpreted(op, "stablehlo.imag", part_type)
+    return found
+
+
+def _interpreted(op: Operation, unary: str, element_type: str) -> npt.NDArray[Any]:
+    """A constant that the bindings cannot read, after a unary op to a type that they can."""
+    with mlir.context(), ir.Location.unknown():
+        result = ir.RankedTensorType.get(mlir.shape(op.results[0]), ir.Type.parse(element_type))
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ir.FunctionType.get([], [result]))
+        with ir.InsertionPoint(main.add_entry_block()):
+            converted = ir.Operation.create(unary, [result], [cast(Any, op.clone()).results[0]])
+            func.ReturnOp(list(converted.results))
+        return np.array(cast(Any, stablehlo).eval_module(module, [])[0])

@@ -1,0 +1,208 @@
+"""Example axes: given a flat `main` and the axes of its batch arguments, the class of every value.
+
+    %y = tanh %x            %x: PerExample(dim 0)              =>  %y: PerExample(dim 0)
+    %g = dot_general %h %l  both contracted over the examples  =>  %g: Summed
+    %m = reduce max %l      over the examples                  =>  %m: Mixed(why, where)
+
+One forward pass over Shardy's rules. A value that no trained parameter reaches is data: where examples meet in it,
+it counts as a constant of the batch, and that is said.
+"""
+
+from hlo_surgery import mlir
+from hlo_surgery.errors import Reason
+from hlo_surgery.mlir import Block, Operation, Value, func
+from hlo_surgery.passes import linearity, own_examples, sharding_rules
+from hlo_surgery.passes.lattice import SHARED, Axes, Class, Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.positions import common_factor, is_uniform, positional_sums
+from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
+from hlo_surgery.passes.source_lines import source_line
+
+SUMMING = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
+SUMMING_BODIES = frozenset(["stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window"])
+CONTROL_FLOW = frozenset(["stablehlo.while", "stablehlo.case", "stablehlo.if"])
+
+
+def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, contribution: bool = False) -> Axes:
+    """Classify every value of a flat function. `batch`: axis of the examples by argument number; `size`: B;
+    `contribution`: take all that is mixed as constant.
+
+    The function's ops carry Shardy's rules already.
+    """
+    block = mlir.body(function)
+    axes = Axes(size, contribution)
+    _classify_arguments(axes, block, batch)
+    classify_block(axes, block)
+    axes.positional = positional_sums(axes, block)
+    if axes.positional:
+        classify_block(axes, block)
+    return axes
+
+
+def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None:
+    """Batch arguments hold the examples along a dimension; the other float ones count as parameters."""
+    for i, argument in enumerate(block.arguments):
+        if i in batch:
+            axes.classes[argument] = PerExample(batch[i])
+        elif mlir.is_inexact(argument):
+            axes.trained.add(argument)
+
+
+def classify_block(axes: Axes, block: Block) -> None:
+    """Classify every value of a block, in order; the block's arguments are classified already."""
+    for op in mlir.operations(block)[:-1]:
+        sources = [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
+        if not axes.trained.isdisjoint(sources):
+            axes.trained.update(op.results)
+        for result, found in zip(op.results, _classify(axes, op, sources), strict=True):
+            axes.classes[result] = _as_constant(axes, op, result, found)
+
+
+def _as_constant(axes: Axes, op: Operation, result: Value, found: Class) -> Class:
+    """Mixed data is a constant of the batch; sums over positions that belong to examples belong to none."""
+    if result in axes.positional and isinstance(found, Shared):
+        return Shared(axes.positional[result])
+    if isinstance(found, Mixed) and (result not in axes.trained or (axes.contribution and not found.unknown)):
+        axes.data.setdefault(result, found.reason)
+        return Shared(found.reason)
+    return found
+
+
+def mixed(op: Operation, why: str, unknown: bool = False) -> Mixed:
+    """The class of a value that this op mixes."""
+    return Mixed(Reason(why, op.name, source_line(op)), unknown)
+
+
+def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
+    classes = [axes.of(v) for v in sources]
+    count = len(op.results)
+    if op.name == "stablehlo.optimization_barrier":
+        return classes
+    bad = next((c for c in classes if isinstance(c, Mixed)), None)
+    if bad is not None:
+        return [bad] * count
+    if all(isinstance(c, Shared) for c in classes):
+        return [next((c for c in classes if c != SHARED), SHARED)] * count
+    if op.name in CONTROL_FLOW:
+        return [mixed(op, "control flow that examples take part in is not supported yet", unknown=True)] * count
+    own, outside = classes[: len(op.operands)], classes[len(op.operands) :]
+    if not all(isinstance(c, Shared) for c in outside):
+        return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * count
+    return _classify_examples(axes, op, own)
+
+
+def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
+    """An op that examples reach, through slices of their own or through sums."""
+    summed = frozenset(i for i, c in enumerate(classes) if isinstance(c, Summed))
+    if not summed:
+        return _sliced(axes, op, classes)
+    if linearity.is_linear(op, summed):
+        others = [c for i, c in enumerate(classes) if i not in summed]
+        if all(isinstance(c, Shared) for c in others):
+            return [_linear(op, classes, summed)] * len(op.results)
+        absorbed = [SHARED if i in summed else c for i, c in enumerate(classes)]
+        if op.name in SUMMING_BODIES and all(isinstance(c, Summed) for c in _sliced(axes, op, absorbed)):
+            return [_linear(op, classes, summed)] * len(op.results)
+    if not axes.contribution and any(op.operands[i] in axes.trained for i in summed):
+        return [_meeting(op, classes, summed)] * len(op.results)
+    return _classify_examples(axes, op, _demoted(axes, op, classes, summed))
+
+
+def _linear(op: Operation, classes: list[Class], summed: frozenset[int]) -> Class:
+    """The sum's own constant part, and what linear ops add to it, may hold data of the whole batch."""
+    additive = op.name in ("stablehlo.add", "stablehlo.subtract", "stablehlo.concatenate", "stablehlo.select")
+    held = classes if additive else [classes[i] for i in summed]
+    data = next((c.data for c in held if isinstance(c, Shared | Summed) and c.data), None)
+    first = next(c for c in classes if isinstance(c, Summed))
+    return Summed(first.site, data)
+
+
+def _demoted(axes: Axes, op: Operation, classes: list[Class], summed: frozenset[int]) -> list[Class]:
+    """Sums of data count as constants of the batch where they are used as no sum could be."""
+    demoted = list(classes)
+    for i in summed:
+        found = classes[i]
+        assert isinstance(found, Summed)
+        reason = Reason("a sum of data over the batch is used as a constant", found.site.name, source_line(found.site))
+        axes.data.setdefault(op.operands[i], reason)
+        demoted[i] = Shared(reason)
+    return demoted
+
+
+def _meeting(op: Operation, classes: list[Class], summed: frozenset[int]) -> Mixed:
+    sites = [c.site for c in classes if isinstance(c, Summed)]
+    line = f"{sites[0].name} at {source_line(sites[0])}"
+    if any(isinstance(c, PerExample) for c in classes):
+        return mixed(op, f"a sum over the examples ({line}) meets each example's own values")
+    if len(summed) > 1:
+        return mixed(op, f"two sums over the examples (the first by {line}) are multiplied")
+    return mixed(op, f"a sum over the examples ({line}) is used in a way that is not linear")
+
+
+def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
+    """An op of values that hold each example in a slice of its own, and of Shared ones."""
+    if op.name == "stablehlo.reshape":
+        found = sharding_rules.reshaped_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
+        return [found or mixed(op, "the example axis is split over several dimensions")]
+    own = _own_number(axes, op, classes)
+    if own is not None:
+        return [own]
+    if linearity.is_batched_call(op):
+        return _batched(op, _first_axis(classes), classes)
+    rule = sharding_rules.rule_of(op)
+    if rule is None:
+        name = mlir.text_attribute(op, "call_target_name") or "this op"
+        return [mixed(op, f"nothing is known of how {name} treats the examples", unknown=True)] * len(op.results)
+    return _by_rule(axes, op, rule, classes)
+
+
+def _own_number(axes: Axes, op: Operation, classes: list[Class]) -> PerExample | None:
+    if op.name == "stablehlo.gather":
+        return own_examples.gathered_axis(op, classes, axes.size)
+    if op.name == "stablehlo.scatter" and all(linearity.added_results(op)):
+        return own_examples.scattered_axis(op, classes, axes.size)
+    return None
+
+
+def _batched(op: Operation, axis: PerExample, classes: list[Class]) -> list[Class]:
+    """A LAPACK call works matrix by matrix; the dimensions before the matrices are its batch."""
+    ranks = [len(mlir.shape(v)) for v, c in zip(op.operands, classes, strict=True) if isinstance(c, PerExample)]
+    aligned = all(c == axis for c in classes) and axis.dim < min(ranks) - 2
+    if not aligned:
+        return [mixed(op, "a linear-algebra call does not hold the examples along one batch dimension")] * len(op.results)
+    return [axis] * len(op.results)
+
+
+def _first_axis(classes: list[Class]) -> PerExample:
+    return next(c for c in classes if isinstance(c, PerExample))
+
+
+def _by_rule(axes: Axes, op: Operation, rule: Rule, classes: list[Class]) -> list[Class]:
+    found = common_factor(op, rule, classes, axes.size)
+    if found is None:
+        why = "each example meets others: the operands hold the examples along different or divided dimensions"
+        return [mixed(op, why)] * len(op.results)
+    if found.factor in rule.blocked:
+        return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
+    for i, (value, known) in enumerate(zip(op.operands, classes, strict=True)):
+        along = sharding_rules.find_axis(rule, rule.operands[i], value, found)
+        rearranged = isinstance(known, Shared) and known.data and not axes.contribution
+        if rearranged and along and not is_uniform(value, along, axes.size):
+            why = "data of the whole batch, rearranged over the examples, meets each example's own values"
+            return [mixed(op, f"{why} ({known.data.op} at {known.data.where})")] * len(op.results)
+    return [_result(axes, op, rule, found, i) for i in range(len(op.results))]
+
+
+def _result(axes: Axes, op: Operation, rule: Rule, examples: ExampleFactor, index: int) -> Class:
+    result = op.results[index]
+    if examples.factor in rule.reduced:
+        if mlir.is_inexact(result) and _sums(op, index):
+            return Summed(op)
+        return mixed(op, "the examples are reduced to one value, and not by a sum of floats")
+    along = sharding_rules.find_axis(rule, rule.results[index], result, examples)
+    return along or mixed(op, "the examples are reduced to one value, and not by a sum")
+
+
+def _sums(op: Operation, index: int) -> bool:
+    if op.name in SUMMING_BODIES:
+        return linearity.added_results(op)[index]
+    return op.name in SUMMING

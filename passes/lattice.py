@@ -1,0 +1,71 @@
+"""What a value of the module is to the examples: the four classes, and what is known beside them."""
+
+from dataclasses import dataclass, field
+
+from hlo_surgery.errors import Reason
+from hlo_surgery.mlir import Operation, Value
+
+
+@dataclass(frozen=True)
+class Shared:
+    """No example in it, or data of the whole batch taken as a constant: then `data` says which, and where."""
+
+    data: Reason | None = None
+
+
+@dataclass(frozen=True)
+class PerExample:
+    """Slice b depends on example b alone. Dimension `dim` has size before * B * after, row-major."""
+
+    dim: int
+    before: int = 1
+    after: int = 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the dimension holds nothing but the examples."""
+        return self.before == self.after == 1
+
+
+@dataclass(frozen=True)
+class Summed:
+    """r + sum of c_b, with c_b depending on example b alone. `site` is the op that summed first.
+
+    `data` is set where r holds data of the whole batch: r then belongs to no example.
+    """
+
+    site: Operation
+    data: Reason | None = None
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The examples met in a way that is no sum; or, where `unknown`, in a way that is not understood."""
+
+    reason: Reason
+    unknown: bool = False
+
+
+Class = Shared | PerExample | Summed | Mixed
+SHARED = Shared()
+
+
+@dataclass
+class Axes:
+    """What is known of a module: the batch size, the class of each value, and the values that parameters reach.
+
+    `contribution`: whether whatever is mixed counts as a constant of the batch, not only data.
+    `data`: where data of the examples was mixed and then taken as a constant of the batch, by value.
+    `positional`: sums over positions of the examples that no example reaches, by value.
+    """
+
+    size: int
+    contribution: bool = False
+    classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
+    trained: set[Value] = field(default_factory=set[Value])
+    data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+    positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+
+    def of(self, value: Value) -> Class:
+        """The class of a value."""
+        return self.classes.get(value, SHARED)

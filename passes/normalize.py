@@ -1,0 +1,68 @@
+"""Normalise: given a module as any frontend dumps it, one flat `main` of StableHLO ops.
+
+CHLO and composites are legalised, every call is inlined, equal ops are merged and dead ones dropped.
+
+    func @main(%x) { %y = call @f(%x) ; return %y }        func @main(%x) { %y = tanh %x ; return %y }
+    func private @f(%x) { return tanh(%x) }          =>
+"""
+
+from typing import Any, cast
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Module, Operation, Value, func
+
+# Attributes of main's arguments and results that tie a buffer to its first caller.
+CALLER_ATTRIBUTES = ("tf.aliasing_output", "jax.buffer_donor", "mhlo.layout_mode")
+
+
+def normalize(module: Module) -> None:
+    """Flatten the module in place."""
+    mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
+    mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
+    inline_calls(module)
+    mlir.run_passes(module, "cse")
+
+
+def inline_calls(module: Module) -> None:
+    """Inline every `func.call` into `main`, callees first, and drop the other functions.
+
+    MLIR's own `inline` pass does nothing in jaxlib, where the func dialect's inliner interface is not registered.
+    """
+    functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
+    main = mlir.main_function(module)
+    flattened: set[str] = set()
+    _flatten(main, functions, flattened)
+    for name, function in functions.items():
+        if name != main.name.value:
+            function.operation.erase()
+
+
+def _flatten(function: func.FuncOp, functions: dict[str, func.FuncOp], flattened: set[str]) -> None:
+    calls = [op for op in mlir.nested_operations(function.operation) if op.name == "func.call"]
+    for call in calls:
+        callee = cast(Any, call.attributes["callee"]).value
+        if callee not in flattened:
+            _flatten(functions[callee], functions, flattened)
+        inline(functions[callee], call)
+    flattened.add(function.name.value)
+
+
+def inline(function: func.FuncOp, call: Operation) -> None:
+    """Replace one call by a copy of the function's ops."""
+    values = move_body(cast(Any, function.operation.clone()), mlir.operands(call), call)
+    for result, value in zip(mlir.results(call), values, strict=True):
+        result.replace_all_uses_with(value)
+    call.erase()
+
+
+def move_body(function: Any, arguments: list[Value], before: Operation) -> list[Value]:
+    """Move the ops of a detached function before an op, its arguments bound; the values that it returns."""
+    block = mlir.body(function)
+    for parameter, argument in zip(block.arguments, arguments, strict=True):
+        parameter.replace_all_uses_with(argument)
+    *ops, last = mlir.operations(block)
+    for op in ops:
+        op.move_before(before)
+    values = mlir.operands(last)
+    function.operation.erase()
+    return values

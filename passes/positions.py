@@ -1,0 +1,130 @@
+"""Positions: Shared values that hold something for each example nevertheless, such as a dropout mask for the batch.
+
+No example reaches them, yet row b belongs to example b. A sum over such rows belongs to no example's contribution,
+and so must not enter a gradient as a constant.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from hlo_surgery import mlir
+from hlo_surgery.errors import Reason
+from hlo_surgery.mlir import Block, Operation, Value
+from hlo_surgery.passes import sharding_rules
+from hlo_surgery.passes.constants import elements
+from hlo_surgery.passes.lattice import Axes, Class, PerExample, Shared
+from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
+from hlo_surgery.passes.source_lines import source_line
+
+POSITIONAL = "sums a value that holds something for each example's position, but no example"
+POSITIONAL_HELP = "pass that value (a dropout mask, a weight for each example) as a batch argument"
+
+
+def is_uniform(value: Value, along: PerExample, size: int) -> bool:
+    """Whether a value is the same for every example along an axis, as far as its making shows."""
+    op = mlir.defining_operation(value)
+    if op is None:
+        return False
+    if op.name == "stablehlo.constant":
+        return _is_uniform_constant(op, along, size)
+    if op.name == "stablehlo.broadcast_in_dim":
+        return _is_uniform_broadcast(op, along, size)
+    pairs = sources(op, along, size)
+    return bool(pairs) and all(axis is None or is_uniform(source, axis, size) for source, axis in pairs)
+
+
+def _is_uniform_constant(op: Operation, along: PerExample, size: int) -> bool:
+    numbers = elements(op)
+    parted = numbers.reshape(*numbers.shape[: along.dim], along.before, size, -1)
+    return bool((parted == parted[..., :1, :]).all())
+
+
+def _is_uniform_broadcast(op: Operation, along: PerExample, size: int) -> bool:
+    targets = list(cast(Any, op.attributes["broadcast_dimensions"]))
+    if along.dim not in targets:
+        return True
+    source = targets.index(along.dim)
+    narrow = mlir.shape(op.operands[0])[source] == 1
+    return narrow or is_uniform(op.operands[0], PerExample(source, along.before, along.after), size)
+
+
+def sources(op: Operation, along: PerExample, size: int) -> list[tuple[Value, PerExample | None]] | None:
+    """The operands of an op, each with the axis in it that runs along with this axis of the first result.
+
+    An operand without such an axis is paired with None. None where the op does not tell.
+    """
+    if op.name == "stablehlo.reshape":
+        axis = sharding_rules.reshaped_axis(op.results[0], op.operands[0], along, size)
+        return [(op.operands[0], axis)] if axis else None
+    rule = sharding_rules.rule_of(op)
+    factor = rule and sharding_rules.find_factor(rule, rule.results[0], op.results[0], along, size)
+    if rule is None or not factor or factor.factor in rule.blocked:
+        return None
+    axes = [sharding_rules.find_axis(rule, f, v, factor) for f, v in zip(rule.operands, op.operands, strict=True)]
+    return list(zip(op.operands, axes, strict=True))
+
+
+def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
+    """Sums of Shared values over an axis along which they run with the examples, by value, each with its reason."""
+    aligned = dict.fromkeys(_aligned_directly(axes, block))
+    pending, found = list(aligned), dict[Value, Reason]()
+    while pending:
+        value, along = pending.pop()
+        for neighbour in [*_behind(axes, value, along), *_ahead(axes, value, along, found)]:
+            if neighbour not in aligned:
+                aligned[neighbour] = None
+                pending.append(neighbour)
+    return found
+
+
+def _aligned_directly(axes: Axes, block: Block) -> Iterator[tuple[Value, PerExample]]:
+    """Shared operands beside PerExample ones, with the axis that runs along with the examples."""
+    for op in mlir.operations(block)[:-1]:
+        classes = [axes.of(v) for v in op.operands]
+        rule = sharding_rules.rule_of(op)
+        if rule is None or not any(isinstance(c, PerExample) for c in classes):
+            continue
+        factor = common_factor(op, rule, classes, axes.size)
+        for value, known, factors in zip(op.operands, classes, rule.operands, strict=True):
+            along = factor and sharding_rules.find_axis(rule, factors, value, factor)
+            if along and isinstance(known, Shared) and not is_uniform(value, along, axes.size):
+                yield value, along
+
+
+def _behind(axes: Axes, value: Value, along: PerExample) -> Iterator[tuple[Value, PerExample]]:
+    op = mlir.defining_operation(value)
+    for source, axis in (sources(op, along, axes.size) or []) if op is not None else []:
+        if axis and isinstance(axes.of(source), Shared) and not is_uniform(source, axis, axes.size):
+            yield source, axis
+
+
+def _ahead(
+    axes: Axes, value: Value, along: PerExample, found: dict[Value, Reason]
+) -> Iterator[tuple[Value, PerExample]]:
+    """Axes of the values made from this one; where the axis is reduced, the result is noted as found."""
+    for use in value.uses:
+        op = cast(Any, use.owner).operation
+        rule, index = sharding_rules.rule_of(op), int(cast(Any, use).operand_number)
+        if rule is None or not all(isinstance(axes.of(v), Shared) for v in op.operands):
+            continue
+        if op.name == "stablehlo.reshape":
+            axis = sharding_rules.reshaped_axis(value, op.results[0], along, axes.size)
+            yield from [(op.results[0], axis)] if axis else []
+            continue
+        factor = sharding_rules.find_factor(rule, rule.operands[index], value, along, axes.size)
+        for result, factors in zip(op.results, rule.results, strict=True):
+            axis = factor and sharding_rules.find_axis(rule, factors, result, factor)
+            if axis:
+                yield result, axis
+            elif factor:
+                found[result] = Reason(POSITIONAL, op.name, source_line(op), POSITIONAL_HELP)
+
+
+def common_factor(op: Operation, rule: Rule, classes: list[Class], size: int) -> ExampleFactor | None:
+    """The one factor of the rule in which all operands hold their examples; None where they differ."""
+    own = {
+        sharding_rules.find_factor(rule, rule.operands[i], op.operands[i], c, size)
+        for i, c in enumerate(classes)
+        if isinstance(c, PerExample)
+    }
+    return own.pop() if len(own) == 1 else None

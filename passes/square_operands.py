@@ -1,0 +1,121 @@
+"""Square operands: where phi(ab) = phi(a) phi(b), the mean of phi over the examples is one more contraction.
+
+    %g = dot_general %h[b, d], %l[b, f] over b   =>   %s = dot_general phi(%h), phi(%l) over b
+
+Exact where one example's share of each element of the gradient is a single product: the sites contract nothing but
+the examples, and the tail only moves and scales elements. (Roulet and Agarwala, section 2.3: a dense layer's
+per-example gradients have rank one.)
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.constants import is_splat
+from hlo_surgery.passes.gradient_slices import GradientSlice, Step, initial_operands
+from hlo_surgery.passes.lattice import PerExample
+from hlo_surgery.passes.raising import raise_op
+from hlo_surgery.passes.raising_attributes import integers
+from hlo_surgery.passes.slice_functions import Input
+
+Phi = Callable[[jax.Array], jax.Array]
+
+MOVES = frozenset(f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "slice", "reverse"))
+PASSED = frozenset(["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"])
+SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"])
+
+
+def is_squarable(sliced: GradientSlice) -> bool:
+    """Whether every element of an example's gradient is one product of one element of each operand."""
+    rank_one = all(map(_is_rank_one, sliced.sites))
+    return bool(sliced.sites) and rank_one and all(_is_monomial(step.op) for step in sliced.tail)
+
+
+def _is_monomial(op: Operation) -> bool:
+    """Whether each element of the result is one element of the operand, times a Shared one."""
+    if op.name == "stablehlo.pad":
+        return is_splat(op.operands[1], 0)
+    return op.name in MOVES | PASSED | SCALES
+
+
+def _is_rank_one(site: Step) -> bool:
+    """Whether an example adds at most one term to each element, on top of nothing."""
+    op = site.op
+    if len(op.results) != 1 or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
+        return False
+    match op.name:
+        case "stablehlo.dot_general":
+            numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+            return _alone(op.operands[0], site.axes[0], numbers.lhs_contracting_dimensions)
+        case "stablehlo.reduce":
+            return _alone(op.operands[0], site.axes[0], integers(op, "dimensions"))
+        case "stablehlo.scatter":
+            window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
+            outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
+            return _alone(op.operands[2], site.axes[2], outside) and mlir.is_at_least_float32(op.results[0])
+        case _:
+            return False
+
+
+def _alone(value: Value, axis: PerExample | None, summed: Sequence[int]) -> bool:
+    """Whether the example axis is all that is summed over."""
+    size = math.prod(mlir.shape(value)[d] for d in summed)
+    return axis is not None and axis.dim in summed and size == mlir.shape(value)[axis.dim] and axis.is_whole
+
+
+def squared_mean(
+    sliced: GradientSlice, given: Mapping[Input, jax.Array], phi: Phi, dtype: jnp.dtype, size: int, mean_loss: bool
+) -> jax.Array:
+    """The mean over the examples of phi of their gradients, accumulated in `dtype`."""
+    known: dict[Value, jax.Array] = {}
+    for step in sliced.steps:
+        op = step.op
+        if step.is_site:
+            known[op.results[0]] = _squared_site(step, given, lambda x: phi(x.astype(dtype)))
+        else:
+            scales = [given[v, None].astype(dtype) for v in op.operands if (v, None) in given]
+            known[op.results[0]] = _moved(op, known, scales, phi, dtype)
+    per_example_scale = phi(jnp.asarray(size, dtype)) if mean_loss else 1
+    return known[sliced.output] * (per_example_scale / size)
+
+
+def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax.Array:
+    op = site.op
+    operands = [given[key] for key in zip(op.operands, site.axes, strict=True)]
+    if op.name == "stablehlo.dot_general":
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+        batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+        lhs, rhs = map(phi, operands)
+        return lax.dot_general(lhs, rhs, (contracting, batching), preferred_element_type=lhs.dtype)
+    if op.name == "stablehlo.reduce":
+        return jnp.sum(phi(operands[0]), integers(op, "dimensions"))
+    scattered = raise_op(op)
+    assert scattered is not None
+    base, indices, updates = operands
+    return scattered(jnp.zeros_like(base), indices, phi(updates).astype(base.dtype))[0]
+
+
+def _moved(
+    op: Operation, known: Mapping[Value, jax.Array], scales: list[jax.Array], phi: Phi, dtype: jnp.dtype
+) -> jax.Array:
+    """One op of the tail on phi of the gradients: what scales is scaled by phi of it, what moves is moved."""
+    value = next(known[v] for v in op.operands if v in known)
+    match op.name:
+        case "stablehlo.negate":
+            return value * phi(jnp.asarray(-1, dtype))
+        case "stablehlo.multiply":
+            return value * phi(scales[0])
+        case "stablehlo.divide":
+            return value * phi(1 / scales[0])
+        case name if name in PASSED:
+            return value
+        case _:
+            moved = raise_op(op)
+            assert moved is not None
+            return moved(value, *(jnp.zeros((), value.dtype) for _ in op.operands[1:]))[0]

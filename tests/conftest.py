@@ -1,0 +1,24 @@
+"""How many random programs are drawn: `default` (also in CI) a few and always the same, `long` thousands.
+
+Choose with `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
+"""
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+# Shrinking recompiles a program for every attempt, so the default profile reports the first failing one as it is.
+NO_SHRINKING = [Phase.explicit, Phase.generate]
+
+settings.register_profile(
+    "default",
+    derandomize=True,
+    deadline=None,
+    max_examples=12,
+    phases=NO_SHRINKING,
+    suppress_health_check=SLOW_DRAWS,
+    print_blob=True,
+)
+settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=SLOW_DRAWS, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -1,0 +1,91 @@
+"""Hypothesis strategies that draw random programs: `programs` separable, `mixing_programs` with examples that meet.
+
+A program is read off a few random bytes, each choice at its own place: hypothesis then draws every choice evenly, and
+shrinks a failing program by turning bytes to zero, which is the first and simplest option of every choice.
+"""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from .random_layers import LAYERS
+from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
+from .random_programs import LABELLED, Program, Step
+from .random_weights import WEIGHTS
+
+INPUT_AXES = ["NC", "CN", "NLC", "LNC", "LCN", "NHWC", "HWNC", "NCHW", "HWCN"]
+ID_AXES = ["NL", "LN"]
+LOOKUPS = ["take", "one_hot", "take_along_axis"]
+LOSSES = ["square", "log_cosh", *LABELLED]
+DTYPES = ["float32"] * 6 + ["float64", "bfloat16"]
+LONGEST = 5
+NOISE = st.binary(min_size=64, max_size=64)
+
+
+def chooser(noise):
+    """A function that chooses one of some options by the next byte."""
+    stream = iter(noise)
+    return lambda options: list(options)[next(stream) % len(options)]
+
+
+def draw_steps(choose, kind, smooth):
+    """Up to LONGEST steps that accept one another's axes, and the kind of axes ("C", "LC", "HWC") they end with."""
+    steps = []
+    for _ in range(LONGEST):
+        names = [n for n, layer in LAYERS.items() if kind in layer.accepts and not (smooth and layer.kinked)]
+        present, name = choose([False, True, True]), choose(names)
+        step = Step(name, choose([1, 2, 3, 4]), choose(WEIGHTS))
+        if present:
+            steps.append(step)
+            kind = LAYERS[name].gives or kind
+    return tuple(steps), kind
+
+
+def separable_program(noise, min_batch=1):
+    """The program that the bytes stand for."""
+    choose = chooser(noise)
+    dtype, lookup = choose(DTYPES), choose(["", "", *LOOKUPS])
+    axes = choose(ID_AXES if lookup else INPUT_AXES)
+    smooth = dtype == "bfloat16"
+    batch, length, width = (choose(range(low, high)) for low, high in [(min_batch, 7), (1, 5), (1, 7)])
+    standardised = choose([False, False, False, True]) and not lookup and not smooth
+    loss, label_axis, weight_axis = choose(LOSSES), choose([0, 1]), choose([0, 1])
+    reduction, decay = choose(["mean", "sum"]), choose([False, True])
+    head = Step(choose(["dense", "tied"]) if lookup else "dense", choose(range(2, 7)), choose(WEIGHTS))
+    kind = "".join(a for a in "LHW" if a in axes) + "C"
+    steps, kind = draw_steps(choose, kind, smooth)
+    weighting = choose(["none", "rows", "normalised"] + ["tokens"] * (kind != "C"))
+    return Program(
+        axes=axes,
+        lookup=lookup,
+        batch=batch,
+        length=length,
+        width=width,
+        dtype=dtype,
+        standardised=standardised,
+        steps=steps,
+        head=head,
+        loss=loss,
+        label_axis=label_axis if kind != "C" or not loss.startswith("cross_entropy") else 0,
+        weighting=weighting,
+        weight_axis=weight_axis if weighting == "tokens" else 0,
+        reduction=reduction,
+        decay=decay,
+    )
+
+
+def mixing_program(noise):
+    """A program with mixing planted behind a layer that has parameters: mixing of the data alone is allowed."""
+    choose = chooser(noise[:8])
+    program = replace(separable_program(noise[8:], min_batch=2), standardised=False)
+    table = choose([MIXING_LAYERS, MIXING_LAYERS, MIXING_LOSSES, MIXING_GRADIENTS])
+    name, first, place = choose(table), Step("dense_bias", choose([1, 2, 3, 4])), choose(range(1, 256))
+    if table is not MIXING_LAYERS:
+        return replace(program, mixing=name)
+    steps = [first, *program.steps]
+    at = 1 + place % len(steps)
+    return replace(program, steps=(*steps[:at], Step(name), *steps[at:]), mixing=name)
+
+
+programs = NOISE.map(separable_program)
+mixing_programs = NOISE.map(mixing_program)

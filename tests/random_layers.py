@@ -1,0 +1,421 @@
+"""The layers of random programs: one function a layer, for any order of axes.
+
+A layer takes (scope, x, axes), where `axes` names x's dimensions by letters: N the examples, L or H and W positions,
+C features. It returns the new x and its axes. To add a layer: write the function and decorate it with the axes it
+accepts ("C" features, "LC" tokens, "HWC" images), and with those it `gives` where it changes them; `kinked=True` keeps
+it from low precision, where two correct evaluations may take different sides of the kink.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+ANY = "C LC HWC"
+LAYERS = {}
+
+
+@dataclass(frozen=True)
+class Layer:
+    apply: object
+    accepts: tuple
+    gives: str
+    kinked: bool
+
+
+def layer(accepts=ANY, gives="", kinked=False):
+    def register(function):
+        LAYERS[function.__name__] = Layer(function, tuple(accepts.split()), gives, kinked)
+        return function
+
+    return register
+
+
+def features_last(axes):
+    """The permutation that moves C last, and the one that moves it back."""
+    there = [i for i, a in enumerate(axes) if a != "C"] + [axes.index("C")]
+    return there, list(np.argsort(there))
+
+
+def width(x, axes):
+    return x.shape[axes.index("C")]
+
+
+def per_feature(vector, axes):
+    """A vector of features, shaped to broadcast along its axis."""
+    return vector.reshape([-1 if a == "C" else 1 for a in axes])
+
+
+def times(x, w, axes):
+    """Contract the features with w [C, D], in place."""
+    return jnp.einsum(f"{axes},CD->{axes.replace('C', 'D')}", x, w)
+
+
+# --- linear layers
+
+
+@layer()
+def dense(s, x, axes):
+    return times(x, s.weight(width(x, axes), s.knob), axes), axes
+
+
+@layer()
+def dense_bias(s, x, axes):
+    y = times(x, s.weight(width(x, axes), s.knob), axes)
+    return y + per_feature(s.param(s.knob), axes), axes
+
+
+@layer("LC HWC")
+def dense_on_flattened_positions(s, x, axes):
+    there, back = features_last(axes)
+    y = x.transpose(there)
+    flat = y.reshape(-1, y.shape[-1]) @ s.weight(y.shape[-1], s.knob) + s.param(s.knob)
+    return flat.reshape(*y.shape[:-1], s.knob).transpose(back), axes
+
+
+@layer("LC", gives="C")
+def dense_on_positions_and_features(s, x, axes):
+    w = s.param(x.shape[axes.index("L")], width(x, axes), s.knob)
+    return jnp.einsum(f"{axes},LCD->ND", x, w), "NC"
+
+
+@layer("LC HWC", gives="C")
+def flatten_to_features(s, x, axes):
+    there = [axes.index("N"), *(i for i, a in enumerate(axes) if a != "N")]
+    y = x.transpose(there)
+    return y.reshape(y.shape[0], -1) @ s.weight(prod(y.shape[1:]), s.knob), "NC"
+
+
+@layer()
+def block_diagonal(s, x, axes):
+    there, back = features_last(axes)
+    y = x.transpose(there)
+    heads = 2 if y.shape[-1] % 2 == 0 else 1
+    split = y.reshape(*y.shape[:-1], heads, -1)
+    w = s.param(heads, split.shape[-1], s.knob)
+    return jnp.einsum("...hd,hde->...he", split, w).reshape(*y.shape[:-1], -1).transpose(back), axes
+
+
+@layer()
+def bilinear(s, x, axes):
+    w = s.param(width(x, axes), width(x, axes), s.knob)
+    return jnp.einsum(f"{axes},{axes.replace('C', 'D')},CDE->{axes.replace('C', 'E')}", x, x, w), axes
+
+
+@layer("LC")
+def mix_positions(s, x, axes):
+    length = x.shape[axes.index("L")]
+    return jnp.einsum(f"{axes},LM->{axes.replace('L', 'M')}", x, s.weight(length, s.knob)), axes
+
+
+@layer()
+def triangular_solve(s, x, axes):
+    there, back = features_last(axes)
+    y = x.transpose(there).astype(s.stored)
+    w = s.param(y.shape[-1], y.shape[-1]).astype(s.stored)
+    lower = 2 * jnp.eye(y.shape[-1], dtype=w.dtype) + 0.3 * jnp.tril(w)
+    solved = lax.linalg.triangular_solve(lower, y.reshape(-1, y.shape[-1]), left_side=False, lower=True)
+    return solved.reshape(y.shape).astype(s.compute).transpose(back), axes
+
+
+@layer()
+def spectral_filter(s, x, axes):
+    axis = axes.index("C")
+    n = width(x, axes)
+    kernel = per_feature(jnp.fft.rfft(s.param(n).astype(s.stored)), axes)
+    return jnp.fft.irfft(jnp.fft.rfft(x.astype(s.stored), axis=axis) * kernel, n=n, axis=axis).astype(s.compute), axes
+
+
+# --- convolutions
+
+
+def convolution(s, x, axes, kernel=2, groups=1, **options):
+    spatial = "".join(sorted(set(axes) - set("NC")))
+    out = -(-s.knob // groups) * groups
+    w = s.param(*[kernel] * len(spatial), width(x, axes) // groups, out)
+    strides = options.pop("window_strides", (1,) * len(spatial))
+    padding = options.pop("padding", "SAME")
+    numbers = (axes, spatial + "IO", axes)
+    return lax.conv_general_dilated(
+        x, w, strides, padding, dimension_numbers=numbers, feature_group_count=groups, **options
+    ), axes
+
+
+def positions(axes):
+    return len(axes) - 2
+
+
+@layer("LC HWC")
+def conv(s, x, axes):
+    return convolution(s, x, axes, kernel=3)
+
+
+@layer("LC HWC")
+def conv_strided(s, x, axes):
+    return convolution(s, x, axes, window_strides=(2,) * positions(axes))
+
+
+@layer("LC HWC")
+def conv_dilated(s, x, axes):
+    return convolution(s, x, axes, rhs_dilation=(2,) * positions(axes))
+
+
+@layer("LC HWC")
+def conv_causal(s, x, axes):
+    """Padding stays below the kernel's size: the input gradient of more has a negative one, which XLA gets wrong on
+    CPU (openxla/xla#48713)."""
+    return convolution(s, x, axes, padding=((1, 0),) * positions(axes))
+
+
+@layer("LC HWC")
+def conv_transposed(s, x, axes):
+    dilation = (2,) * positions(axes)
+    return convolution(s, x, axes, kernel=3, padding=((1, 2),) * positions(axes), lhs_dilation=dilation)
+
+
+@layer("LC HWC")
+def conv_grouped(s, x, axes):
+    return convolution(s, x, axes, groups=2 if width(x, axes) % 2 == 0 else 1)
+
+
+@layer("LC HWC")
+def conv_depthwise(s, x, axes):
+    return convolution(s, x, axes, groups=width(x, axes))
+
+
+# --- gains, biases, normalisation; the large epsilon keeps tiny groups well conditioned
+
+
+@layer()
+def scale_by_parameter(s, x, axes):
+    return x * s.param(), axes
+
+
+@layer()
+def gain(s, x, axes):
+    return x * per_feature(s.param(width(x, axes)), axes), axes
+
+
+@layer("LC")
+def position_embedding(s, x, axes):
+    table = s.param(*(x.shape[axes.index(a)] for a in axes if a != "N"))
+    return x + jnp.expand_dims(table, axes.index("N")), axes
+
+
+def standardised(x, over):
+    return (x - x.mean(over, keepdims=True)) * lax.rsqrt(x.var(over, keepdims=True) + 0.1)
+
+
+@layer()
+def layer_norm(s, x, axes):
+    g, b = (per_feature(s.param(width(x, axes)), axes) for _ in range(2))
+    return standardised(x, axes.index("C")) * g + b, axes
+
+
+@layer()
+def rms_norm(s, x, axes):
+    square = jnp.mean(x * x, axis=axes.index("C"), keepdims=True)
+    return x * lax.rsqrt(square + 0.1) * per_feature(s.param(width(x, axes)), axes), axes
+
+
+@layer()
+def group_norm(s, x, axes):
+    there, back = features_last(axes)
+    y = x.transpose(there)
+    groups = 2 if y.shape[-1] % 2 == 0 else 1
+    split = y.reshape(*y.shape[:-1], groups, -1)
+    example = axes.replace("C", "").index("N")
+    over = tuple(i for i in range(split.ndim) if i not in (example, split.ndim - 2))
+    return standardised(split, over).reshape(y.shape).transpose(back) * per_feature(s.param(y.shape[-1]), axes), axes
+
+
+# --- attention, gates, residuals, shared weights
+
+
+@layer("LC")
+def attention(s, x, axes):
+    keys, c = axes.replace("L", "M"), width(x, axes)
+    q, k, v = (times(x, s.param(c, c), axes) for _ in range(3))
+    scores = jnp.einsum(f"{axes},{keys}->NLM", q, k) / np.sqrt(c).astype(s.compute)
+    causal = np.tri(scores.shape[-1], dtype=bool)
+    p = jax.nn.softmax(jnp.where(causal, scores, -1e9), axis=-1)
+    return jnp.einsum(f"NLM,{keys}->{axes}", p, v), axes
+
+
+@layer()
+def gated(s, x, axes):
+    c = width(x, axes)
+    return times(x, s.weight(c, s.knob), axes) * jax.nn.sigmoid(times(x, s.param(c, s.knob), axes)), axes
+
+
+@layer()
+def residual(s, x, axes):
+    c = width(x, axes)
+    return x + jnp.tanh(times(x, s.weight(c, c), axes)), axes
+
+
+@layer()
+def repeated(s, x, axes):
+    c = width(x, axes)
+    w = s.weight(c, c)
+    for _ in range(s.knob % 3 + 1):
+        x = jnp.tanh(times(x, w, axes))
+    return x, axes
+
+
+@layer()
+def rematerialised(s, x, axes):
+    w = s.weight(width(x, axes), s.knob)
+    return jax.checkpoint(lambda x, w: jnp.tanh(times(x, w, axes)))(x, w), axes
+
+
+@layer()
+def frozen(s, x, axes):
+    return jnp.sin(x) + lax.stop_gradient(jnp.sin(times(x, s.param(width(x, axes), 1), axes))), axes
+
+
+@layer()
+def dropout(s, x, axes):
+    """One mask for the whole batch: a value without examples whose rows belong to them."""
+    whole = [s.batch if a == "N" else n for a, n in zip(axes, x.shape, strict=True)]
+    keep = jax.random.bernoulli(jax.random.key(s.knob), 0.7, whole)
+    return jnp.where(s.rows(keep, axes.index("N")), x / 0.7, 0).astype(s.compute), axes
+
+
+@layer()
+def constant_rows(s, x, axes):
+    """Importance weights as a constant of the program, one for each place in the batch."""
+    whole = np.linspace(0.5, 1.5, s.batch).reshape([-1 if a == "N" else 1 for a in axes])
+    return x * s.rows(jnp.asarray(whole, x.dtype), axes.index("N")), axes
+
+
+# --- elementwise
+
+
+@layer()
+def tanh(s, x, axes):
+    return jnp.tanh(x), axes
+
+
+@layer()
+def gelu(s, x, axes):
+    return jax.nn.gelu(x), axes
+
+
+@layer(kinked=True)
+def relu(s, x, axes):
+    return jax.nn.relu(x), axes
+
+
+@layer(kinked=True)
+def clip(s, x, axes):
+    return jnp.clip(x, -0.5, 0.8), axes
+
+
+@layer(kinked=True)
+def threshold(s, x, axes):
+    return jnp.maximum(x, per_feature(s.param(width(x, axes)), axes)), axes
+
+
+# --- pooling
+
+
+def pool(x, axes, init, op, stride):
+    window = [2 if a in "LHW" else 1 for a in axes]
+    strides = [stride if a in "LHW" else 1 for a in axes]
+    return lax.reduce_window(x, x.dtype.type(init), op, window, strides, "SAME"), axes
+
+
+@layer("LC HWC")
+def average_pool(s, x, axes):
+    return pool(x, axes, 0, lax.add, s.knob % 2 + 1)
+
+
+@layer("LC HWC", kinked=True)
+def max_pool(s, x, axes):
+    return pool(x, axes, -np.inf, lax.max, s.knob % 2 + 1)
+
+
+@layer("LC HWC", gives="C")
+def mean_of_positions(s, x, axes):
+    return x.mean([i for i, a in enumerate(axes) if a not in "NC"]), axes.translate(str.maketrans("", "", "LHW"))
+
+
+@layer("LC", gives="C", kinked=True)
+def pick_position(s, x, axes):
+    """Each example picks one of its positions by its own data."""
+    best = jnp.argmax(x, axis=axes.index("L"), keepdims=True)
+    return jnp.take_along_axis(x, best, axis=axes.index("L")).squeeze(axes.index("L")), axes.replace("L", "")
+
+
+# --- moving features about
+
+
+@layer()
+def rotate_axes(s, x, axes):
+    turn = [(i + 1) % len(axes) for i in range(len(axes))]
+    return x.transpose(turn), "".join(axes[i] for i in turn)
+
+
+@layer()
+def pad_features(s, x, axes):
+    return jnp.pad(x, [(1, 1) if a == "C" else (0, 0) for a in axes], constant_values=0.5), axes
+
+
+@layer()
+def slice_features(s, x, axes):
+    start = int(width(x, axes) > 1)
+    return lax.slice_in_dim(x, start, None, axis=axes.index("C")), axes
+
+
+@layer()
+def concat_features(s, x, axes):
+    return jnp.concatenate([x, jnp.sin(x)], axis=axes.index("C")), axes
+
+
+@layer()
+def reverse_features(s, x, axes):
+    return jnp.flip(x, axes.index("C")), axes
+
+
+@layer()
+def roll_features(s, x, axes):
+    return jnp.roll(x, 1, axes.index("C")), axes
+
+
+@layer()
+def split_features(s, x, axes):
+    doubled, _ = concat_features(s, x, axes)
+    a, b = jnp.split(doubled, 2, axis=axes.index("C"))
+    return a * jax.nn.sigmoid(b), axes
+
+
+@layer()
+def cumsum_features(s, x, axes):
+    return jnp.cumsum(x, axis=axes.index("C")), axes
+
+
+@layer()
+def softmax_features(s, x, axes):
+    return jax.nn.softmax(x, axis=axes.index("C")), axes
+
+
+@layer(kinked=True)
+def sort_features(s, x, axes):
+    return jnp.sort(x, axis=axes.index("C")), axes
+
+
+@layer(kinked=True)
+def top_features(s, x, axes):
+    there, back = features_last(axes)
+    y, _ = lax.top_k(x.transpose(there), (width(x, axes) + 1) // 2)
+    return y.transpose(back), axes
+
+
+@layer()
+def permute_features(s, x, axes):
+    order = np.random.default_rng(s.knob).permutation(width(x, axes))
+    return jnp.take(x, order, axis=axes.index("C")), axes

@@ -1,0 +1,71 @@
+"""One StableHLO op at a time: cut out of a module into one of its own, and executed by XLA on given operands."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import func, ir, stablehlo
+from hlo_surgery.passes.element_types import dtype_of
+
+
+@functools.cache
+def parsed(text):
+    """A module of the text. The cache keeps it: an op does not keep its module alive."""
+    return mlir.parse(text)
+
+
+def snippet_op(types, text):
+    """The op of `text`, whose operands are %0, %1... of the given types."""
+    arguments = ", ".join(f"%{i}: tensor<{kind}>" for i, kind in enumerate(types))
+    module = parsed(f"func.func @main({arguments}) {{ \n {text} \n return }}")
+    return mlir.operations(mlir.body(mlir.main_function(module)))[0]
+
+
+def lowered_ops(name, fun, *args):
+    """All ops of that name in the StableHLO module of a jitted function, those of private functions included."""
+    module = parsed(jax.jit(fun).lower(*args).as_text())
+    return [op for op in mlir.nested_operations(module.operation) if op.name == name]
+
+
+def execute(op, operands):
+    """The op's results on these operands, from XLA."""
+    results = [jax.ShapeDtypeStruct(mlir.shape(r), dtype_of(r)) for r in op.results]
+    artifact = stablehlo.serialize_portable_artifact(module_of(op), stablehlo.get_current_version())
+    with jax.enable_x64(True):
+        stand_in = jax.jit(lambda *_: [jnp.zeros(r.shape, r.dtype) for r in results], keep_unused=True)
+        exported = jax.export.export(stand_in)(*operands)
+        return [np.asarray(y) for y in dataclasses.replace(exported, mlir_module_serialized=artifact).call(*operands)]
+
+
+def module_of(op):
+    """A module whose main is the op alone: its operands are the arguments, its results are returned."""
+    with mlir.context(), ir.Location.unknown():
+        module = ir.Module.create()
+        types = [v.type for v in op.operands], [v.type for v in op.results]
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", types, visibility="public")
+        block = main.add_entry_block()
+        with ir.InsertionPoint(block):
+            copy = op.clone().operation
+            for i, argument in enumerate(block.arguments):
+                copy.operands[i] = argument
+            func.ReturnOp(list(copy.results))
+        return module
+
+
+def random_operands(op, rng):
+    """Operands of about unit size; integers go a little beyond the bounds of small dimensions, below and above."""
+    return [random_array(mlir.shape(v), dtype_of(v), rng) for v in op.operands]
+
+
+def random_array(shape, dtype, rng):
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(dtype)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return rng.integers(-2 if jnp.issubdtype(dtype, jnp.signedinteger) else 0, 6, shape).astype(dtype)
+    real = rng.standard_normal(shape)
+    return (real + 1j * rng.standard_normal(shape) if dtype.kind == "c" else real).astype(dtype)

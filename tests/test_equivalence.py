@@ -1,0 +1,98 @@
+"""Random programs: every statistic equals the one computed an example at a time, and where examples meet, a refusal."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import hlo_surgery as hs
+
+from .program_strategies import mixing_programs, programs
+from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
+from .random_programs import data, gradient, in_axes, loss, parameters, reference
+from .test_generator import dtypes_of, planted, precision, scale, truly_mixes
+
+BATCHES = 3
+
+STATISTICS = {
+    "second_moment": hs.second_moment(),
+    "mean_abs": hs.mean_abs(),
+    "mean_power": hs.mean_power(3),
+    "mean_tanh": hs.mean_of(jnp.tanh),
+    "mean_sign": hs.mean_sign(),
+    "per_example": hs.per_example(),
+}
+
+# Each statistic of the examples' gradients g, and how far it may move when they move by at most d: d times the slope.
+EXPECTED = {
+    "second_moment": (lambda g: jnp.mean(g**2, axis=0), lambda g, d: jnp.mean(2 * jnp.abs(g) * d + d**2, axis=0)),
+    "mean_abs": (lambda g: jnp.mean(jnp.abs(g), axis=0), lambda g, d: d),
+    "mean_power": (lambda g: jnp.mean(g**3, axis=0), lambda g, d: jnp.mean(3 * d * (jnp.abs(g) + d) ** 2, axis=0)),
+    "mean_tanh": (lambda g: jnp.mean(jnp.tanh(g), axis=0), lambda g, d: d),
+    # A gradient within rounding of zero has either sign: each such example moves the mean by up to 2/B.
+    "mean_sign": (lambda g: jnp.mean(jnp.sign(g), axis=0), lambda g, d: 1e-6 + 2 * jnp.mean(jnp.abs(g) <= d, axis=0)),
+    "per_example": (lambda g: g, lambda g, d: d),
+}
+
+
+def batch_arguments(program):
+    axes = in_axes(program)
+    return {"batch_argnums": tuple(range(1, 1 + len(axes))), "in_axes": axes, "loss_reduction": program.reduction}
+
+
+def assert_close(actual, expected, tolerance, what):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+
+    def compare(a, e, t):
+        assert a.shape == e.shape, what
+        assert jnp.all(jnp.abs(a - e) <= t), f"{what}: {a} is not {e} within {jnp.max(t)}"
+
+    jax.tree.map(compare, actual, expected, tolerance)
+
+
+def assert_statistics(program, statistics, examples):
+    """Every statistic within what the rounding of the examples' gradients allows it."""
+    distance = precision(program) * scale(examples)
+    assert statistics.keys() == STATISTICS.keys()
+    for name, (of, moved) in EXPECTED.items():
+        tolerance = jax.tree.map(lambda g, moved=moved: moved(g, distance), examples)
+        assert_close(statistics[name], jax.tree.map(of, examples), tolerance, name)
+
+
+@given(programs, st.sampled_from(["auto", "lift", "loop"]))
+def test_statistics_equal_one_example_at_a_time(program, strategy):
+    with dtypes_of(program):
+        params = parameters(program)
+        plain, by_example = jax.jit(gradient(program)), jax.jit(reference(program))
+        rewritten = hs.grad(loss(program), **batch_arguments(program), statistics=STATISTICS, strategy=strategy)
+        for seed in range(BATCHES):
+            batch = data(program, seed)
+            examples = by_example(params, *batch)
+            grads, statistics = rewritten(params, *batch)
+            summed = 1 if program.reduction == "mean" else program.batch
+            rounding = precision(program) * scale(examples) * summed
+            expected = plain(params, *batch)
+            assert_close(grads, expected, jax.tree.map(lambda g, r=rounding: r, expected), "gradient")
+            assert_statistics(program, statistics, examples)
+
+
+def assert_refused(program):
+    if program.mixing in MIXING_GRADIENTS:
+        rewritten = hs.rewrite(gradient(program), **batch_arguments(program), statistics=hs.second_moment())
+    else:
+        rewritten = hs.grad(loss(program), **batch_arguments(program), statistics=hs.second_moment())
+    with pytest.raises(hs.Refusal):
+        rewritten(parameters(program), *data(program))
+
+
+@given(mixing_programs)
+def test_mixing_is_refused(program):
+    with dtypes_of(program):
+        assume(truly_mixes(program))
+        assert_refused(program)
+
+
+@pytest.mark.parametrize("name", [*MIXING_LAYERS, *MIXING_LOSSES, *MIXING_GRADIENTS])
+def test_each_kind_of_mixing_is_refused(name):
+    assert_refused(planted(name))

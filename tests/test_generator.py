@@ -1,0 +1,101 @@
+"""The random programs are what they claim: separable ones are sums over examples, mixing ones are not.
+
+The oracle is the mixed second difference: y(x) - y(x, example a changed) - y(x, b changed) + y(x, both changed)
+vanishes for all a and b exactly if y is a term without examples plus one term for each example.
+"""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import combinations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+
+from .program_strategies import programs
+from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
+from .random_programs import Program, Step, data, gradient, in_axes, parameters, reference
+
+# Over hundreds of programs, two correct evaluations of one gradient differed by at most 2 units of rounding of the
+# largest entry of any example's gradient. They may sum in any order, so an order of magnitude more is allowed.
+ROUNDINGS = 16
+
+
+def precision(program):
+    """How far two correct evaluations may be apart, relative to the largest per-example gradient."""
+    return ROUNDINGS * float(jnp.finfo(program.dtype).eps)
+
+
+def dtypes_of(program):
+    """The context in which the program's dtypes exist."""
+    return jax.enable_x64(True) if program.dtype == "float64" else nullcontext()
+
+
+def largest(tree):
+    return max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
+
+
+def scale(*trees):
+    """The size that rounding errors are relative to: activations of about 1 meet in it where they cancel to nothing."""
+    return max(0.1, *map(largest, trees))
+
+
+def with_example(program, batch, other, example):
+    """The batch with one example from the other batch; weights stay, as their sum may normalise the loss."""
+    axes = in_axes(program)
+    changing = len(axes) - (program.weighting != "none")
+    swapped = [
+        jnp.where((jnp.arange(x.shape[axis]) == example).reshape([-1 if i == axis else 1 for i in range(x.ndim)]), y, x)
+        for x, y, axis in zip(batch[:changing], other[:changing], axes, strict=False)
+    ]
+    return (*swapped, *batch[changing:])
+
+
+def mixed_second_difference(program):
+    """The largest entry over all pairs of examples, relative to the gradient itself."""
+    params, batch, other = parameters(program), data(program, 0), data(program, 1)
+    grad = jax.jit(gradient(program))
+    changed = [with_example(program, batch, other, example) for example in range(program.batch)]
+    singles = [grad(params, *arguments) for arguments in changed]
+    original, worst = grad(params, *batch), 0.0
+    for a, b in combinations(range(program.batch), 2):
+        both = grad(params, *with_example(program, changed[a], other, b))
+        difference = jax.tree.map(lambda y, ya, yb, yab: y - ya - yb + yab, original, singles[a], singles[b], both)
+        worst = max(worst, largest(difference))
+    return worst / scale(original, *singles)
+
+
+def truly_mixes(program):
+    return mixed_second_difference(program) > 4 * precision(program)
+
+
+@given(programs)
+def test_per_example_gradients_sum_to_the_batch_gradient(program):
+    with dtypes_of(program):
+        params, reduced = parameters(program), jnp.mean if program.reduction == "mean" else jnp.sum
+        batch_gradient, per_example = jax.jit(gradient(program)), jax.jit(reference(program))
+        for seed in range(2):
+            batch = data(program, seed)
+            examples = per_example(params, *batch)
+            error = jax.tree.map(lambda g, gs: g - reduced(gs, axis=0), batch_gradient(params, *batch), examples)
+            size = scale(examples) * (1 if program.reduction == "mean" else program.batch)
+            assert largest(error) <= precision(program) * size
+
+
+@given(programs)
+def test_separable_programs_have_no_mixed_second_difference(program):
+    program = replace(program, standardised=False, batch=max(program.batch, 2))
+    with dtypes_of(program):
+        assert mixed_second_difference(program) <= 4 * precision(program) * program.batch
+
+
+def planted(name):
+    """The smallest program with this mixing."""
+    mixing = (Step(name),) if name in MIXING_LAYERS else ()
+    return Program(batch=3, width=2, steps=(Step("dense_bias", 3), *mixing), loss="squared", mixing=name)
+
+
+@pytest.mark.parametrize("name", [*MIXING_LAYERS, *MIXING_LOSSES, *MIXING_GRADIENTS])
+def test_planted_mixing_has_a_mixed_second_difference(name):
+    assert truly_mixes(planted(name))

@@ -1,0 +1,12 @@
+"""The models whose gradient modules lie in fixtures/: one family a file, plain JAX, no control flow."""
+
+from fixture_models import batches, dense, images, language, mixing
+from fixture_models.model import Model
+
+MODELS: dict[str, Model] = {
+    **dense.MODELS,
+    **images.MODELS,
+    **language.MODELS,
+    **batches.MODELS,
+    **mixing.MODELS,
+}
