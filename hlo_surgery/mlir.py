@@ -1,17 +1,18 @@
 """The one door to `jaxlib.mlir`: its names, one context, and the few operations on IR that several passes share."""
 
 import functools
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias, cast
 
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir, passmanager
-from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
+from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo  # pyright: ignore[reportMissingTypeStubs]
 
 __all__ = ["Block", "Module", "Operation", "Value", "chlo", "func", "ir", "passmanager", "sdy", "stablehlo"]
 
 Operation: TypeAlias = ir.Operation
-Value: TypeAlias = ir.Value
+Value: TypeAlias = ir.Value[Any]
 Block: TypeAlias = ir.Block
 Module: TypeAlias = ir.Module
 
@@ -19,7 +20,7 @@ Module: TypeAlias = ir.Module
 @functools.cache
 def context() -> ir.Context:
     """The context in which every module of the process lives, so that ops can move from one module to another."""
-    made = cast(ir.Context, jax_mlir.make_ir_context())
+    made = jax_mlir.make_ir_context()
     with made:
         stablehlo.register_stablehlo_passes()
     return made
@@ -29,11 +30,11 @@ def parse(source: str | bytes) -> Module:
     """MLIR text, bytecode, or a StableHLO portable artifact, as a module. Raises ValueError with MLIR's message."""
     with context():
         if isinstance(source, bytes) and _is_portable_artifact(source):
-            return cast(Module, stablehlo.deserialize_portable_artifact(context(), source))
+            return stablehlo.deserialize_portable_artifact(context(), source)
         try:
             return ir.Module.parse(source)
         except ir.MLIRError as error:
-            raise ValueError(str(error).splitlines()[0]) from None
+            raise ValueError(" ".join(str(error).split())) from None
 
 
 def _is_portable_artifact(source: bytes) -> bool:
@@ -44,13 +45,11 @@ def _is_portable_artifact(source: bytes) -> bool:
 def clone(module: Module) -> Module:
     """An independent copy of a module."""
     with context():
-        return cast(Module, ir.Module.parse(to_bytecode(module)))
+        return ir.Module.parse(to_bytecode(module))
 
 
 def to_bytecode(module: Module) -> bytes:
     """The module in MLIR bytecode, source locations included."""
-    import io
-
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()

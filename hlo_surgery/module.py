@@ -16,6 +16,7 @@ from jax import export
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Value, ir
 from hlo_surgery.passes.carry import carry, in_clean_config
+from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.element_types import dtype_of, is_static_array
 from hlo_surgery.planning import Plan
 
@@ -48,10 +49,11 @@ class Module:
     def call(self, *arrays: Any) -> list[jax.Array]:
         """Run the module on its flat arguments. Raises ValueError where their number, shapes or dtypes differ."""
         self._check(arrays)
-        return in_clean_config(lambda: list(self._compiled(*arrays)))
+        return in_clean_config(lambda: list(self.jitted(*arrays)))
 
     @cached_property
-    def _compiled(self) -> Any:
+    def jitted(self) -> Any:
+        """The module as a jitted function of its flat arguments, in the caller's own configuration of JAX."""
         return jax.jit(self.exported.call)
 
     def _check(self, arrays: Sequence[Any]) -> None:
@@ -60,6 +62,10 @@ class Module:
         for port, array in zip(self.arguments, arrays, strict=True):
             if tuple(np.shape(array)) != port.shape:
                 raise ValueError(f"argument {port.name} has shape {np.shape(array)}; the module takes {port.shape}")
+
+    def returns_zero(self, output: int) -> bool:
+        """Whether an output is a constant zero, as the gradient of an unused parameter is."""
+        return is_splat(mlir.operands(mlir.return_operation(mlir.body(mlir.main_function(self.code))))[output], 0)
 
     def text(self) -> str:
         """The module as MLIR text with source locations."""

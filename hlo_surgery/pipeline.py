@@ -37,8 +37,9 @@ def rewrite_module(
     original = load(module)
     request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, strategy)
     code = mlir.clone(original.code)
-    axes, wanted, plan = _plan(code, request, [port.name for port in original.outputs])
-    append_statistics(code, wanted, request, [port.name for port in original.outputs])
+    names = [port.name for port in original.outputs]
+    wanted, plan = _plan(code, request, names)
+    append_statistics(code, wanted, request, names)
     mlir.run_passes(code, "cse")
     return Module(code, plan)
 
@@ -57,10 +58,10 @@ def explain_module(
     original = load(module)
     asked = second_moment() if statistics is None else statistics
     request = make_request(original, batch, asked, gradients, loss_reduction, on_mixing, strategy)
-    return _plan(mlir.clone(original.code), request, [port.name for port in original.outputs])[2]
+    return _plan(mlir.clone(original.code), request, [port.name for port in original.outputs])[1]
 
 
-def _plan(code: mlir.Module, request: Request, names: Sequence[str]) -> tuple[Axes, list[Wanted], Plan]:
+def _plan(code: mlir.Module, request: Request, names: Sequence[str]) -> tuple[list[Wanted], Plan]:
     """The first four steps. Normalises the module in place."""
     normalize(code)
     main = mlir.main_function(code)
@@ -71,7 +72,7 @@ def _plan(code: mlir.Module, request: Request, names: Sequence[str]) -> tuple[Ax
     wanted = [_wanted(axes, outputs[number], number, request) for number in request.gradients]
     sharding_rules.strip(code)
     planned = tuple(_output_plan(w, names[w.number], request) for w in wanted)
-    return axes, wanted, Plan(request.size, request.loss_reduction, planned, tuple(dict.fromkeys(axes.data.values())))
+    return wanted, Plan(request.size, request.loss_reduction, planned, tuple(dict.fromkeys(axes.data.values())))
 
 
 def _refuse_mixed(axes: Axes, outputs: Sequence[Value], request: Request, names: Sequence[str]) -> None:

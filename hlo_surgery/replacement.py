@@ -30,9 +30,7 @@ class Wanted:
     strategies: Mapping[str, str]
 
 
-def append_statistics(
-    module: Module, wanted: Sequence[Wanted], request: Request, names: Sequence[str]
-) -> None:
+def append_statistics(module: Module, wanted: Sequence[Wanted], request: Request, names: Sequence[str]) -> None:
     """Return the statistics of every gradient after the module's own outputs.
 
     A gradient whose examples are instantiated anyway is taken from the same tensor. `names`: of the outputs.

@@ -13,7 +13,7 @@ from hlo_surgery.statistics import Statistic, named
 
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]
-Batch = Mapping[str | int, int] | Sequence[str | int]
+Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequence[str | int]
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,20 @@ def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int]) -> int:
 
 
 def _gradients(module: Module, axes: Mapping[int, int], picked: Sequence[str | int] | None) -> tuple[int, ...]:
-    """The outputs picked, or those with shape and dtype of a floating-point argument that carries no examples."""
+    """The outputs picked, or all floating-point ones but the loss and other scalars that are like no parameter."""
     if picked is not None:
         numbers = tuple(_number(module.outputs, key, "output") for key in picked)
     else:
         parameters = [p for i, p in enumerate(module.arguments) if i not in axes]
-        kinds = {(p.shape, p.dtype) for p in parameters}
-        numbers = tuple(i for i, p in enumerate(module.outputs) if _is_inexact(p) and (p.shape, p.dtype) in kinds)
+        scalars = any(_is_inexact(p) and not p.shape for p in parameters)
+        numbers = tuple(
+            i for i, p in enumerate(module.outputs) if _is_inexact(p) and (p.shape or scalars or module.returns_zero(i))
+        )
     if not numbers:
         listed = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in module.outputs) or "none"
-        raise ValueError(f"the module has no gradient: no output is like a parameter (outputs: {listed})")
+        raise ValueError(
+            f"the module has no gradient: none of its outputs is floating-point and like a parameter (outputs: {listed})"
+        )
     for port in (module.outputs[i] for i in numbers):
         if not _is_inexact(port):
             raise ValueError(f"output {port.name} has dtype {port.dtype}, which no gradient has")

@@ -1,6 +1,6 @@
 """Carry: given a module, a `jax.export.Exported` that runs it, so that it composes with `jit` on any platform.
 
-    module @f { func @main(%x: tensor<3xf32>) -> tensor<3xf32> }  =>  exported.call(x) -> (y,)
+module @f { func @main(%x: tensor<3xf32>) -> tensor<3xf32> }  =>  exported.call(x) -> (y,)
 """
 
 import dataclasses
@@ -55,4 +55,4 @@ def carry(module: Module, inputs: Sequence[Any], outputs: Sequence[Any], platfor
 def portable_artifact(module: Module) -> bytes:
     """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
     version = cast(Any, stablehlo).get_current_version()
-    return cast(bytes, stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(module), version))
+    return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(module), version)

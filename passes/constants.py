@@ -14,9 +14,10 @@ LARGEST = 1 << 20  # elements: an index larger than this is not worth evaluating
 EVALUATED = frozenset(
     f"stablehlo.{name}"
     for name in (
-        "constant iota broadcast_in_dim reshape transpose add subtract multiply divide remainder compare select "
-        "convert concatenate slice and or not xor minimum maximum clamp negate reverse pad"
-    ).split()
+        *("constant", "iota", "broadcast_in_dim", "reshape", "transpose", "concatenate", "slice", "reverse", "pad"),
+        *("add", "subtract", "multiply", "divide", "remainder", "negate", "minimum", "maximum", "clamp"),
+        *("compare", "select", "convert", "and", "or", "not", "xor"),
+    )
 )
 
 COPIES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose"))
@@ -28,7 +29,7 @@ def evaluate(value: Value, bound: Mapping[Value, npt.NDArray[Any]] | None = None
     """The numbers of a value, given those of the `bound` values it rests on; None where it rests on anything else."""
     bound = bound or {}
     ops = _slice(value, bound)
-    if ops is None:
+    if ops is None or dtype_of(value) not in _BUFFERS:
         return None
     with mlir.context(), ir.Location.unknown():
         module = ir.Module.create()
@@ -40,7 +41,7 @@ def evaluate(value: Value, bound: Mapping[Value, npt.NDArray[Any]] | None = None
             for op in ops:
                 _copy(op, known)
             func.ReturnOp([known[value]])
-        arguments = [ir.DenseElementsAttr.get(np.asarray(v), type=k.type.element_type) for k, v in bound.items()]
+        arguments = [cast(Any, ir.DenseElementsAttr).get(np.asarray(v)) for v in bound.values()]
         return np.array(cast(Any, stablehlo).eval_module(module, arguments)[0])
 
 
@@ -93,11 +94,9 @@ def elements(op: Operation) -> npt.NDArray[Any]:
         return np.array(op.attributes["value"])
     if dtype.kind != "c":
         return _interpreted(op, "stablehlo.convert", "f32").astype(dtype)
-    found = np.empty(mlir.shape(op.results[0]), dtype)
-    part_type = f"f{found.real.itemsize * 8}"
-    found.real = _interpreted(op, "stablehlo.real", part_type)
-    found.imag = _interpreted(op, "stablehlo.imag", part_type)
-    return found
+    part_type = f"f{dtype.itemsize * 4}"
+    real, imaginary = (_interpreted(op, f"stablehlo.{part}", part_type) for part in ("real", "imag"))
+    return (real + 1j * imaginary).astype(dtype)
 
 
 def _interpreted(op: Operation, unary: str, element_type: str) -> npt.NDArray[Any]:

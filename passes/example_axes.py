@@ -168,7 +168,9 @@ def _batched(op: Operation, axis: PerExample, classes: list[Class]) -> list[Clas
     ranks = [len(mlir.shape(v)) for v, c in zip(op.operands, classes, strict=True) if isinstance(c, PerExample)]
     aligned = all(c == axis for c in classes) and axis.dim < min(ranks) - 2
     if not aligned:
-        return [mixed(op, "a linear-algebra call does not hold the examples along one batch dimension")] * len(op.results)
+        return [mixed(op, "a linear-algebra call does not hold the examples along one batch dimension")] * len(
+            op.results
+        )
     return [axis] * len(op.results)
 
 
@@ -185,10 +187,10 @@ def _by_rule(axes: Axes, op: Operation, rule: Rule, classes: list[Class]) -> lis
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
     for i, (value, known) in enumerate(zip(op.operands, classes, strict=True)):
         along = sharding_rules.find_axis(rule, rule.operands[i], value, found)
-        rearranged = isinstance(known, Shared) and known.data and not axes.contribution
-        if rearranged and along and not is_uniform(value, along, axes.size):
+        data = known.data if isinstance(known, Shared) and not axes.contribution else None
+        if data and along and not is_uniform(value, along, axes.size):
             why = "data of the whole batch, rearranged over the examples, meets each example's own values"
-            return [mixed(op, f"{why} ({known.data.op} at {known.data.where})")] * len(op.results)
+            return [mixed(op, f"{why} ({data.op} at {data.where})")] * len(op.results)
     return [_result(axes, op, rule, found, i) for i in range(len(op.results))]
 
 

@@ -17,7 +17,9 @@ IDENTITY_CALLS = frozenset(
     {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "X64Combine"}
 )
 # Solves with the matrix as operand 0 and the right-hand sides as operand 1, linear in the latter.
-SOLVE_CALLS = frozenset(f"{prefix}_{t}trsm{end}" for prefix in ("blas", "lapack") for t in "sdcz" for end in ("", "_ffi"))
+SOLVE_CALLS = frozenset(
+    f"{prefix}_{t}trsm{end}" for prefix in ("blas", "lapack") for t in "sdcz" for end in ("", "_ffi")
+)
 
 # Factorisations that LAPACK does matrix by matrix, over leading batch dimensions.
 BATCHED_CALLS = frozenset(
@@ -89,7 +91,7 @@ def _scatter(op: Operation, positions: Positions) -> bool:
 
 def _custom_call(op: Operation, positions: Positions) -> bool:
     target = mlir.text_attribute(op, "call_target_name")
-    return target in IDENTITY_CALLS or (target in SOLVE_CALLS and positions == {1})
+    return target in IDENTITY_CALLS or (target in SOLVE_CALLS and positions == frozenset([1]))
 
 
 def _to_inexact(op: Operation, positions: Positions) -> bool:

@@ -30,7 +30,11 @@ def gather(op: Operation) -> Raised:
         indices_are_sorted=flag(op, "indices_are_sorted"),
         mode=lax.GatherScatterMode.CLIP,
     )
-    return single(lambda operand, indices: take(operand, _index_vectors_last(indices, index_vector_dim)))
+
+    def gathered(operand: jax.Array, indices: jax.Array) -> jax.Array:
+        return take(operand, _index_vectors_last(indices, index_vector_dim))
+
+    return single(gathered)
 
 
 @raises("stablehlo.scatter")

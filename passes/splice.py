@@ -1,7 +1,7 @@
 """Splice: given values of a module and a JAX function of them, its ops at the end of `main`, and its results as values.
 
-    return %g                 =>   %s = multiply %g, %g      (lowered from lambda g: g * g)
-                                   return %g
+return %g                 =>   %s = multiply %g, %g      (lowered from lambda g: g * g)
+                               return %g
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ Replacement = Callable[..., Sequence[jax.Array]]
 def splice(module: Module, values: Sequence[Value], replacement: Replacement) -> list[Value]:
     """Trace and lower `replacement` once, and move its ops in front of main's return."""
     structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
-    jitted = jax.jit(lambda *operands: tuple(replacement(*operands)), keep_unused=True)
+    jitted = jax.jit(replacement, keep_unused=True)
     text = in_clean_config(lambda: jitted.lower(*structs).as_text())
     lowered = mlir.parse(text)
     inline_calls(lowered)

@@ -17,14 +17,16 @@ from .program_strategies import programs
 from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from .random_programs import Program, Step, data, gradient, in_axes, parameters, reference
 
-# Over hundreds of programs, two correct evaluations of one gradient differed by at most 2 units of rounding of the
-# largest entry of any example's gradient. They may sum in any order, so an order of magnitude more is allowed.
-ROUNDINGS = 16
+# Over 300 programs, two correct evaluations of one gradient differed by at most 10 units of rounding of the largest
+# entry of any example's gradient (by 0.3 in the median), in bfloat16, where sums are kept in float32, by at most 2.
+# A rewritten program sums in yet another order, and the 2,000 programs of the long profile reach further into the
+# tail: several times that is allowed, which is still 1e-5 in float32.
+ROUNDINGS = {"bfloat16": 16, "float32": 64, "float64": 64}
 
 
 def precision(program):
     """How far two correct evaluations may be apart, relative to the largest per-example gradient."""
-    return ROUNDINGS * float(jnp.finfo(program.dtype).eps)
+    return ROUNDINGS[program.dtype] * float(jnp.finfo(program.dtype).eps)
 
 
 def dtypes_of(program):
