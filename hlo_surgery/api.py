@@ -171,7 +171,7 @@ class WithStatistics:
         like_gradient = jax.tree.unflatten(gradient, [0] * gradient.num_leaves)
         if isinstance(self._options.statistics, Statistic):
             return like_gradient
-        return {name: like_gradient for name in self._statistics}
+        return dict.fromkeys(self._statistics, like_gradient)
 
     def _batch(self, leaves: list[Any], tree: Any) -> dict[int, int]:
         """Example axis by number of the flat array argument."""

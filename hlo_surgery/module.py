@@ -88,7 +88,7 @@ Source = Module | str | bytes | os.PathLike[str]
 
 
 def load(source: Source) -> Module:
-    """A module from MLIR text, MLIR bytecode, a StableHLO portable artifact, a `jax.export` artifact, or a file of these.
+    """A module from MLIR text or bytecode, a StableHLO portable artifact, a `jax.export` artifact, or a file of these.
 
     Raises ValueError with the reason where it is none of them.
 

@@ -1,4 +1,4 @@
-"""Replacement: the JAX function that computes every statistic asked for, from values of the module, and its splicing."""
+"""Replacement: the JAX function that computes every statistic asked for from values of the module, spliced in."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequen
 
 @dataclass(frozen=True)
 class Request:
-    """`batch`: example axis by argument number; `size`: B; `gradients`: the numbers of the outputs that are gradients."""
+    """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers."""
 
     batch: Mapping[int, int]
     size: int
@@ -108,7 +108,7 @@ def _gradients(module: Module, axes: Mapping[int, int], picked: Sequence[str | i
     if not numbers:
         listed = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in module.outputs) or "none"
         raise ValueError(
-            f"the module has no gradient: none of its outputs is floating-point and like a parameter (outputs: {listed})"
+            f"the module has no gradient: no output is a floating-point array (outputs: {listed})"
         )
     for port in (module.outputs[i] for i in numbers):
         if not _is_inexact(port):
