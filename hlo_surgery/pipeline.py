@@ -10,6 +10,7 @@ from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.example_axes import find_example_axes
 from hlo_surgery.passes.gradient_slices import GradientSlice, gradient_slice
 from hlo_surgery.passes.lattice import Axes, Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.lift_values import lift_control_flow
 from hlo_surgery.passes.normalize import normalize
 from hlo_surgery.passes.slice_functions import slice_function
 from hlo_surgery.planning import OutputPlan, Plan, choose_strategies, lifted_bytes, site_plan
@@ -69,7 +70,9 @@ def _plan(code: mlir.Module, request: Request, names: Sequence[str]) -> tuple[li
     sharding_rules.populate(code)
     axes = find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
     _refuse_mixed(axes, outputs, request, names)
-    wanted = [_wanted(axes, outputs[number], number, request) for number in request.gradients]
+    lifted = lift_control_flow(axes, mlir.body(main), [outputs[number] for number in request.gradients])
+    outputs = mlir.operands(mlir.return_operation(mlir.body(main)))
+    wanted = [_wanted(axes, outputs[number], number, request, lifted) for number in request.gradients]
     sharding_rules.strip(code)
     planned = tuple(_output_plan(w, names[w.number], request) for w in wanted)
     return wanted, Plan(request.size, request.loss_reduction, planned, tuple(dict.fromkeys(axes.data.values())))
@@ -99,8 +102,9 @@ def _mixing(axes: Axes, output: Value) -> Reason | None:
             return Reason("this gradient holds each example in a row of its own", where, "module")
 
 
-def _wanted(axes: Axes, output: Value, number: int, request: Request) -> Wanted:
-    sliced = gradient_slice(axes, output) if request.size > 1 else GradientSlice(output, ())
+def _wanted(axes: Axes, output: Value, number: int, request: Request, lifted: Mapping[Value, Value]) -> Wanted:
+    alone = GradientSlice((output, None), ())
+    sliced = gradient_slice(axes, output, lifted) if request.size > 1 else alone
     function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean")
     strategies = choose_strategies(sliced, function, request.statistics, request.size, request.strategy)
     return Wanted(number, sliced, function, strategies)

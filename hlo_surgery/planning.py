@@ -86,12 +86,12 @@ def _is_worth_lifting(sliced: GradientSlice, size: int) -> bool:
     lifted = lifted_bytes(sliced, size)
     if any(site.op.name == "stablehlo.convolution" for site in sliced.sites):
         return lifted <= LIFTED_CONVOLUTION_BYTES
-    return lifted <= max(LIFTED_BYTES, 2 * sum(_bytes(v) for site in sliced.sites for v in site.op.operands))
+    return lifted <= max(LIFTED_BYTES, 2 * sum(_bytes(v) for v, _ in sliced.inputs))
 
 
 def lifted_bytes(sliced: GradientSlice, size: int) -> int:
     """What the gradients of all examples take at once."""
-    return size * _bytes(sliced.output)
+    return size * _bytes(sliced.value)
 
 
 def site_plan(op: Operation) -> SitePlan:

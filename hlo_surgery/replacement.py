@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Module, Value
 from hlo_surgery.passes.element_types import dtype_of
-from hlo_surgery.passes.gradient_slices import GradientSlice
+from hlo_surgery.passes.gradient_slices import GradientSlice, Input
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.loop_examples import looped_gradients
-from hlo_surgery.passes.slice_functions import Input, SliceFunction
+from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.passes.square_operands import squared_mean
 from hlo_surgery.request import Request
@@ -45,7 +45,7 @@ def append_statistics(module: Module, wanted: Sequence[Wanted], request: Request
         statistics = [statistics[name] for name in request.statistics for _, statistics in found]
         return [gradient for gradient, _ in found if gradient is not None] + statistics
 
-    made = iter(splice(module, values, replacement))
+    made = iter(splice(values, replacement, mlir.return_operation(mlir.body(main))))
     for w in wanted:
         if _reuses_gradient(w):
             outputs[w.number] = next(made)
@@ -55,7 +55,7 @@ def append_statistics(module: Module, wanted: Sequence[Wanted], request: Request
 
 def _reuses_gradient(wanted: Wanted) -> bool:
     instantiated = any(strategy in ("lift", "loop") for strategy in wanted.strategies.values())
-    return bool(wanted.sliced.steps) and instantiated and mlir.is_at_least_float32(wanted.sliced.output)
+    return bool(wanted.sliced.sites) and instantiated and mlir.is_at_least_float32(wanted.sliced.value)
 
 
 def _results(
@@ -79,7 +79,7 @@ Computed = tuple[jax.Array | None, dict[str, jax.Array]]
 def _squared(
     wanted: Wanted, given: Mapping[Input, jax.Array], statistics: Mapping[str, Statistic], request: Request
 ) -> Computed:
-    dtype = _accumulator(wanted.sliced.output)
+    dtype = _accumulator(wanted.sliced.value)
     mean_loss = request.loss_reduction == "mean"
     phis = {name: s.phi for name, s in statistics.items() if isinstance(s, MeanOf)}
     return None, {n: squared_mean(wanted.sliced, given, phi, dtype, request.size, mean_loss) for n, phi in phis.items()}
@@ -90,7 +90,7 @@ def _lifted(
 ) -> Computed:
     operands = [given[key] for key in wanted.function.inputs]
     gradients = lifted_gradients(wanted.function, operands, request.size)
-    precise = gradients.astype(_accumulator(wanted.sliced.output))
+    precise = gradients.astype(_accumulator(wanted.sliced.value))
     found = {
         name: jnp.mean(s.phi(precise), 0) if isinstance(s, MeanOf) else gradients for name, s in statistics.items()
     }
@@ -100,7 +100,7 @@ def _lifted(
 def _looped(
     wanted: Wanted, given: Mapping[Input, jax.Array], statistics: Mapping[str, Statistic], request: Request
 ) -> Computed:
-    dtype = _accumulator(wanted.sliced.output)
+    dtype = _accumulator(wanted.sliced.value)
     phis = {name: s.phi for name, s in statistics.items() if isinstance(s, MeanOf)}
     summands: list[Callable[[Any], jax.Array]] = [lambda g, phi=phi: phi(g.astype(dtype)) for phi in phis.values()]
     operands = [given[key] for key in wanted.function.inputs]

@@ -12,6 +12,7 @@ from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value, func
 from hlo_surgery.passes import linearity, own_examples, sharding_rules
+from hlo_surgery.passes.control_flow import classify_case, classify_while
 from hlo_surgery.passes.lattice import SHARED, Axes, Class, Mixed, PerExample, Shared, Summed
 from hlo_surgery.passes.positions import common_factor, is_uniform, positional_sums
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
@@ -50,6 +51,11 @@ def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None
 def classify_block(axes: Axes, block: Block) -> None:
     """Classify every value of a block, in order; the block's arguments are classified already."""
     for op in mlir.operations(block)[:-1]:
+        if op.name in CONTROL_FLOW:
+            flow = classify_while if op.name == "stablehlo.while" else classify_case
+            for result, found in zip(op.results, flow(axes, op, classify_block), strict=True):
+                axes.classes[result] = _as_constant(axes, op, result, found)
+            continue
         sources = [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
         if not axes.trained.isdisjoint(sources):
             axes.trained.update(op.results)
@@ -82,8 +88,6 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
         return [bad] * count
     if all(isinstance(c, Shared) for c in classes):
         return [next((c for c in classes if c != SHARED), SHARED)] * count
-    if op.name in CONTROL_FLOW:
-        return [mixed(op, "control flow that examples take part in is not supported yet", unknown=True)] * count
     own, outside = classes[: len(op.operands)], classes[len(op.operands) :]
     if not all(isinstance(c, Shared) for c in outside):
         return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * count

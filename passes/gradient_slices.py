@@ -1,10 +1,11 @@
 """Gradient slices: given a gradient output, the ops that sum its examples (sites) and the affine ops behind (tail).
 
-%m = dot_general %h, %l   contracts the examples  =>  site
-%t = transpose %m                                 =>  tail
-return %t
+    %m = dot_general %h, %l   contracts the examples  =>  site
+    %t = transpose %m                                 =>  tail
+    return %t
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hlo_surgery import mlir
@@ -13,26 +14,43 @@ from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.lattice import Axes, PerExample, Shared, Summed
 from hlo_surgery.passes.positions import common_factor
 
+CONTROL_FLOW = frozenset(["stablehlo.while", "stablehlo.case", "stablehlo.if"])
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """All examples' versions of a value, along a new first dimension."""
+
+
+LIFTED = Lifted()
+Axis = PerExample | Lifted | None
+Input = tuple[Value, Axis]
+
 
 @dataclass(frozen=True)
 class Step:
-    """One op of a slice, and for a site the example axis of each operand that has one."""
+    """One op of a slice; each operand with its example axis, or None where all examples see it whole."""
 
     op: Operation
-    axes: tuple[PerExample | None, ...]
+    inputs: tuple[Input, ...]
 
     @property
     def is_site(self) -> bool:
         """Whether examples are summed here."""
-        return any(self.axes)
+        return any(isinstance(axis, PerExample) for _, axis in self.inputs)
 
 
 @dataclass(frozen=True)
 class GradientSlice:
-    """All that lies between the examples and one gradient output, in program order."""
+    """All that lies between the examples and one gradient output, in program order; `output` says where it ends."""
 
-    output: Value
+    output: Input
     steps: tuple[Step, ...]
+
+    @property
+    def value(self) -> Value:
+        """The gradient."""
+        return self.output[0]
 
     @property
     def sites(self) -> tuple[Step, ...]:
@@ -44,40 +62,73 @@ class GradientSlice:
         """The affine ops behind them."""
         return tuple(step for step in self.steps if not step.is_site)
 
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """What the slice takes from outside it."""
+        made = {result for step in self.steps for result in step.op.results}
+        asked = [key for step in self.steps for key in step.inputs] if self.steps else [self.output]
+        return tuple(dict.fromkeys(key for key in asked if key[0] not in made))
 
-def gradient_slice(axes: Axes, output: Value) -> GradientSlice:
-    """The slice of an output that is Summed, or Shared (then it is empty)."""
+
+def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> GradientSlice:
+    """The slice of an output that is Summed, or Shared (then it is empty).
+
+    It ends at sites and at values that are lifted already: by `lifted`, which holds their lifted versions.
+    """
     found: set[Value] = set()
     pending = [output]
     while pending:
-        value = pending.pop()
-        if value in found or not isinstance(axes.of(value), Summed):
+        value = behind_barriers(pending.pop())
+        if value in found or value in lifted or not isinstance(axes.of(value), Summed):
             continue
         found.add(value)
+        pending += _producer(value).operands
+    ordered = _in_program_order(behind_barriers(output), found)
+    return GradientSlice(_input(output, None, lifted), tuple(_step(axes, op, lifted) for op in ordered))
+
+
+def behind_barriers(value: Value) -> Value:
+    """The value itself, behind optimization barriers, which pass on each operand as it is."""
+    op = mlir.defining_operation(value)
+    while op is not None and op.name == "stablehlo.optimization_barrier":
+        value = op.operands[mlir.results(op).index(value)]
         op = mlir.defining_operation(value)
-        pending += op.operands if op is not None else []
-    return GradientSlice(output, tuple(_step(axes, op) for op in _in_program_order(output, found)))
+    return value
+
+
+def _producer(value: Value) -> Operation:
+    op = mlir.defining_operation(value)
+    assert op is not None
+    assert op.name not in CONTROL_FLOW
+    return op
 
 
 def _in_program_order(output: Value, made: set[Value]) -> list[Operation]:
     op = mlir.defining_operation(output)
-    return [] if op is None else [op for op in mlir.operations(op.block) if not made.isdisjoint(op.results)]
+    if op is None or not made:
+        return []
+    return [op for op in mlir.operations(op.block) if not made.isdisjoint(op.results)]
 
 
-def _step(axes: Axes, op: Operation) -> Step:
+def _input(value: Value, axis: Axis, lifted: Mapping[Value, Value]) -> Input:
+    source = behind_barriers(value)
+    return (lifted[source], LIFTED) if source in lifted else (source, axis)
+
+
+def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value]) -> Step:
     classes = [axes.of(v) for v in op.operands]
     if not any(isinstance(c, PerExample) for c in classes):
-        return Step(op, (None,) * len(classes))
+        return Step(op, tuple(_input(v, None, lifted) for v in op.operands))
     rule = sharding_rules.rule_of(op)
     factor = rule and common_factor(op, rule, classes, axes.size)
     assert rule is not None
     assert factor is not None
-    pairs = zip(op.operands, classes, rule.operands, strict=True)
-    found = (
-        sharding_rules.find_axis(rule, factors, value, factor) if isinstance(known, PerExample | Shared) else None
-        for value, known, factors in pairs
-    )
-    return Step(op, tuple(found))
+    inputs: list[Input] = []
+    for value, known, factors in zip(op.operands, classes, rule.operands, strict=True):
+        sliced = isinstance(known, PerExample | Shared)
+        axis = sharding_rules.find_axis(rule, factors, value, factor) if sliced else None
+        inputs.append((value, axis) if axis else _input(value, None, lifted))
+    return Step(op, tuple(inputs))
 
 
 def initial_operands(op: Operation) -> range:

@@ -1,9 +1,9 @@
 """Lift: the gradients of all examples at once, [B, *parameter], by `vmap` of the slice function.
 
-%g = dot_general %h[b, d], %l[b, f] over b  =>  %G[b, d, f] ; statistic = mean of phi(%G) over b ; %g = mean of %G
+    %g = dot_general %h[b, d], %l[b, f] over b  =>  %G[b, d, f] ; statistic = mean of phi(%G) over b ; %g = mean of %G
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 
@@ -12,17 +12,10 @@ from hlo_surgery.passes.slice_functions import SliceFunction, example_position, 
 
 def lifted_gradients(function: SliceFunction, operands: Sequence[jax.Array], size: int) -> jax.Array:
     """[B, *parameter]: every example's gradient."""
-    exposed = [
-        x if axis is None else expose_examples(x, axis, size)
-        for x, (_, axis) in zip(operands, function.inputs, strict=True)
-    ]
-    positions = [None if axis is None else example_position(axis) for _, axis in function.inputs]
-    return jax.vmap(_merging(function), in_axes=positions, axis_size=size)(*exposed)
+    axes = [axis for _, axis in function.inputs]
+    exposed = [expose_examples(x, axis, size) for x, axis in zip(operands, axes, strict=True)]
 
+    def of_one(*example: jax.Array) -> jax.Array:
+        return function.of_one(*(merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
 
-def _merging(function: SliceFunction) -> Callable[..., jax.Array]:
-    def of_one(*operands: jax.Array) -> jax.Array:
-        pairs = zip(operands, function.inputs, strict=True)
-        return function.of_one(*(x if axis is None else merge_example(x, axis) for x, (_, axis) in pairs))
-
-    return of_one
+    return jax.vmap(of_one, in_axes=[example_position(axis) for axis in axes], axis_size=size)(*exposed)

@@ -1,6 +1,6 @@
 """Loop: one example's gradient at a time, accumulated; twice the parameter of memory, whatever the statistic.
 
-acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, phi(g)) ; mean = acc / B
+    acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, phi(g)) ; mean = acc / B
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.lattice import PerExample
+from hlo_surgery.passes.gradient_slices import Axis
 from hlo_surgery.passes.slice_functions import SliceFunction, example_position, expose_examples, merge_example
 
 Summand = Callable[[jax.Array], jax.Array]
@@ -19,14 +19,11 @@ def looped_gradients(
     function: SliceFunction, operands: Sequence[jax.Array], size: int, summands: Sequence[Summand], stacked: bool
 ) -> tuple[list[jax.Array], jax.Array | None]:
     """Sums over the examples of each summand of the gradient, and all the gradients if `stacked`."""
-    exposed = [
-        x if axis is None else expose_examples(x, axis, size)
-        for x, (_, axis) in zip(operands, function.inputs, strict=True)
-    ]
+    axes = [axis for _, axis in function.inputs]
+    exposed = [expose_examples(x, axis, size) for x, axis in zip(operands, axes, strict=True)]
 
     def of_example(b: jax.Array) -> jax.Array:
-        pairs = zip(exposed, function.inputs, strict=True)
-        return function.of_one(*(x if axis is None else _example(x, axis, b) for x, (_, axis) in pairs))
+        return function.of_one(*(_example(x, axis, b) for x, axis in zip(exposed, axes, strict=True)))
 
     def step(sums: list[jax.Array], b: jax.Array) -> tuple[list[jax.Array], jax.Array | None]:
         gradient = of_example(b)
@@ -38,6 +35,8 @@ def looped_gradients(
     return lax.scan(step, start, jnp.arange(size, dtype=jnp.int32))
 
 
-def _example(exposed: jax.Array, axis: PerExample, b: jax.Array) -> jax.Array:
-    one = lax.dynamic_index_in_dim(exposed, b, example_position(axis), keepdims=False)
-    return merge_example(one, axis)
+def _example(exposed: jax.Array, axis: Axis, b: jax.Array) -> jax.Array:
+    position = example_position(axis)
+    if position is None:
+        return exposed
+    return merge_example(lax.dynamic_index_in_dim(exposed, b, position, keepdims=False), axis)

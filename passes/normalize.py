@@ -20,7 +20,19 @@ def normalize(module: Module) -> None:
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(module)
+    free_invariants(module)
     mlir.run_passes(module, "cse")
+
+
+def free_invariants(module: Module) -> None:
+    """Use what a loop carries unchanged from outside the loop, so that it is no part of the loop's state."""
+    for loop in [op for op in mlir.nested_operations(cast(Any, module.operation)) if op.name == "stablehlo.while"]:
+        condition, body = (region.blocks[0] for region in loop.regions)
+        returned = mlir.operands(mlir.return_operation(body))
+        for i, value in enumerate(returned):
+            if value == body.arguments[i]:
+                for carried in (condition.arguments[i], body.arguments[i], loop.results[i]):
+                    carried.replace_all_uses_with(loop.operands[i])
 
 
 def inline_calls(module: Module) -> None:

@@ -12,6 +12,7 @@ from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.constants import elements
+from hlo_surgery.passes.control_flow import linked
 from hlo_surgery.passes.lattice import Axes, Class, PerExample, Shared
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
@@ -79,7 +80,7 @@ def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
 
 def _aligned_directly(axes: Axes, block: Block) -> Iterator[tuple[Value, PerExample]]:
     """Shared operands beside PerExample ones, with the axis that runs along with the examples."""
-    for op in mlir.operations(block)[:-1]:
+    for op in mlir.nested_operations(block.owner.operation):
         classes = [axes.of(v) for v in op.operands]
         rule = sharding_rules.rule_of(op)
         if rule is None or not any(isinstance(c, PerExample) for c in classes):
@@ -92,6 +93,7 @@ def _aligned_directly(axes: Axes, block: Block) -> Iterator[tuple[Value, PerExam
 
 
 def _behind(axes: Axes, value: Value, along: PerExample) -> Iterator[tuple[Value, PerExample]]:
+    yield from ((v, along) for v in linked(value) if isinstance(axes.of(v), Shared))
     op = mlir.defining_operation(value)
     for source, axis in (sources(op, along, axes.size) or []) if op is not None else []:
         if axis and isinstance(axes.of(source), Shared) and not is_uniform(source, axis, axes.size):

@@ -1,6 +1,6 @@
 """Slice functions: given a gradient slice, a JAX function from one example's operands to that example's gradient.
 
-g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offsets in the tail are added once
+    g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offsets in the tail are added once
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +11,9 @@ import jax.numpy as jnp
 
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import GradientSlice, Step, initial_operands
-from hlo_surgery.passes.lattice import PerExample
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step, initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
 from hlo_surgery.passes.single_op import call_op
-
-Input = tuple[Value, PerExample | None]
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class SliceFunction:
 
 def slice_function(sliced: GradientSlice, size: int, loss_reduction: str) -> SliceFunction:
     """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's."""
-    inputs = tuple(dict.fromkeys(_inputs(sliced)))
+    inputs = sliced.inputs
     raised = [raise_op(step.op) for step in sliced.steps]
     functions = [rule or call_op(step.op) for rule, step in zip(raised, sliced.steps, strict=True)]
 
@@ -42,24 +39,13 @@ def slice_function(sliced: GradientSlice, size: int, loss_reduction: str) -> Sli
         given = dict(zip(inputs, operands, strict=True))
         known: dict[Value, jax.Array] = {}
         for step, function in zip(sliced.steps, functions, strict=True):
-            values = [known[v] if v in known else given[v, axis] for v, axis in _keys(step)]
+            values = [known[key[0]] if key[0] in known else given[key] for key in step.inputs]
             made = _contributions(step, size, function, values) if step.is_site else function(*values)
             known |= zip(step.op.results, made, strict=True)
-        gradient = known[sliced.output] if sliced.steps else given[sliced.output, None]
+        gradient = known[sliced.value] if sliced.steps else given[sliced.output]
         return gradient if loss_reduction == "mean" else gradient / size
 
     return SliceFunction(inputs, of_one, liftable=None not in raised)
-
-
-def _keys(step: Step) -> list[Input]:
-    return list(zip(step.op.operands, step.axes, strict=True))
-
-
-def _inputs(sliced: GradientSlice) -> list[Input]:
-    if not sliced.steps:
-        return [(sliced.output, None)]
-    made = {result for step in sliced.steps for result in step.op.results}
-    return [key for step in sliced.steps for key in _keys(step) if key[0] not in made]
 
 
 def _contributions(site: Step, size: int, function: Raised, operands: list[jax.Array]) -> Sequence[jax.Array]:
@@ -73,17 +59,23 @@ def _contributions(site: Step, size: int, function: Raised, operands: list[jax.A
     return [c if o is None else c + o for c, o in zip(contributions, offsets, strict=True)]
 
 
-def expose_examples(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
+def expose_examples(x: jax.Array, axis: Axis, size: int) -> jax.Array:
     """Split the dimension that holds the examples into [before, B, after]."""
+    if axis is None or isinstance(axis, Lifted):
+        return x
     split = (axis.before, size, axis.after)
     return x.reshape(*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :])
 
 
-def merge_example(x: jax.Array, axis: PerExample) -> jax.Array:
+def merge_example(x: jax.Array, axis: Axis) -> jax.Array:
     """Join [before, after] of one example to one dimension again."""
+    if axis is None or isinstance(axis, Lifted):
+        return x
     return x.reshape(*x.shape[: axis.dim], axis.before * axis.after, *x.shape[axis.dim + 2 :])
 
 
-def example_position(axis: PerExample) -> int:
+def example_position(axis: Axis) -> int | None:
     """The dimension that holds the examples once exposed."""
-    return axis.dim + 1
+    if axis is None:
+        return None
+    return 0 if isinstance(axis, Lifted) else axis.dim + 1

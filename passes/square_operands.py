@@ -17,11 +17,10 @@ from jax import lax
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import GradientSlice, Step, initial_operands
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step, initial_operands
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integers
-from hlo_surgery.passes.slice_functions import Input
 
 Phi = Callable[[jax.Array], jax.Array]
 
@@ -32,7 +31,7 @@ SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"
 
 def is_squarable(sliced: GradientSlice) -> bool:
     """Whether every element of an example's gradient is one product of one element of each operand."""
-    rank_one = all(map(_is_rank_one, sliced.sites))
+    rank_one = all(map(_is_rank_one, sliced.sites)) and not any(isinstance(axis, Lifted) for _, axis in sliced.inputs)
     return bool(sliced.sites) and rank_one and all(_is_monomial(step.op) for step in sliced.tail)
 
 
@@ -51,21 +50,21 @@ def _is_rank_one(site: Step) -> bool:
     match op.name:
         case "stablehlo.dot_general":
             numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-            return _alone(op.operands[0], site.axes[0], numbers.lhs_contracting_dimensions)
+            return _alone(*site.inputs[0], numbers.lhs_contracting_dimensions)
         case "stablehlo.reduce":
-            return _alone(op.operands[0], site.axes[0], integers(op, "dimensions"))
+            return _alone(*site.inputs[0], integers(op, "dimensions"))
         case "stablehlo.scatter":
             window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
             outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
-            return _alone(op.operands[2], site.axes[2], outside) and mlir.is_at_least_float32(op.results[0])
+            return _alone(*site.inputs[2], outside) and mlir.is_at_least_float32(op.results[0])
         case _:
             return False
 
 
-def _alone(value: Value, axis: PerExample | None, summed: Sequence[int]) -> bool:
+def _alone(value: Value, axis: Axis, summed: Sequence[int]) -> bool:
     """Whether the example axis is all that is summed over."""
     size = math.prod(mlir.shape(value)[d] for d in summed)
-    return axis is not None and axis.dim in summed and size == mlir.shape(value)[axis.dim] and axis.is_whole
+    return isinstance(axis, PerExample) and axis.dim in summed and size == mlir.shape(value)[axis.dim] and axis.is_whole
 
 
 def squared_mean(
@@ -81,12 +80,12 @@ def squared_mean(
             scales = [given[v, None].astype(dtype) for v in op.operands if (v, None) in given]
             known[op.results[0]] = _moved(op, known, scales, phi, dtype)
     per_example_scale = phi(jnp.asarray(size, dtype)) if mean_loss else 1
-    return known[sliced.output] * (per_example_scale / size)
+    return known[sliced.value] * (per_example_scale / size)
 
 
 def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax.Array:
     op = site.op
-    operands = [given[key] for key in zip(op.operands, site.axes, strict=True)]
+    operands = [given[key] for key in site.inputs]
     if op.name == "stablehlo.dot_general":
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)

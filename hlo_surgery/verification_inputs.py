@@ -1,0 +1,74 @@
+"""Inputs for verification: drawn at random where none are given, and batches made of the examples of another."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from hlo_surgery.module import Port
+
+Arrays = list[np.ndarray[Any, Any]]
+Order = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def draw_inputs(arguments: Sequence[Port], seed: int = 0) -> Arrays:
+    """Random arrays: normal floats of deviation 0.5, booleans, and integers 0 or 1, valid as any token or label."""
+    generator = np.random.default_rng(seed)
+    return [_draw(generator, port) for port in arguments]
+
+
+def _draw(generator: np.random.Generator, port: Port) -> np.ndarray[Any, Any]:
+    if not is_inexact(port.dtype):
+        return generator.integers(0, 2, port.shape).astype(port.dtype)
+    numbers = 0.5 * generator.normal(size=(2, *port.shape))
+    return (numbers[0] + 1j * numbers[1] if port.dtype.kind == "c" else numbers[0]).astype(port.dtype)
+
+
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is of floats or complex numbers, those that numpy lacks included."""
+    return bool(jnp.issubdtype(dtype, jnp.inexact))
+
+
+def pick_examples(arrays: Sequence[Any], batch: Mapping[int, int], order: Order) -> Arrays:
+    """The batch whose example i is example order[i] of the given one. `batch`: example axis by argument number."""
+    return [np.take(a, order, batch[i]) if i in batch else np.asarray(a) for i, a in enumerate(arrays)]
+
+
+def copies(arrays: Sequence[Any], batch: Mapping[int, int], example: int, size: int) -> Arrays:
+    """A batch that holds nothing but one example."""
+    return pick_examples(arrays, batch, np.full(size, example))
+
+
+def perturbed(arrays: Sequence[Any], relative: float) -> Arrays:
+    """Every float moved up or down by this part of itself, as one rounding would."""
+    generator = np.random.default_rng(1)
+
+    def moved(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        signs = generator.choice([-1.0, 1.0], array.shape)
+        wide = array.astype(np.result_type(array.dtype, np.float64) if array.dtype.kind in "fc" else np.float64)
+        return (wide * (1 + relative * signs)).astype(array.dtype)
+
+    return [moved(np.asarray(a)) if is_inexact(np.asarray(a).dtype) else np.asarray(a) for a in arrays]
+
+
+def disjoint_changes(size: int) -> Iterator[tuple[Order, Order]]:
+    """Pairs of orders that change disjoint sets of examples: the halves, even and odd numbers, first and last.
+
+    Halves show a mixing of all examples, whose trace in two single ones vanishes as the batch grows.
+    """
+    same = np.arange(size)
+    half = size // 2
+    seen: set[bytes] = set()
+    for left, right, distance in (
+        (same[:half], same[half : 2 * half], half),
+        (same[: size - size % 2 : 2], same[1::2], 1),
+        (same[:1], same[-1:], 1),
+    ):
+        first, second = same.copy(), same.copy()
+        first[left] += distance
+        second[right] -= distance
+        key = first.tobytes() + second.tobytes()
+        if key not in seen:
+            yield first, second
+        seen.add(key)

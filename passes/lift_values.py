@@ -1,0 +1,102 @@
+"""Lift values: given Summed results of loops and branches, all examples' versions of them, [B, *shape], beside them.
+
+    %r = while (%c = %zero) { %n = add %c, %site }   =>   a second carry, [B, *shape], to which each example adds alone
+
+This is exact whatever the loops and branches do, and takes B times the memory of the value.
+"""
+
+from collections.abc import Sequence
+
+import jax
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Block, Operation, Value
+from hlo_surgery.passes.control_flow import ties
+from hlo_surgery.passes.gradient_slices import CONTROL_FLOW, gradient_slice
+from hlo_surgery.passes.lattice import Axes, Summed
+from hlo_surgery.passes.lift_examples import lifted_gradients
+from hlo_surgery.passes.loop_examples import looped_gradients
+from hlo_surgery.passes.rebuild import add_carries, extend_return, extend_results
+from hlo_surgery.passes.slice_functions import slice_function
+from hlo_surgery.passes.splice import splice
+
+Lifted = dict[Value, Value]
+
+
+def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lifted:
+    """Lift every Summed value that the outputs of a block rest on and that a loop or branch makes.
+
+    Loops and branches are rebuilt with more results. The dict holds the lifted version of each.
+    """
+    lifted: Lifted = {}
+    _lift_block(axes, block, reached_values(axes, outputs), lifted)
+    return lifted
+
+
+def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
+    """All Summed values that the outputs rest on, through loops and branches."""
+    found: set[Value] = set()
+    pending = list(outputs)
+    while pending:
+        value = pending.pop()
+        if value in found or not isinstance(axes.of(value), Summed):
+            continue
+        found.add(value)
+        op = mlir.defining_operation(value)
+        pending += ties(value) if op is None or op.name in CONTROL_FLOW else op.operands
+    return found
+
+
+def _lift_block(axes: Axes, block: Block, reached: set[Value], lifted: Lifted) -> None:
+    """Lift the loops and branches of a block in program order, so that each finds what it needs lifted."""
+    for op in mlir.operations(block):
+        if op.name in CONTROL_FLOW and not reached.isdisjoint([*op.results, *_arguments(op)]):
+            _lift_op(axes, op, reached, lifted)
+
+
+def _arguments(op: Operation) -> list[Value]:
+    return list(op.regions[1].blocks[0].arguments) if op.name == "stablehlo.while" else []
+
+
+def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> None:
+    """Rebuild a loop or branch so that it also returns the lifted versions of its reached results."""
+    loops = op.name == "stablehlo.while"
+    blocks = [region.blocks[0] for region in op.regions]
+    carried = _arguments(op) or [None] * len(op.results)
+    numbers = [i for i, r in enumerate(op.results) if r in reached or carried[i] in reached]
+    outside = [v for v in mlir.captured(op) if v in reached and v not in lifted]
+    initial = [op.operands[i] for i in numbers] if loops else []
+    made = lift_before(axes, [*outside, *initial], lifted, op)
+    lifted.update(zip(outside, made[: len(outside)], strict=True))
+    operands = made[len(outside) :]
+    if loops:
+        lifted.update(zip([carried[i] for i in numbers], add_carries(op, operands), strict=True))
+    for block in blocks[1:] if loops else blocks:
+        _lift_block(axes, block, reached, lifted)
+        end = mlir.return_operation(block)
+        extend_return(end, lift_before(axes, [end.operands[i] for i in numbers], lifted, end))
+    renewed = extend_results(op, operands, len(numbers), [axes.classes, lifted], [reached, axes.trained])
+    lifted.update(zip([renewed.results[i] for i in numbers], mlir.results(renewed)[-len(numbers) :], strict=True))
+
+
+def lift_before(axes: Axes, values: Sequence[Value], lifted: Lifted, before: Operation) -> list[Value]:
+    """Lifted versions of values of one block, computed in front of an op."""
+    if not values:
+        return []
+    functions = [slice_function(gradient_slice(axes, v, lifted), axes.size, "mean") for v in values]
+    inputs = list(dict.fromkeys(value for f in functions for value, _ in f.inputs))
+
+    def replacement(*operands: jax.Array) -> list[jax.Array]:
+        known = dict(zip(inputs, operands, strict=True))
+        found: list[jax.Array] = []
+        for function in functions:
+            given = [known[value] for value, _ in function.inputs]
+            if function.liftable:
+                found.append(lifted_gradients(function, given, axes.size))
+            else:
+                _, stacked = looped_gradients(function, given, axes.size, [], stacked=True)
+                assert stacked is not None
+                found.append(stacked)
+        return found
+
+    return splice(inputs, replacement, before)
