@@ -102,6 +102,11 @@ def defining_operation(value: Value) -> Operation | None:
     return None if isinstance(owner, ir.Block) else cast(Operation, owner.operation)
 
 
+def is_same(one: Operation, other: Operation) -> bool:
+    """Whether two Python objects stand for the same op, which has results."""
+    return one.results[0] == other.results[0]
+
+
 def operands(op: Operation) -> list[Value]:
     """The op's operands."""
     return list(op.operands)
@@ -145,6 +150,12 @@ def is_inexact(value: Value) -> bool:
 def is_at_least_float32(value: Value) -> bool:
     """Whether sums of this value's elements are precise enough in its own element type."""
     return isinstance(element_type(value), ir.F32Type | ir.F64Type)
+
+
+def attributes(op: Operation) -> dict[str, ir.Attribute]:
+    """The op's attributes by name."""
+    found = cast(Any, op.attributes)
+    return {name: found[name] for name in (getattr(entry, "name", entry) for entry in found)}
 
 
 def text_attribute(op: Operation, name: str) -> str:

@@ -8,13 +8,10 @@ from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.example_axes import find_example_axes
-from hlo_surgery.passes.gradient_slices import GradientSlice, gradient_slice
 from hlo_surgery.passes.lattice import Axes, Mixed, PerExample, Shared, Summed
-from hlo_surgery.passes.lift_values import lift_control_flow
 from hlo_surgery.passes.normalize import normalize
-from hlo_surgery.passes.slice_functions import slice_function
-from hlo_surgery.planning import OutputPlan, Plan, choose_strategies, lifted_bytes, site_plan
-from hlo_surgery.replacement import Wanted, append_statistics
+from hlo_surgery.planning import Plan
+from hlo_surgery.replacement import Answer, Target, block_statistics
 from hlo_surgery.request import Batch, Request, make_request
 from hlo_surgery.statistics import Statistic, second_moment
 
@@ -38,10 +35,7 @@ def rewrite_module(
     original = load(module)
     request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, strategy)
     code = mlir.clone(original.code)
-    names = [port.name for port in original.outputs]
-    wanted, plan = _plan(code, request, names)
-    append_statistics(code, wanted, request, names)
-    mlir.run_passes(code, "cse")
+    plan = _rewrite(code, request, [port.name for port in original.outputs])
     return Module(code, plan)
 
 
@@ -55,27 +49,46 @@ def explain_module(
     on_mixing: str = "refuse",
     strategy: str = "auto",
 ) -> Plan:
-    """The plan of `rewrite_module`, which prints, without the rewriting."""
-    original = load(module)
+    """The plan of `rewrite_module`, which prints."""
     asked = second_moment() if statistics is None else statistics
-    request = make_request(original, batch, asked, gradients, loss_reduction, on_mixing, strategy)
-    return _plan(mlir.clone(original.code), request, [port.name for port in original.outputs])[1]
+    plan = rewrite_module(
+        module,
+        batch=batch,
+        statistics=asked,
+        gradients=gradients,
+        loss_reduction=loss_reduction,
+        on_mixing=on_mixing,
+        strategy=strategy,
+    ).plan
+    assert plan is not None
+    return plan
 
 
-def _plan(code: mlir.Module, request: Request, names: Sequence[str]) -> tuple[list[Wanted], Plan]:
-    """The first four steps. Normalises the module in place."""
+def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
+    """The six steps, on the module in place."""
     normalize(code)
     main = mlir.main_function(code)
-    outputs = mlir.operands(mlir.return_operation(mlir.body(main)))
+    block = mlir.body(main)
     sharding_rules.populate(code)
     axes = find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
-    _refuse_mixed(axes, outputs, request, names)
-    lifted = lift_control_flow(axes, mlir.body(main), [outputs[number] for number in request.gradients])
-    outputs = mlir.operands(mlir.return_operation(mlir.body(main)))
-    wanted = [_wanted(axes, outputs[number], number, request, lifted) for number in request.gradients]
+    _refuse_mixed(axes, mlir.operands(mlir.return_operation(block)), request, names)
+    targets = [Target(mlir.return_operation(block), number, names[number]) for number in request.gradients]
+    answers = block_statistics(axes, block, targets, request)
+    _return(main, answers, request, names)
     sharding_rules.strip(code)
-    planned = tuple(_output_plan(w, names[w.number], request) for w in wanted)
-    return wanted, Plan(request.size, request.loss_reduction, planned, tuple(dict.fromkeys(axes.data.values())))
+    mlir.run_passes(code, "cse")
+    data = tuple(dict.fromkeys(axes.data.values()))
+    return Plan(request.size, request.loss_reduction, tuple(a.plan for a in answers), data)
+
+
+def _return(main: mlir.func.FuncOp, answers: Sequence[Answer], request: Request, names: Sequence[str]) -> None:
+    """Return the statistics of every gradient after the module's own outputs."""
+    outputs = mlir.operands(mlir.return_operation(mlir.body(main)))
+    for number, answer in zip(request.gradients, answers, strict=True):
+        outputs[number] = outputs[number] if answer.gradient is None else answer.gradient
+    made = [answer.statistics[name] for name in request.statistics for answer in answers]
+    labels = [f"{name}/{names[number]}" for name in request.statistics for number in request.gradients]
+    mlir.set_results(main, [*outputs, *made], [{"jax.result_info": label} for label in labels])
 
 
 def _refuse_mixed(axes: Axes, outputs: Sequence[Value], request: Request, names: Sequence[str]) -> None:
@@ -97,21 +110,4 @@ def _mixing(axes: Axes, output: Value) -> Reason | None:
         case Shared(data) | Summed(_, data):
             return None if axes.contribution else data
         case PerExample():
-            op = mlir.defining_operation(output)
-            where = "an argument" if op is None else op.name
-            return Reason("this gradient holds each example in a row of its own", where, "module")
-
-
-def _wanted(axes: Axes, output: Value, number: int, request: Request, lifted: Mapping[Value, Value]) -> Wanted:
-    alone = GradientSlice((output, None), ())
-    sliced = gradient_slice(axes, output, lifted) if request.size > 1 else alone
-    function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean")
-    strategies = choose_strategies(sliced, function, request.statistics, request.size, request.strategy)
-    return Wanted(number, sliced, function, strategies)
-
-
-def _output_plan(wanted: Wanted, name: str, request: Request) -> OutputPlan:
-    sliced = wanted.sliced
-    note = "" if sliced.steps or request.size == 1 else "no example reaches this gradient"
-    sites, tail = tuple(site_plan(s.op) for s in sliced.sites), tuple(s.op.name for s in sliced.tail)
-    return OutputPlan(name, sites, tail, wanted.strategies, lifted_bytes(sliced, request.size), note)
+            return None

@@ -15,20 +15,23 @@ from hlo_surgery.passes.square_operands import is_squarable
 from hlo_surgery.statistics import MeanOf, Statistic
 
 STRATEGIES = ("auto", "square", "lift", "loop")
-# Lifted gradients up to this size, or up to twice what the sites read, are cheaper than a loop over the examples.
-LIFTED_BYTES = 64 << 20
+# Lifted gradients up to this size, or up to half of what the sites read, are cheaper than a loop over the examples.
+LIFTED_BYTES = 4 << 20
 # XLA on CPU leaves its fast path for a convolution inside a loop, by a factor of ten and more.
 LIFTED_CONVOLUTION_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class SitePlan:
-    """One site: its op, the user's source line, and the FLOPs and bytes of the plain contraction."""
+    """One site: its op, the user's source line, and the FLOPs and bytes of the plain contraction.
+
+    `trips`: how often it runs, where it lies in a loop."""
 
     op: str
     where: str
     flops: int
     bytes: int
+    trips: int = 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def _is_worth_lifting(sliced: GradientSlice, size: int) -> bool:
     lifted = lifted_bytes(sliced, size)
     if any(site.op.name == "stablehlo.convolution" for site in sliced.sites):
         return lifted <= LIFTED_CONVOLUTION_BYTES
-    return lifted <= max(LIFTED_BYTES, 2 * sum(_bytes(v) for v, _ in sliced.inputs))
+    return lifted <= max(LIFTED_BYTES, sum(_bytes(v) for v, _ in sliced.inputs) // 2)
 
 
 def lifted_bytes(sliced: GradientSlice, size: int) -> int:

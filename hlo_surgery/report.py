@@ -1,6 +1,10 @@
-"""Reports: how plans and costs are shown, as text; the CLI and the tests share it."""
+"""Reports: how plans, verdicts and costs are shown, as text; the CLI and the tests share it."""
+
+from collections.abc import Sequence
 
 from hlo_surgery.planning import OutputPlan, Plan
+from hlo_surgery.verification import Verdict
+from hlo_surgery.verification_tolerances import Comparison
 
 
 def plan_text(plan: Plan) -> str:
@@ -17,6 +21,29 @@ def _output_text(output: OutputPlan) -> str:
     lines += [f"  site {s.op} at {s.where}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B" for s in output.sites]
     lines += [f"  tail {' '.join(op.removeprefix('stablehlo.') for op in output.tail)}"] if output.tail else []
     return "\n".join([*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"])
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """The verdict and its reason, then what failed and the worst of what passed, one comparison a line."""
+    head = f"{verdict.verdict}: {verdict.why}"
+    return "\n".join([head, *(f"  {_comparison_text(c)}" for c in notable(verdict.comparisons))])
+
+
+def notable(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Of each kind all that failed, or else the one nearest to its tolerance."""
+    chosen: list[Comparison] = []
+    for kind in dict.fromkeys(c.kind for c in comparisons):
+        alike = [c for c in comparisons if c.kind == kind]
+        chosen += [c for c in alike if not c.passes] or [max(alike, key=lambda c: c.share)]
+    return chosen
+
+
+def _comparison_text(comparison: Comparison) -> str:
+    result = "within" if comparison.passes else "beyond"
+    return (
+        f"{comparison.kind} {comparison.name}: off by {comparison.error:.2g} of its largest entry, "
+        f"{result} the tolerance ({comparison.share:.2g} of it)"
+    )
 
 
 def quantity(number: float) -> str:

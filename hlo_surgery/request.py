@@ -107,9 +107,7 @@ def _gradients(module: Module, axes: Mapping[int, int], picked: Sequence[str | i
         )
     if not numbers:
         listed = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in module.outputs) or "none"
-        raise ValueError(
-            f"the module has no gradient: no output is a floating-point array (outputs: {listed})"
-        )
+        raise ValueError(f"the module has no gradient: no output is a floating-point array (outputs: {listed})")
     for port in (module.outputs[i] for i in numbers):
         if not _is_inexact(port):
             raise ValueError(f"output {port.name} has dtype {port.dtype}, which no gradient has")

@@ -1,8 +1,8 @@
 """Gradient slices: given a gradient output, the ops that sum its examples (sites) and the affine ops behind (tail).
 
-    %m = dot_general %h, %l   contracts the examples  =>  site
-    %t = transpose %m                                 =>  tail
-    return %t
+%m = dot_general %h, %l   contracts the examples  =>  site
+%t = transpose %m                                 =>  tail
+return %t
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Lift: the gradients of all examples at once, [B, *parameter], by `vmap` of the slice function.
 
-    %g = dot_general %h[b, d], %l[b, f] over b  =>  %G[b, d, f] ; statistic = mean of phi(%G) over b ; %g = mean of %G
+%g = dot_general %h[b, d], %l[b, f] over b  =>  %G[b, d, f] ; statistic = mean of phi(%G) over b ; %g = mean of %G
 """
 
 from collections.abc import Sequence

@@ -8,12 +8,13 @@ This is exact whatever the loops and branches do, and takes B times the memory o
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes.control_flow import ties
 from hlo_surgery.passes.gradient_slices import CONTROL_FLOW, gradient_slice
-from hlo_surgery.passes.lattice import Axes, Summed
+from hlo_surgery.passes.lattice import Axes, PerExample, Summed
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.loop_examples import looped_gradients
 from hlo_surgery.passes.rebuild import add_carries, extend_return, extend_results
@@ -30,7 +31,23 @@ def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lif
     """
     lifted: Lifted = {}
     _lift_block(axes, block, reached_values(axes, outputs), lifted)
+    end = mlir.return_operation(block)
+    for value in end.operands:
+        if isinstance(axis := axes.of(value), PerExample):
+            lifted[value] = _lift_rows(value, axis, axes.size, end)
     return lifted
+
+
+def _lift_rows(value: Value, axis: PerExample, size: int, before: Operation) -> Value:
+    """An output with a row for each example: the gradient of example b is B times row b, and zero elsewhere."""
+
+    def replacement(rows: jax.Array) -> list[jax.Array]:
+        owner = jnp.arange(rows.shape[axis.dim]) // axis.after % size
+        own = owner == jnp.arange(size)[:, None]
+        shape = [size, *(rows.shape[d] if d == axis.dim else 1 for d in range(rows.ndim))]
+        return [jnp.where(own.reshape(shape), rows * size, jnp.zeros_like(rows))]
+
+    return splice([value], replacement, before)[0]
 
 
 def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
@@ -62,15 +79,16 @@ def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> 
     """Rebuild a loop or branch so that it also returns the lifted versions of its reached results."""
     loops = op.name == "stablehlo.while"
     blocks = [region.blocks[0] for region in op.regions]
-    carried = _arguments(op) or [None] * len(op.results)
-    numbers = [i for i, r in enumerate(op.results) if r in reached or carried[i] in reached]
+    states = zip(op.results, _arguments(op) or op.results, strict=True)
+    numbers = [i for i, pair in enumerate(states) if not reached.isdisjoint(pair)]
     outside = [v for v in mlir.captured(op) if v in reached and v not in lifted]
     initial = [op.operands[i] for i in numbers] if loops else []
     made = lift_before(axes, [*outside, *initial], lifted, op)
     lifted.update(zip(outside, made[: len(outside)], strict=True))
     operands = made[len(outside) :]
     if loops:
-        lifted.update(zip([carried[i] for i in numbers], add_carries(op, operands), strict=True))
+        carried = [_arguments(op)[i] for i in numbers]
+        lifted.update(zip(carried, add_carries(op, operands), strict=True))
     for block in blocks[1:] if loops else blocks:
         _lift_block(axes, block, reached, lifted)
         end = mlir.return_operation(block)

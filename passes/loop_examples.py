@@ -1,6 +1,6 @@
 """Loop: one example's gradient at a time, accumulated; twice the parameter of memory, whatever the statistic.
 
-    acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, phi(g)) ; mean = acc / B
+acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, phi(g)) ; mean = acc / B
 """
 
 from collections.abc import Callable, Sequence

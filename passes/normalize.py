@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Module, Operation, Value, func
+from hlo_surgery.passes.source_lines import inlined_location
 
 # Attributes of main's arguments and results that tie a buffer to its first caller.
 CALLER_ATTRIBUTES = ("tf.aliasing_output", "jax.buffer_donor", "mhlo.layout_mode")
@@ -61,7 +62,10 @@ def _flatten(function: func.FuncOp, functions: dict[str, func.FuncOp], flattened
 
 def inline(function: func.FuncOp, call: Operation) -> None:
     """Replace one call by a copy of the function's ops."""
-    values = move_body(cast(Any, function.operation.clone()), mlir.operands(call), call)
+    copied = cast(Any, function.operation.clone())
+    for op in mlir.nested_operations(copied.operation):
+        cast(Any, op).location = inlined_location(op, call)
+    values = move_body(copied, mlir.operands(call), call)
     for result, value in zip(mlir.results(call), values, strict=True):
         result.replace_all_uses_with(value)
     call.erase()

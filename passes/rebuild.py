@@ -37,13 +37,12 @@ def extend_results(
     """
     returned = mlir.operands(mlir.return_operation(op.regions[-1].blocks[0]))
     kinds = [*(r.type for r in op.results), *(v.type for v in returned[len(returned) - count :])]
-    attributes = {named.name: named.attr for named in cast(Any, op.attributes)} if len(op.attributes) else {}
     with mlir.context(), op.location, ir.InsertionPoint(op):
         renewed = ir.Operation.create(
             op.name,
             results=kinds,
             operands=[*op.operands, *initial],
-            attributes=attributes,
+            attributes=mlir.attributes(op),
             regions=len(op.regions),
         )
     for old, new in zip(op.regions, renewed.regions, strict=True):
@@ -60,6 +59,7 @@ def _transfer(old: Value, new: Value, known: Sequence[dict[Value, Any]], sets: S
     for mapping in known:
         if old in mapping:
             mapping[new] = mapping.pop(old)
+        mapping.update({key: new for key, value in mapping.items() if isinstance(value, ir.Value) and value == old})
     for members in sets:
         if old in members:
             members.remove(old)

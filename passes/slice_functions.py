@@ -1,6 +1,6 @@
 """Slice functions: given a gradient slice, a JAX function from one example's operands to that example's gradient.
 
-    g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offsets in the tail are added once
+g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offsets in the tail are added once
 """
 
 from collections.abc import Callable, Sequence

@@ -1,36 +1,54 @@
 """Source lines: given an op's location, the user's file and line. Read from typed locations, never from text."""
 
-from collections.abc import Iterator
 from typing import Any, cast
 
+from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, ir
+
+Frame = tuple[str, int]
+INLINED = "inlined"
 
 
 def source_line(op: Operation) -> str:
     """`model.py:41` of the user's program, or the line of the op in the module where no debug info is left."""
-    frames = list(_frames(cast(Any, op.location)))
-    own = [f for f in frames if not _is_installed(f[0])]
+    frames = _frames(cast(Any, op.location))
     if not frames:
         return "module (no debug info)"
+    own = [f for f in frames if not _is_installed(f[0])]
     path, line = (own or frames)[0]
-    return f"{path}:{line}"
+    return f"{'module' if path == '-' else path}:{line}"
 
 
-def _frames(location: Any) -> Iterator[tuple[str, int]]:
+def inlined_location(op: Operation, call: Operation) -> ir.Location:
+    """The location of an op that replaces a call, which remembers both."""
+    with mlir.context():
+        return ir.Location.name(INLINED, ir.Location.callsite(op.location, [call.location]))
+
+
+def _frames(location: Any) -> list[Frame]:
     """File and line of each frame, innermost first."""
     match location:
         case ir.FileLineColLoc():
-            yield str(location.filename), int(location.start_line)
+            return [(str(location.filename), int(location.start_line))]
         case ir.NameLoc():
-            yield from _frames(location.child_loc)
+            inner = location.child_loc
+            return _frames_inlined(inner) if location.name_str == INLINED else _frames(inner)
         case ir.CallSiteLoc():
-            yield from _frames(location.callee)
-            yield from _frames(location.caller)
+            return _frames(location.callee) + _frames(location.caller)
         case ir.FusedLoc():
-            for inner in location.locations:
-                yield from _frames(inner)
+            return [frame for inner in location.locations for frame in _frames(inner)]
         case _:
-            return
+            return []
+
+
+def _frames_inlined(location: Any) -> list[Frame]:
+    """The callee's frames where they lead to this call; else the call's.
+
+    JAX traces a jitted function once, and its ops keep the frames of the first call for all later ones.
+    """
+    callee, call = _frames(location.callee), _frames(location.caller)
+    leads_here = any(callee[j:] == call[: len(callee) - j] for j in range(len(callee)))
+    return callee if leads_here or not call else call
 
 
 def _is_installed(path: str) -> bool:

@@ -1,7 +1,7 @@
 """Splice: given values of a block and a JAX function of them, its ops in front of an op, and its results as values.
 
-    return %g                 =>   %s = multiply %g, %g      (lowered from lambda g: g * g)
-                                   return %g
+return %g                 =>   %s = multiply %g, %g      (lowered from lambda g: g * g)
+                               return %g
 """
 
 from collections.abc import Callable, Sequence

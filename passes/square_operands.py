@@ -32,10 +32,10 @@ SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"
 def is_squarable(sliced: GradientSlice) -> bool:
     """Whether every element of an example's gradient is one product of one element of each operand."""
     rank_one = all(map(_is_rank_one, sliced.sites)) and not any(isinstance(axis, Lifted) for _, axis in sliced.inputs)
-    return bool(sliced.sites) and rank_one and all(_is_monomial(step.op) for step in sliced.tail)
+    return bool(sliced.sites) and rank_one and all(is_monomial(step.op) for step in sliced.tail)
 
 
-def _is_monomial(op: Operation) -> bool:
+def is_monomial(op: Operation) -> bool:
     """Whether each element of the result is one element of the operand, times a Shared one."""
     if op.name == "stablehlo.pad":
         return is_splat(op.operands[1], 0)
@@ -71,16 +71,24 @@ def squared_mean(
     sliced: GradientSlice, given: Mapping[Input, jax.Array], phi: Phi, dtype: jnp.dtype, size: int, mean_loss: bool
 ) -> jax.Array:
     """The mean over the examples of phi of their gradients, accumulated in `dtype`."""
-    known: dict[Value, jax.Array] = {}
-    for step in sliced.steps:
-        op = step.op
-        if step.is_site:
-            known[op.results[0]] = _squared_site(step, given, lambda x: phi(x.astype(dtype)))
-        else:
-            scales = [given[v, None].astype(dtype) for v in op.operands if (v, None) in given]
-            known[op.results[0]] = _moved(op, known, scales, phi, dtype)
+    sites = {s.op.results[0]: _squared_site(s, given, lambda x: phi(x.astype(dtype))) for s in sliced.sites}
     per_example_scale = phi(jnp.asarray(size, dtype)) if mean_loss else 1
-    return known[sliced.value] * (per_example_scale / size)
+    return moved_statistic(sliced, sites, given, phi, dtype) * (per_example_scale / size)
+
+
+def moved_statistic(
+    sliced: GradientSlice,
+    statistics: Mapping[Value, jax.Array],
+    given: Mapping[Input, jax.Array],
+    phi: Phi,
+    dtype: jnp.dtype,
+) -> jax.Array:
+    """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it."""
+    known = dict(statistics)
+    for step in sliced.tail:
+        scales = [given[key].astype(dtype) for key in step.inputs if key in given and key[0] not in known]
+        known[step.op.results[0]] = _moved(step, known, scales, phi, dtype)
+    return known[sliced.value]
 
 
 def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax.Array:
@@ -101,10 +109,11 @@ def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax
 
 
 def _moved(
-    op: Operation, known: Mapping[Value, jax.Array], scales: list[jax.Array], phi: Phi, dtype: jnp.dtype
+    step: Step, known: Mapping[Value, jax.Array], scales: list[jax.Array], phi: Phi, dtype: jnp.dtype
 ) -> jax.Array:
     """One op of the tail on phi of the gradients: what scales is scaled by phi of it, what moves is moved."""
-    value = next(known[v] for v in op.operands if v in known)
+    op = step.op
+    value = next(known[v] for v, _ in step.inputs if v in known)
     match op.name:
         case "stablehlo.negate":
             return value * phi(jnp.asarray(-1, dtype))

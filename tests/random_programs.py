@@ -261,8 +261,8 @@ def input_shape(program):
 
 def draw_input(program, rng):
     if program.lookup:
-        return jnp.asarray(rng.integers(0, VOCABULARY, input_shape(program)), jnp.int32)
-    return jnp.asarray(rng.normal(size=input_shape(program)), program.dtype)
+        return rng.integers(0, VOCABULARY, input_shape(program), dtype=np.int32)
+    return rng.normal(size=input_shape(program)).astype(jnp.dtype(program.dtype))
 
 
 def shapes(program):
@@ -281,7 +281,7 @@ def parameters(program, seed=0):
     rng = np.random.default_rng(seed)
     params, _ = shapes(program)
     scale = {ndim: 1 / max(ndim, 1) for ndim in range(6)}
-    return jax.tree.map(lambda p: jnp.asarray(scale[p.ndim] * rng.normal(size=p.shape), p.dtype), params)
+    return jax.tree.map(lambda p: np.asarray(scale[p.ndim] * rng.normal(size=p.shape), p.dtype), params)
 
 
 def data(program, seed=0):
@@ -292,9 +292,9 @@ def data(program, seed=0):
     if program.loss in LABELLED:
         classes = program.loss.startswith("cross_entropy")
         y = rng.integers(0, logits.shape[-1], logits.shape[:-1]) if classes else rng.normal(size=logits.shape)
-        batch.append(jnp.moveaxis(jnp.asarray(y, jnp.int32 if classes else logits.dtype), 0, program.label_axis))
+        batch.append(np.moveaxis(np.asarray(y, np.int32 if classes else logits.dtype), 0, program.label_axis))
     if program.weighting != "none":
         tokens = program.weighting == "tokens"
         w = rng.random(logits.shape[:-1]) < 0.6 if tokens else rng.uniform(0.5, 1.5, program.batch)
-        batch.append(jnp.moveaxis(jnp.asarray(w, logits.dtype), 0, program.weight_axis))
+        batch.append(np.moveaxis(np.asarray(w, logits.dtype), 0, program.weight_axis))
     return tuple(batch)

@@ -12,7 +12,7 @@ import hlo_surgery as hs
 from .program_strategies import mixing_programs, programs
 from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from .random_programs import data, gradient, in_axes, loss, parameters, reference
-from .test_generator import dtypes_of, on_host, planted, precision, scale, truly_mixes
+from .test_generator import on_host, planted, precision, room_for, scale, truly_mixes
 
 BATCHES = 3
 
@@ -67,7 +67,7 @@ def assert_gradient(program, actual, expected, examples):
 
 @given(programs, st.sampled_from(["auto", "lift", "loop"]))
 def test_statistics_equal_one_example_at_a_time(program, strategy):
-    with dtypes_of(program):
+    with room_for(program):
         params = parameters(program)
         plain, by_example = jax.jit(gradient(program)), jax.jit(reference(program))
         rewritten = hs.grad(loss(program), **batch_arguments(program), statistics=STATISTICS, strategy=strategy)
@@ -90,7 +90,7 @@ def assert_refused(program):
 
 @given(mixing_programs)
 def test_mixing_is_refused(program):
-    with dtypes_of(program):
+    with room_for(program):
         assume(truly_mixes(program))
         assert_refused(program)
 

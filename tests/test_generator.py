@@ -4,7 +4,7 @@ The oracle is the mixed second difference: y(x) - y(x, example a changed) - y(x,
 vanishes for all a and b exactly if y is a term without examples plus one term for each example.
 """
 
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
 
@@ -30,9 +30,12 @@ def precision(program):
     return ROUNDINGS[program.dtype] * float(jnp.finfo(program.dtype).eps)
 
 
-def dtypes_of(program):
-    """The context in which the program's dtypes exist."""
-    return jax.enable_x64(True) if program.dtype == "float64" else nullcontext()
+@contextmanager
+def room_for(program):
+    """Where the program's dtypes exist; what was compiled for it is forgotten, or thousands of them fill the memory."""
+    with jax.enable_x64(program.dtype == "float64"):
+        yield
+    jax.clear_caches()
 
 
 def on_host(tree):
@@ -83,7 +86,7 @@ def truly_mixes(program):
 
 @given(programs)
 def test_per_example_gradients_sum_to_the_batch_gradient(program):
-    with dtypes_of(program):
+    with room_for(program):
         params, reduced, summed = parameters(program), np.mean, 1
         if program.reduction == "sum":
             reduced, summed = np.sum, program.batch
@@ -98,7 +101,7 @@ def test_per_example_gradients_sum_to_the_batch_gradient(program):
 @given(programs)
 def test_separable_programs_have_no_mixed_second_difference(program):
     program = replace(program, standardised=False, batch=max(program.batch, 2))
-    with dtypes_of(program):
+    with room_for(program):
         assert mixed_second_difference(program) <= 4 * precision(program) * program.batch
 
 

@@ -21,7 +21,11 @@ def loss(params: list[Any], x: jax.Array, y: jax.Array) -> jax.Array:
 
 def by_vmap(params: list[Any], x: jax.Array, y: jax.Array) -> Any:
     gradients = jax.vmap(jax.grad(loss), (None, 0, 0))(params, x[:, None], y[:, None])
-    return jax.tree.map(lambda g: (g.mean(0), (g * g).mean(0)), gradients)
+    return jax.tree.map(_both, gradients)
+
+
+def _both(g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return g.mean(0), (g * g).mean(0)
 
 
 def main() -> None:

@@ -1,0 +1,208 @@
+"""hlo-surgery, the command: inspect, rewrite, run and verify gradient modules, and a demo.
+
+Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input.
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from hlo_surgery.cli_arguments import (
+    Batch,
+    File,
+    Gradients,
+    Inputs,
+    Json,
+    LossReduction,
+    OnMixing,
+    Seed,
+    Statistics,
+    Strategy,
+    parse_batch,
+    parse_port,
+    parse_statistics,
+)
+from hlo_surgery.cli_demo import show_demo
+from hlo_surgery.cli_files import check_writable, output_names, read_inputs, read_module, write_arrays, write_module
+from hlo_surgery.cli_output import (
+    REFUSED,
+    print_json,
+    print_plan,
+    print_ports,
+    print_table,
+    print_text,
+    print_verdict,
+    progress,
+    reported,
+    waiting,
+)
+from hlo_surgery.pipeline import explain_module, rewrite_module
+from hlo_surgery.verification import verify as verify_module
+
+main = typer.Typer(
+    help="Exact statistics of per-example gradients, by rewriting the StableHLO module of a minibatch gradient.",
+    epilog="Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _options(
+    batch: list[str],
+    statistics: list[str],
+    gradients: list[str] | None,
+    loss_reduction: str,
+    on_mixing: str,
+    strategy: str,
+) -> dict[str, Any]:
+    """What the library's functions take, from what the command line gives."""
+    return {
+        "batch": parse_batch(batch),
+        "statistics": parse_statistics(statistics),
+        "gradients": [parse_port(g) for g in gradients] if gradients else None,
+        "loss_reduction": loss_reduction,
+        "on_mixing": on_mixing,
+        "strategy": strategy,
+    }
+
+
+@main.command()
+def inspect(
+    file: File,
+    batch: Batch = [],  # noqa: B006
+    statistic: Statistics = ["second_moment"],  # noqa: B006
+    gradient: Gradients = None,
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
+    strategy: Strategy = "auto",
+    json: Json = False,
+) -> None:
+    """List a module's arguments and outputs; with --batch, the plan of its rewriting, or the refusal."""
+    with reported(json):
+        module = read_module(file)
+        plan = None
+        if batch:
+            options = _options(batch, statistic, gradient, loss_reduction, on_mixing, strategy)
+            plan = explain_module(module, **options)
+        if json:
+            ports = {"arguments": module.arguments, "outputs": module.outputs}
+            print_json(ports | ({"plan": plan} if plan else {}))
+        elif plan:
+            print_plan(plan)
+        else:
+            print_ports(module)
+
+
+@main.command()
+def rewrite(
+    file: File,
+    batch: Batch,
+    statistic: Statistics,
+    out: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help="File for the module; - for stdout.")],
+    gradient: Gradients = None,
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
+    strategy: Strategy = "auto",
+    json: Json = False,
+) -> None:
+    """Rewrite a gradient module so that it also returns statistics of the examples' own gradients.
+
+    OUT is text where it ends in .mlir, a jax.export artifact in .jax_export, else MLIR bytecode.
+    """
+    with reported(json):
+        if json and out == "-":
+            raise ValueError("--json and -o - both write to stdout; name an output file")
+        check_writable(out)
+        module = read_module(file)
+        options = _options(batch, statistic, gradient, loss_reduction, on_mixing, strategy)
+        with waiting("rewriting", json):
+            rewritten = rewrite_module(module, **options)
+        write_module(rewritten, out)
+        if json:
+            print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan})
+        elif out != "-":
+            added = len(rewritten.outputs) - len(module.outputs)
+            print_text(f"wrote {out}: {len(module.outputs)} outputs of the original, {added} statistics", "green")
+
+
+@main.command()
+def run(
+    file: File,
+    inputs: Inputs = None,
+    out: Annotated[str | None, typer.Option("-o", "--output", metavar="NPZ", help="File for the outputs.")] = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Compile and run a module; show its outputs, and save them."""
+    with reported(json):
+        if out is not None:
+            check_writable(out)
+        module = read_module(file)
+        arrays = read_inputs(inputs, module.arguments, seed)
+        with waiting("compiling and running", json):
+            outputs = [np.asarray(output) for output in module.call(*arrays)]
+        rows = [
+            {"name": p.name, "shape": p.shape, "dtype": str(p.dtype)} | _summary(output)
+            for p, output in zip(module.outputs, outputs, strict=True)
+        ]
+        if out is not None:
+            write_arrays(out, dict(zip(output_names(module.outputs), outputs, strict=True)))
+        if json:
+            print_json({"outputs": rows, "file": out})
+        else:
+            columns = ("name", "shape", "dtype", "least", "mean", "largest", "not finite")
+            print_table("outputs", columns, ([_cell(row[c.replace(" ", "_")]) for c in columns] for row in rows))
+
+
+def _summary(output: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Of the finite entries; magnitudes of complex ones."""
+    wide = np.abs(output) if output.dtype.kind == "c" else output.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    least, mean, most = (float(f(finite)) if finite.size else None for f in (np.min, np.mean, np.max))
+    return {"least": least, "mean": mean, "largest": most, "not_finite": int(wide.size - finite.size)}
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value)) or "scalar"
+    return f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+@main.command()
+def verify(
+    file: File,
+    batch: Batch,
+    statistic: Statistics,
+    gradient: Gradients = None,
+    loss_reduction: LossReduction = "mean",
+    on_mixing: OnMixing = "refuse",
+    strategy: Strategy = "auto",
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Rewrite a module and hold it against the original, run on copies of each example; exit 1 unless equivalent."""
+    with reported(json):
+        module = read_module(file)
+        options = _options(batch, statistic, gradient, loss_reduction, on_mixing, strategy)
+        arrays = read_inputs(inputs, module.arguments, seed)
+        each = progress("running the original on copies of each example", json)
+        verdict = verify_module(module, **options, inputs=arrays, each=each)
+    if json:
+        print_json(verdict)
+    else:
+        print_verdict(verdict)
+    if verdict.verdict != "equivalent":
+        raise typer.Exit(REFUSED)
+
+
+@main.command()
+def demo(json: Json = False) -> None:
+    """Dump, inspect, rewrite, compile and run a decoder LM and an MLP, held against vmap; time and temporaries."""
+    with reported(json):
+        equivalent = show_demo(json)
+    if not equivalent:
+        raise typer.Exit(REFUSED)

@@ -1,0 +1,108 @@
+"""What the commands read and write: modules and npz archives, `-` for the standard streams."""
+
+import io
+import sys
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from hlo_surgery.module import Module, Port, load, write_atomically
+from hlo_surgery.verification_inputs import Arrays, draw_inputs, is_inexact
+
+
+def read_module(file: str) -> Module:
+    """The module in a file, or on stdin for `-`. Raises ValueError or OSError."""
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        return load(data)
+    except ValueError as problem:
+        raise ValueError(f"{'stdin' if file == '-' else file}: {problem}") from None
+
+
+def check_writable(out: str) -> None:
+    """Fail before the work, not after it. Raises ValueError."""
+    path = Path(out)
+    if out != "-" and path.exists() and not path.is_file():
+        raise ValueError(f"{out} is no regular file; name another output")
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {out}: there is no folder {path.parent}")
+
+
+def write_module(module: Module, out: str) -> None:
+    """Write a module as its suffix says, or as text to stdout for `-`."""
+    if out == "-":
+        sys.stdout.write(module.text())
+    else:
+        module.save(out)
+
+
+def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Arrays:
+    """One array for each argument, from an npz archive or else random. Raises ValueError or OSError."""
+    if file is None:
+        return draw_inputs(arguments, seed)
+    stored = _read_npz(file)
+    known = {key for i, port in enumerate(arguments) for key in (port.name, f"arg{i}")}
+    unknown = sorted(set(stored) - known)
+    if unknown:
+        names = ", ".join(port.name for port in arguments)
+        raise ValueError(f"{file} holds {', '.join(unknown)}; the module has no such arguments, but {names}")
+    return [_fitting(file, _find(file, stored, i, port), port) for i, port in enumerate(arguments)]
+
+
+def _read_npz(file: str) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as problem:
+        raise ValueError(f"cannot read {file}: {problem.strerror or problem}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, zlib.error) as problem:
+        raise ValueError(f"{file} is no npz archive of plain arrays: {problem}") from None
+
+
+def _find(file: str, stored: Mapping[str, Any], number: int, port: Port) -> np.ndarray[Any, Any]:
+    for key in (port.name, f"arg{number}"):
+        if key in stored:
+            return stored[key]
+    raise ValueError(f"{file} holds no array {port.name} or arg{number} for argument {number}")
+
+
+def _fitting(file: str, array: np.ndarray[Any, Any], port: Port) -> np.ndarray[Any, Any]:
+    """Floats that npz does not know are stored as float32, or as raw bytes."""
+    if array.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
+        array = array.view(port.dtype)
+    if array.dtype == np.float32 and is_inexact(port.dtype) and port.dtype.kind == "V":
+        array = array.astype(port.dtype)
+    if array.shape != port.shape or array.dtype != port.dtype:
+        raise ValueError(
+            f"{file}: {port.name} is {array.dtype}{list(array.shape)}; the module takes {port.dtype}{list(port.shape)}"
+        )
+    return array
+
+
+def write_arrays(out: str, arrays: Mapping[str, Any]) -> None:
+    """Write an npz archive whole or not at all; floats that npz does not know become float32."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, _storable(array), allow_pickle=False)
+    write_atomically(Path(out), buffer.getvalue())
+
+
+def _storable(array: Any) -> np.ndarray[Any, Any]:
+    plain = np.asarray(array)
+    return plain.astype(np.float32) if plain.dtype.kind == "V" and jnp.issubdtype(plain.dtype, jnp.floating) else plain
+
+
+def output_names(outputs: Sequence[Port]) -> list[str]:
+    """The outputs' names where no two are alike, else result0, result1..."""
+    names = [port.name for port in outputs]
+    return names if len(set(names)) == len(names) else [f"result{i}" for i in range(len(names))]

@@ -1,0 +1,114 @@
+"""Scanned gradients: given a gradient that a loop stacks slice by slice, the update in the loop's body to look at instead.
+
+    %r = while (%c) { %u = transpose %site ; %n = dynamic_update_slice %c, %u, %i ; return %n }   =>   %u
+
+A scan over layers stacks the gradients of the layers so. If each slice is written once, an elementwise statistic of
+the stack is the stack of the statistics, which the same loop can write: nothing of the size of B stacks is needed.
+"""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Operation, Value, ir
+from hlo_surgery.passes.counters import counter_values, is_permutation, values_over
+from hlo_surgery.passes.gradient_slices import behind_barriers
+from hlo_surgery.passes.lattice import Axes, Summed
+from hlo_surgery.passes.lift_values import reached_values
+from hlo_surgery.passes.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.square_operands import is_monomial
+
+
+@dataclass(frozen=True)
+class Scan:
+    """`loop` stacks updates as its result `number`; `write` is the dynamic_update_slice that does."""
+
+    loop: Operation
+    number: int
+    write: Operation
+    moves_only: bool
+
+
+def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
+    """The loop that stacks this gradient, if only moves and scales lie behind it; else None."""
+    value, moves_only = behind_barriers(gradient), True
+    op = mlir.defining_operation(value)
+    while op is not None and op.name != "stablehlo.while":
+        if not isinstance(axes.of(value), Summed) or not is_monomial(op):
+            return None
+        moves_only = moves_only and op.name not in ("stablehlo.multiply", "stablehlo.divide", "stablehlo.negate")
+        value = behind_barriers(next(v for v in op.operands if isinstance(axes.of(v), Summed)))
+        op = mlir.defining_operation(value)
+    if op is None or not isinstance(axes.of(value), Summed):
+        return None
+    number = mlir.results(op).index(value)
+    write = _stacking_write(op, number)
+    if write is None or not _is_own(axes, op, write.operands[1]):
+        return None
+    return Scan(op, number, write, moves_only)
+
+
+def _stacking_write(loop: Operation, number: int) -> Operation | None:
+    """The write of one slice an iteration, each slice once, to a carry that is used for nothing else."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    write = mlir.defining_operation(mlir.operands(mlir.return_operation(body))[number])
+    carry = body.arguments[number]
+    if write is None or write.name != "stablehlo.dynamic_update_slice" or write.operands[0] != carry:
+        return None
+    used_once = len(list(carry.uses)) == len(list(write.results[0].uses)) == 1 and write.block == body
+    if not used_once or list(condition.arguments[number].uses):
+        return None
+    return write if _covers(loop, write) else None
+
+
+def _covers(loop: Operation, write: Operation) -> bool:
+    counters = counter_values(loop)
+    if counters is None:
+        return False
+    whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
+    stacked = [d for d in range(len(whole)) if whole[d] != part[d]]
+    if not stacked and 1 in whole and len(next(iter(counters.values()))) == 1:
+        return True
+    if len(stacked) != 1 or part[stacked[0]] != 1:
+        return False
+    return is_permutation(values_over(write.operands[2 + stacked[0]], counters), whole[stacked[0]])
+
+
+def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
+    """Whether the update sums nothing that other iterations, or ops outside the loop, have summed."""
+    inside: set[Value] = set()
+    for op in mlir.nested_operations(loop):
+        inside.update(op.results)
+        inside.update(a for region in op.regions for block in region.blocks for a in block.arguments)
+    return isinstance(axes.of(update), Summed) and reached_values(axes, [update]) <= inside
+
+
+def stack_values(
+    axes: Axes,
+    loop: Operation,
+    writes: list[Operation],
+    values: list[Value],
+    zeros: list[Value],
+    lifted: dict[Value, Value],
+) -> Operation:
+    """Rebuild the loop so that it stacks each value as the write beside it does, on top of zeros.
+
+    `lifted` is what is known of the loop's results, and is renewed with them.
+    """
+    arguments = add_carries(loop, zeros)
+    end = mlir.return_operation(loop.regions[1].blocks[0])
+    with mlir.context(), loop.location, ir.InsertionPoint(end):
+        stacked = [
+            ir.Operation.create(
+                write.name, results=[argument.type], operands=[argument, value, *mlir.operands(write)[2:]]
+            ).results[0]
+            for write, argument, value in zip(writes, arguments, values, strict=True)
+        ]
+    extend_return(end, stacked)
+    return extend_results(loop, zeros, len(zeros), [axes.classes, lifted], [axes.trained])
+
+
+def replace_update(write: Operation, value: Value) -> None:
+    """Write this value instead, which is made later in the block."""
+    write.operands[1] = value
+    write.move_before(mlir.return_operation(cast(Any, write.block)))
