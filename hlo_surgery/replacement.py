@@ -83,7 +83,9 @@ def _scan(axes: Axes, target: Target, request: Request) -> Scan | None:
     return scan if scan is not None and (scan.moves_only or factorable) else None
 
 
-def _inside_loop(axes: Axes, loop: Operation, scans: Mapping[Target, Scan], request: Request) -> dict[Target, _Stacked]:
+def _inside_loop(
+    axes: Axes, loop: Operation, scans: Mapping[int, Scan], request: Request, lifted: dict[Value, Value]
+) -> dict[int, _Stacked]:
     """Compute the statistics of the updates in the loop's body, and stack them in the same loop."""
     body = loop.regions[1].blocks[0]
     trips = len(next(iter((counter_values(loop) or {}).values())))
