@@ -30,13 +30,13 @@ from hlo_surgery.cli_output import (
     print_json,
     print_plan,
     print_ports,
-    print_table,
     print_text,
     print_verdict,
     progress,
     reported,
     waiting,
 )
+from hlo_surgery.cli_summaries import print_summaries, summarise
 from hlo_surgery.pipeline import explain_module, rewrite_module
 from hlo_surgery.verification import verify as verify_module
 
@@ -139,36 +139,18 @@ def run(
     """Compile and run a module; show its outputs, and save them."""
     with reported(json):
         if out is not None:
-            check_writable(out)
+            check_writable(out, stdout=False)
         module = read_module(file)
         arrays = read_inputs(inputs, module.arguments, seed)
         with waiting("compiling and running", json):
             outputs = [np.asarray(output) for output in module.call(*arrays)]
-        rows = [
-            {"name": p.name, "shape": p.shape, "dtype": str(p.dtype)} | _summary(output)
-            for p, output in zip(module.outputs, outputs, strict=True)
-        ]
         if out is not None:
             write_arrays(out, dict(zip(output_names(module.outputs), outputs, strict=True)))
+        summaries = summarise(module.outputs, outputs)
         if json:
-            print_json({"outputs": rows, "file": out})
+            print_json({"outputs": summaries, "file": out})
         else:
-            columns = ("name", "shape", "dtype", "least", "mean", "largest", "not finite")
-            print_table("outputs", columns, ([_cell(row[c.replace(" ", "_")]) for c in columns] for row in rows))
-
-
-def _summary(output: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Of the finite entries; magnitudes of complex ones."""
-    wide = np.abs(output) if output.dtype.kind == "c" else output.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    least, mean, most = (float(f(finite)) if finite.size else None for f in (np.min, np.mean, np.max))
-    return {"least": least, "mean": mean, "largest": most, "not_finite": int(wide.size - finite.size)}
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, tuple):
-        return " x ".join(map(str, value)) or "scalar"
-    return f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)
+            print_summaries(summaries)
 
 
 @main.command()

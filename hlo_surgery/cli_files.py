@@ -24,9 +24,11 @@ def read_module(file: str) -> Module:
         raise ValueError(f"{'stdin' if file == '-' else file}: {problem}") from None
 
 
-def check_writable(out: str) -> None:
-    """Fail before the work, not after it. Raises ValueError."""
+def check_writable(out: str, stdout: bool = True) -> None:
+    """Fail before the work, not after it. `stdout`: whether `-` may name it. Raises ValueError."""
     path = Path(out)
+    if out == "-" and not stdout:
+        raise ValueError("an npz archive does not go to stdout; name an output file")
     if out != "-" and path.exists() and not path.is_file():
         raise ValueError(f"{out} is no regular file; name another output")
     if not path.parent.is_dir():

@@ -151,6 +151,6 @@ def print_verdict(verdict: Verdict) -> None:
         for c in notable(verdict.comparisons)
     )
     if verdict.comparisons:
-        columns = ("compared", "worst", "difference / largest entry", "difference / tolerance", "")
+        columns = ("compared", "worst", "relative error", "part of tolerance", "")
         print_table(f"{len(verdict.comparisons)} comparisons", columns, rows)
     print_text(f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red")

@@ -8,6 +8,7 @@ from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.example_axes import find_example_axes
+from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.lattice import Axes, Mixed, PerExample, Shared, Summed
 from hlo_surgery.passes.normalize import normalize
 from hlo_surgery.planning import Plan
@@ -72,6 +73,9 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     sharding_rules.populate(code)
     axes = find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
     _refuse_mixed(axes, mlir.operands(mlir.return_operation(block)), request, names)
+    if _hoist(axes, block, request):
+        sharding_rules.populate(code)
+        axes = find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
     targets = [Target(mlir.return_operation(block), number, names[number]) for number in request.gradients]
     answers = block_statistics(axes, block, targets, request)
     _return(main, answers, request, names)
@@ -79,6 +83,11 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     mlir.run_passes(code, "cse")
     data = tuple(dict.fromkeys(axes.data.values()))
     return Plan(request.size, request.loss_reduction, tuple(a.plan for a in answers), data)
+
+
+def _hoist(axes: Axes, block: mlir.Block, request: Request) -> bool:
+    outputs = mlir.operands(mlir.return_operation(block))
+    return request.size > 1 and hoist_accumulations(axes, block, [outputs[number] for number in request.gradients])
 
 
 def _return(main: mlir.func.FuncOp, answers: Sequence[Answer], request: Request, names: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ class Expectation:
         self._phi = jax.jit(statistic.phi) if isinstance(statistic, MeanOf) else None
         self._values: list[Array] = []
         self._moves: list[Array] = []
+        self._count = 0
 
     def add(self, gradient: Array, rounding: float) -> None:
         """One more example's gradient, which is known up to `rounding`."""
@@ -34,7 +35,7 @@ class Expectation:
         else:
             self._values.append(value)
             self._moves.append(moves)
-        self._count = getattr(self, "_count", 0) + 1
+        self._count += 1
 
     def _of(self, gradient: Any) -> Array:
         return np.array(gradient if self._phi is None else widened(self._phi(jnp.asarray(gradient))))

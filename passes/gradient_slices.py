@@ -115,6 +115,11 @@ def _input(value: Value, axis: Axis, lifted: Mapping[Value, Value]) -> Input:
     return (lifted[source], LIFTED) if source in lifted else (source, axis)
 
 
+def gradient_step(axes: Axes, op: Operation) -> Step:
+    """One op that sums over the examples, by itself."""
+    return _step(axes, op, {})
+
+
 def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value]) -> Step:
     classes = [axes.of(v) for v in op.operands]
     if not any(isinstance(c, PerExample) for c in classes):

@@ -5,6 +5,7 @@ return %g                 =>   %s = multiply %g, %g      (lowered from lambda g:
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import jax
 
@@ -17,10 +18,17 @@ from hlo_surgery.passes.normalize import inline_calls, move_body
 Replacement = Callable[..., Sequence[jax.Array]]
 
 
-def splice(values: Sequence[Value], replacement: Replacement, before: Operation) -> list[Value]:
-    """Trace and lower `replacement` once, and move its ops in front of `before`."""
+def splice(
+    values: Sequence[Value], replacement: Replacement, before: Operation, source: Operation | None = None
+) -> list[Value]:
+    """Trace and lower `replacement` once, and move its ops in front of `before`.
+
+    They stand for the op `source`, and take its source line.
+    """
     structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
     jitted = jax.jit(replacement, keep_unused=True)
     lowered = mlir.parse(in_clean_config(lambda: jitted.lower(*structs).as_text()))
     inline_calls(lowered)
+    for op in mlir.nested_operations(mlir.main_function(lowered).operation):
+        cast(Any, op).location = (source or before).location
     return move_body(mlir.main_function(lowered), list(values), before)

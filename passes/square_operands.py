@@ -19,6 +19,7 @@ from hlo_surgery.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step, initial_operands
 from hlo_surgery.passes.lattice import PerExample
+from hlo_surgery.passes.linearity import added_results
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integers
 
@@ -39,7 +40,15 @@ def is_monomial(op: Operation) -> bool:
     """Whether each element of the result is one element of the operand, times a Shared one."""
     if op.name == "stablehlo.pad":
         return is_splat(op.operands[1], 0)
-    return op.name in MOVES | PASSED | SCALES
+    return op.name in MOVES | PASSED | SCALES or _drops_unit_dimensions(op)
+
+
+def _drops_unit_dimensions(op: Operation) -> bool:
+    """Whether a sum is over dimensions of size 1 only, as in the transpose of a broadcast, and so a reshape."""
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
+        return False
+    shape = mlir.shape(op.operands[0])
+    return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
 
 
 def _is_rank_one(site: Step) -> bool:
@@ -123,6 +132,8 @@ def _moved(
             return value * phi(1 / scales[0])
         case name if name in PASSED:
             return value
+        case "stablehlo.reduce":
+            return value.reshape(mlir.shape(op.results[0]))
         case _:
             moved = raise_op(op)
             assert moved is not None

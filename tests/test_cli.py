@@ -316,6 +316,7 @@ def test_outputs_that_cannot_be_written(tmp_path):
     assert f"there is no folder {tmp_path / 'none'}" in rejected(*asked, tmp_path / "none" / "o.mlir")
     assert "is no regular file" in rejected(*asked, tmp_path)
     assert "is no regular file" in rejected("run", MLP, "-o", "/dev/null")
+    assert "does not go to stdout" in rejected("run", MLP, "-o", "-")
     assert "both write to stdout" in rejected(*asked, "-", "--json")
     assert list(tmp_path.iterdir()) == []
 
