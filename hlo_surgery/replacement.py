@@ -6,7 +6,6 @@ What a loop stacks slice by slice is looked at inside the loop; what else loops 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-
 import jax
 import jax.numpy as jnp
 

@@ -93,9 +93,9 @@ def _collect(value: Value, known: set[Value], ops: list[Operation]) -> bool:
     op = mlir.defining_operation(value)
     if op is None or mlir.shape(value) or mlir.is_inexact(value):
         return False
-    if op.name != "stablehlo.constant":
-        if op.name not in SCALAR_OPS or not all(_collect(v, known, ops) for v in op.operands):
-            return False
+    made = op.name in SCALAR_OPS and all(_collect(v, known, ops) for v in op.operands)
+    if not made and op.name != "stablehlo.constant":
+        return False
     known.add(value)
     ops.append(op)
     return True

@@ -1,4 +1,4 @@
-"""Hoist accumulations: given a loop that adds up contractions, the loop with their operands stacked, contracted behind it.
+"""Hoist accumulations: given a loop that adds up contractions, one that stacks their operands, contracted behind it.
 
     %g = while (%c) { add %c, (dot_general %h_t, %l_t over b) }
     =>  %H, %L = while { stack %h_t, %l_t } ; %g = dot_general %H, %L over (t, b)
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery import mlir
-from hlo_surgery.mlir import Operation, Value, ir
+from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.counters import Numbers, counter_values, is_permutation, values_over
 from hlo_surgery.passes.element_types import dtype_of
@@ -69,7 +69,8 @@ def hoist_accumulations(axes: Axes, block: mlir.Block, outputs: Sequence[Value])
     """
     reached = reached_values(axes, outputs)
     loops = [op for op in mlir.nested_operations(cast(Any, block.owner).operation) if op.name == "stablehlo.while"]
-    return any([_hoist(axes, loop, reached) for loop in reversed(loops)])
+    hoisted = [_hoist(axes, loop, reached) for loop in reversed(loops)]
+    return any(hoisted)
 
 
 def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:

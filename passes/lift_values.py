@@ -17,7 +17,7 @@ from hlo_surgery.passes.gradient_slices import CONTROL_FLOW, gradient_slice
 from hlo_surgery.passes.lattice import Axes, PerExample, Summed
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.loop_examples import looped_gradients
-from hlo_surgery.passes.rebuild import add_carries, extend_return, extend_results
+from hlo_surgery.passes.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.slice_functions import slice_function
 from hlo_surgery.passes.splice import splice
 

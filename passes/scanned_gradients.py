@@ -1,4 +1,4 @@
-"""Scanned gradients: given a gradient that a loop stacks slice by slice, the update in the loop's body to look at instead.
+"""Scanned gradients: given a gradient that a loop stacks slice by slice, the update in its body to look at instead.
 
     %r = while (%c) { %u = transpose %site ; %n = dynamic_update_slice %c, %u, %i ; return %n }   =>   %u
 

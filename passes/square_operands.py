@@ -40,6 +40,8 @@ def is_monomial(op: Operation) -> bool:
     """Whether each element of the result is one element of the operand, times a Shared one."""
     if op.name == "stablehlo.pad":
         return is_splat(op.operands[1], 0)
+    if op.name == "stablehlo.add":
+        return any(is_splat(v, 0) for v in op.operands)
     return op.name in MOVES | PASSED | SCALES or _drops_unit_dimensions(op)
 
 
@@ -130,7 +132,7 @@ def _moved(
             return value * phi(scales[0])
         case "stablehlo.divide":
             return value * phi(1 / scales[0])
-        case name if name in PASSED:
+        case name if name in PASSED or name == "stablehlo.add":
             return value
         case "stablehlo.reduce":
             return value.reshape(mlir.shape(op.results[0]))

@@ -402,7 +402,8 @@ SUMMED = {
     "scatter of examples and positions": row(
         scatter(
             ["4x2xf64", "3x5x1xi32", "3x5x2xf64"],
-            "update_window_dims = [2], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 2",
+            "update_window_dims = [2], inserted_window_dims = [0], "
+            "scatter_dims_to_operand_dims = [0], index_vector_dim = 2",
             adds("f64"),
         ),
         {1: 0, 2: 0},
@@ -514,14 +515,14 @@ SUMMED = {
     ),
     "tail: gather and scatter at shared places": row(
         lines(
-            ["3x4xf64", "5x1xi32", "2xf64"],
+            ["3x4xf64", "5x1xi32", "6xf64"],
             total("%0", "3x4", 1, "sum"),
             '%g = "stablehlo.gather"(%sum, %1) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], '
             "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>}> : "
             "(tensor<4xf64>, tensor<5x1xi32>) -> tensor<5xf64>",
             '%r = "stablehlo.scatter"(%2, %1, %g) <{scatter_dimension_numbers = #stablehlo.scatter<'
             "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> "
-            f"({adds('f64')}) : (tensor<2xf64>, tensor<5x1xi32>, tensor<5xf64>) -> tensor<2xf64>",
+            f"({adds('f64')}) : (tensor<6xf64>, tensor<5x1xi32>, tensor<5xf64>) -> tensor<6xf64>",
         ),
         {0: 0},
     ),
@@ -665,7 +666,8 @@ TRAPS = {
         (
             ["3xf64", "3xf64", "f64"],
             TWO_REDUCED.format(
-                "%sum = stablehlo.add %a, %d : tensor<f64>\n%q = stablehlo.multiply %b, %c : tensor<f64>\n%u = stablehlo.add %q, %d : "
+                "%sum = stablehlo.add %a, %d : tensor<f64>\n%q = stablehlo.multiply %b, %c : tensor<f64>\n"
+                "%u = stablehlo.add %q, %d : "
                 "tensor<f64>"
             ),
         ),
@@ -761,7 +763,8 @@ TRAPS = {
     "a row of the table of examples for all": row(
         lines(
             ["3x4xf64", "3x1xi32", "3x4xf64"],
-            '%g = "stablehlo.gather"(%0, %1) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], '
+            '%g = "stablehlo.gather"(%0, %1) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], '
+            "collapsed_slice_dims = [0], "
             "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 4>}> : "
             "(tensor<3x4xf64>, tensor<3x1xi32>) -> tensor<3x4xf64>",
             "%r = stablehlo.multiply %g, %2 : tensor<3x4xf64>",

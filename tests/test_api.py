@@ -298,12 +298,8 @@ def test_a_phi_that_factors_for_real_numbers_alone():
     def power(w, x):
         return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
 
-    try:
-        _, found = hs.grad(power, statistics=hs.mean_of(jnp.real, factorable=True))(w, X)
-    except hs.Refusal as refused:
-        assert "factorable" in refused.why
-    else:
-        assert_close(found, jnp.mean(jnp.real(alone(power)(w, X)), 0))
+    with pytest.raises(hs.Refusal, match="factorable"):
+        hs.grad(power, statistics=hs.mean_of(jnp.real, factorable=True))(w, X + 1j * X[:, ::-1])
 
 
 def test_rewrite_with_picked_gradients():
