@@ -169,8 +169,13 @@ def _own_number(axes: Axes, op: Operation, classes: list[Class]) -> PerExample |
 
 def _batched(op: Operation, axis: PerExample, classes: list[Class]) -> list[Class]:
     """A LAPACK call works matrix by matrix; the dimensions before the matrices are its batch."""
+    from_left = linearity.solves_from_left(op)
     ranks = [len(mlir.shape(v)) for v, c in zip(op.operands, classes, strict=True) if isinstance(c, PerExample)]
-    aligned = all(c == axis for c in classes) and axis.dim < min(ranks) - 2
+    aligned = all(c == axis for c in classes) and axis.dim < max(ranks) - 2
+    if from_left is not None and isinstance(classes[0], Shared) and classes[1] == axis:
+        # With one matrix for all examples, each column (from the left) or row of the right-hand side is its own.
+        independent = ranks[0] - (1 if from_left else 2)
+        aligned = axis.dim == independent or (axis.dim < ranks[0] - 2 and not classes[0].data)
     if not aligned:
         return [mixed(op, "a linear-algebra call does not hold the examples along one batch dimension")] * len(
             op.results

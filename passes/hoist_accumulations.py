@@ -54,9 +54,13 @@ class Stacked:
 
 @dataclass
 class Stacks:
-    """The stacks that a loop is given: value and index written, by value and order."""
+    """The stacks that a loop is given: value and index written, by value and order.
+
+    `order`: that of operands which have no partner sliced from a stack.
+    """
 
     counters: dict[Value, Numbers]
+    order: Stacked | None
     written: dict[tuple[Value, tuple[int, ...]], Value] = field(
         default_factory=dict[tuple[Value, tuple[int, ...]], Value]
     )
@@ -80,7 +84,7 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
     body = loop.regions[1].blocks[0]
     numbers = [i for i, argument in enumerate(body.arguments) if argument in reached]
     sums = {i: terms for i in numbers if (terms := _terms(axes, loop, i)) is not None}
-    stacks = Stacks(counters)
+    stacks = Stacks(counters, _common_order(loop, [t for terms in sums.values() for t in terms], counters))
     plans = {i: plan for i, terms in sums.items() if (plan := _sources(loop, terms, stacks)) is not None}
     if not plans:
         return False
@@ -149,7 +153,7 @@ def _sources(loop: Operation, terms: list[Term], stacks: Stacks) -> list[list[So
     found: list[list[Source]] = []
     for term in terms:
         sliced = [_stacked(loop, v, stacks.counters) if axis else None for v, axis in term.site.inputs]
-        leader = next((s for s in sliced if s is not None), None) or _by_counter(stacks.counters)
+        leader = next((s for s in sliced if s is not None), stacks.order)
         if leader is None:
             return None
         sources: list[Source] = []
@@ -191,6 +195,12 @@ def _is_inside(value: Value, loop: Operation) -> bool:
             return True
         op = op.parent.operation if op.parent is not None else None
     return False
+
+
+def _common_order(loop: Operation, terms: list[Term], counters: dict[Value, Numbers]) -> Stacked | None:
+    """The order of the first stack that an operand is sliced from, so that all new stacks can be shared."""
+    sliced = (_stacked(loop, v, counters) for term in terms for v, axis in term.site.inputs if axis)
+    return next((s for s in sliced if s is not None), None) or _by_counter(counters)
 
 
 def _by_counter(counters: dict[Value, Numbers]) -> Stacked | None:

@@ -36,6 +36,14 @@ def is_batched_call(op: Operation) -> bool:
     return op.name == "stablehlo.custom_call" and target in BATCHED_CALLS | SOLVE_CALLS
 
 
+def solves_from_left(op: Operation) -> bool | None:
+    """For a call that solves with a triangular matrix: whether as A X = B (else X A = B); None where it does not say."""
+    if "mhlo.backend_config" not in op.attributes or mlir.text_attribute(op, "call_target_name") not in SOLVE_CALLS:
+        return None
+    config = cast(Any, op.attributes["mhlo.backend_config"])
+    return int(ir.IntegerAttr(config["side"]).value) == ord("L") if "side" in config else None
+
+
 def is_linear(op: Operation, positions: Positions) -> bool:
     """Whether the op is linear (affine) in these operands jointly. Sums live in floats and complex numbers only."""
     rule = _RULES.get(op.name)
