@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.module import Module
+from hlo_surgery.module import Module, load
 from hlo_surgery.pipeline import explain_module, rewrite_module
 from hlo_surgery.planning import Plan
 from hlo_surgery.statistics import Statistic, named
@@ -130,8 +130,9 @@ class WithStatistics:
         leaves, tree = jax.tree.flatten((args, kwargs))
         arrays = [_flat_array(leaf) for leaf in leaves if _is_array(leaf)]
         module, result_tree = self._lookup(leaves, tree)
-        outputs = module.jitted(*arrays)
-        return jax.tree.unflatten(result_tree, outputs)
+        return jax.tree.map(
+            _as_key, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), module.jitted(*arrays))
+        )
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
@@ -165,10 +166,10 @@ class WithStatistics:
             strategy=self._options.strategy,
         )
         picked = jax.tree.structure(self._pick(shape))
-        return rewritten, jax.tree.structure((shape, self._statistics_tree(picked)))
+        return rewritten, (shape, self._statistics_tree(picked))
 
     def _statistics_tree(self, gradient: Any) -> Any:
-        like_gradient = jax.tree.unflatten(gradient, [0] * gradient.num_leaves)
+        like_gradient = jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
         if isinstance(self._options.statistics, Statistic):
             return like_gradient
         return dict.fromkeys(self._statistics, like_gradient)
@@ -177,30 +178,47 @@ class WithStatistics:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
         axes: list[list[int | None]] = [[None] * len(jax.tree.leaves(arg)) for arg in args]
-        numbers = self._options.batch_argnums
-        chosen = [numbers] if isinstance(numbers, int) else list(numbers)
+        chosen = _batch_numbers(self._options.batch_argnums, len(args))
         for number, in_axis in zip(chosen, _one_for_each(self._options.in_axes, chosen), strict=True):
-            if not -len(args) <= number < len(args):
-                raise ValueError(f"batch_argnums names argument {number}; {len(args)} positional ones were given")
             axes[number] = _leaf_axes(in_axis, args[number])
         flat = [axis for part in axes for axis in part] + [None] * len(jax.tree.leaves(kwargs))
         arrays = [axis for axis, leaf in zip(flat, leaves, strict=True) if _is_array(leaf)]
         return {i: axis for i, axis in enumerate(arrays) if axis is not None}
 
 
+def _batch_numbers(numbers: int | Sequence[int], count: int) -> list[int]:
+    """The positions of the batch arguments, checked."""
+    chosen = [numbers] if isinstance(numbers, int) else list(numbers)
+    for number in chosen:
+        if not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"batch_argnums holds {number!r}; pass the position of an argument, or several")
+        if not -count <= number < count:
+            raise ValueError(f"batch_argnums names argument {number}; {count} positional ones were given")
+    positions = [number % count for number in chosen]
+    if len(set(positions)) < len(positions):
+        raise ValueError(f"batch_argnums names an argument twice: {numbers}")
+    return positions
+
+
 def _is_array(leaf: Any) -> bool:
     """Whether a leaf is traced: arrays and numbers are, flags and whatever else JAX cannot hold are static."""
-    return isinstance(leaf, jax.Array | np.ndarray | np.number | int | float | complex) and not isinstance(leaf, bool)
+    held = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.number | int | float | complex)
+    return held and not isinstance(leaf, bool)
+
+
+def _kind(leaf: Any) -> Any:
+    """Shape, dtype and weak type of an array, a number, or what stands for one."""
+    return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
 
 
 def _signature(leaf: Any) -> Any:
     if not _is_array(leaf):
         return leaf
-    kind = jax.typeof(leaf)
+    kind = _kind(leaf)
     return kind.shape, kind.dtype, kind.weak_type
 
 
-def _lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[str, Any]:
+def _lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[Module, Any]:
     """The function's module for these arguments, its arrays flat; and what it returns, as a tree of shapes."""
     shapes: list[Any] = []
 
@@ -208,13 +226,15 @@ def _lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[str, 
         remaining = iter(arrays)
         args, kwargs = jax.tree.unflatten(tree, [next(remaining) if _is_array(x) else x for x in leaves])
         result = fun(*args, **kwargs)
-        shapes.append(jax.tree.map(jax.typeof, result))
+        shapes.append(jax.tree.map(_key_kind, result))
         return result
 
-    kinds = [jax.typeof(leaf) for leaf in leaves if _is_array(leaf)]
+    kinds = [_kind(leaf) for leaf in leaves if _is_array(leaf)]
     structs = [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
-    lowered = jax.jit(flat, keep_unused=True).lower(*structs)
-    return lowered.as_text(debug_info=True), shapes[0]
+    lowered = load(jax.jit(flat, keep_unused=True).lower(*structs).as_text(debug_info=True))
+    if len(lowered.arguments) != len(structs):
+        raise TypeError("the function closes over traced values; pass them as arguments, or use jax.closure_convert")
+    return lowered, shapes[0]
 
 
 def _numbered(shape: Any) -> Any:
@@ -228,6 +248,15 @@ def _flat_array(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if is_key else leaf
 
 
+def _key_kind(output: Any) -> str:
+    """The implementation of a PRNG key's generator; "" for any other output."""
+    return str(jax.random.key_impl(output)) if jnp.issubdtype(output.dtype, jax.dtypes.prng_key) else ""
+
+
+def _as_key(kind: str, output: jax.Array) -> jax.Array:
+    return jax.random.wrap_key_data(output, impl=kind) if kind else output
+
+
 def _one_for_each(in_axes: Any, chosen: Sequence[int]) -> list[Any]:
     """One entry of in_axes for each batch argument."""
     if isinstance(in_axes, tuple | list) and len(in_axes) != len(chosen):
@@ -236,11 +265,24 @@ def _one_for_each(in_axes: Any, chosen: Sequence[int]) -> list[Any]:
 
 
 def _leaf_axes(in_axis: Any, argument: Any) -> list[int | None]:
-    """The example axis of each leaf of a batch argument, from a pytree prefix."""
+    """The example axis of each leaf of a batch argument, from a pytree prefix, counted from the front."""
     try:
-        return jax.tree.leaves(jax.tree.broadcast(in_axis, argument, is_leaf=_is_none), is_leaf=_is_none)
+        axes = jax.tree.broadcast(in_axis, argument, is_leaf=_is_none)
     except ValueError as error:
         raise ValueError(f"in_axes is no prefix of the batch argument it goes with: {error}") from None
+    pairs = zip(jax.tree.leaves(axes, is_leaf=_is_none), jax.tree.leaves(argument, is_leaf=_is_none), strict=True)
+    return [_from_front(axis, leaf) for axis, leaf in pairs if leaf is not None]
+
+
+def _from_front(axis: Any, leaf: Any) -> int | None:
+    if axis is None or not _is_array(leaf):
+        return None
+    if not isinstance(axis, int):
+        raise TypeError(f"in_axes holds {axis!r}; an example axis is an integer, or None for a leaf without examples")
+    rank = len(_kind(leaf).shape)
+    if not -rank <= axis < rank:
+        raise ValueError(f"a batch argument has shape {_kind(leaf).shape}: there is no example axis {axis}")
+    return axis % rank
 
 
 def _is_none(x: Any) -> bool:

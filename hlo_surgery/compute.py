@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,30 +59,44 @@ def compute_statistics(wanted: Wanted, known: Known, request: Request) -> Comput
 def _squared(wanted: Wanted, known: Known, statistics: Statistics, request: Request) -> Computed:
     given = {key: known[key[0]] for key in wanted.function.inputs}
     dtype, mean_loss = statistic_dtype(wanted.sliced.value), request.loss_reduction == "mean"
-    phis = {name: s.phi for name, s in statistics.items() if isinstance(s, MeanOf)}
+    phis = {name: precise_phi(s, dtype) for name, s in statistics.items() if isinstance(s, MeanOf)}
     return None, {n: squared_mean(wanted.sliced, given, phi, dtype, request.size, mean_loss) for n, phi in phis.items()}
 
 
 def _lifted(wanted: Wanted, known: Known, statistics: Statistics, request: Request) -> Computed:
     operands = [known[value] for value, _ in wanted.function.inputs]
     gradients = lifted_gradients(wanted.function, operands, request.size)
-    precise = gradients.astype(statistic_dtype(wanted.sliced.value))
+    dtype = statistic_dtype(wanted.sliced.value)
     found = {
-        name: jnp.mean(s.phi(precise), 0) if isinstance(s, MeanOf) else gradients for name, s in statistics.items()
+        name: jnp.mean(precise_phi(s, dtype)(gradients), 0) if isinstance(s, MeanOf) else gradients
+        for name, s in statistics.items()
     }
     return _total(jnp.mean(gradients, 0), request), found
 
 
 def _looped(wanted: Wanted, known: Known, statistics: Statistics, request: Request) -> Computed:
     dtype = statistic_dtype(wanted.sliced.value)
-    phis = {name: s.phi for name, s in statistics.items() if isinstance(s, MeanOf)}
-    summands: list[Callable[[Any], jax.Array]] = [lambda g, phi=phi: phi(g.astype(dtype)) for phi in phis.values()]
+    phis = {name: precise_phi(s, dtype) for name, s in statistics.items() if isinstance(s, MeanOf)}
     operands = [known[value] for value, _ in wanted.function.inputs]
     stacked = len(phis) < len(statistics)
-    sums, gradients = looped_gradients(wanted.function, operands, request.size, [lambda g: g, *summands], stacked)
+    sums, gradients = looped_gradients(wanted.function, operands, request.size, [_itself, *phis.values()], stacked)
     found = {name: total / request.size for name, total in zip(phis, sums[1:], strict=True)}
     found |= {name: gradients for name in statistics if name not in phis and gradients is not None}
     return _total(sums[0] / request.size, request), found
+
+
+def precise_phi(statistic: MeanOf, dtype: jnp.dtype) -> Callable[[jax.Array], jax.Array]:
+    """Phi of gradients, computed in `dtype` and returned in it, or in the real dtype beside it."""
+
+    def phi(gradients: jax.Array) -> jax.Array:
+        found = statistic.phi(gradients.astype(dtype))
+        return found.astype(dtype if jnp.iscomplexobj(found) else jnp.finfo(dtype).dtype)
+
+    return phi
+
+
+def _itself(gradient: jax.Array) -> jax.Array:
+    return gradient
 
 
 def _total(mean: jax.Array, request: Request) -> jax.Array:

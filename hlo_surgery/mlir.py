@@ -147,6 +147,11 @@ def is_inexact(value: Value) -> bool:
     return isinstance(kind, ir.FloatType | ir.ComplexType)
 
 
+def is_complex(value: Value) -> bool:
+    """Whether the value holds complex numbers."""
+    return isinstance(element_type(value), ir.ComplexType)
+
+
 def is_at_least_float32(value: Value) -> bool:
     """Whether sums of this value's elements are precise enough in its own element type."""
     return isinstance(element_type(value), ir.F32Type | ir.F64Type)

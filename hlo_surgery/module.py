@@ -62,6 +62,8 @@ class Module:
         for port, array in zip(self.arguments, arrays, strict=True):
             if tuple(np.shape(array)) != port.shape:
                 raise ValueError(f"argument {port.name} has shape {np.shape(array)}; the module takes {port.shape}")
+            if np.dtype(getattr(array, "dtype", port.dtype)) != port.dtype:
+                raise ValueError(f"argument {port.name} has dtype {array.dtype}; the module takes {port.dtype}")
 
     def returns_zero(self, output: int) -> bool:
         """Whether an output is a constant zero, as the gradient of an unused parameter is."""
@@ -165,6 +167,9 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

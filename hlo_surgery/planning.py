@@ -75,7 +75,7 @@ def choose_strategies(
 def _strategy(
     sliced: GradientSlice, function: SliceFunction, statistic: Statistic, size: int, requested: str, squarable: bool
 ) -> str:
-    squares = squarable and isinstance(statistic, MeanOf) and statistic.factorable
+    squares = squarable and isinstance(statistic, MeanOf) and _factors(statistic, sliced)
     if requested == "square" and not squares:
         raise ValueError(f"strategy='square' does not apply to {statistic.name} here; leave it at 'auto'")
     if requested in ("auto", "square") and squares:
@@ -83,6 +83,11 @@ def _strategy(
     if requested == "loop" or not function.liftable:
         return "loop"
     return "lift" if requested == "lift" or _is_worth_lifting(sliced, size) else "loop"
+
+
+def _factors(statistic: MeanOf, sliced: GradientSlice) -> bool:
+    """Whether phi(ab) = phi(a) phi(b) for numbers of the gradient's kind."""
+    return statistic.complex_factorable if mlir.is_complex(sliced.value) else statistic.factorable
 
 
 def _is_worth_lifting(sliced: GradientSlice, size: int) -> bool:

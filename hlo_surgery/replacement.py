@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery import mlir
-from hlo_surgery.compute import Wanted, compute_statistics, reuses_gradient, statistic_dtype
+from hlo_surgery.compute import Wanted, compute_statistics, precise_phi, reuses_gradient, statistic_dtype
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes.counters import counter_values
 from hlo_surgery.passes.element_types import dtype_of
@@ -168,7 +168,7 @@ def _behind_loop(
     for name, statistic in request.statistics.items():
         assert isinstance(statistic, MeanOf)
         inside = {stacked.result: known[stacked.statistics[name]]}
-        found[name] = moved_statistic(tail, inside, given, statistic.phi, dtype)
+        found[name] = moved_statistic(tail, inside, given, precise_phi(statistic, dtype), dtype)
     return found
 
 

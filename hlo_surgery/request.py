@@ -58,10 +58,13 @@ def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
     if isinstance(batch, str | bytes) or not isinstance(batch, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"batch is {batch!r}; pass a dict of argument to example axis, or a list of arguments")
     pairs = batch.items() if isinstance(batch, Mapping) else [(key, 0) for key in batch]
-    axes = {_number(arguments, key, "argument"): axis for key, axis in pairs}
+    axes: dict[int, int] = {}
+    for key, axis in pairs:
+        number = _number(arguments, key, "argument")
+        axes[number] = _axis(arguments[number], axes.get(number, axis), axis)
     if not axes:
         raise ValueError("batch is empty; name at least one argument that carries the examples")
-    return {number: _axis(arguments[number], axis) for number, axis in axes.items()}
+    return axes
 
 
 def _number(ports: Sequence[Port], key: str | int, kind: str) -> int:
@@ -77,8 +80,10 @@ def _number(ports: Sequence[Port], key: str | int, kind: str) -> int:
     return number % len(ports)
 
 
-def _axis(port: Port, axis: int) -> int:
+def _axis(port: Port, first: int, axis: int) -> int:
     rank = len(port.shape)
+    if (first - axis) % max(rank, 1):
+        raise ValueError(f"argument {port.name} is given twice, with example axes {first} and {axis}")
     if not -rank <= operator.index(axis) < rank:
         raise ValueError(f"argument {port.name} has shape {port.shape}: there is no example axis {axis}")
     return axis % rank

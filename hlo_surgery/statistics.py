@@ -15,11 +15,15 @@ Phi = Callable[[jax.Array], jax.Array]
 
 @dataclass(frozen=True)
 class MeanOf:
-    """The mean over the examples of an elementwise function. `factorable`: phi(a * b) = phi(a) * phi(b)."""
+    """The mean over the examples of an elementwise function.
+
+    `factorable`: phi(a * b) = phi(a) * phi(b) for all real numbers; `complex_factorable`: for all complex ones.
+    """
 
     name: str
     phi: Phi
     factorable: bool = False
+    complex_factorable: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,33 +52,33 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     hlo_surgery.errors.Refusal: ...
     """
     name = getattr(phi, "__name__", "phi")
-    statistic = MeanOf(f"mean_of({name})", phi, factorable)
     _check_elementwise(phi)
-    if factorable:
-        _check_factorable(phi)
-    return statistic
+    if not factorable:
+        return MeanOf(f"mean_of({name})", phi)
+    _check_factorable(phi)
+    return MeanOf(f"mean_of({name})", phi, factorable=True, complex_factorable=_is_complex_factorable(phi))
 
 
 def second_moment() -> MeanOf:
     """The mean over the examples of |g_b|**2, elementwise: nu of MicroAdam (Roulet and Agarwala, section 3)."""
-    return MeanOf("second_moment", lambda g: jnp.real(g * jnp.conj(g)), factorable=True)
+    return MeanOf("second_moment", lambda g: jnp.real(g * jnp.conj(g)), factorable=True, complex_factorable=True)
 
 
 def mean_sign() -> MeanOf:
     """The mean over the examples of sign(g_b), elementwise: the direction of MicroSignSGD."""
-    return MeanOf("mean_sign", jnp.sign, factorable=True)
+    return MeanOf("mean_sign", jnp.sign, factorable=True, complex_factorable=True)
 
 
 def mean_abs() -> MeanOf:
     """The mean over the examples of |g_b|, elementwise."""
-    return MeanOf("mean_abs", jnp.abs, factorable=True)
+    return MeanOf("mean_abs", jnp.abs, factorable=True, complex_factorable=True)
 
 
 def mean_power(k: int) -> MeanOf:
     """The mean over the examples of g_b**k, elementwise, for an integer k >= 1."""
-    if not isinstance(k, int) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"mean_power takes an integer k >= 1, not {k!r}; for other powers use mean_of")
-    return MeanOf(f"mean_power({k})", lambda g: g**k, factorable=True)
+    return MeanOf(f"mean_power({k})", lambda g: g**k, factorable=True, complex_factorable=True)
 
 
 def per_example() -> PerExampleGradients:
@@ -84,7 +88,11 @@ def per_example() -> PerExampleGradients:
 
 def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statistic]:
     """One statistic under its own name, or a dict as it is. Raises TypeError for anything else."""
-    wanted = {statistics.name: statistics} if isinstance(statistics, Statistic) else dict(statistics)
+    if isinstance(statistics, Statistic):
+        return {statistics.name: statistics}
+    if not isinstance(statistics, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"statistics is {statistics!r}; pass a statistic, such as second_moment(), or a dict of them")
+    wanted = dict(statistics)
     for name, statistic in wanted.items():
         if not isinstance(statistic, Statistic):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"statistics[{name!r}] is {statistic!r}; pass a statistic, such as second_moment()")
@@ -103,13 +111,23 @@ def _check_factorable(phi: Phi) -> None:
     """Sampled: a difference is a proof that phi is not factorable."""
     generator = np.random.default_rng(0)
     a, b = generator.normal(size=(2, 64)).astype(np.float32) * 3
-    a[0] = b[1] = 0
+    a[0] = b[1] = a[2] = b[2] = 0
     product, factors = np.asarray(phi(jnp.asarray(a * b))), np.asarray(phi(jnp.asarray(a)) * phi(jnp.asarray(b)))
     wrong = ~np.isclose(product, factors, rtol=1e-3, atol=1e-6, equal_nan=True)
     if wrong.any():
         i = int(np.argmax(wrong))
         why = f"phi is declared factorable, but phi({a[i]:.3g} * {b[i]:.3g}) = {product[i]:.3g}, not {factors[i]:.3g}"
         raise Refusal(Reason(why, "mean_of", _line_of(phi), "leave factorable out: any strategy is exact without it"))
+
+
+def _is_complex_factorable(phi: Phi) -> bool:
+    """Sampled likewise; a function that takes no complex numbers is not."""
+    a, b = np.exp(1j * np.linspace(0.1, 6, 64)).reshape(2, 32) * np.linspace(0.5, 2, 32)
+    try:
+        product, factors = phi(jnp.asarray(a * b)), phi(jnp.asarray(a)) * phi(jnp.asarray(b))
+    except TypeError:
+        return False
+    return bool(np.allclose(product, factors, rtol=1e-3, atol=1e-6))
 
 
 def _line_of(phi: Phi) -> str:

@@ -54,5 +54,7 @@ def carry(module: Module, inputs: Sequence[Any], outputs: Sequence[Any], platfor
 
 def portable_artifact(module: Module) -> bytes:
     """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
+    code = mlir.clone(module)
+    mlir.run_passes(code, "func.func(chlo-legalize-to-stablehlo)")
     version = cast(Any, stablehlo).get_current_version()
-    return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(module), version)
+    return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)

@@ -95,8 +95,8 @@ def elements(op: Operation) -> npt.NDArray[Any]:
     if dtype.kind != "c":
         return _interpreted(op, "stablehlo.convert", "f32").astype(dtype)
     part_type = f"f{dtype.itemsize * 4}"
-    real, imaginary = (_interpreted(op, f"stablehlo.{part}", part_type) for part in ("real", "imag"))
-    return (real + 1j * imaginary).astype(dtype)
+    parts = [_interpreted(op, f"stablehlo.{part}", part_type) for part in ("real", "imag")]
+    return np.stack(parts, -1).view(dtype)[..., 0]
 
 
 def _interpreted(op: Operation, unary: str, element_type: str) -> npt.NDArray[Any]:

@@ -8,6 +8,8 @@ One forward pass over Shardy's rules. A value that no trained parameter reaches 
 it counts as a constant of the batch, and that is said.
 """
 
+from collections.abc import Sequence
+
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value, func
@@ -104,8 +106,11 @@ def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[
         if all(isinstance(c, Shared) for c in others):
             return [_linear(op, classes, summed)] * len(op.results)
         absorbed = [SHARED if i in summed else c for i, c in enumerate(classes)]
-        if op.name in SUMMING_BODIES and all(isinstance(c, Summed) for c in _sliced(axes, op, absorbed)):
+        onto = summed <= frozenset(linearity.initial_operands(op))
+        if onto and op.name in SUMMING_BODIES and all(isinstance(c, Summed) for c in _sliced(axes, op, absorbed)):
             return [_linear(op, classes, summed)] * len(op.results)
+    if op.name == "stablehlo.divide" and 1 in summed and op.operands[1] not in axes.trained:
+        return _classify_examples(axes, op, _demoted(axes, op, classes, frozenset([1])))
     if not axes.contribution and any(op.operands[i] in axes.trained for i in summed):
         return [_meeting(op, classes, summed)] * len(op.results)
     return _classify_examples(axes, op, _demoted(axes, op, classes, summed))
@@ -113,9 +118,8 @@ def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[
 
 def _linear(op: Operation, classes: list[Class], summed: frozenset[int]) -> Class:
     """The sum's own constant part, and what linear ops add to it, may hold data of the whole batch."""
-    additive = op.name in ("stablehlo.add", "stablehlo.subtract", "stablehlo.concatenate", "stablehlo.select")
-    held = classes if additive else [classes[i] for i in summed]
-    data = next((c.data for c in held if isinstance(c, Shared | Summed) and c.data), None)
+    added = [c for i, c in enumerate(classes) if linearity.is_linear(op, summed | {i})]
+    data = next((c.data for c in added if isinstance(c, Shared | Summed) and c.data), None)
     first = next(c for c in classes if isinstance(c, Summed))
     return Summed(first.site, data)
 
@@ -147,9 +151,9 @@ def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     if op.name == "stablehlo.reshape":
         found = sharding_rules.reshaped_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
         return [found or mixed(op, "the example axis is split over several dimensions")]
-    own = _own_number(axes, op, classes)
-    if own is not None:
-        return [own]
+    own = own_examples.own_numbers(op, classes, axes.size)
+    if own is not None and _keeps_examples(op):
+        return [own.result if _is_aligned(axes, op, classes, own.operands) else _rearranged(op, classes)]
     if linearity.is_batched_call(op):
         return _batched(op, _first_axis(classes), classes)
     rule = sharding_rules.rule_of(op)
@@ -159,23 +163,20 @@ def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     return _by_rule(axes, op, rule, classes)
 
 
-def _own_number(axes: Axes, op: Operation, classes: list[Class]) -> PerExample | None:
-    if op.name == "stablehlo.gather":
-        return own_examples.gathered_axis(op, classes, axes.size)
-    if op.name == "stablehlo.scatter" and all(linearity.added_results(op)):
-        return own_examples.scattered_axis(op, classes, axes.size)
-    return None
+def _keeps_examples(op: Operation) -> bool:
+    return op.name == "stablehlo.gather" or all(linearity.added_results(op)) or linearity.overwrites(op)
 
 
 def _batched(op: Operation, axis: PerExample, classes: list[Class]) -> list[Class]:
     """A LAPACK call works matrix by matrix; the dimensions before the matrices are its batch."""
     from_left = linearity.solves_from_left(op)
     ranks = [len(mlir.shape(v)) for v, c in zip(op.operands, classes, strict=True) if isinstance(c, PerExample)]
-    aligned = all(c == axis for c in classes) and axis.dim < max(ranks) - 2
+    batched = axis.dim < max(ranks) - 2
+    aligned = batched and all(c in (axis, SHARED) for c in classes)
     if from_left is not None and isinstance(classes[0], Shared) and classes[1] == axis:
         # With one matrix for all examples, each column (from the left) or row of the right-hand side is its own.
         independent = ranks[0] - (1 if from_left else 2)
-        aligned = axis.dim == independent or (axis.dim < ranks[0] - 2 and not classes[0].data)
+        aligned = aligned or axis.dim == independent
     if not aligned:
         return [mixed(op, "a linear-algebra call does not hold the examples along one batch dimension")] * len(
             op.results
@@ -194,23 +195,41 @@ def _by_rule(axes: Axes, op: Operation, rule: Rule, classes: list[Class]) -> lis
         return [mixed(op, why)] * len(op.results)
     if found.factor in rule.blocked:
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
-    for i, (value, known) in enumerate(zip(op.operands, classes, strict=True)):
-        along = sharding_rules.find_axis(rule, rule.operands[i], value, found)
-        data = known.data if isinstance(known, Shared) and not axes.contribution else None
-        if data and along and not is_uniform(value, along, axes.size):
-            why = "data of the whole batch, rearranged over the examples, meets each example's own values"
-            return [mixed(op, f"{why} ({data.op} at {data.where})")] * len(op.results)
+    along = [sharding_rules.find_axis(rule, f, v, found) for f, v in zip(rule.operands, op.operands, strict=True)]
+    if not _is_aligned(axes, op, classes, along):
+        return [_rearranged(op, classes)] * len(op.results)
     return [_result(axes, op, rule, found, i) for i in range(len(op.results))]
+
+
+def _is_aligned(axes: Axes, op: Operation, classes: list[Class], along: Sequence[PerExample | None]) -> bool:
+    """Whether data of the whole batch that runs along with the examples is the same for each of them."""
+    return axes.contribution or all(
+        is_uniform(value, axis, axes.size)
+        for value, known, axis in zip(op.operands, classes, along, strict=True)
+        if isinstance(known, Shared) and known.data and axis
+    )
+
+
+def _rearranged(op: Operation, classes: list[Class]) -> Mixed:
+    data = next(c.data for c in classes if isinstance(c, Shared) and c.data)
+    why = "data of the whole batch, rearranged over the examples, meets each example's own values"
+    return mixed(op, f"{why} ({data.op} at {data.where})")
 
 
 def _result(axes: Axes, op: Operation, rule: Rule, examples: ExampleFactor, index: int) -> Class:
     result = op.results[index]
     if examples.factor in rule.reduced:
         if mlir.is_inexact(result) and _sums(op, index):
-            return Summed(op)
+            return Summed(op, _initial_data(axes, op))
         return mixed(op, "the examples are reduced to one value, and not by a sum of floats")
     along = sharding_rules.find_axis(rule, rule.results[index], result, examples)
     return along or mixed(op, "the examples are reduced to one value, and not by a sum")
+
+
+def _initial_data(axes: Axes, op: Operation) -> Reason | None:
+    """Data of the whole batch on top of which an op sums."""
+    onto = [axes.of(op.operands[i]) for i in linearity.initial_operands(op)]
+    return next((c.data for c in onto if isinstance(c, Shared | Summed) and c.data), None)
 
 
 def _sums(op: Operation, index: int) -> bool:

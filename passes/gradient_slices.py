@@ -134,13 +134,3 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value]) -> Step:
         axis = sharding_rules.find_axis(rule, factors, value, factor) if sliced else None
         inputs.append((value, axis) if axis else _input(value, None, lifted))
     return Step(op, tuple(inputs))
-
-
-def initial_operands(op: Operation) -> range:
-    """Positions of the operands on top of which an op sums: a scatter's operand, a reduce's initial value."""
-    count = len(op.results)
-    if op.name == "stablehlo.scatter":
-        return range(count)
-    if op.name in ("stablehlo.reduce", "stablehlo.reduce_window"):
-        return range(count, 2 * count)
-    return range(0)

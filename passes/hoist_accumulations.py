@@ -23,9 +23,10 @@ from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.counters import Numbers, counter_values, is_permutation, values_over
 from hlo_surgery.passes.element_types import dtype_of
-from hlo_surgery.passes.gradient_slices import Step, gradient_step, initial_operands
+from hlo_surgery.passes.gradient_slices import Step, gradient_step
 from hlo_surgery.passes.lattice import Axes, PerExample, Summed
 from hlo_surgery.passes.lift_values import reached_values
+from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.splice import splice

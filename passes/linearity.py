@@ -37,7 +37,7 @@ def is_batched_call(op: Operation) -> bool:
 
 
 def solves_from_left(op: Operation) -> bool | None:
-    """For a call that solves with a triangular matrix: whether as A X = B (else X A = B); None where it does not say."""
+    """For a call that solves with a triangular matrix: whether as A X = B, not X A = B; None where it does not say."""
     if "mhlo.backend_config" not in op.attributes or mlir.text_attribute(op, "call_target_name") not in SOLVE_CALLS:
         return None
     config = cast(Any, op.attributes["mhlo.backend_config"])
@@ -65,6 +65,16 @@ def added_results(op: Operation) -> list[bool]:
 def _is_add_of(value: mlir.Value, pair: set[Any]) -> bool:
     op = mlir.defining_operation(value)
     return op is not None and op.name == "stablehlo.add" and set(op.operands) == pair
+
+
+def initial_operands(op: Operation) -> range:
+    """Positions of the operands on top of which an op sums: a scatter's operand, a reduce's initial value."""
+    count = len(op.results)
+    if op.name == "stablehlo.scatter":
+        return range(count)
+    if op.name in ("stablehlo.reduce", "stablehlo.reduce_window"):
+        return range(count, 2 * count)
+    return range(0)
 
 
 def overwrites(op: Operation) -> bool:

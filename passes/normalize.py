@@ -1,6 +1,6 @@
 """Normalise: given a module as any frontend dumps it, one flat `main` of StableHLO ops.
 
-CHLO and composites are legalised, every call is inlined, equal ops are merged and dead ones dropped.
+CHLO and composites are legalised, every call is inlined. Dead ops stay: they may show what belongs to which example.
 
     func @main(%x) { %y = call @f(%x) ; return %y }        func @main(%x) { %y = tanh %x ; return %y }
     func private @f(%x) { return tanh(%x) }          =>
@@ -22,7 +22,16 @@ def normalize(module: Module) -> None:
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(module)
     free_invariants(module)
-    mlir.run_passes(module, "cse")
+    drop_shardings(module)
+
+
+def drop_shardings(module: Module) -> None:
+    """Drop Shardy's annotations, which say where values lie, not what they are, and which no artifact can hold."""
+    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+        if op.name == "sdy.sharding_constraint":
+            op.results[0].replace_all_uses_with(op.operands[0])
+        if op.name in ("sdy.sharding_constraint", "sdy.mesh"):
+            op.erase()
 
 
 def free_invariants(module: Module) -> None:

@@ -4,6 +4,8 @@ A gather or scatter along the example axis usually mixes examples. It does not w
 which is proved by evaluating the index column, an iota behind JAX's normalisation of negative indices.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -15,57 +17,90 @@ from hlo_surgery.passes.constants import evaluate
 from hlo_surgery.passes.lattice import Class, PerExample
 
 
-def gathered_axis(op: Operation, classes: list[Class], size: int) -> PerExample | None:
-    """The example axis of a gather's result, where each example gathers from its own slice."""
+@dataclass(frozen=True)
+class OwnNumbers:
+    """Where the examples lie in each operand and in the result of such a gather or scatter."""
+
+    operands: tuple[PerExample, ...]
+    result: PerExample
+
+
+def own_numbers(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers | None:
+    """The example axes of a gather or scatter that keeps to each example's own slice; else None."""
+    if op.name == "stablehlo.gather":
+        return _gather(op, classes, size)
+    return _scatter(op, classes, size) if op.name == "stablehlo.scatter" and len(op.results) == 1 else None
+
+
+def _gather(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers | None:
     numbers = cast(Any, stablehlo).GatherDimensionNumbers(op.attributes["dimension_numbers"])
     sizes = list(cast(Any, op.attributes["slice_sizes"]))
-    axis = classes[0]
-    if not isinstance(axis, PerExample) or sizes[axis.dim] != 1:
-        return None
+    dims = [d for d in numbers.start_index_map if sizes[d] == 1]
     columns = list(numbers.start_index_map)
-    own = _own_column(op.operands[1], classes[1], columns, axis, numbers.index_vector_dim, size)
-    if own is None:
-        return None
     window = set(numbers.offset_dims)
     outside = [d for d in range(len(mlir.shape(op.results[0]))) if d not in window]
-    return PerExample(outside[own.dim], own.before, own.after)
-
-
-def scattered_axis(op: Operation, classes: list[Class], size: int) -> PerExample | None:
-    """The example axis of a scatter's result, where each example's updates go to its own slice."""
-    if len(op.results) != 1:
+    found = _own_column(op, classes, dims, columns, numbers.index_vector_dim, size, _known(classes[1], numbers))
+    if found is None:
         return None
+    dim, along = found
+    axes = (PerExample(dim), _in_indices(along, numbers.index_vector_dim))
+    return OwnNumbers(axes, PerExample(outside[along.dim], along.before, along.after))
+
+
+def _scatter(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers | None:
     numbers = cast(Any, stablehlo).ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-    updates, columns = classes[2], list(numbers.scattered_dims_to_operand_dims)
-    if not isinstance(updates, PerExample):
-        return None
     window = set(numbers.update_window_dims)
     outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
-    if updates.dim not in outside:
+    updates, known = classes[2], _known(classes[1], numbers)
+    if isinstance(updates, PerExample):
+        if updates.dim not in outside:
+            return None
+        known = PerExample(outside.index(updates.dim), updates.before, updates.after)
+    dims, columns = list(numbers.inserted_window_dims), list(numbers.scattered_dims_to_operand_dims)
+    found = _own_column(op, classes, dims, columns, numbers.index_vector_dim, size, known)
+    if found is None:
         return None
-    along = PerExample(outside.index(updates.dim), updates.before, updates.after)
-    for column, dim in enumerate(columns):
-        whole = mlir.shape(op.operands[0])[dim] == size and dim in numbers.inserted_window_dims
-        if whole and _counts_examples(op.operands[1], column, numbers.index_vector_dim, along, size):
-            return PerExample(dim)
-    return None
+    dim, along = found
+    in_updates = PerExample(outside[along.dim], along.before, along.after)
+    axes = (PerExample(dim), _in_indices(along, numbers.index_vector_dim), in_updates)
+    return OwnNumbers(axes, PerExample(dim))
+
+
+def _known(indices: Class, numbers: Any) -> PerExample | None:
+    """Where the examples lie among the index's batch dimensions, if it carries them."""
+    if not isinstance(indices, PerExample):
+        return None
+    shift = indices.dim > numbers.index_vector_dim
+    return PerExample(indices.dim - shift, indices.before, indices.after)
+
+
+def _in_indices(along: PerExample, vector_dim: int) -> PerExample:
+    shift = along.dim >= vector_dim
+    return PerExample(along.dim + shift, along.before, along.after)
 
 
 def _own_column(
-    indices: Value, known: Class, columns: list[int], axis: PerExample, vector_dim: int, size: int
-) -> PerExample | None:
-    """Where the examples lie among the index's batch dimensions, if its column for `axis` numbers them."""
-    if axis.dim not in columns or (axis.before, axis.after) != (1, 1):
-        return None
-    shape = mlir.shape(indices)
-    batch = [length for d, length in enumerate(shape) if d != vector_dim]
-    if isinstance(known, PerExample):
-        shift = known.dim > vector_dim
-        candidates = [PerExample(known.dim - shift, known.before, known.after)]
-    else:
-        candidates = [PerExample(d) for d, length in enumerate(batch) if length == size]
-    column = columns.index(axis.dim)
-    return next((c for c in candidates if _counts_examples(indices, column, vector_dim, c, size)), None)
+    op: Operation,
+    classes: Sequence[Class],
+    dims: Sequence[int],
+    columns: Sequence[int],
+    vector_dim: int,
+    size: int,
+    known: PerExample | None,
+) -> tuple[int, PerExample] | None:
+    """The operand's example dimension and the index's, if the index numbers the examples along it."""
+    operand, indices = op.operands[0], op.operands[1]
+    held = classes[0]
+    batch = [length for d, length in enumerate(mlir.shape(indices)) if d != vector_dim]
+    candidates = [known] if known else [PerExample(d) for d, length in enumerate(batch) if length == size]
+    for dim in dims:
+        whole = mlir.shape(operand)[dim] == size and dim in columns
+        if not whole or (isinstance(held, PerExample) and held != PerExample(dim)):
+            continue
+        for along in candidates:
+            if _counts_examples(indices, columns.index(dim), vector_dim, along, size):
+                return dim, along
+    return None
 
 
 def _counts_examples(indices: Value, column: int, vector_dim: int, along: PerExample, size: int) -> bool:

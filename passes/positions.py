@@ -10,7 +10,7 @@ from typing import Any, cast
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value
-from hlo_surgery.passes import sharding_rules
+from hlo_surgery.passes import own_examples, sharding_rules
 from hlo_surgery.passes.constants import elements
 from hlo_surgery.passes.control_flow import linked
 from hlo_surgery.passes.lattice import Axes, Class, PerExample, Shared
@@ -82,14 +82,25 @@ def _aligned_directly(axes: Axes, block: Block) -> Iterator[tuple[Value, PerExam
     """Shared operands beside PerExample ones, with the axis that runs along with the examples."""
     for op in mlir.nested_operations(block.owner.operation):
         classes = [axes.of(v) for v in op.operands]
+        if not any(isinstance(c, PerExample) for c in classes):
+            continue
+        own = own_examples.own_numbers(op, classes, axes.size)
+        if own is not None:
+            pairs = zip(op.operands, classes, own.operands, strict=True)
+            yield from ((v, axis) for v, c, axis in pairs if _runs_along(axes, v, c, axis))
+            continue
         rule = sharding_rules.rule_of(op)
-        if rule is None or not any(isinstance(c, PerExample) for c in classes):
+        if rule is None:
             continue
         factor = common_factor(op, rule, classes, axes.size)
         for value, known, factors in zip(op.operands, classes, rule.operands, strict=True):
             along = factor and sharding_rules.find_axis(rule, factors, value, factor)
-            if along and isinstance(known, Shared) and not is_uniform(value, along, axes.size):
+            if along and _runs_along(axes, value, known, along):
                 yield value, along
+
+
+def _runs_along(axes: Axes, value: Value, known: Class, axis: PerExample) -> bool:
+    return isinstance(known, Shared) and not is_uniform(value, axis, axes.size)
 
 
 def _behind(axes: Axes, value: Value, along: PerExample) -> Iterator[tuple[Value, PerExample]]:

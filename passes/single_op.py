@@ -12,6 +12,7 @@ from hlo_surgery.mlir import Operation, Value, func, ir
 from hlo_surgery.passes.carry import carry
 from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.raising_table import Raised
+from hlo_surgery.passes.sharding_rules import ATTRIBUTE
 
 
 def call_op(op: Operation) -> Raised:
@@ -43,6 +44,9 @@ def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) 
             constants = [cast(Any, mlir.defining_operation(v)).clone().operation.results[0] for v in outside]
             copied = cast(Any, op.clone()).operation
             func.ReturnOp(list(copied.results))
+        for inner in (copied, *mlir.nested_operations(copied)):
+            if ATTRIBUTE in inner.attributes:
+                del inner.attributes[ATTRIBUTE]
         _rebind(copied, list(block.arguments), dict(zip(outside, constants, strict=True)))
         module.operation.verify()
         return module

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step, initial_operands
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step
+from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
 from hlo_surgery.passes.single_op import call_op
 

@@ -28,6 +28,7 @@ def splice(
     structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
     jitted = jax.jit(replacement, keep_unused=True)
     lowered = mlir.parse(in_clean_config(lambda: jitted.lower(*structs).as_text()))
+    mlir.run_passes(lowered, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(lowered)
     for op in mlir.nested_operations(mlir.main_function(lowered).operation):
         cast(Any, op).location = (source or before).location

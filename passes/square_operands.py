@@ -17,11 +17,11 @@ from jax import lax
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step, initial_operands
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step
 from hlo_surgery.passes.lattice import PerExample
-from hlo_surgery.passes.linearity import added_results
+from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.raising import raise_op
-from hlo_surgery.passes.raising_attributes import integers
+from hlo_surgery.passes.raising_attributes import integers, precision
 
 Phi = Callable[[jax.Array], jax.Array]
 
@@ -42,7 +42,11 @@ def is_monomial(op: Operation) -> bool:
         return is_splat(op.operands[1], 0)
     if op.name == "stablehlo.add":
         return any(is_splat(v, 0) for v in op.operands)
-    return op.name in MOVES | PASSED | SCALES or _drops_unit_dimensions(op)
+    if op.name == "stablehlo.convert" and mlir.is_complex(op.operands[0]) != mlir.is_complex(op.results[0]):
+        return False
+    if op.name in MOVES:
+        return raise_op(op) is not None
+    return op.name in PASSED | SCALES or _drops_unit_dimensions(op)
 
 
 def _drops_unit_dimensions(op: Operation) -> bool:
@@ -67,7 +71,11 @@ def _is_rank_one(site: Step) -> bool:
         case "stablehlo.scatter":
             window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
             outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
-            return _alone(*site.inputs[2], outside) and mlir.is_at_least_float32(op.results[0])
+            return (
+                raise_op(op) is not None
+                and _alone(*site.inputs[2], outside)
+                and mlir.is_at_least_float32(op.results[0])
+            )
         case _:
             return False
 
@@ -110,7 +118,7 @@ def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax
         contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
         batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
         lhs, rhs = map(phi, operands)
-        return lax.dot_general(lhs, rhs, (contracting, batching), preferred_element_type=lhs.dtype)
+        return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
         return jnp.sum(phi(operands[0]), integers(op, "dimensions"))
     scattered = raise_op(op)

@@ -141,25 +141,9 @@ def test_a_composite_is_inlined():
     )
 
 
-def test_equal_ops_are_merged_and_dead_ones_dropped():
-    assert_text(
-        normalized(EQUAL_OPS),
-        """
-        CHECK: %[[A:.*]] = stablehlo.tanh
-        CHECK-NEXT: stablehlo.add %[[A]], %[[A]]
-        CHECK-NOT: stablehlo.negate
-        """,
-    )
-
-
-def test_a_chain_of_dead_ops_is_dropped():
-    assert_text(
-        normalized(DEAD_CHAIN),
-        """
-        CHECK: func.func @main(%[[X:.*]]: tensor<3xf32>)
-        CHECK-NEXT: return %[[X]]
-        """,
-    )
+def test_dead_ops_stay():
+    """They may be all that shows which rows of a Shared value belong to which example."""
+    assert_text(normalized(EQUAL_OPS), "CHECK: stablehlo.negate")
 
 
 @pytest.mark.parametrize("text", MODULES.values(), ids=MODULES.keys())
