@@ -17,6 +17,9 @@ Block: TypeAlias = ir.Block
 Module: TypeAlias = ir.Module
 
 
+CONTROL_FLOW = frozenset(["stablehlo.while", "stablehlo.case", "stablehlo.if"])
+
+
 @functools.cache
 def context() -> ir.Context:
     """The context in which every module of the process lives, so that ops can move from one module to another."""

@@ -109,7 +109,7 @@ def _through(use: Any) -> list[Value]:
     op, number = use.owner.operation, int(use.operand_number)
     if op.name == "stablehlo.while":
         return _ties(op, number)
-    if op.name == "stablehlo.return" and op.parent.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+    if op.name == "stablehlo.return" and op.parent.name in mlir.CONTROL_FLOW:
         return _ties(op.parent.operation, number) if number < len(op.parent.operation.results) else []
     return []
 
@@ -119,7 +119,7 @@ def ties(value: Value) -> list[Value]:
     owner: Any = value.owner
     op = mlir.defining_operation(value)
     if op is not None:
-        branches = op.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if")
+        branches = op.name in mlir.CONTROL_FLOW
         return _ties(op, mlir.results(op).index(value)) if branches else []
     loop = owner.owner.operation
     return _ties(loop, list(owner.arguments).index(value)) if loop.name == "stablehlo.while" else []

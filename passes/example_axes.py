@@ -22,7 +22,6 @@ from hlo_surgery.passes.source_lines import source_line
 
 SUMMING = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
 SUMMING_BODIES = frozenset(["stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window"])
-CONTROL_FLOW = frozenset(["stablehlo.while", "stablehlo.case", "stablehlo.if"])
 
 
 def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, contribution: bool = False) -> Axes:
@@ -53,7 +52,7 @@ def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None
 def classify_block(axes: Axes, block: Block) -> None:
     """Classify every value of a block, in order; the block's arguments are classified already."""
     for op in mlir.operations(block)[:-1]:
-        if op.name in CONTROL_FLOW:
+        if op.name in mlir.CONTROL_FLOW:
             flow = classify_while if op.name == "stablehlo.while" else classify_case
             for result, found in zip(op.results, flow(axes, op, classify_block), strict=True):
                 axes.classes[result] = _as_constant(axes, op, result, found)

@@ -14,8 +14,6 @@ from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.lattice import Axes, PerExample, Shared, Summed
 from hlo_surgery.passes.positions import common_factor
 
-CONTROL_FLOW = frozenset(["stablehlo.while", "stablehlo.case", "stablehlo.if"])
-
 
 @dataclass(frozen=True)
 class Lifted:
@@ -99,7 +97,7 @@ def behind_barriers(value: Value) -> Value:
 def _producer(value: Value) -> Operation:
     op = mlir.defining_operation(value)
     assert op is not None
-    assert op.name not in CONTROL_FLOW
+    assert op.name not in mlir.CONTROL_FLOW
     return op
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes.control_flow import ties
-from hlo_surgery.passes.gradient_slices import CONTROL_FLOW, gradient_slice
+from hlo_surgery.passes.gradient_slices import gradient_slice
 from hlo_surgery.passes.lattice import Axes, PerExample, Summed
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.loop_examples import looped_gradients
@@ -60,14 +60,14 @@ def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
             continue
         found.add(value)
         op = mlir.defining_operation(value)
-        pending += ties(value) if op is None or op.name in CONTROL_FLOW else op.operands
+        pending += ties(value) if op is None or op.name in mlir.CONTROL_FLOW else op.operands
     return found
 
 
 def _lift_block(axes: Axes, block: Block, reached: set[Value], lifted: Lifted) -> None:
     """Lift the loops and branches of a block in program order, so that each finds what it needs lifted."""
     for op in mlir.operations(block):
-        if op.name in CONTROL_FLOW and not reached.isdisjoint([*op.results, *_arguments(op)]):
+        if op.name in mlir.CONTROL_FLOW and not reached.isdisjoint([*op.results, *_arguments(op)]):
             _lift_op(axes, op, reached, lifted)
 
 

@@ -23,6 +23,7 @@ def normalize(module: Module) -> None:
     inline_calls(module)
     free_invariants(module)
     drop_shardings(module)
+    free_constants(module)
 
 
 def drop_shardings(module: Module) -> None:
@@ -43,6 +44,14 @@ def free_invariants(module: Module) -> None:
             if value == body.arguments[i]:
                 for carried in (condition.arguments[i], body.arguments[i], loop.results[i]):
                     carried.replace_all_uses_with(loop.operands[i])
+
+
+def free_constants(module: Module) -> None:
+    """Move the constants of loops and branches to the front of main, so that they are no part of the body either."""
+    first = mlir.operations(mlir.body(mlir.main_function(module)))[0]
+    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+        if op.name == "stablehlo.constant" and cast(Any, op.parent).name in mlir.CONTROL_FLOW:
+            op.move_before(first)
 
 
 def inline_calls(module: Module) -> None:
