@@ -64,8 +64,7 @@ def _squared(wanted: Wanted, known: Known, statistics: Statistics, request: Requ
 
 
 def _lifted(wanted: Wanted, known: Known, statistics: Statistics, request: Request) -> Computed:
-    operands = [known[value] for value, _ in wanted.function.inputs]
-    gradients = lifted_gradients(wanted.function, operands, request.size)
+    gradients = lifted_gradients(wanted.function, known, request.size)
     dtype = statistic_dtype(wanted.sliced.value)
     found = {
         name: jnp.mean(precise_phi(s, dtype)(gradients), 0) if isinstance(s, MeanOf) else gradients
@@ -77,9 +76,8 @@ def _lifted(wanted: Wanted, known: Known, statistics: Statistics, request: Reque
 def _looped(wanted: Wanted, known: Known, statistics: Statistics, request: Request) -> Computed:
     dtype = statistic_dtype(wanted.sliced.value)
     phis = {name: precise_phi(s, dtype) for name, s in statistics.items() if isinstance(s, MeanOf)}
-    operands = [known[value] for value, _ in wanted.function.inputs]
     stacked = len(phis) < len(statistics)
-    sums, gradients = looped_gradients(wanted.function, operands, request.size, [_itself, *phis.values()], stacked)
+    sums, gradients = looped_gradients(wanted.function, known, request.size, [_itself, *phis.values()], stacked)
     found = {name: total / request.size for name, total in zip(phis, sums[1:], strict=True)}
     found |= {name: gradients for name in statistics if name not in phis and gradients is not None}
     return _total(sums[0] / request.size, request), found

@@ -128,7 +128,7 @@ def _at_end(
 ) -> list[Answer]:
     """One splice for all that is left to compute in this block."""
     tails = {i: gradient_slice(axes, targets[i].value, {s.result: s.result}) for i, s in stacked.items()}
-    plain = [v for w in wanted.values() for v, _ in w.function.inputs]
+    plain = [v for w in wanted.values() for v in w.function.values]
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.statistics.values()]
     values = list(dict.fromkeys([*plain, *behind, *stacks]))

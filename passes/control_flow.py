@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hlo_surgery import mlir
-from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value
-from hlo_surgery.passes.lattice import Axes, Class, Mixed, PerExample, Shared, Summed
-from hlo_surgery.passes.source_lines import source_line
+from hlo_surgery.passes.lattice import Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.reasons import mixed
 
 Classify = Callable[[Axes, Block], None]
 
@@ -24,16 +23,30 @@ def classify_while(axes: Axes, op: Operation, classify: Classify) -> list[Class]
     carries = [axes.of(v) for v in op.operands]
     trained = [v in axes.trained for v in op.operands]
     while True:
+        parting = len(axes.parting)
         _enter(axes, (condition, body), carries, trained)
         classify(axes, body)
         returned = mlir.operands(mlir.return_operation(body))
-        joined = [_join(op, old, axes.of(v)) for old, v in zip(carries, returned, strict=True)]
+        joined = [_carried(op, old, v, _join(op, old, axes.of(v))) for old, v in zip(carries, returned, strict=True)]
         reached = [old or v in axes.trained for old, v in zip(trained, returned, strict=True)]
-        if joined == carries and reached == trained:
+        if joined == carries and reached == trained and parting == len(axes.parting):
             break
         carries, trained = joined, reached
     classify(axes, condition)
     return _with_condition(axes, op, axes.of(mlir.operands(mlir.return_operation(condition))[0]), carries, trained)
+
+
+def _carried(op: Operation, old: Class, returned: Value, found: Class) -> Class:
+    """A loop over parts of the batch must not carry what belongs to one part into the next.
+
+    What single examples are added to is a sum, if the next round over the body agrees.
+    """
+    if isinstance(found, Local) and found.loop == op.results[0]:
+        site = mlir.defining_operation(returned)
+        if found.axis is None and isinstance(old, Shared) and site is not None and mlir.is_inexact(returned):
+            return Summed(site, old.data)
+        return mixed(op, "a loop over parts of the batch carries state from one part to the next")
+    return found
 
 
 def _enter(axes: Axes, blocks: tuple[Block, Block], carries: list[Class], trained: list[bool]) -> None:
@@ -54,8 +67,10 @@ def _with_condition(
                 axes.trained.add(result)
         return carries
     axes.trained.update(op.results)
+    if alone := _of_one_example([predicate, *carries]):
+        return [alone] * len(carries)
     why = "the examples decide together how often this loop runs"
-    return [c if c == Shared() else mixed_at(op, why) for c in carries]
+    return [c if c == Shared() else mixed(op, why) for c in carries]
 
 
 def classify_case(axes: Axes, op: Operation, classify: Classify) -> list[Class]:
@@ -68,17 +83,20 @@ def classify_case(axes: Axes, op: Operation, classify: Classify) -> list[Class]:
     for results in zip(op.results, *returned, strict=True):
         if any(v in axes.trained for v in [op.operands[0], *results[1:]]):
             axes.trained.add(results[0])
+    if alone := _of_one_example([predicate, *(axes.of(v) for values in returned for v in values)]):
+        return [alone] * len(op.results)
     if not isinstance(predicate, Shared):
-        return [mixed_at(op, "the examples decide together which branch is taken")] * len(op.results)
+        return [mixed(op, "the examples decide together which branch is taken")] * len(op.results)
     joined = [axes.of(v) for v in returned[0]]
     for values in returned[1:]:
         joined = [_join(op, old, axes.of(v)) for old, v in zip(joined, values, strict=True)]
     return joined
 
 
-def mixed_at(op: Operation, why: str) -> Mixed:
-    """The class of a value that this op mixes."""
-    return Mixed(Reason(why, op.name, source_line(op)))
+def _of_one_example(classes: list[Class]) -> Local | None:
+    """A single example's own class, if it and Shared values are all there is: it may decide what it likes."""
+    local = next((c for c in classes if isinstance(c, Local) and c.axis is None), None)
+    return local if local and all(c in (local, Shared()) for c in classes) else None
 
 
 def _join(op: Operation, one: Class, other: Class) -> Class:
@@ -94,10 +112,10 @@ def _join(op: Operation, one: Class, other: Class) -> Class:
             return Summed(site, data)
         case (Summed(site, data), Summed(_, more)):
             return Summed(site, data or more)
-        case (PerExample(), PerExample()) if one == other:
+        case (PerExample(), PerExample()) | (Split(), Split()) | (Local(), Local()) if one == other:
             return one
         case _:
-            return mixed_at(op, "a value of this loop or branch holds the examples now in one way, now in another")
+            return mixed(op, "a value of this loop or branch holds the examples now in one way, now in another")
 
 
 def linked(value: Value) -> list[Value]:

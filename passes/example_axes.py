@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value, func
-from hlo_surgery.passes import linearity, own_examples, sharding_rules
+from hlo_surgery.passes import linearity, own_examples, parts, sharding_rules
 from hlo_surgery.passes.control_flow import classify_case, classify_while
-from hlo_surgery.passes.lattice import SHARED, Axes, Class, Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.lattice import SHARED, Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.positions import common_factor, is_uniform, positional_sums
+from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
 
@@ -74,11 +75,6 @@ def _as_constant(axes: Axes, op: Operation, result: Value, found: Class) -> Clas
     return found
 
 
-def mixed(op: Operation, why: str, unknown: bool = False) -> Mixed:
-    """The class of a value that this op mixes."""
-    return Mixed(Reason(why, op.name, source_line(op)), unknown)
-
-
 def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
     classes = [axes.of(v) for v in sources]
     count = len(op.results)
@@ -87,8 +83,10 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
     bad = next((c for c in classes if isinstance(c, Mixed)), None)
     if bad is not None:
         return [bad] * count
-    if all(isinstance(c, Shared) for c in classes):
+    if all(isinstance(c, Shared) for c in classes) and not parts.slices_parts(axes, op, classes):
         return [next((c for c in classes if c != SHARED), SHARED)] * count
+    if any(isinstance(c, Split | Local) for c in classes) or parts.slices_parts(axes, op, classes):
+        return parts.classify_parts(axes, op, classes, _classify_examples)
     own, outside = classes[: len(op.operands)], classes[len(op.operands) :]
     if not all(isinstance(c, Shared) for c in outside):
         return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * count
@@ -149,6 +147,7 @@ def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     """An op of values that hold each example in a slice of its own, and of Shared ones."""
     if op.name == "stablehlo.reshape":
         found = sharding_rules.reshaped_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
+        found = found or parts.split_axis(op, _first_axis(classes), axes.size)
         return [found or mixed(op, "the example axis is split over several dimensions")]
     own = own_examples.own_numbers(op, classes, axes.size)
     if own is not None and _keeps_examples(op):

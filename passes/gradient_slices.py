@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes import sharding_rules
-from hlo_surgery.passes.lattice import Axes, PerExample, Shared, Summed
+from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Summed
 from hlo_surgery.passes.positions import common_factor
 
 
@@ -20,8 +20,21 @@ class Lifted:
     """All examples' versions of a value, along a new first dimension."""
 
 
+@dataclass(frozen=True)
+class Placed:
+    """The examples of one part of the batch, put at their places among all B, where the others are zero.
+
+    `index`: the part's number, a scalar of the module; `axis`, `count`, `major` as in `Local`.
+    """
+
+    index: Value
+    axis: PerExample | None
+    count: int
+    major: bool
+
+
 LIFTED = Lifted()
-Axis = PerExample | Lifted | None
+Axis = PerExample | Lifted | Placed | None
 Input = tuple[Value, Axis]
 
 
@@ -35,7 +48,7 @@ class Step:
     @property
     def is_site(self) -> bool:
         """Whether examples are summed here."""
-        return any(isinstance(axis, PerExample) for _, axis in self.inputs)
+        return any(isinstance(axis, PerExample) or _is_sliced(axis) for _, axis in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,12 @@ class GradientSlice:
         made = {result for step in self.steps for result in step.op.results}
         asked = [key for step in self.steps for key in step.inputs] if self.steps else [self.output]
         return tuple(dict.fromkeys(key for key in asked if key[0] not in made))
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values of the module that the inputs are made of."""
+        indices = [axis.index for _, axis in self.inputs if isinstance(axis, Placed)]
+        return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *indices]))
 
 
 def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> GradientSlice:
@@ -113,22 +132,40 @@ def _input(value: Value, axis: Axis, lifted: Mapping[Value, Value]) -> Input:
     return (lifted[source], LIFTED) if source in lifted else (source, axis)
 
 
+def _example_or_input(value: Value, known: Class, lifted: Mapping[Value, Value]) -> Input:
+    if isinstance(known, Local):
+        return value, Placed(known.index, None, 1, known.major)
+    return _input(value, None, lifted)
+
+
 def gradient_step(axes: Axes, op: Operation) -> Step:
     """One op that sums over the examples, by itself."""
     return _step(axes, op, {})
 
 
+def _is_sliced(axis: Axis) -> bool:
+    return isinstance(axis, Placed) and axis.axis is not None
+
+
 def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value]) -> Step:
-    classes = [axes.of(v) for v in op.operands]
+    known = [axes.of(v) for v in op.operands]
+    local = next((c for c in known if isinstance(c, Local)), None)
+    if local is not None and local.axis is None:
+        return Step(op, tuple(_example_or_input(v, c, lifted) for v, c in zip(op.operands, known, strict=True)))
+    size = local.count if local else axes.size
+    classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
     if not any(isinstance(c, PerExample) for c in classes):
         return Step(op, tuple(_input(v, None, lifted) for v in op.operands))
     rule = sharding_rules.rule_of(op)
-    factor = rule and common_factor(op, rule, classes, axes.size)
+    factor = rule and common_factor(op, rule, classes, size)
     assert rule is not None
     assert factor is not None
     inputs: list[Input] = []
     for value, known, factors in zip(op.operands, classes, rule.operands, strict=True):
         sliced = isinstance(known, PerExample | Shared)
         axis = sharding_rules.find_axis(rule, factors, value, factor) if sliced else None
-        inputs.append((value, axis) if axis else _input(value, None, lifted))
+        if axis and local:
+            inputs.append((value, Placed(local.index, axis, local.count, local.major)))
+        else:
+            inputs.append((value, axis) if axis else _input(value, None, lifted))
     return Step(op, tuple(inputs))

@@ -28,6 +28,34 @@ class PerExample:
 
 
 @dataclass(frozen=True)
+class Split:
+    """The example axis split over two dimensions, as in microbatches: example b lies at (b // minor, b % minor).
+
+    `major` holds `parts` examples' places, `minor` the rest, each along a dimension of its own.
+    """
+
+    major: PerExample
+    minor: PerExample
+    parts: int
+
+
+@dataclass(frozen=True)
+class Local:
+    """Inside a loop over parts of the batch, in the order of `order`: what belongs to the part at hand.
+
+    `count` examples lie along `axis`; `axis` is None where the part is a single example. `major`: whether the loop
+    goes over the major of the two dimensions. `index` is the part's number as a value of the loop's body.
+    """
+
+    axis: PerExample | None
+    count: int
+    major: bool
+    order: tuple[int, ...]
+    loop: Value
+    index: Value = field(compare=False)
+
+
+@dataclass(frozen=True)
 class Summed:
     """r + sum of c_b, with c_b depending on example b alone. `site` is the op that summed first.
 
@@ -46,7 +74,7 @@ class Mixed:
     unknown: bool = False
 
 
-Class = Shared | PerExample | Summed | Mixed
+Class = Shared | PerExample | Split | Local | Summed | Mixed
 SHARED = Shared()
 
 
@@ -56,6 +84,7 @@ class Axes:
 
     `contribution`: whether whatever is mixed counts as a constant of the batch, not only data.
     `data`: where data of the examples was mixed and then taken as a constant of the batch, by value.
+    `parting`: loops over single examples, by their first result, with the order in which they take them.
     `positional`: sums over positions of the examples that no example reaches, by value.
     """
 
@@ -65,6 +94,7 @@ class Axes:
     trained: set[Value] = field(default_factory=set[Value])
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+    parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
 
     def of(self, value: Value) -> Class:
         """The class of a value."""

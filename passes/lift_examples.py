@@ -3,17 +3,18 @@
 %g = dot_general %h[b, d], %l[b, f] over b  =>  %G[b, d, f] ; statistic = mean of phi(%G) over b ; %g = mean of %G
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import jax
 
-from hlo_surgery.passes.slice_functions import SliceFunction, example_position, expose_examples, merge_example
+from hlo_surgery.mlir import Value
+from hlo_surgery.passes.slice_functions import SliceFunction, example_position, exposed_examples, merge_example
 
 
-def lifted_gradients(function: SliceFunction, operands: Sequence[jax.Array], size: int) -> jax.Array:
+def lifted_gradients(function: SliceFunction, known: Mapping[Value, jax.Array], size: int) -> jax.Array:
     """[B, *parameter]: every example's gradient."""
     axes = [axis for _, axis in function.inputs]
-    exposed = [expose_examples(x, axis, size) for x, axis in zip(operands, axes, strict=True)]
+    exposed = exposed_examples(function, known, size)
 
     def of_one(*example: jax.Array) -> jax.Array:
         return function.of_one(*(merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))

@@ -102,17 +102,16 @@ def lift_before(axes: Axes, values: Sequence[Value], lifted: Lifted, before: Ope
     if not values:
         return []
     functions = [slice_function(gradient_slice(axes, v, lifted), axes.size, "mean") for v in values]
-    inputs = list(dict.fromkeys(value for f in functions for value, _ in f.inputs))
+    inputs = list(dict.fromkeys(value for f in functions for value in f.values))
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(inputs, operands, strict=True))
         found: list[jax.Array] = []
         for function in functions:
-            given = [known[value] for value, _ in function.inputs]
             if function.liftable:
-                found.append(lifted_gradients(function, given, axes.size))
+                found.append(lifted_gradients(function, known, axes.size))
             else:
-                _, stacked = looped_gradients(function, given, axes.size, [], stacked=True)
+                _, stacked = looped_gradients(function, known, axes.size, [], stacked=True)
                 assert stacked is not None
                 found.append(stacked)
         return found

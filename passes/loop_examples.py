@@ -3,24 +3,25 @@
 acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, phi(g)) ; mean = acc / B
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.mlir import Value
 from hlo_surgery.passes.gradient_slices import Axis
-from hlo_surgery.passes.slice_functions import SliceFunction, example_position, expose_examples, merge_example
+from hlo_surgery.passes.slice_functions import SliceFunction, example_position, exposed_examples, merge_example
 
 Summand = Callable[[jax.Array], jax.Array]
 
 
 def looped_gradients(
-    function: SliceFunction, operands: Sequence[jax.Array], size: int, summands: Sequence[Summand], stacked: bool
+    function: SliceFunction, known: Mapping[Value, jax.Array], size: int, summands: Sequence[Summand], stacked: bool
 ) -> tuple[list[jax.Array], jax.Array | None]:
     """Sums over the examples of each summand of the gradient, and all the gradients if `stacked`."""
     axes = [axis for _, axis in function.inputs]
-    exposed = [expose_examples(x, axis, size) for x, axis in zip(operands, axes, strict=True)]
+    exposed = exposed_examples(function, known, size)
 
     def of_example(b: jax.Array) -> jax.Array:
         return function.of_one(*(_example(x, axis, b) for x, axis in zip(exposed, axes, strict=True)))

@@ -4,7 +4,8 @@ No example reaches them, yet row b belongs to example b. A sum over such rows be
 and so must not enter a gradient as a constant.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from hlo_surgery import mlir
@@ -13,7 +14,7 @@ from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes import own_examples, sharding_rules
 from hlo_surgery.passes.constants import elements
 from hlo_surgery.passes.control_flow import linked
-from hlo_surgery.passes.lattice import Axes, Class, PerExample, Shared
+from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
 
@@ -70,65 +71,73 @@ def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
     aligned = dict.fromkeys(_aligned_directly(axes, block))
     pending, found = list(aligned), dict[Value, Reason]()
     while pending:
-        value, along = pending.pop()
-        for neighbour in [*_behind(axes, value, along), *_ahead(axes, value, along, found)]:
+        run = pending.pop()
+        for neighbour in [*_behind(axes, run), *_ahead(axes, run, found)]:
             if neighbour not in aligned:
                 aligned[neighbour] = None
                 pending.append(neighbour)
     return found
 
 
-def _aligned_directly(axes: Axes, block: Block) -> Iterator[tuple[Value, PerExample]]:
+@dataclass(frozen=True)
+class Run:
+    """A Shared value, the axis of it that runs along with the examples, and how many of them."""
+
+    value: Value
+    along: PerExample
+    size: int
+
+
+def _aligned_directly(axes: Axes, block: Block) -> Iterator[Run]:
     """Shared operands beside PerExample ones, with the axis that runs along with the examples."""
     for op in mlir.nested_operations(block.owner.operation):
-        classes = [axes.of(v) for v in op.operands]
-        if not any(isinstance(c, PerExample) for c in classes):
-            continue
-        own = own_examples.own_numbers(op, classes, axes.size)
-        if own is not None:
-            pairs = zip(op.operands, classes, own.operands, strict=True)
-            yield from ((v, axis) for v, c, axis in pairs if _runs_along(axes, v, c, axis))
-            continue
-        rule = sharding_rules.rule_of(op)
-        if rule is None:
-            continue
-        factor = common_factor(op, rule, classes, axes.size)
-        for value, known, factors in zip(op.operands, classes, rule.operands, strict=True):
-            along = factor and sharding_rules.find_axis(rule, factors, value, factor)
-            if along and _runs_along(axes, value, known, along):
-                yield value, along
+        known = [axes.of(v) for v in op.operands]
+        local = next((c for c in known if isinstance(c, Local)), None)
+        size = local.count if local else axes.size
+        classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
+        if any(isinstance(c, PerExample) for c in classes):
+            yield from _aligned_operands(op, classes, size)
 
 
-def _runs_along(axes: Axes, value: Value, known: Class, axis: PerExample) -> bool:
-    return isinstance(known, Shared) and not is_uniform(value, axis, axes.size)
+def _aligned_operands(op: Operation, classes: list[Class], size: int) -> Iterator[Run]:
+    own = own_examples.own_numbers(op, classes, size)
+    rule = sharding_rules.rule_of(op)
+    if own is not None:
+        found: Sequence[PerExample | None] = own.operands
+    elif rule is not None and (factor := common_factor(op, rule, classes, size)):
+        pairs = zip(op.operands, rule.operands, strict=True)
+        found = [sharding_rules.find_axis(rule, factors, value, factor) for value, factors in pairs]
+    else:
+        return
+    for value, known, along in zip(op.operands, classes, found, strict=True):
+        if along and isinstance(known, Shared) and not is_uniform(value, along, size):
+            yield Run(value, along, size)
 
 
-def _behind(axes: Axes, value: Value, along: PerExample) -> Iterator[tuple[Value, PerExample]]:
-    yield from ((v, along) for v in linked(value) if isinstance(axes.of(v), Shared))
-    op = mlir.defining_operation(value)
-    for source, axis in (sources(op, along, axes.size) or []) if op is not None else []:
-        if axis and isinstance(axes.of(source), Shared) and not is_uniform(source, axis, axes.size):
-            yield source, axis
+def _behind(axes: Axes, run: Run) -> Iterator[Run]:
+    yield from (Run(v, run.along, run.size) for v in linked(run.value) if isinstance(axes.of(v), Shared))
+    op = mlir.defining_operation(run.value)
+    for source, axis in (sources(op, run.along, run.size) or []) if op is not None else []:
+        if axis and isinstance(axes.of(source), Shared) and not is_uniform(source, axis, run.size):
+            yield Run(source, axis, run.size)
 
 
-def _ahead(
-    axes: Axes, value: Value, along: PerExample, found: dict[Value, Reason]
-) -> Iterator[tuple[Value, PerExample]]:
+def _ahead(axes: Axes, run: Run, found: dict[Value, Reason]) -> Iterator[Run]:
     """Axes of the values made from this one; where the axis is reduced, the result is noted as found."""
-    for use in value.uses:
+    for use in run.value.uses:
         op = cast(Any, use.owner).operation
         rule, index = sharding_rules.rule_of(op), int(cast(Any, use).operand_number)
         if rule is None or not all(isinstance(axes.of(v), Shared) for v in op.operands):
             continue
         if op.name == "stablehlo.reshape":
-            axis = sharding_rules.reshaped_axis(value, op.results[0], along, axes.size)
-            yield from [(op.results[0], axis)] if axis else []
+            axis = sharding_rules.reshaped_axis(run.value, op.results[0], run.along, run.size)
+            yield from [Run(op.results[0], axis, run.size)] if axis else []
             continue
-        factor = sharding_rules.find_factor(rule, rule.operands[index], value, along, axes.size)
+        factor = sharding_rules.find_factor(rule, rule.operands[index], run.value, run.along, run.size)
         for result, factors in zip(op.results, rule.results, strict=True):
             axis = factor and sharding_rules.find_axis(rule, factors, result, factor)
             if axis:
-                yield result, axis
+                yield Run(result, axis, run.size)
             elif factor:
                 found[result] = Reason(POSITIONAL, op.name, source_line(op), POSITIONAL_HELP)
 

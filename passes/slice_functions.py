@@ -3,15 +3,17 @@
 g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offsets in the tail are added once
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Placed, Step
+from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
 from hlo_surgery.passes.single_op import call_op
@@ -19,13 +21,14 @@ from hlo_surgery.passes.single_op import call_op
 
 @dataclass(frozen=True)
 class SliceFunction:
-    """`inputs`: values of the module, each with its example axis, or None where all examples see it whole.
+    """`inputs`: `values` of the module, each with its example axis, or None where all examples see it whole.
 
     `of_one(operands)`: the example's gradient, `operands` in the order of `inputs`, each with one example.
     `liftable`: whether `vmap` can lift it; a loop works always.
     """
 
     inputs: tuple[Input, ...]
+    values: tuple[Value, ...]
     of_one: Callable[..., jax.Array]
     liftable: bool
 
@@ -46,7 +49,7 @@ def slice_function(sliced: GradientSlice, size: int, loss_reduction: str) -> Sli
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
         return gradient if loss_reduction == "mean" else gradient / size
 
-    return SliceFunction(inputs, of_one, liftable=None not in raised)
+    return SliceFunction(inputs, sliced.values, of_one, liftable=None not in raised)
 
 
 def _contributions(site: Step, size: int, function: Raised, operands: list[jax.Array]) -> Sequence[jax.Array]:
@@ -60,23 +63,44 @@ def _contributions(site: Step, size: int, function: Raised, operands: list[jax.A
     return [c if o is None else c + o for c, o in zip(contributions, offsets, strict=True)]
 
 
-def expose_examples(x: jax.Array, axis: Axis, size: int) -> jax.Array:
+def exposed_examples(function: SliceFunction, known: Mapping[Value, jax.Array], size: int) -> list[jax.Array]:
+    """The function's inputs, each with a dimension of its own for the examples, where it has any."""
+    return [_exposed(known, value, axis, size) for value, axis in function.inputs]
+
+
+def _exposed(known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int) -> jax.Array:
+    if isinstance(axis, Placed):
+        return _placed(known[value], known[axis.index], axis, size)
+    return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
+
+
+def _split(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
     """Split the dimension that holds the examples into [before, B, after]."""
-    if axis is None or isinstance(axis, Lifted):
-        return x
     split = (axis.before, size, axis.after)
     return x.reshape(*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :])
 
 
+def _placed(x: jax.Array, index: jax.Array, placed: Placed, size: int) -> jax.Array:
+    """[B, ...] with a part's examples at their places; B times a single example, which is all of its contribution."""
+    axis = placed.axis
+    own = x[None] * size if axis is None else jnp.moveaxis(_split(x, axis, placed.count), axis.dim + 1, 0)
+    parts = size // placed.count
+    shape = (parts, placed.count) if placed.major else (placed.count, parts)
+    whole = jnp.zeros((*shape, *own.shape[1:]), own.dtype)
+    part = jnp.expand_dims(own, 0 if placed.major else 1)
+    return lax.dynamic_update_index_in_dim(whole, part, index, 0 if placed.major else 1).reshape(size, *own.shape[1:])
+
+
 def merge_example(x: jax.Array, axis: Axis) -> jax.Array:
-    """Join [before, after] of one example to one dimension again."""
-    if axis is None or isinstance(axis, Lifted):
+    """One example of an input as the slice function takes it: [before, after] are one dimension again."""
+    within = axis.axis if isinstance(axis, Placed) else axis
+    if not isinstance(within, PerExample):
         return x
-    return x.reshape(*x.shape[: axis.dim], axis.before * axis.after, *x.shape[axis.dim + 2 :])
+    return x.reshape(*x.shape[: within.dim], within.before * within.after, *x.shape[within.dim + 2 :])
 
 
 def example_position(axis: Axis) -> int | None:
     """The dimension that holds the examples once exposed."""
     if axis is None:
         return None
-    return 0 if isinstance(axis, Lifted) else axis.dim + 1
+    return axis.dim + 1 if isinstance(axis, PerExample) else 0

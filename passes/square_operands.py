@@ -17,7 +17,7 @@ from jax import lax
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Step
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.raising import raise_op
@@ -32,7 +32,9 @@ SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"
 
 def is_squarable(sliced: GradientSlice) -> bool:
     """Whether every element of an example's gradient is one product of one element of each operand."""
-    rank_one = all(map(_is_rank_one, sliced.sites)) and not any(isinstance(axis, Lifted) for _, axis in sliced.inputs)
+    rank_one = all(map(_is_rank_one, sliced.sites)) and not any(
+        isinstance(axis, Lifted | Placed) for _, axis in sliced.inputs
+    )
     return bool(sliced.sites) and rank_one and all(is_monomial(step.op) for step in sliced.tail)
 
 

@@ -1,0 +1,226 @@
+"""Parts: loops that take the batch part by part, as microbatches or, with `lax.map`, example by example.
+
+    %p = reshape %x : [B, D] -> [k, B/k, D]                          %x: PerExample  =>  %p: Split
+    while %i < k { %s = dynamic_slice %p, %i ; ... }                                 =>  %s: Local
+
+Inside, the part's examples lie along the other dimension, B/k of them; with a single one, anything may happen to it.
+What a part writes at its own place of a stack is Split again. Every part must come once: the index is a permutation.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes import linearity, sharding_rules
+from hlo_surgery.passes.counters import counter_values, is_permutation, values_over
+from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.reasons import mixed
+from hlo_surgery.passes.sharding_rules import reshaped_axis
+
+ClassifyExamples = Callable[[Axes, Operation, list[Class]], list[Class]]
+SLICE, WRITE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
+
+
+def slices_parts(axes: Axes, op: Operation, classes: list[Class]) -> bool:
+    """Whether the op takes single examples of a whole batch, as `lax.map` does, or what belongs to their positions."""
+    if op.name != SLICE:
+        return False
+    axis = classes[0]
+    if isinstance(axis, PerExample) and axis.is_whole:
+        return mlir.shape(op.results[0])[axis.dim] == 1
+    return isinstance(axis, Shared) and _positional(axes, op) is not None
+
+
+def _positional(axes: Axes, op: Operation) -> Local | None:
+    """The part for which a loop over single examples takes a slice of a Shared value at the example's number."""
+    whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+    cut = [d for d in range(len(whole)) if whole[d] == axes.size and part[d] == 1]
+    if not any(loop.results[0] in axes.parting for loop in _enclosing_loops(op)):
+        return None
+    for dim in cut:
+        found = _order(op, op.operands[1 + dim], axes.size)
+        if found and axes.parting.get(found[0]) == found[1]:
+            return Local(None, 1, True, found[1], found[0], op.operands[1 + dim])
+    return None
+
+
+def split_axis(op: Operation, axis: PerExample, size: int) -> Split | None:
+    """The example axis behind a reshape that splits it over two dimensions."""
+    old, new = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+    outer = math.prod(old[: axis.dim]) * axis.before
+    for dim, count in enumerate(new):
+        if math.prod(new[:dim]) == outer and 1 < count < size and size % count == 0:
+            flat = PerExample(axis.dim, axis.before * count, axis.after)
+            minor = reshaped_axis(op.operands[0], op.results[0], flat, size // count)
+            if minor and minor.dim > dim:
+                return Split(PerExample(dim), minor, count)
+    return None
+
+
+def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: ClassifyExamples) -> list[Class]:
+    """The classes of an op's results where the batch is in parts."""
+    own = classes[: len(op.operands)]
+    local = next((c for c in classes if isinstance(c, Local)), None)
+    if op.name == SLICE and not local:
+        positional = _positional(axes, op) if isinstance(own[0], Shared) else None
+        return [positional or _part(axes, op, own[0])]
+    if op.name == WRITE and isinstance(own[1], Local) and (dim := _written_place(op, own[1])) is not None:
+        return [_written(axes, op, own, dim)]
+    if local:
+        return _on_part(axes, op, classes, local, classify)
+    return _outside(axes, op, own)
+
+
+def _enclosing_loops(op: Operation) -> list[Operation]:
+    """The loops around an op, innermost first."""
+    found: list[Operation] = []
+    parent: Any = op.parent
+    while parent is not None:
+        if parent.operation.name == "stablehlo.while":
+            found.append(parent.operation)
+        parent = parent.operation.parent
+    return found
+
+
+def _order(op: Operation, index: Value, parts: int) -> tuple[Value, tuple[int, ...]] | None:
+    """The loop whose counter the index follows, and the order in which it takes the parts, each once."""
+    for loop in _enclosing_loops(op):
+        counters = counter_values(loop)
+        numbers = values_over(index, counters) if counters else None
+        if numbers is not None and is_permutation(numbers, parts):
+            return loop.results[0], tuple(numbers.tolist())
+    return None
+
+
+def _part(axes: Axes, op: Operation, known: Class) -> Class:
+    """What a loop takes out of a batch at its own number."""
+    whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+    cut = [d for d in range(len(whole)) if whole[d] != part[d]]
+    axis, count, major = _place(axes, known, cut[0]) if len(cut) == 1 and part[cut[0]] == 1 else (None, 0, True)
+    found = _order(op, op.operands[1 + cut[0]], whole[cut[0]]) if count else None
+    if not found:
+        return mixed(op, "a slice is taken along the example axis, and not as a loop over all examples would")
+    if axis is None:
+        axes.parting[found[0]] = found[1]
+    return Local(axis, count, major, found[1], found[0], op.operands[1 + cut[0]])
+
+
+def _place(axes: Axes, known: Class, dim: int) -> tuple[PerExample | None, int, bool]:
+    """Where a part's examples lie if the batch is cut along a dimension, how many, and whether it was the major one."""
+    match known:
+        case PerExample() if known.dim == dim:
+            return None, 1, True
+        case Split(major, minor, parts) if major.dim == dim and major.is_whole:
+            return minor, axes.size // parts, True
+        case Split(major, minor, parts) if minor.dim == dim and minor.is_whole:
+            return major, parts, False
+        case _:
+            return None, 0, True
+
+
+def _written_place(op: Operation, local: Local) -> int | None:
+    """The dimension along which a loop writes each part at the part's own number."""
+    whole, part = mlir.shape(op.operands[0]), mlir.shape(op.operands[1])
+    cut = [d for d in range(len(whole)) if whole[d] != part[d]]
+    if len(cut) != 1 or part[cut[0]] != 1:
+        return None
+    same = _order(op, op.operands[2 + cut[0]], whole[cut[0]]) == (local.loop, local.order)
+    return cut[0] if same else None
+
+
+def _written(axes: Axes, op: Operation, classes: list[Class], dim: int) -> Class:
+    """What a loop puts back at the part's own number."""
+    local, place = classes[1], PerExample(dim)
+    assert isinstance(local, Local)
+    if local.axis is None:
+        found: Class = place
+    elif local.major:
+        found = Split(place, local.axis, len(local.order))
+    else:
+        found = Split(local.axis, place, local.count)
+    if classes[0] not in (Shared(), found) or len(local.order) * local.count != axes.size:
+        return mixed(op, "a part of the batch is written beside other values")
+    return found
+
+
+def _on_part(axes: Axes, op: Operation, classes: list[Class], local: Local, classify: ClassifyExamples) -> list[Class]:
+    """An op on the examples of one part."""
+    if not all(isinstance(c, Shared | Summed) or _same_part(c, local) for c in classes):
+        return [mixed(op, "a part of the batch meets other examples")] * len(op.results)
+    values = [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
+    rearranged = (isinstance(c, Shared) and c.data and mlir.shape(v) for c, v in zip(classes, values, strict=True))
+    if any(rearranged) and not axes.contribution:
+        return [mixed(op, "data of the whole batch meets a part of it")] * len(op.results)
+    if local.axis is None:
+        return [_on_example(axes, op, classes, local)] * len(op.results)
+    inside = replace(axes, size=local.count)
+    views = [c.axis if isinstance(c, Local) and c.axis else c for c in classes[: len(op.operands)]]
+    if any(isinstance(c, Local) for c in classes[len(op.operands) :]):
+        return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * len(op.results)
+    found = classify(inside, op, views)
+    return [replace(local, axis=c) if isinstance(c, PerExample) else c for c in found]
+
+
+def _same_part(known: Class, local: Local) -> bool:
+    return isinstance(known, Local) and replace(known, axis=local.axis) == local
+
+
+def _on_example(axes: Axes, op: Operation, classes: list[Class], local: Local) -> Class:
+    """A single example's value: added to a sum, it joins it; else it stays the example's own."""
+    summed = frozenset(i for i, c in enumerate(classes) if isinstance(c, Summed))
+    if not summed:
+        return local
+    together = summed | {i for i, c in enumerate(classes) if isinstance(c, Local)}
+    if max(together) < len(op.operands) and linearity.is_linear(op, together):
+        return Summed(op, next((c.data for c in classes if isinstance(c, Summed) and c.data), None))
+    if not any(op.operands[i] in axes.trained for i in summed if i < len(op.operands)):
+        return local
+    return mixed(op, "a sum over the examples meets one example's own values")
+
+
+def _outside(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
+    """An op on a batch whose examples lie along two dimensions: it must keep to itself along both."""
+    split = next(c for c in classes if isinstance(c, Split))
+    if op.name == "stablehlo.reshape":
+        return [_reshaped(axes, op, split)]
+    rule = sharding_rules.rule_of(op)
+    if rule is None or not all(c == Shared() or isinstance(c, Split) for c in classes):
+        return [mixed(op, "a batch in parts meets other values of the examples")] * len(op.results)
+    sizes = (split.parts, axes.size // split.parts)
+    factors = [
+        {
+            sharding_rules.find_factor(rule, rule.operands[i], op.operands[i], axis, size)
+            for i, c in enumerate(classes)
+            if isinstance(c, Split) and (axis := (c.major, c.minor)[which])
+        }
+        for which, size in enumerate(sizes)
+    ]
+    if any(len(found) != 1 for found in factors):
+        return [mixed(op, "each example meets others: the operands hold the parts along different dimensions")]
+    (major,), (minor,) = factors
+    if major is None or minor is None or {major.factor, minor.factor} & rule.blocked:
+        return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
+    pairs = [
+        [sharding_rules.find_axis(rule, f, r, factor) for factor in (major, minor)]
+        for r, f in zip(op.results, rule.results, strict=True)
+    ]
+    return [
+        Split(*pair, split.parts) if pair[0] and pair[1] else mixed(op, "a batch in parts is reduced") for pair in pairs
+    ]
+
+
+def _reshaped(axes: Axes, op: Operation, split: Split) -> Class:
+    """Split dimensions behind a reshape, or one again."""
+    count = axes.size // split.parts
+    major = reshaped_axis(op.operands[0], op.results[0], split.major, split.parts)
+    minor = reshaped_axis(op.operands[0], op.results[0], split.minor, count)
+    if not major or not minor:
+        return mixed(op, "a batch in parts is regrouped")
+    if major.dim != minor.dim:
+        return Split(major, minor, split.parts)
+    if minor.before == major.before * split.parts and major.after == count * minor.after:
+        return PerExample(major.dim, major.before, minor.after)
+    return mixed(op, "a batch in parts is regrouped in another order")
