@@ -13,6 +13,7 @@ from hlo_surgery import mlir
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes.lattice import Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.reasons import mixed
+from hlo_surgery.passes.until_done import frozen_carries
 
 Classify = Callable[[Axes, Block], None]
 
@@ -65,12 +66,13 @@ def _with_condition(
         for result, is_trained in zip(op.results, trained, strict=True):
             if is_trained:
                 axes.trained.add(result)
-        return carries
+        return [Shared(predicate.data) if c == Shared() and predicate.data else c for c in carries]
     axes.trained.update(op.results)
     if alone := _of_one_example([predicate, *carries]):
         return [alone] * len(carries)
+    frozen = frozen_carries(axes, op)
     why = "the examples decide together how often this loop runs"
-    return [c if c == Shared() else mixed(op, why) for c in carries]
+    return [c if i in frozen else mixed(op, why) for i, c in enumerate(carries)]
 
 
 def classify_case(axes: Axes, op: Operation, classify: Classify) -> list[Class]:

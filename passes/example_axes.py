@@ -20,6 +20,7 @@ from hlo_surgery.passes.positions import common_factor, is_uniform, positional_s
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
+from hlo_surgery.passes.views import view_axis
 
 SUMMING = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
 SUMMING_BODIES = frozenset(["stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window"])
@@ -149,6 +150,9 @@ def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
         found = sharding_rules.reshaped_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
         found = found or parts.split_axis(op, _first_axis(classes), axes.size)
         return [found or mixed(op, "the example axis is split over several dimensions")]
+    view = view_axis(op, classes, _first_axis(classes), axes.size)
+    if view is not None:
+        return [view]
     own = own_examples.own_numbers(op, classes, axes.size)
     if own is not None and _keeps_examples(op):
         return [own.result if _is_aligned(axes, op, classes, own.operands) else _rearranged(op, classes)]

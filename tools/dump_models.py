@@ -101,7 +101,7 @@ def calling_back(p: Arrays, x: Any, y: Any) -> Any:
     return mlp(p, x * scale, y)
 
 
-MLP = (((3, 5), (5,), (5, 2)), (((EXAMPLES, 3), None), ((EXAMPLES, 2), None)))
+MLP = (((3, 6), (6,), (6, 2)), (((EXAMPLES, 3), None), ((EXAMPLES, 2), None)))
 MODELS = {
     "mlp": DumpModel(mlp, *MLP),
     "attention": DumpModel(

@@ -224,11 +224,17 @@ def described(dump: Dump, arrays: list, axes: list) -> str:
 
 def make(name: str, dump: Dump) -> str:
     """Write fixtures/dumps/NAME_jax_VERSION, or say why this jax cannot make it."""
-    if dump.shardy is not None:
-        if not hasattr(jax.config, SHARDY):
-            return "not made: no Shardy in this jax" if dump.shardy else write(name, dump)
-        jax.config.update(SHARDY, dump.shardy)
-    return write(name, dump)
+    known = hasattr(jax.config, SHARDY)
+    if dump.shardy and not known:
+        return "not made: no Shardy in this jax"
+    if dump.shardy is None or not known:
+        return write(name, dump)
+    default = getattr(jax.config, SHARDY)
+    jax.config.update(SHARDY, dump.shardy)
+    try:
+        return write(name, dump)
+    finally:
+        jax.config.update(SHARDY, default)
 
 
 def write(name: str, dump: Dump) -> str:

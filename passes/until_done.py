@@ -1,0 +1,110 @@
+"""Until done: loops that run until all examples are done, as `vmap` of a `while_loop` makes them.
+
+    while any(%p) { %n = select %p, %update, %c ; return %n }      %p: PerExample     =>   %c: PerExample
+
+An example that is done keeps its carry, so that it does not matter to it for how long the others go on. That must
+hold for all that decides whether it is done, or it could start again.
+"""
+
+from typing import Any, cast
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes.lattice import Axes, PerExample
+
+PASSED = frozenset(["stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose"])
+
+
+def frozen_carries(axes: Axes, loop: Operation) -> set[int]:
+    """The carries that each example keeps once it is done; none if the loop is of another kind."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    predicate = _any_of(axes, mlir.operands(mlir.return_operation(condition))[0])
+    if predicate is None:
+        return set()
+    arguments = dict(zip(condition.arguments, body.arguments, strict=True))
+    again = [v for op in mlir.operations(body)[:-1] for v in op.results if _same(predicate, v, arguments)]
+    returned = mlir.operands(mlir.return_operation(body))
+    frozen = {
+        i
+        for i, argument in enumerate(body.arguments)
+        if isinstance(axes.of(returned[i]), PerExample) and _when_done(returned[i], again) == argument
+    }
+    deciding = {i for i, argument in enumerate(condition.arguments) if _rests_on(predicate, argument)}
+    return frozen if deciding <= frozen else set()
+
+
+def _any_of(axes: Axes, value: Value) -> Value | None:
+    """What is or-reduced over the examples, and over nothing else."""
+    op = mlir.defining_operation(value)
+    if op is None or op.name != "stablehlo.reduce" or len(op.results) != 1 or mlir.shape(value):
+        return None
+    (last,) = mlir.operands(mlir.return_operation(op.regions[0].blocks[0]))
+    combined = mlir.defining_operation(last)
+    axis = axes.of(op.operands[0])
+    alone = isinstance(axis, PerExample) and len(mlir.shape(op.operands[0])) == 1 and axis.is_whole
+    return op.operands[0] if alone and combined is not None and combined.name == "stablehlo.or" else None
+
+
+def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:
+    """Whether two values are made in the same way from the same, the one from the condition's arguments."""
+    if one in arguments:
+        return arguments[one] == other
+    if one == other:
+        return True
+    first, second = mlir.defining_operation(one), mlir.defining_operation(other)
+    if first is None or second is None or first.name != second.name or len(first.operands) != len(second.operands):
+        return False
+    alike = mlir.results(first).index(one) == mlir.results(second).index(other)
+    if not alike or one.type != other.type or not _same_attributes(first, second):
+        return False
+    return all(_same(a, b, arguments) for a, b in zip(first.operands, second.operands, strict=True))
+
+
+def _same_attributes(first: Operation, second: Operation) -> bool:
+    bodies = [[str(block) for region in op.regions for block in region.blocks] for op in (first, second)]
+    return bodies[0] == bodies[1] and mlir.attributes(first) == mlir.attributes(second)
+
+
+def _when_done(value: Value, predicates: list[Value]) -> Value:
+    """What a value is for an example that is done."""
+    op = mlir.defining_operation(value)
+    while op is not None and op.name == "stablehlo.select":
+        known = _known(op.operands[0], predicates)
+        if known is None:
+            return value
+        value = op.operands[1 if known else 2]
+        op = mlir.defining_operation(value)
+    return value
+
+
+def _known(value: Value, predicates: list[Value]) -> bool | None:
+    """What a predicate is for an example that is done; None if that is not known."""
+    if value in predicates:
+        return False
+    op = mlir.defining_operation(value)
+    if op is None:
+        return None
+    known = [_known(v, predicates) for v in op.operands]
+    if op.name in PASSED:
+        return known[0]
+    if op.name == "stablehlo.not":
+        return None if known[0] is None else not known[0]
+    if op.name == "stablehlo.and":
+        return False if False in known else (True if known == [True, True] else None)
+    if op.name == "stablehlo.or":
+        return True if True in known else (False if known == [False, False] else None)
+    return None
+
+
+def _rests_on(value: Value, argument: Value) -> bool:
+    """Whether a value is made from an argument of its block."""
+    seen, pending = set[Value](), [value]
+    while pending:
+        current = pending.pop()
+        if current == argument:
+            return True
+        op = mlir.defining_operation(current)
+        if current not in seen and op is not None:
+            seen.add(current)
+            pending += [*op.operands, *(mlir.captured(op) if len(cast(Any, op.regions)) else [])]
+    return False
