@@ -18,6 +18,10 @@ from hlo_surgery.mlir import Value, ir
 from hlo_surgery.passes.carry import carry, in_clean_config
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.element_types import dtype_of, is_static_array
+from hlo_surgery.passes.out_of_scope import refuse_effects
+from hlo_surgery.passes.source_lines import source_line
+from hlo_surgery.passes.static_shapes import HELP as SHAPES_HELP
+from hlo_surgery.passes.static_shapes import is_static
 from hlo_surgery.planning import Plan
 
 
@@ -37,13 +41,17 @@ class Module:
         self.code, self.plan = code, plan
         main = mlir.main_function(code)
         block = mlir.body(main)
-        self.arguments = tuple(_port(v, _argument_name(v, i)) for i, v in enumerate(block.arguments))
+        self.arguments = tuple(_port(v, _argument_name(main, v, i)) for i, v in enumerate(block.arguments))
         returned = mlir.operands(mlir.return_operation(block))
         self.outputs = tuple(_port(v, _output_name(main, i)) for i, v in enumerate(returned))
 
     @cached_property
     def exported(self) -> export.Exported:
-        """The module as a `jax.export.Exported` for the default platform; its `call` composes with `jit`."""
+        """The module as a `jax.export.Exported` for the default platform; its `call` composes with `jit`.
+
+        Raises Refusal where the module calls its host back: only the process that lowered it could answer.
+        """
+        refuse_effects(self.code)
         return carry(self.code, self.arguments, self.outputs, jax.default_backend())
 
     def call(self, *arrays: Any) -> list[jax.Array]:
@@ -138,9 +146,18 @@ def _checked(module: Module) -> Module:
     main = mlir.main_function(module.code)
     values = [*mlir.body(main).arguments, *mlir.operands(mlir.return_operation(mlir.body(main)))]
     for value in values:
+        if str(value.type) == "!stablehlo.token":
+            refuse_effects(module.code)
         if not is_static_array(value):
-            raise ValueError(f"an argument or output has type {value.type}; only tensors of static shape are supported")
+            raise ValueError(_unsupported(main, value))
     return module
+
+
+def _unsupported(main: Any, value: Value) -> str:
+    where, problem = source_line(main.operation), f"an argument or output has type {value.type}"
+    if not is_static(value.type):
+        return f"{where}: {problem}; only tensors of static shape are supported: {SHAPES_HELP}"
+    return f"{where}: {problem}; only tensors of numbers are supported"
 
 
 def _port(value: Value, name: str) -> Port:
@@ -148,17 +165,26 @@ def _port(value: Value, name: str) -> Port:
     return Port(name, mlir.shape(value), dtype_of(value) if static else np.dtype(object))
 
 
-def _argument_name(argument: Any, number: int) -> str:
+def _argument_name(main: Any, argument: Any, number: int) -> str:
+    """The name in its location; for what JAX adds in front, such as the platform's index, the one in its attributes."""
+    added = _port_attribute(main, "arg_attrs", number, "jax.global_constant")
+    if added:
+        return added
     location = argument.location
     return str(location.name_str) if isinstance(location, ir.NameLoc) else f"arg{number}"
 
 
 def _output_name(main: Any, number: int) -> str:
-    if "res_attrs" in main.attributes and number < len(main.attributes["res_attrs"]):
-        attributes = ir.DictAttr(main.attributes["res_attrs"][number])
-        if "jax.result_info" in attributes:
-            return re.sub(r"^result", "", str(cast(Any, attributes["jax.result_info"]).value)) or "result"
-    return f"result{number}"
+    info = _port_attribute(main, "res_attrs", number, "jax.result_info")
+    return f"result{number}" if info is None else re.sub(r"^result", "", info) or "result"
+
+
+def _port_attribute(main: Any, ports: str, number: int, name: str) -> str | None:
+    """A string attribute of one argument or result of main."""
+    if ports not in main.attributes or number >= len(main.attributes[ports]):
+        return None
+    attributes = ir.DictAttr(main.attributes[ports][number])
+    return str(cast(Any, attributes[name]).value) if name in attributes else None
 
 
 def write_atomically(path: Path, data: bytes) -> None:

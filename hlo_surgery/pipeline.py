@@ -9,7 +9,7 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.example_axes import find_example_axes
 from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
-from hlo_surgery.passes.lattice import Axes, Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.lattice import Axes, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.normalize import normalize
 from hlo_surgery.planning import Plan
 from hlo_surgery.replacement import Answer, Target, block_statistics
@@ -120,3 +120,5 @@ def _mixing(axes: Axes, output: Value) -> Reason | None:
             return None if axes.contribution else data
         case PerExample():
             return None
+        case Split() | Local():
+            return Reason("this gradient holds the examples in parts", "func.return", "module")

@@ -14,6 +14,7 @@ from jax import export
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Module, stablehlo
+from hlo_surgery.passes.placement import drop_placement
 
 Result = TypeVar("Result")
 
@@ -55,6 +56,7 @@ def carry(module: Module, inputs: Sequence[Any], outputs: Sequence[Any], platfor
 def portable_artifact(module: Module) -> bytes:
     """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
     code = mlir.clone(module)
+    drop_placement(code)
     mlir.run_passes(code, "func.func(chlo-legalize-to-stablehlo)")
     version = cast(Any, stablehlo).get_current_version()
     return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)

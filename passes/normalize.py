@@ -10,29 +10,23 @@ from typing import Any, cast
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Module, Operation, Value, func
+from hlo_surgery.passes.out_of_scope import refuse_effects, refuse_per_device
+from hlo_surgery.passes.placement import drop_placement
 from hlo_surgery.passes.source_lines import inlined_location
-
-# Attributes of main's arguments and results that tie a buffer to its first caller.
-CALLER_ATTRIBUTES = ("tf.aliasing_output", "jax.buffer_donor", "mhlo.layout_mode")
+from hlo_surgery.passes.static_shapes import make_shapes_static
 
 
 def normalize(module: Module) -> None:
-    """Flatten the module in place."""
+    """Flatten the module in place. Raises Refusal where it does more than compute on static arrays."""
+    refuse_per_device(module)
+    drop_placement(module)
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(module)
+    make_shapes_static(module)
+    refuse_effects(module)
     free_invariants(module)
-    drop_shardings(module)
     free_constants(module)
-
-
-def drop_shardings(module: Module) -> None:
-    """Drop Shardy's annotations, which say where values lie, not what they are, and which no artifact can hold."""
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
-        if op.name == "sdy.sharding_constraint":
-            op.results[0].replace_all_uses_with(op.operands[0])
-        if op.name in ("sdy.sharding_constraint", "sdy.mesh"):
-            op.erase()
 
 
 def free_invariants(module: Module) -> None:

@@ -203,13 +203,14 @@ def _outside(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     (major,), (minor,) = factors
     if major is None or minor is None or {major.factor, minor.factor} & rule.blocked:
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
-    pairs = [
-        [sharding_rules.find_axis(rule, f, r, factor) for factor in (major, minor)]
-        for r, f in zip(op.results, rule.results, strict=True)
-    ]
-    return [
-        Split(*pair, split.parts) if pair[0] and pair[1] else mixed(op, "a batch in parts is reduced") for pair in pairs
-    ]
+    found: list[Class] = []
+    for result, own in zip(op.results, rule.results, strict=True):
+        outer, inner = (sharding_rules.find_axis(rule, own, result, factor) for factor in (major, minor))
+        if outer is None or inner is None:
+            found.append(mixed(op, "a batch in parts is reduced"))
+        else:
+            found.append(Split(outer, inner, split.parts))
+    return found
 
 
 def _reshaped(axes: Axes, op: Operation, split: Split) -> Class:

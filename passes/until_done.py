@@ -21,8 +21,8 @@ def frozen_carries(axes: Axes, loop: Operation) -> set[int]:
     predicate = _any_of(axes, mlir.operands(mlir.return_operation(condition))[0])
     if predicate is None:
         return set()
-    arguments = dict(zip(condition.arguments, body.arguments, strict=True))
-    again = [v for op in mlir.operations(body)[:-1] for v in op.results if _same(predicate, v, arguments)]
+    arguments: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
+    again: list[Value] = [v for op in mlir.operations(body)[:-1] for v in op.results if _same(predicate, v, arguments)]
     returned = mlir.operands(mlir.return_operation(body))
     frozen = {
         i

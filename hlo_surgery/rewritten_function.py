@@ -1,0 +1,112 @@
+"""A function that returns gradients, rewritten: lowered, its module given statistics, and called like the function."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from hlo_surgery.in_axes import leaf_axes
+from hlo_surgery.leaves import as_key, flat_array, is_array, key_kind, kind_of, numbered, signature
+from hlo_surgery.module import Module, load
+from hlo_surgery.pipeline import rewrite_module
+from hlo_surgery.planning import Plan
+from hlo_surgery.statistics import Statistic, named
+
+Statistics = Statistic | Mapping[str, Statistic]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `grad` and `rewrite` are asked, as they were asked it."""
+
+    batch_argnums: int | Sequence[int]
+    in_axes: Any
+    statistics: Statistics
+    loss_reduction: str
+    on_mixing: str
+    strategy: str
+
+
+class WithStatistics:
+    """A function that returns gradients, made to return statistics too. Rewritten once per shapes and dtypes."""
+
+    def __init__(self, fun: Callable[..., Any], pick: Callable[[Any], Any], options: Options) -> None:
+        self._fun, self._pick, self._options = fun, pick, options
+        # Sorted by name, as the leaves of a dict are.
+        self._statistics = dict(sorted(named(options.statistics).items()))
+        self._rewritten: dict[Any, tuple[Module, Any]] = {}
+        self.__doc__ = getattr(fun, "__doc__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """The function's own result, and the statistics."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
+        module, result_tree = self._lookup(leaves, tree)
+        return jax.tree.map(
+            as_key, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), module.jitted(*arrays))
+        )
+
+    def explain(self, *args: Any, **kwargs: Any) -> Plan:
+        """The plan for these arguments, which prints."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        plan = self._lookup(leaves, tree)[0].plan
+        assert plan is not None
+        return plan
+
+    def module(self, *args: Any, **kwargs: Any) -> Module:
+        """The rewritten module for these arguments: its text, to save it, its plan."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        return self._lookup(leaves, tree)[0]
+
+    def _lookup(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
+        key = (tree, tuple(map(signature, leaves)))
+        if key not in self._rewritten:
+            self._rewritten[key] = self._rewrite(leaves, tree)
+        return self._rewritten[key]
+
+    def _rewrite(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
+        lowered, shape = _lower(self._fun, leaves, tree)
+        batch = self._batch(leaves, tree)
+        numbers = jax.tree.leaves(self._pick(numbered(shape)))
+        rewritten = rewrite_module(
+            lowered,
+            batch=batch,
+            statistics=self._statistics,
+            gradients=numbers,
+            loss_reduction=self._options.loss_reduction,
+            on_mixing=self._options.on_mixing,
+            strategy=self._options.strategy,
+        )
+        picked = jax.tree.structure(self._pick(shape))
+        return rewritten, (shape, self._statistics_tree(picked))
+
+    def _statistics_tree(self, gradient: Any) -> Any:
+        like_gradient = jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
+        if isinstance(self._options.statistics, Statistic):
+            return like_gradient
+        return dict.fromkeys(self._statistics, like_gradient)
+
+    def _batch(self, leaves: list[Any], tree: Any) -> dict[int, int]:
+        """Example axis by number of the flat array argument."""
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
+
+
+def _lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[Module, Any]:
+    """The function's module for these arguments, its arrays flat; and what it returns, as a tree of shapes."""
+    shapes: list[Any] = []
+
+    def flat(*arrays: Any) -> Any:
+        remaining = iter(arrays)
+        args, kwargs = jax.tree.unflatten(tree, [next(remaining) if is_array(x) else x for x in leaves])
+        result = fun(*args, **kwargs)
+        shapes.append(jax.tree.map(key_kind, result))
+        return result
+
+    kinds = [kind_of(leaf) for leaf in leaves if is_array(leaf)]
+    structs = [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
+    lowered = load(jax.jit(flat, keep_unused=True).lower(*structs).as_text(debug_info=True))
+    if len(lowered.arguments) != len(structs):
+        raise TypeError("the function closes over traced values; pass them as arguments, or use jax.closure_convert")
+    return lowered, shapes[0]
