@@ -1,0 +1,116 @@
+"""Loops over parts of the batch: microbatches and `lax.map` over examples, against one example at a time."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+
+KEYS = jax.random.split(jax.random.key(0), 6)
+PARAMS = {
+    "a": jax.random.normal(KEYS[0], (7, 5)),
+    "b": jax.random.normal(KEYS[1], (5,)),
+    "c": jax.random.normal(KEYS[2], (5, 4)),
+    "r": jax.random.normal(KEYS[3], (5, 5)),
+}
+X, Y = jax.random.normal(KEYS[4], (6, 7)), jax.random.normal(KEYS[5], (6, 4))
+MASK = jax.random.bernoulli(jax.random.key(3), 0.5, (6, 4))
+
+
+def one(p, x, y):
+    """One example's loss, with a loop of its own."""
+    h = jnp.tanh(x @ p["a"] + p["b"])
+    h, _ = lax.scan(lambda h, _: (jnp.tanh(h @ p["r"]), None), h, None, length=3)
+    return jnp.sum((h @ p["c"] - y) ** 2)
+
+
+def one_sorted(p, x, y):
+    return one(p, jnp.sort(x), y)
+
+
+def one_branching(p, x, y):
+    return lax.cond(x[0] > 0, lambda: one(p, x, y), lambda: 2 * one(p, x**2, y))
+
+
+def one_masked(p, x, y, mask):
+    return jnp.sum((x @ p["a"][:, :4] * mask + p["b"][:4] * mask) * y.sum())
+
+
+def mapped(each):
+    return jax.grad(lambda p, x, y: jnp.mean(lax.map(lambda xy: each(p, *xy), (x, y))))
+
+
+def mean_of(p, x, y):
+    return jnp.mean(jax.vmap(one, (None, 0, 0))(p, x, y))
+
+
+def microbatched_loss(p, x, y):
+    parts = x.reshape(3, 2, -1), y.reshape(3, 2, -1)
+    return lax.scan(lambda total, part: (total + mean_of(p, *part), None), 0.0, parts)[0] / 3
+
+
+def accumulated(p, x, y):
+    """Gradients added up over microbatches, which are contiguous."""
+    parts = x.reshape(3, 2, -1), y.reshape(3, 2, -1)
+
+    def step(total, part):
+        return jax.tree.map(lambda t, g: t + g / 3, total, jax.grad(mean_of)(p, *part)), None
+
+    return lax.scan(step, jax.tree.map(jnp.zeros_like, p), parts)[0]
+
+
+def strided(p, x, y):
+    """Gradients stacked over microbatches, which take every third example."""
+    parts = x.reshape(2, 3, -1).swapaxes(0, 1), y.reshape(2, 3, -1).swapaxes(0, 1)
+    stacked = lax.map(lambda part: jax.grad(mean_of)(p, *part), parts)
+    return jax.tree.map(lambda g: g.mean(0), stacked)
+
+
+def masked_by_position(p, x, y):
+    return jnp.mean(lax.map(lambda xym: one_masked(p, *xym), (x, y, MASK)))
+
+
+def examples_of(each, *more):
+    return jax.vmap(jax.grad(each), (None, 0, 0, *[0] * len(more)))(PARAMS, X, Y, *more)
+
+
+CASES = {
+    "map": (mapped(one), examples_of(one)),
+    "map with a sort": (mapped(one_sorted), examples_of(one_sorted)),
+    "map with a branch": (mapped(one_branching), examples_of(one_branching)),
+    "microbatches in the loss": (jax.grad(microbatched_loss), examples_of(one)),
+    "gradients accumulated": (accumulated, examples_of(one)),
+    "gradients stacked": (strided, examples_of(one)),
+    "masks by position": (jax.grad(masked_by_position), examples_of(one_masked, MASK)),
+}
+
+
+@pytest.mark.parametrize(("gradient", "examples"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("statistic", [hs.second_moment(), hs.mean_abs()], ids=["second_moment", "mean_abs"])
+def test_every_example_counts_once(gradient, examples, statistic):
+    found, means = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=statistic)(PARAMS, X, Y)
+    for name, g in examples.items():
+        scale = float(jnp.abs(statistic.phi(g)).max()) + 1e-6
+        np.testing.assert_allclose(found[name], g.mean(0), atol=1e-5 * float(jnp.abs(g).max()) + 1e-7)
+        np.testing.assert_allclose(means[name], statistic.phi(g).mean(0), atol=1e-5 * scale)
+
+
+def carries_state(p, x, y):
+    def step(state, xy):
+        value = one(p, xy[0] + state, xy[1])
+        return jnp.tanh(value), value
+
+    return jnp.mean(lax.scan(step, 0.0, (x, y))[1])
+
+
+def takes_one_twice(p, x, y):
+    order = jnp.array([0, 1, 2, 3, 4, 4])
+    return jnp.mean(lax.map(lambda i: one(p, lax.dynamic_index_in_dim(x, i, 0, False), y[0]), order))
+
+
+@pytest.mark.parametrize("loss", [carries_state, takes_one_twice])
+def test_refused(loss):
+    with pytest.raises(hs.Refusal):
+        hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
