@@ -17,7 +17,7 @@ from rich.text import Text
 from hlo_surgery.errors import Refusal
 from hlo_surgery.module import Module, Port
 from hlo_surgery.planning import OutputPlan, Plan
-from hlo_surgery.report import notable, quantity
+from hlo_surgery.report import bare, notable, quantity, site_text
 from hlo_surgery.verification import Verdict
 from hlo_surgery.verification_runs import Each
 
@@ -131,17 +131,13 @@ def print_plan(plan: Plan) -> None:
 
 
 def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
-    sites = "\n".join(f"{_bare(s.op)} at {s.where}" for s in output.sites) or output.note
+    sites = "\n".join(bare(site_text(s)) for s in output.sites) or output.note
     costs = [
         "\n".join(quantity(n) for n in each) for each in zip(*((s.flops, s.bytes) for s in output.sites), strict=True)
     ]
-    tail = " ".join(map(_bare, output.tail))
+    tail = " ".join(map(bare, output.tail))
     strategies = [output.strategies[name] for name in statistics]
     return [output.name, *strategies, sites, *(costs or ["", ""]), tail, f"{quantity(output.lifted_bytes)}B"]
-
-
-def _bare(op: str) -> str:
-    return op.removeprefix("stablehlo.")
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -32,7 +32,7 @@ def context() -> ir.Context:
 def parse(source: str | bytes) -> Module:
     """MLIR text, bytecode, or a StableHLO portable artifact, as a module. Raises ValueError with MLIR's message."""
     with context():
-        if isinstance(source, bytes) and _is_portable_artifact(source):
+        if isinstance(source, bytes) and is_portable_artifact(source):
             return stablehlo.deserialize_portable_artifact(context(), source)
         try:
             return ir.Module.parse(source)
@@ -40,9 +40,20 @@ def parse(source: str | bytes) -> Module:
             raise ValueError(" ".join(str(error).split())) from None
 
 
-def _is_portable_artifact(source: bytes) -> bool:
-    """VHLO bytecode names its producer, StableHLO_v1.2.3, after the four magic bytes and a version."""
-    return source[:4] == b"ML\xefR" and b"StableHLO_v" in source[:64]
+def is_bytecode(source: bytes) -> bool:
+    """Whether these bytes begin as MLIR bytecode does; a portable artifact is one kind of it."""
+    return source[:4] == b"ML\xefR"
+
+
+def bytecode_producer(source: bytes) -> str:
+    """What bytecode names as its maker, `MLIR19.0.0git` or `StableHLO_v1.2.3`, behind its version; "" where nothing."""
+    name = source[5:64].split(b"\0")[0] if is_bytecode(source) else b""
+    return name.decode(errors="replace")
+
+
+def is_portable_artifact(source: bytes) -> bool:
+    """Whether these bytes begin as a StableHLO portable artifact does."""
+    return bytecode_producer(source).startswith("StableHLO_v")
 
 
 def clone(module: Module) -> Module:

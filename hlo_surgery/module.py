@@ -19,7 +19,6 @@ from hlo_surgery.passes.carry import carry, in_clean_config
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.element_types import dtype_of, is_static_array
 from hlo_surgery.passes.out_of_scope import refuse_effects
-from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.static_shapes import HELP as SHAPES_HELP
 from hlo_surgery.passes.static_shapes import is_static
 from hlo_surgery.planning import Plan
@@ -42,8 +41,7 @@ class Module:
         main = mlir.main_function(code)
         block = mlir.body(main)
         self.arguments = tuple(_port(v, _argument_name(main, v, i)) for i, v in enumerate(block.arguments))
-        returned = mlir.operands(mlir.return_operation(block))
-        self.outputs = tuple(_port(v, _output_name(main, i)) for i, v in enumerate(returned))
+        self.outputs = tuple(_port(v, _output_name(main, i)) for i, v in enumerate(_returned(block)))
 
     @cached_property
     def exported(self) -> export.Exported:
@@ -75,7 +73,7 @@ class Module:
 
     def returns_zero(self, output: int) -> bool:
         """Whether an output is a constant zero, as the gradient of an unused parameter is."""
-        return is_splat(mlir.operands(mlir.return_operation(mlir.body(mlir.main_function(self.code))))[output], 0)
+        return is_splat(_returned(mlir.body(mlir.main_function(self.code)))[output], 0)
 
     def text(self) -> str:
         """The module as MLIR text with source locations."""
@@ -100,7 +98,7 @@ Source = Module | str | bytes | os.PathLike[str]
 def load(source: Source) -> Module:
     """A module from MLIR text or bytecode, a StableHLO portable artifact, a `jax.export` artifact, or a file of these.
 
-    Raises ValueError with the reason where it is none of them.
+    Raises ValueError with the reason where it is none of them; Refusal where it runs on its host's effects in order.
 
     >>> module = load("func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }")
     >>> module.arguments[0].shape
@@ -124,7 +122,7 @@ def _from_bytes(data: bytes) -> Module:
     if not data.strip():
         raise ValueError("the module is empty; pass MLIR text, bytecode, a portable artifact or a jax.export artifact")
     try:
-        code = mlir.parse(data if data[:4] == b"ML\xefR" else data.decode())
+        code = mlir.parse(data if mlir.is_bytecode(data) else data.decode())
     except (ValueError, UnicodeDecodeError) as problem:
         code = _from_export(data, problem)
     if not code.operation.verify():
@@ -137,27 +135,40 @@ def _from_export(data: bytes, problem: Exception) -> mlir.Module:
     try:
         exported = export.deserialize(bytearray(data))
     except Exception:  # the reader of flatbuffers fails in its own ways on other files
+        if mlir.bytecode_producer(data):
+            raise ValueError(_unreadable_bytecode(data)) from None
         reason = str(problem).splitlines()[0] if str(problem) else "not MLIR"
         raise ValueError(f"this is no StableHLO module: {reason}") from None
     return mlir.parse(exported.mlir_module_serialized)
 
 
+def _unreadable_bytecode(data: bytes) -> str:
+    """MLIR promises nothing of bytecode between versions, and says what it cannot read by internal names."""
+    producer = mlir.bytecode_producer(data)
+    if mlir.is_portable_artifact(data):
+        why = f"the portable artifact by {producer} is damaged or newer than this jaxlib"
+    else:
+        why = f"this jaxlib cannot read the bytecode by {producer}, which differs between versions of MLIR"
+    return f"this is no StableHLO module: {why}; dump text, a portable artifact or a jax.export artifact"
+
+
 def _checked(module: Module) -> Module:
-    main = mlir.main_function(module.code)
-    values = [*mlir.body(main).arguments, *mlir.operands(mlir.return_operation(mlir.body(main)))]
-    for value in values:
-        if str(value.type) == "!stablehlo.token":
+    block = mlir.body(mlir.main_function(module.code))
+    named = [
+        *((f"argument {p.name}", v) for p, v in zip(module.arguments, block.arguments, strict=True)),
+        *((f"output {p.name}", v) for p, v in zip(module.outputs, _returned(block), strict=True)),
+    ]
+    for name, value in named:
+        if isinstance(value.type, mlir.stablehlo.TokenType):
             refuse_effects(module.code)
         if not is_static_array(value):
-            raise ValueError(_unsupported(main, value))
+            help = f": {SHAPES_HELP}" if not is_static(value.type) else ""
+            raise ValueError(f"{name} has type {value.type}; only tensors of static shape are supported{help}")
     return module
 
 
-def _unsupported(main: Any, value: Value) -> str:
-    where, problem = source_line(main.operation), f"an argument or output has type {value.type}"
-    if not is_static(value.type):
-        return f"{where}: {problem}; only tensors of static shape are supported: {SHAPES_HELP}"
-    return f"{where}: {problem}; only tensors of numbers are supported"
+def _returned(block: mlir.Block) -> list[Value]:
+    return mlir.operands(mlir.return_operation(block))
 
 
 def _port(value: Value, name: str) -> Port:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hlo_surgery.planning import OutputPlan, Plan
+from hlo_surgery.planning import OutputPlan, Plan, SitePlan
 from hlo_surgery.verification import Verdict
 from hlo_surgery.verification_tolerances import Comparison
 
@@ -18,9 +18,19 @@ def _output_text(output: OutputPlan) -> str:
     strategies = ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
     lines = [f"{output.name}  [{strategies}]"]
     lines += [f"  {output.note}"] if output.note else []
-    lines += [f"  site {s.op} at {s.where}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B" for s in output.sites]
-    lines += [f"  tail {' '.join(op.removeprefix('stablehlo.') for op in output.tail)}"] if output.tail else []
+    lines += [f"  site {site_text(s)}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B" for s in output.sites]
+    lines += [f"  tail {' '.join(map(bare, output.tail))}"] if output.tail else []
     return "\n".join([*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"])
+
+
+def site_text(site: SitePlan) -> str:
+    """The op, its source line, and how often a loop runs it: 'stablehlo.dot_general at model.py:9, 12 times'."""
+    return f"{site.op} at {site.where}" + (f", {site.trips} times" if site.trips > 1 else "")
+
+
+def bare(op: str) -> str:
+    """The name of an op without its dialect: 'stablehlo.dot_general' -> 'dot_general'."""
+    return op.removeprefix("stablehlo.")
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -36,6 +36,10 @@ def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, c
     axes = Axes(size, contribution)
     _classify_arguments(axes, block, batch)
     classify_block(axes, block)
+    if _differentiates_batch(axes, block, batch):
+        axes.trained.update(a for a in block.arguments if mlir.is_inexact(a))
+        axes.data.clear()
+        classify_block(axes, block)
     axes.positional = positional_sums(axes, block)
     if axes.positional:
         classify_block(axes, block)
@@ -49,6 +53,13 @@ def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None
             axes.classes[argument] = PerExample(batch[i])
         elif mlir.is_inexact(argument):
             axes.trained.add(argument)
+
+
+def _differentiates_batch(axes: Axes, block: Block, batch: dict[int, int]) -> bool:
+    """Whether an output has a row for each example, as the gradient of a batch argument has: that is no data then."""
+    kinds = [block.arguments[i].type for i in batch if mlir.is_inexact(block.arguments[i])]
+    outputs = mlir.operands(mlir.return_operation(block))
+    return any(isinstance(axes.of(v), PerExample) and v.type in kinds for v in outputs)
 
 
 def classify_block(axes: Axes, block: Block) -> None:

@@ -10,7 +10,7 @@ caller that it was written for. XLA partitions the module anew for the arrays wi
 from typing import Any, cast
 
 from hlo_surgery import mlir
-from hlo_surgery.mlir import Module, Operation, func, ir
+from hlo_surgery.mlir import Module, Operation, ir
 
 CALLS = frozenset(["Sharding", "annotate_device_placement", "LayoutConstraint", "xla.sdy.FuncResultSharding"])
 OPS = frozenset(["sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.reshard"])

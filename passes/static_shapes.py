@@ -6,6 +6,7 @@
 So a `jax.export` artifact with symbolic shapes can be called at fixed ones.
 """
 
+import contextlib
 from typing import Any, cast
 
 from hlo_surgery import mlir
@@ -19,16 +20,14 @@ HELP = (
     "jax.jit(exported.call).lower(...)"
 )
 
+REFINING = ("stablehlo-refine-shapes", "func.func(stablehlo-canonicalize-dynamism)", "canonicalize")
+
 
 def make_shapes_static(module: Module) -> None:
     """Refine shapes in place. Raises Refusal at the first op whose shape only a run can tell."""
     if _first_dynamic(module):
-        try:
-            mlir.run_passes(
-                module, "stablehlo-refine-shapes", "func.func(stablehlo-canonicalize-dynamism)", "canonicalize"
-            )
-        except ir.MLIRError:  # the pass wants what it cannot have; the op is named below
-            pass
+        with contextlib.suppress(ir.MLIRError):  # where the pass fails, an op is left to be named below
+            mlir.run_passes(module, *REFINING)
         _drop_assertions(module)
     dynamic = _first_dynamic(module)
     if dynamic:
