@@ -57,11 +57,10 @@ def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Array
 
 
 def _read_npz(file: str) -> dict[str, np.ndarray[Any, Any]]:
+    if Path(file).is_file() and not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} is no npz archive; write one with numpy.savez")
     try:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array")
-        with archive:
+        with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as problem:
         raise ValueError(f"cannot read {file}: {problem.strerror or problem}") from None

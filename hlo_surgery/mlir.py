@@ -149,6 +149,12 @@ def shape(value: Value) -> tuple[int, ...]:
     return tuple(ir.RankedTensorType(kind).shape) if isinstance(kind, ir.RankedTensorType) else ()
 
 
+def is_token(value: Value) -> bool:
+    """Whether the value is no array, but orders the effects of the ops that take and return it."""
+    with context():
+        return value.type == cast(Any, stablehlo).TokenType.get()
+
+
 def element_type(value: Value) -> ir.Type | None:
     """The element type of a tensor value."""
     kind = value.type
@@ -184,7 +190,8 @@ def text_attribute(op: Operation, name: str) -> str:
 
 def return_operation(block: Block) -> Operation:
     """The block's terminator."""
-    return operations(block)[-1]
+    found = cast(Any, block).operations
+    return cast(Operation, found[len(found) - 1].operation)
 
 
 def set_results(function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]) -> None:

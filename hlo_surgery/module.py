@@ -14,6 +14,7 @@ import numpy as np
 from jax import export
 
 from hlo_surgery import mlir
+from hlo_surgery.export_artifacts import module_in_artifact
 from hlo_surgery.mlir import Value, ir
 from hlo_surgery.passes.carry import carry, in_clean_config
 from hlo_surgery.passes.constants import is_splat
@@ -132,14 +133,16 @@ def _from_bytes(data: bytes) -> Module:
 
 def _from_export(data: bytes, problem: Exception) -> mlir.Module:
     """A `jax.export` artifact holds the module among other things."""
-    try:
-        exported = export.deserialize(bytearray(data))
-    except Exception:  # the reader of flatbuffers fails in its own ways on other files
-        if mlir.bytecode_producer(data):
-            raise ValueError(_unreadable_bytecode(data)) from None
-        reason = str(problem).splitlines()[0] if str(problem) else "not MLIR"
-        raise ValueError(f"this is no StableHLO module: {reason}") from None
-    return mlir.parse(exported.mlir_module_serialized)
+    held = module_in_artifact(data)
+    if held and mlir.is_bytecode(held):
+        try:
+            return mlir.parse(held)
+        except ValueError:
+            raise ValueError(_unreadable_bytecode(held)) from None
+    if mlir.bytecode_producer(data):
+        raise ValueError(_unreadable_bytecode(data)) from None
+    reason = str(problem).splitlines()[0] if str(problem) else "not MLIR"
+    raise ValueError(f"this is no StableHLO module: {reason}") from None
 
 
 def _unreadable_bytecode(data: bytes) -> str:
@@ -159,7 +162,7 @@ def _checked(module: Module) -> Module:
         *((f"output {p.name}", v) for p, v in zip(module.outputs, _returned(block), strict=True)),
     ]
     for name, value in named:
-        if isinstance(value.type, mlir.stablehlo.TokenType):
+        if mlir.is_token(value):
             refuse_effects(module.code)
         if not is_static_array(value):
             help = f": {SHAPES_HELP}" if not is_static(value.type) else ""

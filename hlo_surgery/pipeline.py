@@ -76,7 +76,8 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     if _hoist(axes, block, request):
         sharding_rules.populate(code)
         axes = find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
-    targets = [Target(mlir.return_operation(block), number, names[number]) for number in request.gradients]
+    end = mlir.return_operation(block)
+    targets = [Target(end, number, names[number]) for number in request.gradients]
     answers = block_statistics(axes, block, targets, request)
     _return(main, answers, request, names)
     sharding_rules.strip(code)

@@ -108,6 +108,8 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
 def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     """An op that examples reach, through slices of their own or through sums."""
     summed = frozenset(i for i, c in enumerate(classes) if isinstance(c, Summed))
+    if all(isinstance(c, Shared) for c in classes):
+        return [next((c for c in classes if c != SHARED), SHARED)] * len(op.results)
     if not summed:
         return _sliced(axes, op, classes)
     if linearity.is_linear(op, summed):
@@ -139,7 +141,8 @@ def _demoted(axes: Axes, op: Operation, classes: list[Class], summed: frozenset[
     for i in summed:
         found = classes[i]
         assert isinstance(found, Summed)
-        reason = Reason("a sum of data over the batch is used as a constant", found.site.name, source_line(found.site))
+        what = "a sum over the batch" if op.operands[i] in axes.trained else "a sum of data over the batch"
+        reason = Reason(f"{what} is used as a constant", found.site.name, source_line(found.site))
         axes.data.setdefault(op.operands[i], reason)
         demoted[i] = Shared(reason)
     return demoted

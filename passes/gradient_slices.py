@@ -7,6 +7,8 @@ return %t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cmp_to_key
+from typing import Any, cast
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
@@ -100,7 +102,7 @@ def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> 
             continue
         found.add(value)
         pending += _producer(value).operands
-    ordered = _in_program_order(behind_barriers(output), found)
+    ordered = _in_program_order(found)
     return GradientSlice(_input(output, None, lifted), tuple(_step(axes, op, lifted) for op in ordered))
 
 
@@ -120,11 +122,13 @@ def _producer(value: Value) -> Operation:
     return op
 
 
-def _in_program_order(output: Value, made: set[Value]) -> list[Operation]:
-    op = mlir.defining_operation(output)
-    if op is None or not made:
-        return []
-    return [op for op in mlir.operations(op.block) if not made.isdisjoint(op.results)]
+def _in_program_order(made: set[Value]) -> list[Operation]:
+    ops = {op.results[0]: op for op in map(_producer, made)}.values()
+    return sorted(ops, key=cmp_to_key(_before))
+
+
+def _before(one: Operation, other: Operation) -> int:
+    return -1 if cast(Any, one).is_before_in_block(other) else 1
 
 
 def _input(value: Value, axis: Axis, lifted: Mapping[Value, Value]) -> Input:

@@ -30,9 +30,10 @@ def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lif
     Loops and branches are rebuilt with more results. The dict holds the lifted version of each.
     """
     lifted: Lifted = {}
+    end, asked = mlir.return_operation(block), set(outputs)
+    numbers = [i for i, value in enumerate(end.operands) if value in asked]
     _lift_block(axes, block, reached_values(axes, outputs), lifted)
-    end = mlir.return_operation(block)
-    for value in end.operands:
+    for value in (end.operands[i] for i in numbers):
         if isinstance(axis := axes.of(value), PerExample):
             lifted[value] = _lift_rows(value, axis, axes.size, end)
     return lifted

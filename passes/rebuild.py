@@ -47,20 +47,20 @@ def extend_results(
         )
     for old, new in zip(op.regions, renewed.regions, strict=True):
         cast(Any, old.blocks[0]).append_to(new)
-    for old, new in zip(mlir.results(op), renewed.results, strict=False):
-        _transfer(old, new, known, sets)
+    _transfer(dict(zip(mlir.results(op), mlir.results(renewed), strict=False)), known, sets)
     op.erase()
     return renewed
 
 
-def _transfer(old: Value, new: Value, known: Sequence[dict[Value, Any]], sets: Sequence[set[Value]]) -> None:
-    """A value that is gone must be known nowhere: another may come to lie at its address."""
-    old.replace_all_uses_with(new)
+def _transfer(renewed: dict[Value, Value], known: Sequence[dict[Value, Any]], sets: Sequence[set[Value]]) -> None:
+    """Values that are gone must be known nowhere: others may come to lie at their addresses."""
+    for old, new in renewed.items():
+        old.replace_all_uses_with(new)
     for mapping in known:
-        if old in mapping:
-            mapping[new] = mapping.pop(old)
-        mapping.update({key: new for key, value in mapping.items() if isinstance(value, ir.Value) and value == old})
+        mapping.update({renewed[old]: mapping.pop(old) for old in renewed if old in mapping})
+        held = {k: renewed[v] for k, v in mapping.items() if isinstance(v, ir.Value) and v in renewed}
+        mapping.update(held)
     for members in sets:
-        if old in members:
-            members.remove(old)
-            members.add(new)
+        gone = members & renewed.keys()
+        members -= gone
+        members |= {renewed[old] for old in gone}

@@ -5,6 +5,7 @@ Layers are as in random_layers.py. A mixing loss takes the rows [N] of the loss,
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 MIXING_LAYERS = {}
 MIXING_LOSSES = {}
@@ -39,7 +40,7 @@ def batch_centering(s, x, axes):
 @named(MIXING_LAYERS)
 def batch_norm_over_positions(s, x, axes):
     over = tuple(i for i, a in enumerate(axes) if a != "C")
-    return x * jax.lax.rsqrt(jnp.mean(x * x, over, keepdims=True) + 0.1), axes
+    return x * lax.rsqrt(jnp.mean(x * x, over, keepdims=True) + 0.1), axes
 
 
 @named(MIXING_LAYERS)
@@ -88,7 +89,7 @@ def flip_batch(s, x, axes):
 
 @named(MIXING_LAYERS)
 def first_example_everywhere(s, x, axes):
-    return x * jax.lax.slice_in_dim(x, 0, 1, axis=axes.index("N")), axes
+    return x * lax.slice_in_dim(x, 0, 1, axis=axes.index("N")), axes
 
 
 @named(MIXING_LAYERS)
@@ -104,10 +105,68 @@ def convolution_over_batch(s, x, axes):
     y, back = examples_first(x, axes)
     flat = y.reshape(1, y.shape[0], -1)
     kernel = jnp.full((2, 1, flat.shape[-1]), 0.5, x.dtype)
-    out = jax.lax.conv_general_dilated(
+    out = lax.conv_general_dilated(
         flat, kernel, (1,), "SAME", dimension_numbers=("NLC", "LIO", "NLC"), feature_group_count=flat.shape[-1]
     )
     return jnp.sin(out).reshape(y.shape).transpose(back), axes
+
+
+@named(MIXING_LAYERS)
+def batch_mean_in_scan(s, x, axes):
+    return lax.fori_loop(0, 2, lambda _, h: jnp.sin(h - 0.5 * h.mean(axes.index("N"), keepdims=True)), x), axes
+
+
+@named(MIXING_LAYERS)
+def batch_mean_carried_to_the_next_step(s, x, axes):
+    def step(carry, _):
+        h, mean = carry
+        return (jnp.sin(h + mean), h.mean(axes.index("N"), keepdims=True)), None
+
+    start = jnp.zeros([1 if a == "N" else n for a, n in zip(axes, x.shape, strict=True)], x.dtype)
+    return lax.scan(step, (x, start), None, length=2)[0][0], axes
+
+
+@named(MIXING_LAYERS)
+def batch_mean_at_the_last_step(s, x, axes):
+    def step(h, i):
+        centred = lax.cond(i == 1, lambda h: h - h.mean(axes.index("N"), keepdims=True), lambda h: h, h)
+        return jnp.sin(centred), None
+
+    return lax.scan(step, x, jnp.arange(2))[0], axes
+
+
+@named(MIXING_LAYERS)
+def attention_over_batch_in_scan(s, x, axes):
+    return lax.fori_loop(0, 2, lambda _, h: attention_over_batch(s, h, axes)[0], x), axes
+
+
+@named(MIXING_LAYERS)
+def cumsum_over_batch_in_scan(s, x, axes):
+    return lax.fori_loop(0, 2, lambda _, h: jnp.sin(jnp.cumsum(h, axis=axes.index("N"))), x), axes
+
+
+@named(MIXING_LAYERS)
+def associative_scan_over_batch(s, x, axes):
+    return lax.associative_scan(jnp.add, jnp.sin(x), axis=axes.index("N")), axes
+
+
+@named(MIXING_LAYERS)
+def state_from_example_to_example(s, x, axes):
+    """A recurrence along the batch, as if the examples were its steps."""
+
+    def step(state, row):
+        state = jnp.tanh(state + row)
+        return state, state
+
+    y, back = examples_first(x, axes)
+    return lax.scan(step, jnp.zeros_like(y[0]), y)[1].transpose(back), axes
+
+
+@named(MIXING_LAYERS)
+def predecessor_of_each_example(s, x, axes):
+    """A loop over the examples, with the one before."""
+    y, back = examples_first(x, axes)
+    return lax.scan(lambda before, row: (row, row * jnp.cos(before)), y[-1], y)[1].transpose(back), axes
 
 
 @named(MIXING_LOSSES)

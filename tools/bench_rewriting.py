@@ -4,7 +4,7 @@ python tools/bench_rewriting.py [--rounds 3] [--layers 1 2 4 8] [--depth 12]
 
 First a transformer of `depth` layers in an unrolled Python loop, against the time XLA compiles the rewritten module
 for. Then models of growing size without loops, with loops (a scan over time in each layer) and with nested loops (a
-scan over blocks of such scans in each layer): the seconds for 1000 ops show whether the time grows linearly.
+scan over blocks of such scans in each layer): the CPU seconds for 1000 ops show whether the time grows linearly.
 """
 
 import argparse
@@ -128,15 +128,17 @@ def dump(model: Model) -> tuple[hs.Module, int]:
     return hs.load(text), len(jax.tree.leaves(params))
 
 
-def rewriting(module: hs.Module, batch: int, rounds: int) -> tuple[hs.Module, float]:
-    """The rewritten module, and the median of the seconds it took."""
+def rewriting(
+    module: hs.Module, batch: int, rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> tuple[hs.Module, float]:
+    """The rewritten module, and the median of the seconds it took after a warm-up."""
     seconds: list[float] = []
     rewritten = module
-    for _ in range(rounds):
-        start = time.perf_counter()
+    for _ in range(rounds + 1):
+        start = clock()
         rewritten = hs.rewrite_module(module, batch=[batch], statistics=hs.second_moment())
-        seconds.append(time.perf_counter() - start)
-    return rewritten, statistics.median(seconds)
+        seconds.append(clock() - start)
+    return rewritten, statistics.median(seconds[1:])
 
 
 def ops(module: hs.Module) -> int:
@@ -145,6 +147,8 @@ def ops(module: hs.Module) -> int:
 
 
 def compile_seconds(module: hs.Module) -> float:
+    """XLA's seconds for the module, with nothing compiled before."""
+    jax.clear_caches()
     lowered = module.jitted.lower(*(jax.ShapeDtypeStruct(p.shape, p.dtype) for p in module.arguments))
     start = time.perf_counter()
     lowered.compile()
@@ -164,12 +168,12 @@ def against_compiling(depth: int, rounds: int) -> None:
 
 def against_ops(layers: Sequence[int], rounds: int) -> None:
     kinds = {"no loops": transformer, "loops": recurrent, "nested loops": nested}
-    print(f"{'model':14}{'layers':>8}{'ops':>8}{'seconds':>10}{'s / 1000 ops':>15}{'ratio to the first':>20}")
+    print(f"{'model':14}{'layers':>8}{'ops':>8}{'CPU s':>10}{'s / 1000 ops':>15}{'ratio to the first':>20}")
     for kind, make in kinds.items():
         first = 0.0
         for count in layers:
             module, batch = dump(make(count))
-            _, seconds = rewriting(module, batch, rounds)
+            _, seconds = rewriting(module, batch, rounds, time.process_time)
             rate = seconds / ops(module) * 1000
             first = first or rate
             print(f"{kind:14}{count:8}{ops(module):8}{seconds:10.2f}{rate:15.3f}{rate / first:20.2f}", flush=True)
