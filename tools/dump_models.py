@@ -95,9 +95,14 @@ def printing_in_order(p: Arrays, x: Any, y: Any) -> Any:
     return jnp.mean((hidden @ p[2] - y) ** 2)
 
 
+def first_column(x: Any) -> Any:
+    """On the host."""
+    return np.asarray(x)[:, :1]
+
+
 def calling_back(p: Arrays, x: Any, y: Any) -> Any:
     """Scales the examples with numbers from the host."""
-    scale = jax.pure_callback(lambda h: np.asarray(h)[:, :1], jax.ShapeDtypeStruct((EXAMPLES, 1), x.dtype), x)
+    scale = jax.pure_callback(first_column, jax.ShapeDtypeStruct((EXAMPLES, 1), x.dtype), x)
     return mlp(p, x * scale, y)
 
 
@@ -108,7 +113,9 @@ MODELS = {
         attention, ((7, 6), (6, 6), (6, 6), (6, 6), (6, 7)), (((EXAMPLES, 5), 7), ((EXAMPLES, 5), 7))
     ),
     "lstm": DumpModel(lstm, ((7, 16), (16,), (4, 2)), (((EXAMPLES, 6, 3), None), ((EXAMPLES, 2), None))),
-    "convolution": DumpModel(convolution, ((3, 3, 2, 4), (4,), (4, 2)), (((EXAMPLES, 6, 6, 2), None), ((EXAMPLES, 2), None))),
+    "convolution": DumpModel(
+        convolution, ((3, 3, 2, 4), (4,), (4, 2)), (((EXAMPLES, 6, 6, 2), None), ((EXAMPLES, 2), None))
+    ),
     "by_platform": DumpModel(by_platform, *MLP),
     "printing": DumpModel(printing, *MLP),
     "printing_in_order": DumpModel(printing_in_order, *MLP),

@@ -1,6 +1,6 @@
-"""The models whose gradient modules lie in fixtures/: one family a file, plain JAX, no control flow."""
+"""The models whose gradient modules lie in fixtures/: one family a file, plain JAX."""
 
-from fixture_models import batches, dense, images, language, mixing
+from fixture_models import batches, dense, images, language, loops, mixing
 from fixture_models.model import Model
 
 MODELS: dict[str, Model] = {
@@ -8,5 +8,6 @@ MODELS: dict[str, Model] = {
     **images.MODELS,
     **language.MODELS,
     **batches.MODELS,
+    **loops.MODELS,
     **mixing.MODELS,
 }
