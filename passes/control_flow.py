@@ -66,7 +66,7 @@ def _with_condition(
         for result, is_trained in zip(op.results, trained, strict=True):
             if is_trained:
                 axes.trained.add(result)
-        return [Shared(predicate.data) if c == Shared() and predicate.data else c for c in carries]
+        return [Shared(predicate.data) if c == Shared() else c for c in carries]
     axes.trained.update(op.results)
     if alone := _of_one_example([predicate, *carries]):
         return [alone] * len(carries)

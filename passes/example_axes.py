@@ -20,6 +20,7 @@ from hlo_surgery.passes.positions import common_factor, is_uniform, positional_s
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
+from hlo_surgery.passes.step_positions import step_sums
 from hlo_surgery.passes.views import view_axis
 
 SUMMING = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
@@ -40,7 +41,7 @@ def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, c
         axes.trained.update(a for a in block.arguments if mlir.is_inexact(a))
         axes.data.clear()
         classify_block(axes, block)
-    axes.positional = positional_sums(axes, block)
+    axes.positional = positional_sums(axes, block) | step_sums(axes, block)
     if axes.positional:
         classify_block(axes, block)
     return axes
@@ -81,6 +82,8 @@ def _as_constant(axes: Axes, op: Operation, result: Value, found: Class) -> Clas
     """Mixed data is a constant of the batch; sums over positions that belong to examples belong to none."""
     if result in axes.positional and isinstance(found, Shared):
         return Shared(axes.positional[result])
+    if result in axes.positional and isinstance(found, Summed):
+        return Summed(found.site, axes.positional[result])
     if isinstance(found, Mixed) and (result not in axes.trained or (axes.contribution and not found.unknown)):
         axes.data.setdefault(result, found.reason)
         return Shared(found.reason)
@@ -129,8 +132,9 @@ def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[
 
 def _linear(op: Operation, classes: list[Class], summed: frozenset[int]) -> Class:
     """The sum's own constant part, and what linear ops add to it, may hold data of the whole batch."""
-    added = [c for i, c in enumerate(classes) if linearity.is_linear(op, summed | {i})]
-    data = next((c.data for c in added if isinstance(c, Shared | Summed) and c.data), None)
+    added = [i for i in range(len(classes)) if linearity.is_linear(op, summed | {i})]
+    held = (c.data for c in (classes[i] for i in added) if isinstance(c, Shared | Summed))
+    data = next((d for d in held if d), None)
     first = next(c for c in classes if isinstance(c, Summed))
     return Summed(first.site, data)
 

@@ -84,6 +84,7 @@ class Axes:
 
     `contribution`: whether whatever is mixed counts as a constant of the batch, not only data.
     `data`: where data of the examples was mixed and then taken as a constant of the batch, by value.
+    `part_loops`: loops over parts of the batch, by their first result, with the number of parts.
     `parting`: loops over single examples, by their first result, with the order in which they take them.
     `positional`: sums over positions of the examples that no example reaches, by value.
     """
@@ -94,6 +95,7 @@ class Axes:
     trained: set[Value] = field(default_factory=set[Value])
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+    part_loops: dict[Value, int] = field(default_factory=dict[Value, int])
     parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
 
     def of(self, value: Value) -> Class:

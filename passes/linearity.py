@@ -13,7 +13,7 @@ from hlo_surgery.mlir import Operation, ir
 Positions = frozenset[int]
 Rule = Callable[[Operation, Positions], bool]
 
-IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement", "X64Combine"})
+IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 # Solves with the matrix as operand 0 and the right-hand sides as operand 1, linear in the latter.
 SOLVE_CALLS = frozenset(
     f"{prefix}_{t}trsm{end}" for prefix in ("blas", "lapack") for t in "sdcz" for end in ("", "_ffi")

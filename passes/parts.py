@@ -103,6 +103,7 @@ def _part(axes: Axes, op: Operation, known: Class) -> Class:
     found = _order(op, op.operands[1 + cut[0]], whole[cut[0]]) if count else None
     if not found:
         return mixed(op, "a slice is taken along the example axis, and not as a loop over all examples would")
+    axes.part_loops[found[0]] = len(found[1])
     if axis is None:
         axes.parting[found[0]] = found[1]
     return Local(axis, count, major, found[1], found[0], op.operands[1 + cut[0]])

@@ -17,9 +17,7 @@ from hlo_surgery.passes.control_flow import linked
 from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
-
-POSITIONAL = "sums a value that holds something for each example's position, but no example"
-POSITIONAL_HELP = "pass that value (a dropout mask, a weight for each example) as a batch argument"
+from hlo_surgery.passes.step_positions import POSITIONAL, POSITIONAL_HELP
 
 
 def is_uniform(value: Value, along: PerExample, size: int) -> bool:

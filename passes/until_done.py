@@ -61,8 +61,17 @@ def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:
 
 
 def _same_attributes(first: Operation, second: Operation) -> bool:
-    bodies = [[str(block) for region in op.regions for block in region.blocks] for op in (first, second)]
-    return bodies[0] == bodies[1] and mlir.attributes(first) == mlir.attributes(second)
+    regions = zip(first.regions, second.regions, strict=True)
+    return mlir.attributes(first) == mlir.attributes(second) and all(_same_body(*pair) for pair in regions)
+
+
+def _same_body(one: Any, other: Any) -> bool:
+    """Whether the blocks of two small regions, as of reductions, return the same of their arguments."""
+    first, second = one.blocks[0], other.blocks[0]
+    arguments: dict[Value, Value] = dict(zip(first.arguments, second.arguments, strict=False))
+    returned = [mlir.operands(mlir.return_operation(block)) for block in (first, second)]
+    alike = len(first.arguments) == len(second.arguments) and len(returned[0]) == len(returned[1])
+    return alike and all(_same(a, b, arguments) for a, b in zip(*returned, strict=True))
 
 
 def _when_done(value: Value, predicates: list[Value]) -> Value:

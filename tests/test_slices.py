@@ -1,5 +1,6 @@
 """Unusual ops between the examples and a gradient: what each example contributes, or a refusal, and nothing else."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -124,3 +125,18 @@ def test_square_operands_does_not_pass_a_conversion_to_real():
     _, squares = rewritten.call(p, h, cotangent)
     expected = np.mean(np.einsum("bi,bj->bij", h, cotangent).real ** 2, 0)
     np.testing.assert_allclose(squares, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("normaliser", [lambda m: jnp.maximum(m.sum(), 1), lambda m: jnp.where(m.sum() > 0, 2.0, 1.0)])
+def test_normalisers_of_data(normaliser):
+    """The count of the batch's mask is a constant: each example counts with its own term of the batch gradient."""
+    mask = (X > 0).astype(X.dtype)
+
+    def loss(w, x, m):
+        return jnp.sum(m * each(w, x) ** 2) / normaliser(m)
+
+    def own(w, x, m):
+        return jnp.sum(m * each(w, x) ** 2) / normaliser(mask)
+
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.per_example(), loss_reduction="sum")
+    np.testing.assert_allclose(f(W, X, mask)[1], jax.vmap(jax.grad(own), (None, 0, 0))(W, X, mask), rtol=1e-5)
