@@ -15,7 +15,7 @@ settings.register_profile(
     "default",
     derandomize=True,
     deadline=None,
-    max_examples=12,
+    max_examples=8,
     phases=NO_SHRINKING,
     suppress_health_check=SLOW_DRAWS,
     print_blob=True,
