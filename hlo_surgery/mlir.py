@@ -110,6 +110,17 @@ def nested_operations(op: Operation) -> Iterator[Operation]:
                 yield from nested_operations(inner)
 
 
+def enclosing_loops(op: Operation) -> list[Operation]:
+    """The loops around an op, innermost first."""
+    found: list[Operation] = []
+    parent = cast(Any, op).parent
+    while parent is not None:
+        if parent.operation.name == "stablehlo.while":
+            found.append(parent.operation)
+        parent = parent.operation.parent
+    return found
+
+
 def defining_operation(value: Value) -> Operation | None:
     """The op that makes this value, or None for a block argument."""
     owner = cast(Any, value.owner)

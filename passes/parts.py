@@ -10,7 +10,6 @@ What a part writes at its own place of a stack is Split again. Every part must c
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
@@ -38,7 +37,7 @@ def _positional(axes: Axes, op: Operation) -> Local | None:
     """The part for which a loop over single examples takes a slice of a Shared value at the example's number."""
     whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
     cut = [d for d in range(len(whole)) if whole[d] == axes.size and part[d] == 1]
-    if not any(loop.results[0] in axes.parting for loop in _enclosing_loops(op)):
+    if not any(loop.results[0] in axes.parting for loop in mlir.enclosing_loops(op)):
         return None
     for dim in cut:
         found = _order(op, op.operands[1 + dim], axes.size)
@@ -74,20 +73,9 @@ def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: Cl
     return _outside(axes, op, own)
 
 
-def _enclosing_loops(op: Operation) -> list[Operation]:
-    """The loops around an op, innermost first."""
-    found: list[Operation] = []
-    parent: Any = op.parent
-    while parent is not None:
-        if parent.operation.name == "stablehlo.while":
-            found.append(parent.operation)
-        parent = parent.operation.parent
-    return found
-
-
 def _order(op: Operation, index: Value, parts: int) -> tuple[Value, tuple[int, ...]] | None:
     """The loop whose counter the index follows, and the order in which it takes the parts, each once."""
-    for loop in _enclosing_loops(op):
+    for loop in mlir.enclosing_loops(op):
         counters = counter_values(loop)
         numbers = values_over(index, counters) if counters else None
         if numbers is not None and is_permutation(numbers, parts):

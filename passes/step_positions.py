@@ -54,14 +54,10 @@ def _adds_positions(axes: Axes, op: Operation) -> bool:
     summed = frozenset(i for i, v in enumerate(op.operands) if isinstance(axes.of(v), Summed))
     added = [v for i, v in enumerate(op.operands) if i not in summed and is_linear(op, summed | {i})]
     shared = [v for v in added if axes.of(v) == SHARED and mlir.is_inexact(v)]
-    parent: Any = op.parent if shared and summed else None
-    while parent is not None:
-        loop = cast(Operation, parent.operation)
-        over_parts = loop.name == "stablehlo.while" and _is_over_parts(axes, loop)
-        if over_parts and any(_varies(loop, v) for v in shared):
-            return True
-        parent = cast(Any, loop).parent
-    return False
+    if not (shared and summed):
+        return False
+    loops = [loop for loop in mlir.enclosing_loops(op) if _is_over_parts(axes, loop)]
+    return any(_varies(loop, v) for loop in loops for v in shared)
 
 
 def _is_over_parts(axes: Axes, loop: Operation) -> bool:
@@ -74,12 +70,8 @@ def _is_over_parts(axes: Axes, loop: Operation) -> bool:
 
 
 def _around_and_inside(loop: Operation) -> list[Operation]:
-    found = [op for op in mlir.nested_operations(loop) if op.name == "stablehlo.while"]
-    parent: Any = loop.parent
-    while parent is not None:
-        found += [parent.operation] if parent.operation.name == "stablehlo.while" else []
-        parent = parent.operation.parent
-    return found
+    inside = [op for op in mlir.nested_operations(loop) if op.name == "stablehlo.while"]
+    return [*mlir.enclosing_loops(loop), *inside]
 
 
 def _varies(loop: Operation, value: Value) -> bool:
