@@ -5,6 +5,7 @@
 Index expressions are evaluated for all iterations at once, so that no form of them needs to be recognised.
 """
 
+import math
 from typing import Any, cast
 
 import numpy as np
@@ -80,20 +81,24 @@ def values_over(value: Value, counters: dict[Value, Numbers]) -> Numbers | None:
         made: dict[Value, Value] = dict(zip(counters, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for op in ops:
-                made[op.results[0]] = _stretch(op, made, trips)
+                stretch = _look_up if op.name == "stablehlo.dynamic_slice" else _stretch
+                made[op.results[0]] = stretch(op, made, trips)
             func.ReturnOp([made[value]])
         arguments = [cast(Any, ir.DenseElementsAttr).get(np.ascontiguousarray(v)) for v in counters.values()]
         return np.array(cast(Any, stablehlo).eval_module(module, arguments)[0])
 
 
 def _collect(value: Value, known: set[Value], ops: list[Operation]) -> bool:
-    """The ops that make a scalar of counters and constants, in order."""
+    """The ops that make one number of counters and constants, in order."""
     if value in known:
         return True
     op = mlir.defining_operation(value)
-    if op is None or mlir.shape(value) or mlir.is_inexact(value):
+    if op is None or math.prod(mlir.shape(value)) != 1 or mlir.is_inexact(value):
         return False
-    made = op.name in SCALAR_OPS and all(_collect(v, known, ops) for v in op.operands)
+    if op.name == "stablehlo.dynamic_slice":
+        made = evaluate(op.operands[0]) is not None and all(_collect(v, known, ops) for v in list(op.operands)[1:])
+    else:
+        made = op.name in SCALAR_OPS and all(_collect(v, known, ops) for v in op.operands)
     if not made and op.name != "stablehlo.constant":
         return False
     known.add(value)
@@ -120,6 +125,20 @@ def _stretch(op: Operation, made: dict[Value, Value], trips: int) -> Value:
         return made[op.operands[0]]
     operands = [made[v] for v in op.operands]
     return ir.Operation.create(op.name, results=[kind], operands=operands, attributes=mlir.attributes(op)).results[0]
+
+
+def _look_up(op: Operation, made: dict[Value, Value], trips: int) -> Value:
+    """An element of a constant at scalar indices, on all iterations at once: a gather clamps as a slice does."""
+    found = evaluate(op.operands[0])
+    assert found is not None
+    table = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(found))
+    column = ir.RankedTensorType.get([trips, 1], cast(ir.Type, mlir.element_type(op.operands[1])))
+    columns = [cast(Any, stablehlo).reshape(column, made[v]) for v in list(op.operands)[1:]]
+    rank = found.ndim
+    numbers = cast(Any, stablehlo).GatherDimensionNumbers.get([], list(range(rank)), [], [], list(range(rank)), 1)
+    return cast(Any, stablehlo).gather(
+        table, cast(Any, stablehlo).concatenate(columns, 1), numbers, ir.DenseI64ArrayAttr.get([1] * rank)
+    )
 
 
 def is_permutation(numbers: Numbers | None, size: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value, func
-from hlo_surgery.passes import linearity, own_examples, parts, sharding_rules
+from hlo_surgery.passes import linearity, own_examples, parts, sharding_rules, split_batches
 from hlo_surgery.passes.control_flow import classify_case, classify_while
 from hlo_surgery.passes.lattice import SHARED, Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.positions import common_factor, is_uniform, positional_sums
@@ -22,9 +22,6 @@ from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.step_positions import step_sums
 from hlo_surgery.passes.views import view_axis
-
-SUMMING = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
-SUMMING_BODIES = frozenset(["stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window"])
 
 
 def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, contribution: bool = False) -> Axes:
@@ -121,7 +118,11 @@ def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[
             return [_linear(op, classes, summed)] * len(op.results)
         absorbed = [SHARED if i in summed else c for i, c in enumerate(classes)]
         onto = summed <= frozenset(linearity.initial_operands(op))
-        if onto and op.name in SUMMING_BODIES and all(isinstance(c, Summed) for c in _sliced(axes, op, absorbed)):
+        if (
+            onto
+            and op.name in linearity.SUMMING_BODIES
+            and all(isinstance(c, Summed) for c in _sliced(axes, op, absorbed))
+        ):
             return [_linear(op, classes, summed)] * len(op.results)
     if op.name == "stablehlo.divide" and 1 in summed and op.operands[1] not in axes.trained:
         return _classify_examples(axes, op, _demoted(axes, op, classes, frozenset([1])))
@@ -166,7 +167,7 @@ def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     """An op of values that hold each example in a slice of its own, and of Shared ones."""
     if op.name == "stablehlo.reshape":
         found = sharding_rules.reshaped_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
-        found = found or parts.split_axis(op, _first_axis(classes), axes.size)
+        found = found or split_batches.split_axis(op, _first_axis(classes), axes.size)
         return [found or mixed(op, "the example axis is split over several dimensions")]
     view = view_axis(op, classes, _first_axis(classes), axes.size)
     if view is not None:
@@ -239,7 +240,7 @@ def _rearranged(op: Operation, classes: list[Class]) -> Mixed:
 def _result(axes: Axes, op: Operation, rule: Rule, examples: ExampleFactor, index: int) -> Class:
     result = op.results[index]
     if examples.factor in rule.reduced:
-        if mlir.is_inexact(result) and _sums(op, index):
+        if linearity.sums(op, index):
             return Summed(op, _initial_data(axes, op))
         return mixed(op, "the examples are reduced to one value, and not by a sum of floats")
     along = sharding_rules.find_axis(rule, rule.results[index], result, examples)
@@ -250,9 +251,3 @@ def _initial_data(axes: Axes, op: Operation) -> Reason | None:
     """Data of the whole batch on top of which an op sums."""
     onto = [axes.of(op.operands[i]) for i in linearity.initial_operands(op)]
     return next((c.data for c in onto if isinstance(c, Shared | Summed) and c.data), None)
-
-
-def _sums(op: Operation, index: int) -> bool:
-    if op.name in SUMMING_BODIES:
-        return linearity.added_results(op)[index]
-    return op.name in SUMMING

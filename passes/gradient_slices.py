@@ -5,15 +5,15 @@
 return %t
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
-from hlo_surgery.passes import sharding_rules
-from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Summed
+from hlo_surgery.passes import sharding_rules, split_batches
+from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.positions import common_factor
 
 
@@ -35,8 +35,21 @@ class Placed:
     major: bool
 
 
+@dataclass(frozen=True)
+class Parted:
+    """The examples of a batch that is split over two dimensions, of which an operand may hold only one.
+
+    `kept`: the site sums over the other dimension alone; each example then has its place among zeros along this one.
+    """
+
+    major: PerExample | None
+    minor: PerExample | None
+    parts: int
+    kept: Literal["major", "minor", ""]
+
+
 LIFTED = Lifted()
-Axis = PerExample | Lifted | Placed | None
+Axis = PerExample | Lifted | Placed | Parted | None
 Input = tuple[Value, Axis]
 
 
@@ -50,7 +63,7 @@ class Step:
     @property
     def is_site(self) -> bool:
         """Whether examples are summed here."""
-        return any(isinstance(axis, PerExample) or _is_sliced(axis) for _, axis in self.inputs)
+        return any(isinstance(axis, PerExample | Parted) or _is_sliced(axis) for _, axis in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,8 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value]) -> Step:
     local = next((c for c in known if isinstance(c, Local)), None)
     if local is not None and local.axis is None:
         return Step(op, tuple(_example_or_input(v, c, lifted) for v, c in zip(op.operands, known, strict=True)))
+    if any(isinstance(c, Split) for c in known):
+        return _parted_step(axes, op, known)
     size = local.count if local else axes.size
     classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
     if not any(isinstance(c, PerExample) for c in classes):
@@ -172,4 +187,20 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value]) -> Step:
             inputs.append((value, Placed(local.index, axis, local.count, local.major)))
         else:
             inputs.append((value, axis) if axis else _input(value, None, lifted))
+    return Step(op, tuple(inputs))
+
+
+def _parted_step(axes: Axes, op: Operation, classes: Sequence[Class]) -> Step:
+    """A site at which a batch split over two dimensions is summed over one of them or both."""
+    rule = sharding_rules.rule_of(op)
+    factors = rule and split_batches.split_factors(op, rule, classes, axes.size)
+    assert rule is not None
+    assert factors is not None
+    count = next(c.parts for c in classes if isinstance(c, Split))
+    stays = [factor.factor not in rule.reduced for factor in factors]
+    kept = "major" if stays[0] else "minor" if stays[1] else ""
+    inputs: list[Input] = []
+    for value, own in zip(op.operands, rule.operands, strict=True):
+        major, minor = (sharding_rules.find_axis(rule, own, value, factor) for factor in factors)
+        inputs.append((value, Parted(major, minor, count, kept) if major or minor else None))
     return Step(op, tuple(inputs))

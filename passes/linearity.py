@@ -27,6 +27,9 @@ BATCHED_CALLS = frozenset(
     for end in ("", "_ffi")
 )
 
+SUMMING = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
+SUMMING_BODIES = frozenset(["stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window"])
+
 
 def is_batched_call(op: Operation) -> bool:
     """Whether the op is a custom call known to work matrix by matrix, each on its own."""
@@ -47,6 +50,12 @@ def is_linear(op: Operation, positions: Positions) -> bool:
     rule = _RULES.get(op.name)
     inexact = all(map(mlir.is_inexact, [*op.results, *(op.operands[p] for p in positions)]))
     return rule is not None and inexact and rule(op, positions)
+
+
+def sums(op: Operation, index: int) -> bool:
+    """Whether a result is the sum of floats or complex numbers over the dimensions that the op reduces."""
+    adds = added_results(op)[index] if op.name in SUMMING_BODIES else op.name in SUMMING
+    return adds and mlir.is_inexact(op.results[index])
 
 
 def added_results(op: Operation) -> list[bool]:

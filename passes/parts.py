@@ -7,17 +7,16 @@ Inside, the part's examples lie along the other dimension, B/k of them; with a s
 What a part writes at its own place of a stack is Split again. Every part must come once: the index is a permutation.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
-from hlo_surgery.passes import linearity, sharding_rules
+from hlo_surgery.passes import linearity
 from hlo_surgery.passes.counters import counter_values, is_permutation, values_over
 from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.reasons import mixed
-from hlo_surgery.passes.sharding_rules import reshaped_axis
+from hlo_surgery.passes.split_batches import classify_split
 
 ClassifyExamples = Callable[[Axes, Operation, list[Class]], list[Class]]
 SLICE, WRITE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
@@ -46,19 +45,6 @@ def _positional(axes: Axes, op: Operation) -> Local | None:
     return None
 
 
-def split_axis(op: Operation, axis: PerExample, size: int) -> Split | None:
-    """The example axis behind a reshape that splits it over two dimensions."""
-    old, new = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
-    outer = math.prod(old[: axis.dim]) * axis.before
-    for dim, count in enumerate(new):
-        if math.prod(new[:dim]) == outer and 1 < count < size and size % count == 0:
-            flat = PerExample(axis.dim, axis.before * count, axis.after)
-            minor = reshaped_axis(op.operands[0], op.results[0], flat, size // count)
-            if minor and minor.dim > dim:
-                return Split(PerExample(dim), minor, count)
-    return None
-
-
 def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: ClassifyExamples) -> list[Class]:
     """The classes of an op's results where the batch is in parts."""
     own = classes[: len(op.operands)]
@@ -70,7 +56,7 @@ def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: Cl
         return [_written(axes, op, own, dim)]
     if local:
         return _on_part(axes, op, classes, local, classify)
-    return _outside(axes, op, own)
+    return classify_split(axes, op, own)
 
 
 def _order(op: Operation, index: Value, parts: int) -> tuple[Value, tuple[int, ...]] | None:
@@ -168,49 +154,3 @@ def _on_example(axes: Axes, op: Operation, classes: list[Class], local: Local) -
     if not any(op.operands[i] in axes.trained for i in summed if i < len(op.operands)):
         return local
     return mixed(op, "a sum over the examples meets one example's own values")
-
-
-def _outside(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
-    """An op on a batch whose examples lie along two dimensions: it must keep to itself along both."""
-    split = next(c for c in classes if isinstance(c, Split))
-    if op.name == "stablehlo.reshape":
-        return [_reshaped(axes, op, split)]
-    rule = sharding_rules.rule_of(op)
-    if rule is None or not all(c == Shared() or isinstance(c, Split) for c in classes):
-        return [mixed(op, "a batch in parts meets other values of the examples")] * len(op.results)
-    sizes = (split.parts, axes.size // split.parts)
-    factors = [
-        {
-            sharding_rules.find_factor(rule, rule.operands[i], op.operands[i], axis, size)
-            for i, c in enumerate(classes)
-            if isinstance(c, Split) and (axis := (c.major, c.minor)[which])
-        }
-        for which, size in enumerate(sizes)
-    ]
-    if any(len(found) != 1 for found in factors):
-        return [mixed(op, "each example meets others: the operands hold the parts along different dimensions")]
-    (major,), (minor,) = factors
-    if major is None or minor is None or {major.factor, minor.factor} & rule.blocked:
-        return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
-    found: list[Class] = []
-    for result, own in zip(op.results, rule.results, strict=True):
-        outer, inner = (sharding_rules.find_axis(rule, own, result, factor) for factor in (major, minor))
-        if outer is None or inner is None:
-            found.append(mixed(op, "a batch in parts is reduced"))
-        else:
-            found.append(Split(outer, inner, split.parts))
-    return found
-
-
-def _reshaped(axes: Axes, op: Operation, split: Split) -> Class:
-    """Split dimensions behind a reshape, or one again."""
-    count = axes.size // split.parts
-    major = reshaped_axis(op.operands[0], op.results[0], split.major, split.parts)
-    minor = reshaped_axis(op.operands[0], op.results[0], split.minor, count)
-    if not major or not minor:
-        return mixed(op, "a batch in parts is regrouped")
-    if major.dim != minor.dim:
-        return Split(major, minor, split.parts)
-    if minor.before == major.before * split.parts and major.after == count * minor.after:
-        return PerExample(major.dim, major.before, minor.after)
-    return mixed(op, "a batch in parts is regrouped in another order")

@@ -14,7 +14,7 @@ from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes import own_examples, sharding_rules
 from hlo_surgery.passes.constants import elements
 from hlo_surgery.passes.control_flow import linked
-from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared
+from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.step_positions import POSITIONAL, POSITIONAL_HELP
@@ -89,12 +89,22 @@ class Run:
 def _aligned_directly(axes: Axes, block: Block) -> Iterator[Run]:
     """Shared operands beside PerExample ones, with the axis that runs along with the examples."""
     for op in mlir.nested_operations(block.owner.operation):
-        known = [axes.of(v) for v in op.operands]
-        local = next((c for c in known if isinstance(c, Local)), None)
-        size = local.count if local else axes.size
-        classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
-        if any(isinstance(c, PerExample) for c in classes):
-            yield from _aligned_operands(op, classes, size)
+        for classes, size in _views(axes, [axes.of(v) for v in op.operands]):
+            if any(isinstance(c, PerExample) for c in classes):
+                yield from _aligned_operands(op, classes, size)
+
+
+def _views(axes: Axes, classes: list[Class]) -> list[tuple[list[Class], int]]:
+    """The classes where a part of the batch, or either dimension of a split one, counts as the examples' own axis."""
+    local = next((c for c in classes if isinstance(c, Local)), None)
+    if local:
+        return [([c.axis if isinstance(c, Local) and c.axis else c for c in classes], local.count)]
+    split = next((c for c in classes if isinstance(c, Split)), None)
+    if split:
+        majors: list[Class] = [c.major if isinstance(c, Split) else c for c in classes]
+        minors: list[Class] = [c.minor if isinstance(c, Split) else c for c in classes]
+        return [(majors, split.parts), (minors, axes.size // split.parts)]
+    return [(classes, axes.size)]
 
 
 def _aligned_operands(op: Operation, classes: list[Class], size: int) -> Iterator[Run]:

@@ -4,7 +4,7 @@ g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offse
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax import lax
 
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Placed, Step
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
@@ -71,6 +71,8 @@ def exposed_examples(function: SliceFunction, known: Mapping[Value, jax.Array], 
 def _exposed(known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int) -> jax.Array:
     if isinstance(axis, Placed):
         return _placed(known[value], known[axis.index], axis, size)
+    if isinstance(axis, Parted):
+        return _parted(known[value], axis, size)
     return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
 
 
@@ -89,6 +91,33 @@ def _placed(x: jax.Array, index: jax.Array, placed: Placed, size: int) -> jax.Ar
     whole = jnp.zeros((*shape, *own.shape[1:]), own.dtype)
     part = jnp.expand_dims(own, 0 if placed.major else 1)
     return lax.dynamic_update_index_in_dim(whole, part, index, 0 if placed.major else 1).reshape(size, *own.shape[1:])
+
+
+def _parted(x: jax.Array, parted: Parted, size: int) -> jax.Array:
+    """[B, ...] of a batch split over two dimensions; along the one that stays, each example lies among zeros."""
+    counts = (parted.parts, size // parted.parts)
+    own = x[None, None]
+    for position, (axis, kept) in enumerate(((parted.major, "major"), (parted.minor, "minor"))):
+        if axis is not None:
+            take = _spread if kept == parted.kept else _to_front
+            own = take(own, replace(axis, dim=axis.dim + 2), counts[position], position)
+    return jnp.broadcast_to(own, (*counts, *own.shape[2:])).reshape(size, *own.shape[2:])
+
+
+def _to_front(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
+    """The examples along the dimension of size 1 at `position` instead; what else their own one held stays there."""
+    moved = jnp.squeeze(jnp.moveaxis(_split(x, axis, count), axis.dim + 1, position), position + 1)
+    return moved.reshape(*moved.shape[: axis.dim], -1, *moved.shape[axis.dim + 2 :])
+
+
+def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
+    """The examples along the dimension of size 1 at `position` too, each at its own place among zeros."""
+    split = _split(x, axis, count)
+    here, place = (
+        jnp.arange(count).reshape([-1 if d == at else 1 for d in range(split.ndim)]) for at in (position, axis.dim + 1)
+    )
+    spread = jnp.where(here == place, split, jnp.zeros_like(split))
+    return spread.reshape(*spread.shape[: axis.dim], *x.shape[axis.dim :])
 
 
 def merge_example(x: jax.Array, axis: Axis) -> jax.Array:

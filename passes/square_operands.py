@@ -17,7 +17,7 @@ from jax import lax
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Placed, Step
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.raising import raise_op
@@ -85,6 +85,9 @@ def _is_rank_one(site: Step) -> bool:
 def _alone(value: Value, axis: Axis, summed: Sequence[int]) -> bool:
     """Whether the example axis is all that is summed over."""
     size = math.prod(mlir.shape(value)[d] for d in summed)
+    if isinstance(axis, Parted):
+        along = [a.dim for a in (axis.major, axis.minor) if a is not None and a.is_whole]
+        return not axis.kept and set(along) <= set(summed) and size == math.prod(mlir.shape(value)[d] for d in along)
     return isinstance(axis, PerExample) and axis.dim in summed and size == mlir.shape(value)[axis.dim] and axis.is_whole
 
 

@@ -72,6 +72,15 @@ def masked_by_position(p, x, y):
     return jnp.mean(lax.map(lambda xym: one_masked(p, *xym), (x, y, MASK)))
 
 
+def numbered(p, x, y):
+    """Examples taken by a number that is itself scanned."""
+    return lax.scan(lambda total, i: (total + one(p, x[i], y[i]), None), 0.0, jnp.arange(6))[0] / 6
+
+
+def examples_numbered(p, x, y):
+    return jnp.mean(lax.map(lambda i: one(p, x[i], y[i]), jnp.arange(6)))
+
+
 def examples_of(each, *more):
     return jax.vmap(jax.grad(each), (None, 0, 0, *[0] * len(more)))(PARAMS, X, Y, *more)
 
@@ -83,6 +92,8 @@ CASES = {
     "microbatches in the loss": (jax.grad(microbatched_loss), examples_of(one)),
     "gradients accumulated": (accumulated, examples_of(one)),
     "gradients stacked": (strided, examples_of(one)),
+    "added up by number": (jax.grad(numbered), examples_of(one)),
+    "mapped by number": (jax.grad(examples_numbered), examples_of(one)),
     "masks by position": (jax.grad(masked_by_position), examples_of(one_masked, MASK)),
 }
 

@@ -1,0 +1,111 @@
+"""Batches regrouped over two dimensions: every statistic against one example at a time, and mixing is still refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+PARTS, COUNT, STEPS = 2, 3, 5
+SIZE = PARTS * COUNT
+KEYS = jax.random.split(jax.random.key(0), 4)
+W, V = jax.random.normal(KEYS[0], (4, 3)), jax.random.normal(KEYS[1], (3,))
+X = jax.random.normal(KEYS[2], (SIZE, STEPS, 4))
+WEIGHTS = jax.random.uniform(KEYS[3], (PARTS, COUNT))
+
+
+def dense(w, v, y):
+    return jnp.tanh(y @ w + v)
+
+
+def grouped(w, v, x):
+    return jnp.mean(dense(w, v, x.reshape(PARTS, COUNT, STEPS, 4)) ** 2)
+
+
+def flat_tokens(w, v, x):
+    return jnp.mean(dense(w, v, x.reshape(PARTS, COUNT * STEPS, 4)) ** 2)
+
+
+def moved(w, v, x):
+    y = jnp.einsum("gntd,df->fngt", x.reshape(PARTS, COUNT, STEPS, 4), w)
+    return jnp.mean(jnp.tanh(y) * v[:, None, None, None])
+
+
+def rows(w, v, x):
+    index = jnp.int32(jnp.abs(x[..., 0])).clip(0, 3).reshape(PARTS, COUNT, STEPS)
+    return jnp.mean(jnp.sin(w[index]) * v)
+
+
+def part_by_part(axis):
+    def gradient(w, v, x):
+        of_part = jax.grad(lambda w, v, y: jnp.mean(dense(w, v, y) ** 2), (0, 1))
+        parts = jax.vmap(of_part, (None, None, axis))(w, v, x.reshape(PARTS, COUNT, STEPS, 4))
+        return jax.tree.map(lambda g: g.mean(0), parts)
+
+    return gradient
+
+
+SECOND_MOMENT = {"batch_argnums": 1, "statistics": hs.second_moment()}
+
+GRADIENTS = {
+    **{f.__name__: jax.grad(f, (0, 1)) for f in (grouped, flat_tokens, moved, rows)},
+    "part_by_part": part_by_part(0),
+    "across_parts": part_by_part(1),
+}
+
+
+def examples_of(gradient):
+    """The gradient of a batch that is example b all over, for each b: linear in the examples, so it is example b's."""
+    return [gradient(W, V, jnp.broadcast_to(x, X.shape)) for x in X]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_statistics_of_a_split_batch(name, strategy):
+    asked = {"square": hs.second_moment(), "each": hs.per_example()}
+    rewritten = hs.rewrite(GRADIENTS[name], batch_argnums=2, statistics=asked, strategy=strategy)
+    gradient, found = rewritten(W, V, X)
+    each = jax.tree.map(lambda *g: jnp.stack(g), *examples_of(GRADIENTS[name]))
+    for plain, g, total, second, alone in zip(
+        GRADIENTS[name](W, V, X), each, gradient, found["square"], found["each"], strict=True
+    ):
+        np.testing.assert_allclose(total, plain, rtol=0, atol=1e-6 * np.abs(g).max())
+        np.testing.assert_allclose(alone, g, rtol=0, atol=1e-6 * np.abs(g).max())
+        np.testing.assert_allclose(second, np.mean(np.square(g), 0), rtol=0, atol=1e-6 * np.square(g).max())
+
+
+def test_a_sum_over_both_dimensions_squares_its_operands():
+    gradient = hs.rewrite(jax.grad(lambda w, x: jnp.mean(jnp.tanh(x.reshape(PARTS, COUNT, 4) @ w))), **SECOND_MOMENT)
+    plan = hs.explain(gradient, W, X[:, 0])
+    assert plan.outputs[0].strategies == {"second_moment": "square"}
+
+
+MIXING = {
+    "group_mean": lambda w, y: (jnp.tanh(y @ w) - jnp.tanh(y @ w).mean(1, keepdims=True)) ** 2,
+    "group_max": lambda w, y: jnp.tanh(y @ w).max(0),
+    "attention_in_group": lambda w, y: jax.nn.softmax(jnp.einsum("gntd,gmtd->gnmt", y, jnp.tanh(y @ w @ w.T)), 2),
+    "reversed_group": lambda w, y: jnp.tanh(y @ w) * jnp.tanh(y @ w)[:, ::-1],
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_what_mixes_within_a_group_is_refused(name):
+    def loss(w, x):
+        y = x.reshape(PARTS, COUNT, STEPS, 4)
+        return jnp.mean(MIXING[name](w, y))
+
+    with pytest.raises(hs.Refusal):
+        hs.grad(loss, **SECOND_MOMENT)(W, X)
+
+
+def test_weights_by_place_are_no_constant_of_the_batch():
+    """After a linear head no example reaches the bias's gradient, yet each example has its own weight in it."""
+
+    def loss(params, x):
+        w, bias = params
+        y = x.reshape(PARTS, COUNT, STEPS, 4) @ w + bias
+        return jnp.mean(y * WEIGHTS[:, :, None, None])
+
+    with pytest.raises(hs.Refusal, match="position"):
+        hs.grad(loss, statistics=hs.second_moment())((W, V), X)
