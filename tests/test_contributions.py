@@ -1,0 +1,149 @@
+"""`on_mixing="contribution"`, where examples meet: what flows into each example's own copy of the parameters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+B, WIDTH, EXPERTS = 6, 4, 3
+CONTRIBUTION = {"on_mixing": "contribution"}
+STATISTICS = {"all": hs.per_example(), "squares": hs.second_moment()}
+
+
+def draw(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+PARAMS = {"w": draw(0, WIDTH, WIDTH), "router": draw(1, WIDTH, EXPERTS), "experts": draw(2, EXPERTS, WIDTH, WIDTH)}
+X = draw(3, B, WIDTH)
+
+
+def squares(h):
+    return jnp.mean(jnp.sum(h**2, -1))
+
+
+def rows(x, w):
+    """Row b times copy b."""
+    return jnp.tanh(jax.vmap(jnp.matmul)(x, w))
+
+
+def batch_norm(p, x):
+    h = rows(x, p["w"])
+    return squares(jnp.sin((h - h.mean(0)) / jnp.sqrt(h.var(0) + 0.1)))
+
+
+def sorted_over_examples(p, x):
+    return squares(jnp.sort(rows(x, p["w"]), 0) + x)
+
+
+def cumulated_over_examples(p, x):
+    return squares(jnp.cumsum(rows(x, p["w"]), 0))
+
+
+def without_the_largest(p, x):
+    h = rows(x, p["w"])
+    return squares(h - h.max(0))
+
+
+def gathered(p, x):
+    return squares(jax.ops.segment_sum(rows(x, p["w"]), jnp.array([0, 0, 1, 1, 1, 2]), 3))
+
+
+def experts_loss(p, x, gates):
+    outputs = jnp.tanh(jax.vmap(lambda row, w: jnp.einsum("d,edf->ef", row, w))(x, p["experts"]))
+    return squares((gates[..., None] * outputs).sum(1))
+
+
+def routed(p, x):
+    probabilities = jax.nn.softmax(jax.vmap(jnp.matmul)(x, p["router"]))
+    return probabilities, jax.nn.one_hot(jnp.argmax(probabilities, -1), EXPERTS)
+
+
+def experts_with_capacity(p, x):
+    probabilities, chosen = routed(p, x)
+    return experts_loss(p, x, probabilities * chosen * (jnp.cumsum(chosen, 0) <= 2))
+
+
+def experts_with_balanced_load(p, x):
+    probabilities, chosen = routed(p, x)
+    return experts_loss(p, x, probabilities * chosen) + jnp.sum(chosen.mean(0) * probabilities.mean(0))
+
+
+def penalised_gradient(p, x):
+    def inner(p):
+        return squares(rows(x, p["w"]))
+
+    slope = jax.grad(inner)(p)["w"].sum(0)
+    return inner(p) + 0.1 * jnp.sqrt(jnp.sum(slope**2))
+
+
+LOSSES = [
+    batch_norm,
+    sorted_over_examples,
+    cumulated_over_examples,
+    without_the_largest,
+    gathered,
+    experts_with_capacity,
+    experts_with_balanced_load,
+    penalised_gradient,
+]
+
+
+def of_shared_parameters(loss):
+    def shared(p, x):
+        return loss(jax.tree.map(lambda w: jnp.broadcast_to(w, (len(x), *w.shape)), p), x)
+
+    return shared
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_contributions_flow_into_each_examples_copy(loss):
+    shared = of_shared_parameters(loss)
+    with pytest.raises(hs.Refusal):
+        hs.grad(shared, statistics=STATISTICS)(PARAMS, X)
+    gradient, found = hs.grad(shared, statistics=STATISTICS, **CONTRIBUTION)(PARAMS, X)
+    copies = jax.tree.map(lambda w: jnp.stack([w] * B), PARAMS)
+    for name, each in jax.jit(jax.grad(loss))(copies, X).items():
+        expected = B * each
+        scale = float(jnp.abs(expected).max())
+        close = {"rtol": 0, "atol": 2e-5 * scale, "err_msg": name}
+        np.testing.assert_allclose(gradient[name], expected.mean(0), **close)
+        np.testing.assert_allclose(found["all"][name], expected, **close)
+        np.testing.assert_allclose(found["squares"][name], (expected**2).mean(0), rtol=0, atol=4e-5 * scale**2)
+
+
+def normed(p, x):
+    h = x @ p["w"]
+    h = h - h.mean(0)
+    return squares(jnp.sin(h))
+
+
+def test_the_plan_lists_what_is_taken_as_constant():
+    plan = str(hs.explain(hs.grad(normed, statistics=hs.second_moment(), **CONTRIBUTION), {"w": PARAMS["w"]}, X))
+    line = normed.__code__.co_firstlineno + 2
+    said = [text for text in plan.splitlines() if "constant" in text]
+    assert said == [
+        f"  taken as constant: stablehlo.reduce at {__file__}:{line}: a sum over the batch is used as a constant"
+    ]
+
+
+def cut(p, x):
+    """The same, with the mean a constant for the derivative too."""
+    h = x @ p["w"]
+    h = h - jax.lax.stop_gradient(h.mean(0))
+    return squares(jnp.sin(h))
+
+
+def test_means_that_are_constants_of_the_loss():
+    """Behind stop_gradient nothing flows back through the mean: g_b is the gradient with the mean held at its value."""
+    p = {"w": PARAMS["w"]}
+    mean = (X @ p["w"]).mean(0)
+
+    def held(p, row):
+        return jnp.sum(jnp.sin(row @ p["w"] - mean) ** 2)
+
+    expected = jax.vmap(jax.grad(held), (None, 0))(p, X)["w"]
+    _, found = hs.grad(cut, statistics=hs.per_example(), **CONTRIBUTION)(p, X)
+    np.testing.assert_allclose(found["w"], expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max()))

@@ -1,0 +1,154 @@
+"""Refusals of losses in Python word for word: the line where the examples meet, the op, the reason, the way out."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+
+import hlo_surgery as hs
+
+from .test_dumps import EFFECT_HELP
+from .test_refusals import MIXING_HELP
+
+B, WIDTH, EXPERTS = 6, 4, 3
+
+
+def draw(seed, *shape):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+PARAMS = {"w": draw(0, WIDTH, WIDTH), "router": draw(1, WIDTH, EXPERTS), "experts": draw(2, EXPERTS, WIDTH, WIDTH)}
+X = draw(3, B, WIDTH)
+
+
+def squares(h):
+    return jnp.mean(jnp.sum(h**2, -1))
+
+
+def experts_loss(p, x, gates):
+    """gates [N, E]"""
+    outputs = jnp.tanh(jnp.einsum("nd,edf->nef", x, p["experts"]))
+    return squares((gates[..., None] * outputs).sum(1))
+
+
+def routed(p, x):
+    """Each token's probabilities, and its expert, one hot: [N, E] both."""
+    probabilities = jax.nn.softmax(x @ p["router"])
+    return probabilities, jax.nn.one_hot(jnp.argmax(probabilities, -1), EXPERTS)
+
+
+def experts_with_capacity(p, x):
+    probabilities, chosen = routed(p, x)
+    place = jnp.cumsum(chosen, 0)  # refused here
+    return experts_loss(p, x, probabilities * chosen * (place <= 2))
+
+
+def experts_with_capacity_for_tokens(p, x):
+    return experts_with_capacity(p, x.reshape(-1, WIDTH))
+
+
+def experts_with_balanced_load(p, x):
+    probabilities, chosen = routed(p, x)
+    load = jnp.sum(chosen.mean(0) * probabilities.mean(0))  # refused here, summed here
+    return experts_loss(p, x, probabilities * chosen) + 0.01 * load
+
+
+def sorted_over_examples(p, x):
+    h = jnp.sort(x @ p["w"], axis=0)  # refused here
+    return squares(h + x)
+
+
+def cumulated_over_examples(p, x):
+    h = jnp.cumsum(x @ p["w"], axis=0)  # refused here
+    return squares(h)
+
+
+def penalised_gradient(p, x):
+    def inner(p):
+        return squares(jnp.tanh(x @ p["w"]))  # summed here
+
+    slope = jax.grad(inner)(p)["w"]
+    return inner(p) + 0.1 * jnp.sqrt(jnp.sum(slope**2))  # refused here
+
+
+def ragged(p, x):
+    h = jnp.tanh(x @ p["w"])  # refused here
+    return squares(jax.ops.segment_sum(h, jnp.array([0, 0, 1, 1, 1, 2]), 3))  # summed here
+
+
+def printed(p, x):
+    h = x @ p["w"]
+    jax.debug.print("{}", h.sum())  # refused here
+    return squares(h)
+
+
+def called_back(p, x):
+    sines = jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)  # refused here
+    return squares(x @ p["w"] * sines)
+
+
+def read_and_written(p, x):
+    sines = io_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)  # refused here
+    return squares(x @ p["w"] * sines)
+
+
+ALONG = "values are moved or combined along the example axis"
+CALLS = "refused: stablehlo.custom_call: the program calls its host back (by xla_ffi_python_cpu_callback)"
+
+
+def mixing(op, why, output):
+    return f"{{refused}}: refused: stablehlo.{op}: {why}\n  output:  {output}\n{MIXING_HELP}"
+
+
+TEXTS = {
+    experts_with_capacity: mixing("reduce_window", ALONG, "['experts'] (and 1 more)"),
+    experts_with_balanced_load: mixing(
+        "add", "a sum over the examples (stablehlo.reduce at {summed}) meets each example's own values", "['router']"
+    ),
+    sorted_over_examples: mixing("sort", ALONG, "['w']"),
+    cumulated_over_examples: mixing("reduce_window", ALONG, "['w']"),
+    penalised_gradient: mixing(
+        "multiply",
+        "two sums over the examples (the first by stablehlo.dot_general at {summed}) are multiplied",
+        "['w']",
+    ),
+    ragged: mixing(
+        "multiply", "a sum over the examples (stablehlo.scatter at {summed}) meets each example's own values", "['w']"
+    ),
+    **dict.fromkeys((printed, called_back, read_and_written), f"{{refused}}: {CALLS}\n{EFFECT_HELP}"),
+}
+
+
+def marked(function, mark):
+    """The line of this file, in the function, that holds the mark."""
+    lines, first = inspect.getsourcelines(function)
+    return next((f"{__file__}:{first + i}" for i, line in enumerate(lines) if f"{mark} here" in line), "")
+
+
+@pytest.mark.parametrize(("loss", "text"), TEXTS.items(), ids=[loss.__name__ for loss in TEXTS])
+def test_a_loss_is_refused_in_these_words(loss, text):
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(loss, statistics=hs.second_moment())(PARAMS, X)
+    assert str(refused.value) == text.format(refused=marked(loss, "refused"), summed=marked(loss, "summed"))
+
+
+def test_capacity_over_the_tokens_of_all_examples():
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(experts_with_capacity_for_tokens, statistics=hs.second_moment())(PARAMS, X.reshape(3, 2, WIDTH))
+    assert str(refused.value) == TEXTS[experts_with_capacity].format(refused=marked(experts_with_capacity, "refused"))
+
+
+def test_capacity_within_each_example_is_exact():
+    """Tokens of one example alone compete for an expert's places."""
+    x = X.reshape(3, 2, WIDTH)
+
+    def loss(p, x):
+        return jnp.mean(jax.vmap(experts_with_capacity, (None, 0))(p, x))
+
+    examples = jax.jit(jax.vmap(lambda one: jax.grad(loss)(PARAMS, one[None])))(x)
+    _, squared = hs.grad(loss, statistics=hs.second_moment())(PARAMS, x)
+    for name, g in examples.items():
+        np.testing.assert_allclose(squared[name], (g**2).mean(0), rtol=0, atol=1e-5 * float((g**2).max()))
