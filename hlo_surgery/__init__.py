@@ -3,22 +3,61 @@
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
 from hlo_surgery.errors import Refusal
 from hlo_surgery.module import Module, load
+from hlo_surgery.norm_statistics import (
+    clipped_mean,
+    gram,
+    inner_products,
+    noise_scale,
+    norms,
+    token_norms,
+    weighted_mean,
+)
 from hlo_surgery.pipeline import rewrite_module
-from hlo_surgery.statistics import mean_abs, mean_of, mean_power, mean_sign, per_example, second_moment
+from hlo_surgery.statistics import (
+    histogram,
+    linear_combination,
+    mean_abs,
+    mean_clipped,
+    mean_of,
+    mean_power,
+    mean_sign,
+    per_example,
+    per_example_losses,
+    per_token_second_moment,
+    polynomial,
+    second_moment,
+    snr,
+    variance,
+)
 
 __all__ = [
     "Module",
     "Refusal",
+    "clipped_mean",
     "explain",
     "grad",
+    "gram",
+    "histogram",
+    "inner_products",
+    "linear_combination",
     "load",
     "mean_abs",
+    "mean_clipped",
     "mean_of",
     "mean_power",
     "mean_sign",
+    "noise_scale",
+    "norms",
     "per_example",
+    "per_example_losses",
+    "per_token_second_moment",
+    "polynomial",
     "rewrite",
     "rewrite_module",
     "second_moment",
+    "snr",
+    "token_norms",
     "value_and_grad",
+    "variance",
+    "weighted_mean",
 ]

@@ -1,41 +1,66 @@
-"""Compute: the statistics of one gradient by the strategies taken, as a JAX function of values of the module."""
+"""Compute: given a gradient's slice and the strategy for each measure, JAX code that makes them; traced by splice."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hlo_surgery import mlir
+from hlo_surgery.measures import (
+    Gram,
+    MeanOf,
+    Measure,
+    Norms,
+    PerExampleGradients,
+    Phi,
+    SumOf,
+    TokenMeanOf,
+    TokenNorms,
+    precise,
+    widened,
+)
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.ghost_norms import ghost_gram, ghost_norms, token_norms
+from hlo_surgery.passes.ghost_paths import Path
 from hlo_surgery.passes.gradient_slices import GradientSlice
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.loop_examples import looped_gradients
 from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.square_operands import squared_mean
 from hlo_surgery.request import Request
-from hlo_surgery.statistics import MeanOf, Statistic
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One gradient: its slice, the function of one example, and the strategy taken for each statistic."""
+    """One gradient: its slice, the function of one example, its ghost paths, and the strategy of each measure.
+
+    `instantiating` is the strategy where ghost norms are not to be trusted: "lift" or "loop".
+    """
 
     sliced: GradientSlice
     function: SliceFunction
-    strategies: Mapping[str, str]
+    paths: Sequence[Path]
+    strategies: Mapping[Measure, str]
+    instantiating: str
 
 
 Known = Mapping[Value, jax.Array]
-Statistics = Mapping[str, Statistic]
-Computed = tuple[jax.Array | None, dict[str, jax.Array]]
+Measured = dict[Measure, jax.Array]
+Computed = tuple[jax.Array | None, Measured]
 
 
 def reuses_gradient(wanted: Wanted) -> bool:
-    """Whether the gradient is taken from the tensors that hold each example's own."""
+    """Whether the gradient is taken from the tensors that hold each example's own.
+
+    It is not where that would round each example's before they are summed.
+    """
     instantiated = any(strategy in ("lift", "loop") for strategy in wanted.strategies.values())
-    return bool(wanted.sliced.sites) and instantiated and mlir.is_at_least_float32(wanted.sliced.value)
+    made = [result for step in wanted.sliced.steps for result in step.op.results]
+    return bool(wanted.sliced.sites) and instantiated and all(map(mlir.is_at_least_float32, made))
 
 
 def statistic_dtype(gradient: Value) -> jnp.dtype:
@@ -43,58 +68,102 @@ def statistic_dtype(gradient: Value) -> jnp.dtype:
     return jnp.promote_types(dtype_of(gradient), jnp.float32)
 
 
-def compute_statistics(wanted: Wanted, known: Known, request: Request) -> Computed:
-    """The gradient where it is reused (else None), and every statistic."""
-    found: dict[str, jax.Array] = {}
+def compute_measures(wanted: Wanted, known: Known, request: Request) -> Computed:
+    """The gradient where it is reused (else None), and every measure."""
+    found: Measured = {}
     gradient: jax.Array | None = None
-    for strategy, compute in (("square", _squared), ("lift", _lifted), ("loop", _looped)):
-        names = [name for name, taken in wanted.strategies.items() if taken == strategy]
-        if names:
-            total, statistics = compute(wanted, known, {n: request.statistics[n] for n in names}, request)
-            found |= statistics
+    for strategy, compute in STRATEGIES.items():
+        measures = [measure for measure, taken in wanted.strategies.items() if taken == strategy]
+        if measures:
+            total, made = compute(wanted, known, measures, request)
+            found |= made
             gradient = total if gradient is None else gradient
     return gradient if reuses_gradient(wanted) else None, found
 
 
-def _squared(wanted: Wanted, known: Known, statistics: Statistics, request: Request) -> Computed:
+def _squared(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     given = {key: known[key[0]] for key in wanted.function.inputs}
     dtype, mean_loss = statistic_dtype(wanted.sliced.value), request.loss_reduction == "mean"
-    phis = {name: precise_phi(s, dtype) for name, s in statistics.items() if isinstance(s, MeanOf)}
-    return None, {n: squared_mean(wanted.sliced, given, phi, dtype, request.size, mean_loss) for n, phi in phis.items()}
+    phis = {m: precise_phi(m.phi, dtype) for m in measures if isinstance(m, MeanOf | TokenMeanOf)}
+    return None, {m: squared_mean(wanted.sliced, given, phi, dtype, request.size, mean_loss) for m, phi in phis.items()}
 
 
-def _lifted(wanted: Wanted, known: Known, statistics: Statistics, request: Request) -> Computed:
+def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
+    factor = request.size if request.loss_reduction == "mean" else 1
+    arguments = (known, request.size, factor)
+    found: Measured = {}
+    for measure in measures:
+        match measure:
+            case Gram():
+                found[measure] = ghost_gram(wanted.function, wanted.paths[0], *arguments)
+            case TokenNorms():
+                found[measure] = token_norms(wanted.function, wanted.paths[0], *arguments)
+            case _:
+                norms, reliable = ghost_norms(wanted.function, wanted.paths, *arguments)
+                instantiated = partial(_instantiated_norms, wanted, known, request)
+                found[measure] = lax.cond(jnp.all(reliable), partial(_itself, norms), instantiated)
+    return None, found
+
+
+def _instantiated_norms(wanted: Wanted, known: Known, request: Request) -> jax.Array:
+    """The norms where those from pairs of positions have cancelled."""
+    norms = Norms()
+    return STRATEGIES[wanted.instantiating](wanted, known, [norms], request)[1][norms]
+
+
+def _lifted(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     gradients = lifted_gradients(wanted.function, known, request.size)
-    dtype = statistic_dtype(wanted.sliced.value)
-    found = {
-        name: jnp.mean(precise_phi(s, dtype)(gradients), 0) if isinstance(s, MeanOf) else gradients
-        for name, s in statistics.items()
-    }
+    found: Measured = {m: m.of(gradients) for m in measures if not isinstance(m, TokenMeanOf | TokenNorms)}
     return _total(jnp.mean(gradients, 0), request), found
 
 
-def _looped(wanted: Wanted, known: Known, statistics: Statistics, request: Request) -> Computed:
-    dtype = statistic_dtype(wanted.sliced.value)
-    phis = {name: precise_phi(s, dtype) for name, s in statistics.items() if isinstance(s, MeanOf)}
-    stacked = len(phis) < len(statistics)
-    sums, gradients = looped_gradients(wanted.function, known, request.size, [_itself, *phis.values()], stacked)
-    found = {name: total / request.size for name, total in zip(phis, sums[1:], strict=True)}
-    found |= {name: gradients for name in statistics if name not in phis and gradients is not None}
-    return _total(sums[0] / request.size, request), found
+def _looped(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
+    """Means and sums are accumulated over the examples; norms and the gradients themselves are stacked."""
+    sums: dict[Measure, Phi] = {m: _summand(m) for m in measures if isinstance(m, MeanOf | SumOf)}
+    rows: dict[Measure, Phi] = {m: _row(m) for m in measures if isinstance(m, Norms | PerExampleGradients)}
+    functions = [_itself, *sums.values()]
+    totals, stacks = looped_gradients(wanted.function, known, request.size, functions, list(rows.values()))
+    found = dict(zip([*sums, *rows], [*totals[1:], *stacks], strict=True))
+    means = {m: x / request.size if isinstance(m, MeanOf) else x for m, x in found.items()}
+    return _total(totals[0] / request.size, request), means
 
 
-def precise_phi(statistic: MeanOf, dtype: jnp.dtype) -> Callable[[jax.Array], jax.Array]:
-    """Phi of gradients, computed in `dtype` and returned in it, or in the real dtype beside it."""
+def _summand(measure: MeanOf | SumOf) -> Phi:
+    return measure.function if isinstance(measure, SumOf) else lambda g: precise(measure.phi, g)
 
-    def phi(gradients: jax.Array) -> jax.Array:
-        found = statistic.phi(gradients.astype(dtype))
-        return found.astype(dtype if jnp.iscomplexobj(found) else jnp.finfo(dtype).dtype)
 
-    return phi
+def _row(measure: Norms | PerExampleGradients) -> Phi:
+    return lambda g: measure.of(g[None])[0]
 
 
 def _itself(gradient: jax.Array) -> jax.Array:
     return gradient
+
+
+STRATEGIES: dict[str, Callable[[Wanted, Known, Sequence[Measure], Request], Computed]] = {
+    "square": _squared,
+    "ghost": _ghost,
+    "lift": _lifted,
+    "loop": _looped,
+}
+
+
+def weighted_by_example(wanted: Wanted, known: Known, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
+    """The sum over b of w_b g_b of a mean loss, accumulated in at least float32 from each example's own gradient."""
+    size = weights.shape[0]
+
+    def scaled(gradient: jax.Array, weight: jax.Array, keep: jax.Array) -> jax.Array:
+        wide = widened(gradient)
+        return jnp.where(keep, wide * weight.astype(wide.dtype), jnp.zeros_like(wide))
+
+    keep = jnp.ones(size, bool) if finite is None else finite
+    totals, _ = looped_gradients(wanted.function, known, size, [scaled], [], (weights, keep))
+    return totals[0]
+
+
+def precise_phi(phi: Phi, dtype: jnp.dtype) -> Phi:
+    """Phi of gradients, computed in `dtype` and returned in it, or in the real dtype beside it."""
+    return lambda gradients: precise(phi, gradients.astype(dtype))
 
 
 def _total(mean: jax.Array, request: Request) -> jax.Array:

@@ -1,9 +1,14 @@
 """The six steps in order: normalise, example axes, gradient slices, plan, splice, verified module."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import jax
 
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason, Refusal
+from hlo_surgery.measures import PerExampleGradients
 from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
@@ -11,10 +16,13 @@ from hlo_surgery.passes.example_axes import find_example_axes
 from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.lattice import Axes, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.normalize import normalize
-from hlo_surgery.planning import Plan
+from hlo_surgery.planning import OutputPlan, Plan
 from hlo_surgery.replacement import Answer, Target, block_statistics
-from hlo_surgery.request import Batch, Request, make_request
-from hlo_surgery.statistics import Statistic, second_moment
+from hlo_surgery.request import Batch, Request, labels_of, make_request
+from hlo_surgery.results import Measurements
+from hlo_surgery.statistics import Derived, Statistic, measures_of, results_of, second_moment
+
+PRIVATE_HELP = "make the loss a mean of per-example losses that rest on nothing but the example; or drop on_mixing"
 
 
 def rewrite_module(
@@ -76,14 +84,46 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     if _hoist(axes, block, request):
         sharding_rules.populate(code)
         axes = find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
+    _refuse_unprotected(axes, request)
     end = mlir.return_operation(block)
-    targets = [Target(end, number, names[number]) for number in request.gradients]
-    answers = block_statistics(axes, block, targets, request)
-    _return(main, answers, request, names)
+    numbers = [*request.gradients, *request.losses]
+    targets = [Target(end, number, names[number]) for number in numbers]
+    statistics = request.statistics.values()
+    measures = list(dict.fromkeys(m for s in statistics for m in measures_of(s)))
+    asked = [*([measures] * len(request.gradients)), *([[PerExampleGradients()]] * len(request.losses))]
+    reweights = any(isinstance(s, Derived) and s.reweights for s in statistics)
+    finish = partial(_results, request)
+    answers, made = block_statistics(axes, block, targets, asked, reweights, request, finish)
+    _return(main, answers, made, request, names)
     sharding_rules.strip(code)
     mlir.run_passes(code, "cse")
     data = tuple(dict.fromkeys(axes.data.values()))
-    return Plan(request.size, request.loss_reduction, tuple(a.plan for a in answers), data)
+    plans = tuple(_by_statistic(answer.plan, request) for answer in answers[: len(request.gradients)])
+    return Plan(request.size, request.loss_reduction, plans, data)
+
+
+def _results(request: Request, found: Measurements) -> list[jax.Array]:
+    """The arrays of all statistics, in order."""
+    return [x for name, s in request.statistics.items() for x in results_of(s, found, request.groups[name])]
+
+
+def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
+    """The plan with the strategies of each statistic in place of those of its measures."""
+    strategies: dict[str, str] = {}
+    for name, statistic in request.statistics.items():
+        taken = [plan.strategies[measure] for measure in measures_of(statistic)]
+        reweights = ["reweight"] if isinstance(statistic, Derived) and statistic.reweights else []
+        strategies[name] = " + ".join(dict.fromkeys([*taken, *reweights])) or "lift"
+    return replace(plan, strategies=strategies)
+
+
+def _refuse_unprotected(axes: Axes, request: Request) -> None:
+    """A private statistic bounds what one example can do to it, so no constant may rest on the others."""
+    private = [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
+    if private and axes.data and request.size > 1:
+        reason = next(iter(axes.data.values()))
+        why = f"{private[0]} bounds each example's influence, but here all examples meet in a constant: {reason.why}"
+        raise Refusal(Reason(why, reason.op, reason.where, PRIVATE_HELP), private[0])
 
 
 def _hoist(axes: Axes, block: mlir.Block, request: Request) -> bool:
@@ -91,13 +131,15 @@ def _hoist(axes: Axes, block: mlir.Block, request: Request) -> bool:
     return request.size > 1 and hoist_accumulations(axes, block, [outputs[number] for number in request.gradients])
 
 
-def _return(main: mlir.func.FuncOp, answers: Sequence[Answer], request: Request, names: Sequence[str]) -> None:
-    """Return the statistics of every gradient after the module's own outputs."""
+def _return(
+    main: mlir.func.FuncOp, answers: Sequence[Answer], made: Sequence[Value], request: Request, names: Sequence[str]
+) -> None:
+    """Return the statistics after the module's own outputs."""
     outputs = mlir.operands(mlir.return_operation(mlir.body(main)))
-    for number, answer in zip(request.gradients, answers, strict=True):
-        outputs[number] = outputs[number] if answer.gradient is None else answer.gradient
-    made = [answer.statistics[name] for name in request.statistics for answer in answers]
-    labels = [f"{name}/{names[number]}" for name in request.statistics for number in request.gradients]
+    for number, answer in zip([*request.gradients, *request.losses], answers, strict=True):
+        if number not in request.losses:
+            outputs[number] = outputs[number] if answer.gradient is None else answer.gradient
+    labels = [label for name, s in request.statistics.items() for label in labels_of(name, s, request, names)]
     mlir.set_results(main, [*outputs, *made], [{"jax.result_info": label} for label in labels])
 
 
@@ -105,7 +147,7 @@ def _refuse_mixed(axes: Axes, outputs: Sequence[Value], request: Request, names:
     """One refusal for all outputs that mix for the first one's reason."""
     if request.size == 1:
         return
-    reasons = {number: _mixing(axes, outputs[number]) for number in request.gradients}
+    reasons = {number: _mixing(axes, outputs[number]) for number in [*request.gradients, *request.losses]}
     first = next((reason for reason in reasons.values() if reason), None)
     if first is not None:
         concerned = [names[number] for number, reason in reasons.items() if reason]

@@ -1,18 +1,20 @@
 """Planning: for each gradient output and statistic, the strategy to take; the plan is a value that prints."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from hlo_surgery import mlir
-from hlo_surgery.errors import Reason
+from hlo_surgery.errors import Reason, Refusal
+from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, PerToken, TokenMeanOf, TokenNorms
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.ghost_paths import Path, is_cheaper, path_counts
 from hlo_surgery.passes.gradient_slices import GradientSlice
 from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.square_operands import is_squarable
-from hlo_surgery.statistics import MeanOf, Statistic
 
 STRATEGIES = ("auto", "square", "lift", "loop")
 # Lifted gradients up to this size, or up to half of what the sites read, are cheaper than a loop over the examples.
@@ -44,7 +46,7 @@ class OutputPlan:
     name: str
     sites: tuple[SitePlan, ...]
     tail: tuple[str, ...]
-    strategies: Mapping[str, str]
+    strategies: Mapping[Any, str]
     lifted_bytes: int
     note: str = ""
 
@@ -65,29 +67,64 @@ class Plan:
 
 
 def choose_strategies(
-    sliced: GradientSlice, function: SliceFunction, statistics: Mapping[str, Statistic], size: int, requested: str
-) -> dict[str, str]:
-    """The strategy for each statistic of one output, by name."""
-    squarable = size > 1 and is_squarable(sliced)
-    return {name: _strategy(sliced, function, s, size, requested, squarable) for name, s in statistics.items()}
+    sliced: GradientSlice,
+    function: SliceFunction,
+    paths: Sequence[Path],
+    measures: Sequence[Measure],
+    size: int,
+    requested: str,
+) -> dict[Measure, str]:
+    """The strategy for each measure of one output. Raises Refusal for per-token proxies that do not apply."""
+    return {measure: _strategy(sliced, function, paths, measure, size, requested) for measure in measures}
 
 
 def _strategy(
-    sliced: GradientSlice, function: SliceFunction, statistic: Statistic, size: int, requested: str, squarable: bool
+    sliced: GradientSlice, function: SliceFunction, paths: Sequence[Path], measure: Measure, size: int, requested: str
 ) -> str:
-    squares = squarable and isinstance(statistic, MeanOf) and _factors(statistic, sliced)
-    if requested == "square" and not squares:
-        raise ValueError(f"strategy='square' does not apply to {statistic.name} here; leave it at 'auto'")
+    if isinstance(measure, PerToken):
+        return _per_token_strategy(sliced, paths, measure)
+    squares = isinstance(measure, MeanOf) and size > 1 and _factors(measure, sliced) and is_squarable(sliced)
+    if requested == "square" and not squares and size > 1:
+        name = getattr(measure, "name", type(measure).__name__.lower())
+        raise ValueError(f"strategy='square' does not apply to {name} here; leave it at 'auto'")
     if requested in ("auto", "square") and squares:
         return "square"
+    if requested == "auto" and _is_ghostly(sliced, paths, measure, size):
+        return "ghost"
+    return "lift" if isinstance(measure, Gram) else instantiating_strategy(sliced, function, size, requested)
+
+
+def _per_token_strategy(sliced: GradientSlice, paths: Sequence[Path], measure: PerToken) -> str:
+    """The proxies have one definition each, and so one strategy."""
+    if isinstance(measure, TokenMeanOf) and is_squarable(sliced, per_token=True):
+        return "square"
+    if isinstance(measure, TokenNorms) and len(paths) == 1:
+        return "ghost"
+    op = sliced.sites[0].op if sliced.sites else mlir.return_operation(cast(Any, sliced.value.owner).block)
+    why = "a per-token proxy needs a single contraction over examples and positions, and this gradient is none"
+    raise Refusal(Reason(why, op.name, source_line(op), "ask for second_moment or norms: they are exact everywhere"))
+
+
+def _is_ghostly(sliced: GradientSlice, paths: Sequence[Path], measure: Measure, size: int) -> bool:
+    """Whether pairs of positions are exact for a measure, and cheaper than the examples' gradients."""
+    if size == 1 or not paths or not (isinstance(measure, Gram) or measure == Norms()):
+        return False
+    if isinstance(measure, Gram):
+        dense = len(paths) == 1 and paths[0].site.op.name == "stablehlo.dot_general"
+        return dense and path_counts(paths[0], size)[0] == 1
+    return is_cheaper(paths, sliced.value, size)
+
+
+def instantiating_strategy(sliced: GradientSlice, function: SliceFunction, size: int, requested: str) -> str:
+    """How to come by every example's own gradient."""
     if requested == "loop" or not function.liftable:
         return "loop"
     return "lift" if requested == "lift" or _is_worth_lifting(sliced, size) else "loop"
 
 
-def _factors(statistic: MeanOf, sliced: GradientSlice) -> bool:
+def _factors(measure: MeanOf, sliced: GradientSlice) -> bool:
     """Whether phi(ab) = phi(a) phi(b) for numbers of the gradient's kind."""
-    return statistic.complex_factorable if mlir.is_complex(sliced.value) else statistic.factorable
+    return measure.complex_factorable if mlir.is_complex(sliced.value) else measure.factorable
 
 
 def _is_worth_lifting(sliced: GradientSlice, size: int) -> bool:

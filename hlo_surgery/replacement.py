@@ -3,27 +3,30 @@
 What a loop stacks slice by slice is looked at inside the loop; what else loops and branches make is lifted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 
 from hlo_surgery import mlir
-from hlo_surgery.compute import Wanted, compute_statistics, precise_phi, reuses_gradient, statistic_dtype
+from hlo_surgery.compute import Measured, Wanted, compute_measures, precise_phi, reuses_gradient, statistic_dtype
+from hlo_surgery.measures import MeanOf, Measure, Norms
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes.counters import counter_values
 from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.ghost_paths import ghost_paths
 from hlo_surgery.passes.gradient_slices import GradientSlice, gradient_slice
 from hlo_surgery.passes.lattice import Axes
 from hlo_surgery.passes.lift_values import lift_control_flow
-from hlo_surgery.passes.scanned_gradients import Scan, replace_update, scanned_gradient, stack_values
+from hlo_surgery.passes.scaled_norms import joint_norm
+from hlo_surgery.passes.scanned_gradients import Scan, Stack, replace_update, scanned_gradient, stack_values
 from hlo_surgery.passes.slice_functions import slice_function
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.passes.square_operands import moved_statistic
-from hlo_surgery.planning import OutputPlan, choose_strategies, lifted_bytes, site_plan
+from hlo_surgery.planning import OutputPlan, choose_strategies, instantiating_strategy, lifted_bytes, site_plan
 from hlo_surgery.request import Request
-from hlo_surgery.statistics import MeanOf
+from hlo_surgery.results import Measurements
 
 
 @dataclass(frozen=True)
@@ -42,66 +45,106 @@ class Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """The plan of one gradient, its statistics by name, and the gradient where it came from the same tensor."""
+    """The plan of one gradient, and the gradient where it came from the tensor that holds each example's own."""
 
     plan: OutputPlan
-    statistics: Mapping[str, Value]
     gradient: Value | None = None
 
 
-def block_statistics(axes: Axes, block: Block, targets: Sequence[Target], request: Request) -> list[Answer]:
-    """Compute every statistic of every target at the end of their block."""
-    plain = [i for i, target in enumerate(targets) if _scan(axes, target, request) is None]
+Finish = Callable[[Measurements], Sequence[jax.Array]]
+
+
+def block_statistics(
+    axes: Axes,
+    block: Block,
+    targets: Sequence[Target],
+    measures: Sequence[Sequence[Measure]],
+    reweights: bool,
+    request: Request,
+    finish: Finish,
+) -> tuple[list[Answer], list[Value]]:
+    """Compute the measures of every target at the end of their block, and what `finish` makes of them all.
+
+    `reweights`: whether it makes sums of gradients with weights.
+    """
+    plain = [i for i in range(len(targets)) if _scan(axes, targets[i], measures[i], reweights, request) is None]
     lifted = lift_control_flow(axes, block, [targets[i].value for i in plain]) if request.size > 1 else {}
-    scans = {i: scan for i, t in enumerate(targets) if (scan := _scan(axes, t, request)) is not None}
+    found = {i: _scan(axes, t, measures[i], reweights, request) for i, t in enumerate(targets) if i not in plain}
+    scans = {i: scan for i, scan in found.items() if scan is not None}
     stacked: dict[int, _Stacked] = {}
     while remaining := {i: scan for i, scan in scans.items() if i not in stacked}:
         loop = next(iter(remaining.values())).loop
         together = {i: scan for i, scan in remaining.items() if mlir.is_same(scan.loop, loop)}
-        stacked |= _inside_loop(axes, loop, together, request, lifted)
-    wanted = {i: _wanted(axes, targets[i], request, lifted) for i in plain}
-    return _at_end(axes, block, targets, wanted, stacked, request)
+        stacked |= _inside_loop(axes, loop, together, measures, request, lifted)
+    wanted = {i: _wanted(axes, targets[i], measures[i], request, lifted) for i in plain}
+    return _at_end(axes, block, targets, wanted, stacked, request, finish)
 
 
 @dataclass(frozen=True)
 class _Stacked:
-    """What a loop stacked for a target: the gradient itself, its statistics by name, and the plan in the loop."""
+    """What a loop stacked for a target: the gradient itself, its measures, and the plan in the loop."""
 
     result: Value
-    statistics: Mapping[str, Value]
+    measures: Mapping[Measure, Value]
     plan: OutputPlan
 
 
-def _scan(axes: Axes, target: Target, request: Request) -> Scan | None:
-    """The scan that stacks a target, if all statistics asked for can be stacked with it."""
-    statistics = request.statistics.values()
-    if request.size == 1 or not all(isinstance(s, MeanOf) for s in statistics):
+def _scan(axes: Axes, target: Target, measures: Sequence[Measure], reweights: bool, request: Request) -> Scan | None:
+    """The scan that stacks a target, if all that is asked for can be stacked with it."""
+    if request.size == 1 or reweights:
         return None
     scan = scanned_gradient(axes, target.value)
-    factorable = all(isinstance(s, MeanOf) and s.factorable for s in statistics)
-    return scan if scan is not None and (scan.moves_only or factorable) else None
+    return scan if scan is not None and all(_is_stackable(scan, m) for m in measures) else None
+
+
+def _is_stackable(scan: Scan, measure: Measure) -> bool:
+    """Whether a measure of the stack can be had from the measures of its slices."""
+    if isinstance(measure, MeanOf):
+        return scan.moves_only or measure.factorable
+    return isinstance(measure, Norms) and scan.keeps_norms
 
 
 def _inside_loop(
-    axes: Axes, loop: Operation, scans: Mapping[int, Scan], request: Request, lifted: dict[Value, Value]
+    axes: Axes,
+    loop: Operation,
+    scans: Mapping[int, Scan],
+    measures: Sequence[Sequence[Measure]],
+    request: Request,
+    lifted: dict[Value, Value],
 ) -> dict[int, _Stacked]:
-    """Compute the statistics of the updates in the loop's body, and stack them in the same loop."""
+    """Compute the measures of the updates in the loop's body, and stack them in the same loop."""
     body = loop.regions[1].blocks[0]
     trips = len(next(iter((counter_values(loop) or {}).values())))
     updates = [Target(scan.write, 1, "") for scan in scans.values()]
-    answers = block_statistics(axes, body, updates, request)
+    asked = [measures[i] for i in scans]
+    answers, made = block_statistics(axes, body, updates, asked, False, request, _all_measures)
     for scan, answer in zip(scans.values(), answers, strict=True):
         if answer.gradient is not None:
             replace_update(scan.write, answer.gradient)
-    pairs = [(scan, value) for scan, a in zip(scans.values(), answers, strict=True) for value in a.statistics.values()]
-    shapes = [(mlir.shape(scan.write.results[0]), dtype_of(value)) for scan, value in pairs]
-    zeros = splice([], lambda: [jnp.zeros(shape, dtype) for shape, dtype in shapes], loop)
-    renewed = stack_values(axes, loop, [scan.write for scan, _ in pairs], [value for _, value in pairs], zeros, lifted)
-    stacks = iter(mlir.results(renewed)[-len(pairs) :])
+    owners = [(i, measure) for i in scans for measure in measures[i]]
+    stacks = [_stack_like(scans[i], measure, value) for (i, measure), value in zip(owners, made, strict=True)]
+    zeros = splice([], lambda: [jnp.zeros(stack.shape, dtype_of(stack.value)) for stack in stacks], loop)
+    renewed = stack_values(axes, loop, stacks, zeros, lifted)
+    results = dict(zip(owners, mlir.results(renewed)[-len(stacks) :], strict=True))
     return {
-        i: _Stacked(renewed.results[scan.number], {name: next(stacks) for name in a.statistics}, _times(a.plan, trips))
-        for (i, scan), a in zip(scans.items(), answers, strict=True)
+        i: _Stacked(
+            renewed.results[scan.number],
+            {measure: results[i, measure] for measure in measures[i]},
+            _times(answer.plan, trips),
+        )
+        for (i, scan), answer in zip(scans.items(), answers, strict=True)
     }
+
+
+def _all_measures(found: Measurements) -> list[jax.Array]:
+    return [value for measured in found.measured for value in measured.values()]
+
+
+def _stack_like(scan: Scan, measure: Measure, value: Value) -> Stack:
+    """A measure is stacked as its update is; one number for each example, along a first dimension of its own."""
+    if isinstance(measure, Norms):
+        return Stack(value, (scan.steps, *mlir.shape(value)), (scan.index, *[None] * len(mlir.shape(value))))
+    return Stack(value, tuple(mlir.shape(scan.write.results[0])), tuple(mlir.operands(scan.write)[2:]))
 
 
 def _times(plan: OutputPlan, trips: int) -> OutputPlan:
@@ -110,12 +153,15 @@ def _times(plan: OutputPlan, trips: int) -> OutputPlan:
     return replace(plan, sites=sites)
 
 
-def _wanted(axes: Axes, target: Target, request: Request, lifted: Mapping[Value, Value]) -> Wanted:
+def _wanted(
+    axes: Axes, target: Target, measures: Sequence[Measure], request: Request, lifted: Mapping[Value, Value]
+) -> Wanted:
     alone = GradientSlice((target.value, None), ())
     sliced = gradient_slice(axes, target.value, lifted) if request.size > 1 else alone
     function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean")
-    strategies = choose_strategies(sliced, function, request.statistics, request.size, request.strategy)
-    return Wanted(sliced, function, strategies)
+    paths = ghost_paths(sliced) or []
+    strategies = choose_strategies(sliced, function, paths, measures, request.size, request.strategy)
+    return Wanted(sliced, function, paths, strategies, instantiating_strategy(sliced, function, request.size, "auto"))
 
 
 def _at_end(
@@ -125,51 +171,53 @@ def _at_end(
     wanted: Mapping[int, Wanted],
     stacked: Mapping[int, _Stacked],
     request: Request,
-) -> list[Answer]:
+    finish: Finish,
+) -> tuple[list[Answer], list[Value]]:
     """One splice for all that is left to compute in this block."""
     tails = {i: gradient_slice(axes, targets[i].value, {s.result: s.result}) for i, s in stacked.items()}
     plain = [v for w in wanted.values() for v in w.function.values]
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
-    stacks = [v for s in stacked.values() for v in s.statistics.values()]
-    values = list(dict.fromkeys([*plain, *behind, *stacks]))
+    stacks = [v for s in stacked.values() for v in s.measures.values()]
+    outputs = [target.value for target in targets]
+    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs]))
+    reused = [i for i in wanted if reuses_gradient(wanted[i])]
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
-        found: list[jax.Array] = []
-        for i in range(len(targets)):
-            if i in wanted:
-                gradient, statistics = compute_statistics(wanted[i], known, request)
-                found += [] if gradient is None else [gradient]
-            else:
-                statistics = _behind_loop(stacked[i], tails[i], known, request)
-            found += [statistics[name] for name in request.statistics]
-        return found
+        computed = {i: compute_measures(w, known, request) for i, w in wanted.items()}
+        moved = {i: _behind_loop(s, tails[i], known) for i, s in stacked.items()}
+        measured = [computed[i][1] if i in computed else moved[i] for i in range(len(targets))]
+        gradients = [gradient for i in reused if (gradient := computed[i][0]) is not None]
+        return [*gradients, *finish(Measurements(request, measured, wanted, known, outputs))]
 
-    made = iter(splice(values, replacement, mlir.return_operation(block)))
-    answers: list[Answer] = []
-    for i, target in enumerate(targets):
-        gradient = next(made) if i in wanted and reuses_gradient(wanted[i]) else None
-        statistics = {name: next(made) for name in request.statistics}
-        if i in wanted:
-            answers.append(Answer(_plan(wanted[i], target, request), statistics, gradient))
-        else:
-            tail = tuple(step.op.name for step in tails[i].tail)
-            plan = replace(stacked[i].plan, name=target.name, tail=(*stacked[i].plan.tail, *tail))
-            answers.append(Answer(plan, statistics))
-    return answers
+    made = splice(values, replacement, mlir.return_operation(block))
+    gradients = dict(zip(reused, made, strict=False))
+    answers = [
+        Answer(_plan(wanted[i], target, request), gradients.get(i))
+        if i in wanted
+        else Answer(_stacked_plan(stacked[i], tails[i], target))
+        for i, target in enumerate(targets)
+    ]
+    return answers, made[len(reused) :]
 
 
-def _behind_loop(
-    stacked: _Stacked, tail: GradientSlice, known: Mapping[Value, jax.Array], request: Request
-) -> dict[str, jax.Array]:
+def _behind_loop(stacked: _Stacked, tail: GradientSlice, known: Mapping[Value, jax.Array]) -> Measured:
     given = {key: known[key[0]] for key in tail.inputs}
     dtype = statistic_dtype(stacked.result)
-    found: dict[str, jax.Array] = {}
-    for name, statistic in request.statistics.items():
-        assert isinstance(statistic, MeanOf)
-        inside = {stacked.result: known[stacked.statistics[name]]}
-        found[name] = moved_statistic(tail, inside, given, precise_phi(statistic, dtype), dtype)
+    found: Measured = {}
+    for measure, stack in stacked.measures.items():
+        if isinstance(measure, MeanOf):
+            inside = {stacked.result: known[stack]}
+            found[measure] = moved_statistic(tail, inside, given, precise_phi(measure.phi, dtype), dtype)
+        else:
+            assert isinstance(measure, Norms)
+            found[measure] = joint_norm(list(known[stack]), measure.ord)
     return found
+
+
+def _stacked_plan(stacked: _Stacked, tail: GradientSlice, target: Target) -> OutputPlan:
+    ops = tuple(step.op.name for step in tail.tail)
+    return replace(stacked.plan, name=target.name, tail=(*stacked.plan.tail, *ops))
 
 
 def _plan(wanted: Wanted, target: Target, request: Request) -> OutputPlan:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_surgery.module import Module, Port
 from hlo_surgery.planning import STRATEGIES
-from hlo_surgery.statistics import Statistic, named
+from hlo_surgery.statistics import Derived, Groups, Statistic, named
 
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]
@@ -18,12 +18,18 @@ Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequen
 
 @dataclass(frozen=True)
 class Request:
-    """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers."""
+    """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers.
+
+    `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's output number,
+    where one is needed.
+    """
 
     batch: Mapping[int, int]
     size: int
     statistics: Mapping[str, Statistic]
     gradients: tuple[int, ...]
+    losses: tuple[int, ...]
+    groups: Mapping[str, Groups]
     loss_reduction: LossReduction
     on_mixing: OnMixing
     strategy: str
@@ -45,7 +51,42 @@ def make_request(
     axes = _batch_axes(module.arguments, batch)
     size = _batch_size(module.arguments, axes)
     picked = _gradients(module, axes, gradients)
-    return Request(axes, size, named(statistics), picked, loss_reduction, on_mixing, strategy)  # type: ignore[arg-type]
+    wanted = named(statistics)
+    losses = (_loss(module, picked),) if any(isinstance(s, Derived) and s.losses for s in wanted.values()) else ()
+    groups = {name: _groups(module, picked, s) for name, s in wanted.items()}
+    for name, statistic in wanted.items():
+        if isinstance(statistic, Derived) and size < statistic.least:
+            raise ValueError(f"{name} is defined for at least {statistic.least} examples; the batch has {size}")
+    return Request(axes, size, wanted, picked, losses, groups, loss_reduction, on_mixing, strategy)  # type: ignore[arg-type]
+
+
+def _loss(module: Module, gradients: tuple[int, ...]) -> int:
+    scalars = [i for i, p in enumerate(module.outputs) if not p.shape and _is_inexact(p) and i not in gradients]
+    if not scalars:
+        raise ValueError("per_example_losses needs a module that returns its loss, as that of jax.value_and_grad does")
+    return scalars[0]
+
+
+def _groups(module: Module, gradients: tuple[int, ...], statistic: Statistic) -> Groups:
+    """Positions in `gradients` of the outputs that belong together."""
+    per = statistic.per if isinstance(statistic, Derived) else "parameter"
+    if per == "global":
+        return (tuple(range(len(gradients))),)
+    if per == "parameter":
+        return tuple((i,) for i in range(len(gradients)))
+    if not isinstance(per, Mapping):
+        raise ValueError(f"per is {per!r}; it is 'global', 'parameter', or a dict from label to outputs")
+    numbers = [[_number(module.outputs, key, "output") for key in keys] for keys in per.values()]
+    if sorted(n for group in numbers for n in group) != sorted(gradients):
+        raise ValueError(f"the groups of {statistic.name} must hold every gradient once")
+    return tuple(tuple(gradients.index(n) for n in group) for group in numbers)
+
+
+def labels_of(name: str, statistic: Statistic, request: Request, outputs: Sequence[str]) -> list[str]:
+    """The names of a statistic's arrays."""
+    if not isinstance(statistic, Derived) or statistic.like == "gradient" or statistic.per == "parameter":
+        return [f"{name}/{outputs[number]}" for number in request.gradients]
+    return [name] if statistic.per == "global" else [f"{name}/{label}" for label in statistic.per]
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """A function that returns gradients, rewritten: lowered, its module given statistics, and called like the function."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ from hlo_surgery.leaves import as_key, flat_array, is_array, key_kind, kind_of, 
 from hlo_surgery.module import Module, load
 from hlo_surgery.pipeline import rewrite_module
 from hlo_surgery.planning import Plan
-from hlo_surgery.statistics import Statistic, named
+from hlo_surgery.statistics import Derived, Statistic, named
 
 Statistics = Statistic | Mapping[str, Statistic]
 
@@ -68,12 +68,12 @@ class WithStatistics:
     def _rewrite(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
         lowered, shape = _lower(self._fun, leaves, tree)
         batch = self._batch(leaves, tree)
-        numbers = jax.tree.leaves(self._pick(numbered(shape)))
+        numbers = self._pick(numbered(shape))
         rewritten = rewrite_module(
             lowered,
             batch=batch,
-            statistics=self._statistics,
-            gradients=numbers,
+            statistics={name: _grouped(s, numbers) for name, s in self._statistics.items()},
+            gradients=jax.tree.leaves(numbers),
             loss_reduction=self._options.loss_reduction,
             on_mixing=self._options.on_mixing,
             strategy=self._options.strategy,
@@ -82,15 +82,32 @@ class WithStatistics:
         return rewritten, (shape, self._statistics_tree(picked))
 
     def _statistics_tree(self, gradient: Any) -> Any:
-        like_gradient = jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
-        if isinstance(self._options.statistics, Statistic):
-            return like_gradient
-        return dict.fromkeys(self._statistics, like_gradient)
+        trees = {name: _tree_of(statistic, gradient) for name, statistic in self._statistics.items()}
+        return next(iter(trees.values())) if isinstance(self._options.statistics, Statistic) else trees
 
     def _batch(self, leaves: list[Any], tree: Any) -> dict[int, int]:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
+
+
+def _grouped(statistic: Statistic, numbers: Any) -> Statistic:
+    """A statistic with groups given as a pytree prefix of the gradient, with groups of output numbers instead."""
+    if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
+        return statistic
+    try:
+        groups = jax.tree.map(lambda _, below: tuple(jax.tree.leaves(below)), statistic.per, numbers)
+    except ValueError as problem:
+        raise ValueError(f"per of {statistic.name} is no pytree prefix of the gradient: {problem}") from None
+    paths, _ = jax.tree.flatten_with_path(groups, is_leaf=lambda x: isinstance(x, tuple))
+    return replace(statistic, per={jax.tree_util.keystr(path): found for path, found in paths})
+
+
+def _tree_of(statistic: Statistic, gradient: Any) -> Any:
+    """A tree like a statistic's result."""
+    if isinstance(statistic, Derived) and statistic.like == "group" and statistic.per != "parameter":
+        return "" if statistic.per == "global" else jax.tree.map(lambda _: "", statistic.per)
+    return jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
 
 
 def _lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[Module, Any]:

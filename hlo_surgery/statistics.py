@@ -1,39 +1,52 @@
-"""Statistics: what can be asked of the gradients g_1 .. g_B of the individual examples."""
+"""Statistics: what can be asked of the gradients g_1 .. g_B of the individual examples. Here: elementwise means."""
 
-import sys
-from collections.abc import Callable, Mapping
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from hlo_surgery.errors import Reason, Refusal
+from hlo_surgery.factorable import check_elementwise, check_factorable, is_complex_factorable
+from hlo_surgery.measures import Found, MeanOf, Measure, PerExampleGradients, Phi, SumOf, TokenMeanOf
 
-Phi = Callable[[jax.Array], jax.Array]
+# Which gradients belong together: all, each alone, or groups by label, of outputs by name or position.
+Per = Literal["global", "parameter"] | Mapping[str, Sequence[str | int]] | Any
+Groups = Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
-class MeanOf:
-    """The mean over the examples of an elementwise function.
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """A statistic made of measures of every gradient output.
 
-    `factorable`: phi(a * b) = phi(a) * phi(b) for all real numbers; `complex_factorable`: for all complex ones.
+    `combine(found, groups)` returns an array for each gradient (`like="gradient"`) or for each group (`like="group"`).
+    `reweights`: it needs sums of the examples' gradients with weights of its own. `least`: examples it is defined for.
     """
 
     name: str
-    phi: Phi
-    factorable: bool = False
-    complex_factorable: bool = False
+    combine: Callable[[Found, Groups], Sequence[jax.Array]]
+    measures: tuple[Measure, ...] = ()
+    like: Literal["gradient", "group"] = "gradient"
+    per: Per = "global"
+    reweights: bool = False
+    losses: bool = False
+    private: bool = False
+    least: int = 1
 
 
-@dataclass(frozen=True)
-class PerExampleGradients:
-    """All gradients, [B, *parameter]."""
-
-    name: str = "per_example"
+Statistic = MeanOf | PerExampleGradients | Derived
 
 
-Statistic = MeanOf | PerExampleGradients
+def measures_of(statistic: Statistic) -> tuple[Measure, ...]:
+    """What has to be computed of each gradient output for a statistic."""
+    return statistic.measures if isinstance(statistic, Derived) else (statistic,)
+
+
+def results_of(statistic: Statistic, found: Found, groups: Groups) -> list[jax.Array]:
+    """The arrays of a statistic, from the measures of all gradient outputs."""
+    return list(statistic.combine(found, groups)) if isinstance(statistic, Derived) else found.of(statistic)
 
 
 def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
@@ -52,16 +65,23 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     hlo_surgery.errors.Refusal: ...
     """
     name = getattr(phi, "__name__", "phi")
-    _check_elementwise(phi)
+    check_elementwise(phi)
     if not factorable:
         return MeanOf(f"mean_of({name})", phi)
-    _check_factorable(phi)
-    return MeanOf(f"mean_of({name})", phi, factorable=True, complex_factorable=_is_complex_factorable(phi))
+    check_factorable(phi)
+    return MeanOf(f"mean_of({name})", phi, factorable=True, complex_factorable=is_complex_factorable(phi))
+
+
+def _square(g: jax.Array) -> jax.Array:
+    return jnp.real(g * jnp.conj(g))
+
+
+SECOND_MOMENT = MeanOf("second_moment", _square, factorable=True, complex_factorable=True)
 
 
 def second_moment() -> MeanOf:
     """The mean over the examples of |g_b|**2, elementwise: nu of MicroAdam (Roulet and Agarwala, section 3)."""
-    return MeanOf("second_moment", lambda g: jnp.real(g * jnp.conj(g)), factorable=True, complex_factorable=True)
+    return SECOND_MOMENT
 
 
 def mean_sign() -> MeanOf:
@@ -74,16 +94,141 @@ def mean_abs() -> MeanOf:
     return MeanOf("mean_abs", jnp.abs, factorable=True, complex_factorable=True)
 
 
+@dataclass(frozen=True)
+class _Power:
+    """g**k, equal to any other such function."""
+
+    k: int
+
+    def __call__(self, g: jax.Array) -> jax.Array:
+        return g**self.k
+
+
 def mean_power(k: int) -> MeanOf:
     """The mean over the examples of g_b**k, elementwise, for an integer k >= 1."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"mean_power takes an integer k >= 1, not {k!r}; for other powers use mean_of")
-    return MeanOf(f"mean_power({k})", lambda g: g**k, factorable=True, complex_factorable=True)
+    return MeanOf(f"mean_power({k})", _Power(k), factorable=True, complex_factorable=True)
+
+
+@dataclass(frozen=True)
+class _Clip:
+    threshold: float
+
+    def __call__(self, g: jax.Array) -> jax.Array:
+        return jnp.clip(g, -self.threshold, self.threshold)
+
+
+def mean_clipped(threshold: float) -> MeanOf:
+    """The mean over the examples of g_b with each element clipped to [-threshold, threshold]."""
+    return MeanOf(f"mean_clipped({threshold})", _Clip(positive("mean_clipped", "threshold", threshold)))
+
+
+def linear_combination(terms: Sequence[tuple[float, MeanOf]]) -> Derived:
+    """The sum of c * statistic over `terms`, pairs (c, statistic) of elementwise means.
+
+    Where the statistics are factorable, each term costs one contraction: so the mean of any polynomial, and of the
+    Taylor series of a function (Roulet and Agarwala, section 2.3).
+
+    >>> linear_combination([(1.0, mean_power(1)), (-1 / 6, mean_power(3))]).name
+    'linear_combination'
+    """
+    pairs = [(float(c), s) for c, s in terms]
+    if not pairs or not all(isinstance(s, MeanOf) for _, s in pairs):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("linear_combination takes pairs (coefficient, elementwise mean), such as (0.5, mean_power(2))")
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        each = zip(*(found.of(s) for _, s in pairs), strict=True)
+        return [sum(c * x for (c, _), x in zip(pairs, values, strict=True)) for values in each]  # type: ignore[misc]
+
+    return Derived("linear_combination", combine, tuple(s for _, s in pairs))
+
+
+def polynomial(coefficients: Sequence[float]) -> Derived:
+    """The mean over the examples of c0 + c1 g + c2 g**2 + ..., elementwise; each power is one contraction."""
+    if len(coefficients) < 2:
+        raise ValueError("polynomial takes the coefficients of 1, g, g**2, ...; give at least two")
+    constant, *rest = map(float, coefficients)
+    powers = linear_combination([(c, mean_power(k)) for k, c in enumerate(rest, 1)])
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        return [constant + value for value in powers.combine(found, groups)]
+
+    return Derived(f"polynomial({', '.join(map(str, coefficients))})", combine, powers.measures)
+
+
+def variance(unbiased: bool = True) -> Derived:
+    """The variance of the examples' gradients, elementwise: the mean of |g_b - mean|**2, times B/(B-1) if unbiased.
+
+    It is the second moment less the squared mean, so that rounding leaves about 1e-7 of the second moment. The unbiased
+    one needs two examples; with one, ValueError is raised.
+    """
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        scale = found.size / (found.size - 1) if unbiased else 1.0
+        pairs = zip(found.of(SECOND_MOMENT), found.mean(), strict=True)
+        return [scale * jnp.maximum(square - _square(mean), 0) for square, mean in pairs]
+
+    return Derived("variance" if unbiased else "variance(False)", combine, (SECOND_MOMENT,), least=1 + unbiased)
+
+
+def snr() -> Derived:
+    """|mean| / standard deviation of the examples' gradients, elementwise (Roulet and Agarwala, appendix on SNR)."""
+    spread = variance()
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        pairs = zip(found.mean(), spread.combine(found, groups), strict=True)
+        return [jnp.abs(mean) / jnp.sqrt(variance) for mean, variance in pairs]
+
+    return Derived("snr", combine, spread.measures, least=2)
+
+
+def histogram(bins: Sequence[float]) -> Derived:
+    """How many of all examples' gradient entries lie in each bin, for each parameter: [len(bins) - 1], int32.
+
+    `bins` are increasing edges, as in `numpy.histogram`; what lies outside counts nowhere. For real gradients.
+    """
+    edges = tuple(map(float, bins))
+    if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
+        raise ValueError(f"histogram takes at least two increasing edges, not {list(bins)}")
+
+    def counts(g: jax.Array) -> jax.Array:
+        if jnp.iscomplexobj(g):
+            raise TypeError("histogram is for real gradients; a complex one has no order")
+        where = jnp.searchsorted(jnp.asarray(edges, g.dtype), g.ravel(), side="right")
+        inside = jnp.where(g.ravel() == edges[-1], len(edges) - 1, where)
+        return jnp.bincount(inside, length=len(edges) + 1)[1:-1].astype(jnp.int32)
+
+    measure = SumOf("histogram", counts)
+    return Derived("histogram", lambda found, groups: found.of(measure), (measure,))
 
 
 def per_example() -> PerExampleGradients:
     """The gradients of all examples, [B, *parameter]: B times the memory of the parameters."""
     return PerExampleGradients()
+
+
+def per_example_losses() -> Derived:
+    """Each example's own loss, [B]. The module must return its loss, as `value_and_grad` does."""
+    return Derived("per_example_losses", lambda found, groups: [found.losses()], like="group", losses=True)
+
+
+def per_token_second_moment() -> Derived:
+    """The second moment as if each position of a sequence were an example: a proxy, and no statistic of the examples.
+
+    Sum over positions l of the squared share of l in the gradient, mean over examples (Roulet and Agarwala, section
+    2.4): one contraction of squares where `second_moment` needs every example's gradient. Raises Refusal where a
+    gradient is not a single contraction over examples and positions.
+    """
+    measure = TokenMeanOf(_square)
+    return Derived("per_token_second_moment", lambda found, groups: found.of(measure), (measure,))
+
+
+def positive(statistic: str, name: str, number: float) -> float:
+    """The number, if it is a positive one; else ValueError."""
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError(f"{statistic} takes a positive {name}, not {number!r}")
+    return float(number)
 
 
 def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statistic]:
@@ -99,40 +244,3 @@ def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statisti
     if not wanted:
         raise ValueError("no statistic is asked for; pass at least one, such as second_moment()")
     return wanted
-
-
-def _check_elementwise(phi: Phi) -> None:
-    shape = jax.eval_shape(phi, jax.ShapeDtypeStruct((2, 3), jnp.float32)).shape
-    if shape != (2, 3):
-        raise TypeError(f"phi must work on each element; it makes shape {shape} from (2, 3)")
-
-
-def _check_factorable(phi: Phi) -> None:
-    """Sampled: a difference is a proof that phi is not factorable."""
-    generator = np.random.default_rng(0)
-    a, b = generator.normal(size=(2, 64)).astype(np.float32) * 3
-    a[0] = b[1] = a[2] = b[2] = 0
-    product, factors = np.asarray(phi(jnp.asarray(a * b))), np.asarray(phi(jnp.asarray(a)) * phi(jnp.asarray(b)))
-    wrong = ~np.isclose(product, factors, rtol=1e-3, atol=1e-6, equal_nan=True)
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        why = f"phi is declared factorable, but phi({a[i]:.3g} * {b[i]:.3g}) = {product[i]:.3g}, not {factors[i]:.3g}"
-        raise Refusal(Reason(why, "mean_of", _line_of(phi), "leave factorable out: any strategy is exact without it"))
-
-
-def _is_complex_factorable(phi: Phi) -> bool:
-    """Sampled likewise; a function that takes no complex numbers is not."""
-    a, b = np.exp(1j * np.linspace(0.1, 6, 64)).reshape(2, 32) * np.linspace(0.5, 2, 32)
-    try:
-        product, factors = phi(jnp.asarray(a * b)), phi(jnp.asarray(a)) * phi(jnp.asarray(b))
-    except TypeError:
-        return False
-    return bool(np.allclose(product, factors, rtol=1e-3, atol=1e-6))
-
-
-def _line_of(phi: Phi) -> str:
-    code = getattr(phi, "__code__", None)
-    if code is not None:
-        return f"{code.co_filename}:{code.co_firstlineno}"
-    module = sys.modules.get(getattr(phi, "__module__", "") or "")
-    return getattr(module, "__name__", repr(phi))

@@ -112,9 +112,8 @@ def lift_before(axes: Axes, values: Sequence[Value], lifted: Lifted, before: Ope
             if function.liftable:
                 found.append(lifted_gradients(function, known, axes.size))
             else:
-                _, stacked = looped_gradients(function, known, axes.size, [], stacked=True)
-                assert stacked is not None
-                found.append(stacked)
+                _, stacked = looped_gradients(function, known, axes.size, [], [lambda gradient: gradient])
+                found += stacked
         return found
 
     return splice(inputs, replacement, before)

@@ -13,26 +13,37 @@ from hlo_surgery.mlir import Value
 from hlo_surgery.passes.gradient_slices import Axis
 from hlo_surgery.passes.slice_functions import SliceFunction, example_position, exposed_examples, merge_example
 
-Summand = Callable[[jax.Array], jax.Array]
+Summand = Callable[..., jax.Array]
 
 
 def looped_gradients(
-    function: SliceFunction, known: Mapping[Value, jax.Array], size: int, summands: Sequence[Summand], stacked: bool
-) -> tuple[list[jax.Array], jax.Array | None]:
-    """Sums over the examples of each summand of the gradient, and all the gradients if `stacked`."""
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    summands: Sequence[Summand],
+    rows: Sequence[Summand],
+    beside: tuple[jax.Array, ...] = (),
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Sums over the examples of each summand of the gradient, and each of `rows` of it for every example, stacked.
+
+    The summands also take each example's entry of the arrays `beside`.
+    """
     axes = [axis for _, axis in function.inputs]
     exposed = exposed_examples(function, known, size)
 
     def of_example(b: jax.Array) -> jax.Array:
         return function.of_one(*(_example(x, axis, b) for x, axis in zip(exposed, axes, strict=True)))
 
-    def step(sums: list[jax.Array], b: jax.Array) -> tuple[list[jax.Array], jax.Array | None]:
+    def step(sums: list[jax.Array], b: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
         gradient = of_example(b)
-        added = [total + summand(gradient) for total, summand in zip(sums, summands, strict=True)]
-        return added, gradient if stacked else None
+        more = [lax.dynamic_index_in_dim(x, b, keepdims=False) for x in beside]
+        added = [total + summand(gradient, *more) for total, summand in zip(sums, summands, strict=True)]
+        return added, [row(gradient) for row in rows]
 
     shape = jax.eval_shape(of_example, jnp.int32(0))
-    start = [jnp.zeros(kind.shape, kind.dtype) for kind in (jax.eval_shape(s, shape) for s in summands)]
+    entries = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in beside]
+    kinds = (jax.eval_shape(summand, shape, *entries) for summand in summands)
+    start = [jnp.zeros(kind.shape, kind.dtype) for kind in kinds]
     return lax.scan(step, start, jnp.arange(size, dtype=jnp.int32))
 
 

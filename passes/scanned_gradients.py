@@ -6,38 +6,74 @@ A scan over layers stacks the gradients of the layers so. If each slice is writt
 the stack is the stack of the statistics, which the same loop can write: nothing of the size of B stacks is needed.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+
 from hlo_surgery import mlir
-from hlo_surgery.mlir import Operation, Value, ir
+from hlo_surgery.mlir import Operation, Value, ir, stablehlo
 from hlo_surgery.passes.counters import counter_values, is_permutation, values_over
+from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.gradient_slices import behind_barriers
 from hlo_surgery.passes.lattice import Axes, Summed
 from hlo_surgery.passes.lift_values import reached_values
+from hlo_surgery.passes.raising_attributes import integers
 from hlo_surgery.passes.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.square_operands import is_monomial
 
 
 @dataclass(frozen=True)
 class Scan:
-    """`loop` stacks updates as its result `number`; `write` is the dynamic_update_slice that does."""
+    """`loop` stacks updates as its result `number`; `write` is the dynamic_update_slice that does.
+
+    What lies behind the loop moves and scales elements; `moves_only`: it scales none, `keeps_norms`: nor drops any or
+    repeats them.
+    """
 
     loop: Operation
     number: int
     write: Operation
     moves_only: bool
+    keeps_norms: bool
+
+    @property
+    def _dim(self) -> int:
+        whole, part = mlir.shape(self.write.results[0]), mlir.shape(self.write.operands[1])
+        return next((d for d in range(len(whole)) if whole[d] != part[d]), whole.index(1) if 1 in whole else 0)
+
+    @property
+    def index(self) -> Value:
+        """The number of the slice that is written."""
+        return self.write.operands[2 + self._dim]
+
+    @property
+    def steps(self) -> int:
+        """How many slices are written."""
+        return mlir.shape(self.write.results[0])[self._dim]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A value of a loop's body to be written into an array of this shape at `start`, of which None is zero."""
+
+    value: Value
+    shape: tuple[int, ...]
+    start: tuple[Value | None, ...]
 
 
 def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
     """The loop that stacks this gradient, if only moves and scales lie behind it; else None."""
-    value, moves_only = behind_barriers(gradient), True
+    value, moves_only, keeps_norms = behind_barriers(gradient), True, True
     op = mlir.defining_operation(value)
     while op is not None and op.name != "stablehlo.while":
         if not isinstance(axes.of(value), Summed) or not is_monomial(op):
             return None
         moves_only = moves_only and op.name not in ("stablehlo.multiply", "stablehlo.divide", "stablehlo.negate")
         value = behind_barriers(next(v for v in op.operands if isinstance(axes.of(v), Summed)))
+        keeps_norms = keeps_norms and moves_only and keeps_elements(op, value)
         op = mlir.defining_operation(value)
     if op is None or not isinstance(axes.of(value), Summed):
         return None
@@ -45,7 +81,15 @@ def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
     write = _stacking_write(op, number)
     if write is None or not _is_own(axes, op, write.operands[1]):
         return None
-    return Scan(op, number, write, moves_only)
+    return Scan(op, number, write, moves_only, keeps_norms)
+
+
+def keeps_elements(op: Operation, operand: Value) -> bool:
+    """Whether an op that moves elements has each of them once in its result, beside zeros."""
+    sizes = [math.prod(mlir.shape(v)) for v in (operand, op.results[0])]
+    if op.name != "stablehlo.pad":
+        return sizes[0] == sizes[1]
+    return all(p >= 0 for name in ("edge_padding_low", "edge_padding_high") for p in integers(op, name))
 
 
 def _stacking_write(loop: Operation, number: int) -> Operation | None:
@@ -84,28 +128,32 @@ def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
 
 
 def stack_values(
-    axes: Axes,
-    loop: Operation,
-    writes: list[Operation],
-    values: list[Value],
-    zeros: list[Value],
-    lifted: dict[Value, Value],
+    axes: Axes, loop: Operation, stacks: Sequence[Stack], zeros: list[Value], lifted: dict[Value, Value]
 ) -> Operation:
-    """Rebuild the loop so that it stacks each value as the write beside it does, on top of zeros.
+    """Rebuild the loop so that it writes each stack, on top of zeros.
 
     `lifted` is what is known of the loop's results, and is renewed with them.
     """
     arguments = add_carries(loop, zeros)
     end = mlir.return_operation(loop.regions[1].blocks[0])
     with mlir.context(), loop.location, ir.InsertionPoint(end):
-        stacked = [
-            ir.Operation.create(
-                write.name, results=[argument.type], operands=[argument, value, *mlir.operands(write)[2:]]
-            ).results[0]
-            for write, argument, value in zip(writes, arguments, values, strict=True)
-        ]
+        stacked = [_written(stack, argument) for stack, argument in zip(stacks, arguments, strict=True)]
     extend_return(end, stacked)
     return extend_results(loop, zeros, len(zeros), [axes.classes, lifted], [axes.trained])
+
+
+def _written(stack: Stack, argument: Value) -> Value:
+    index = next(v for v in stack.start if v is not None)
+    zero = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(np.zeros((), dtype_of(index))))
+    start = [zero if v is None else v for v in stack.start]
+    value, shape = stack.value, mlir.shape(stack.value)
+    part = [1] * (len(start) - len(shape)) + list(shape)
+    if len(part) != len(shape):
+        kind = ir.RankedTensorType.get(part, cast(ir.Type, mlir.element_type(value)))
+        value = ir.Operation.create("stablehlo.reshape", results=[kind], operands=[value]).results[0]
+    return ir.Operation.create(
+        "stablehlo.dynamic_update_slice", results=[argument.type], operands=[argument, value, *start]
+    ).results[0]
 
 
 def replace_update(write: Operation, value: Value) -> None:

@@ -30,9 +30,12 @@ PASSED = frozenset(["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.
 SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"])
 
 
-def is_squarable(sliced: GradientSlice) -> bool:
-    """Whether every element of an example's gradient is one product of one element of each operand."""
-    rank_one = all(map(_is_rank_one, sliced.sites)) and not any(
+def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
+    """Whether every element of an example's gradient is one product of one element of each operand.
+
+    `per_token`: whether it is if each position that is contracted counts as an example of its own.
+    """
+    rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
         isinstance(axis, Lifted | Placed) for _, axis in sliced.inputs
     )
     return bool(sliced.sites) and rank_one and all(is_monomial(step.op) for step in sliced.tail)
@@ -48,10 +51,10 @@ def is_monomial(op: Operation) -> bool:
         return False
     if op.name in MOVES:
         return raise_op(op) is not None
-    return op.name in PASSED | SCALES or _drops_unit_dimensions(op)
+    return op.name in PASSED | SCALES or drops_unit_dimensions(op)
 
 
-def _drops_unit_dimensions(op: Operation) -> bool:
+def drops_unit_dimensions(op: Operation) -> bool:
     """Whether a sum is over dimensions of size 1 only, as in the transpose of a broadcast, and so a reshape."""
     if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
         return False
@@ -59,7 +62,7 @@ def _drops_unit_dimensions(op: Operation) -> bool:
     return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
 
 
-def _is_rank_one(site: Step) -> bool:
+def _is_rank_one(site: Step, per_token: bool) -> bool:
     """Whether an example adds at most one term to each element, on top of nothing."""
     op = site.op
     if len(op.results) != 1 or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
@@ -67,15 +70,15 @@ def _is_rank_one(site: Step) -> bool:
     match op.name:
         case "stablehlo.dot_general":
             numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-            return _alone(*site.inputs[0], numbers.lhs_contracting_dimensions)
+            return per_token or _alone(*site.inputs[0], numbers.lhs_contracting_dimensions)
         case "stablehlo.reduce":
-            return _alone(*site.inputs[0], integers(op, "dimensions"))
+            return per_token or _alone(*site.inputs[0], integers(op, "dimensions"))
         case "stablehlo.scatter":
             window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
             outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
             return (
                 raise_op(op) is not None
-                and _alone(*site.inputs[2], outside)
+                and (per_token or _alone(*site.inputs[2], outside))
                 and mlir.is_at_least_float32(op.results[0])
             )
         case _:

@@ -1,0 +1,72 @@
+"""Results: statistics from the measures of all gradients, while the replacement of a module is traced."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery import mlir
+from hlo_surgery.compute import Measured, Wanted, weighted_by_example
+from hlo_surgery.measures import Measure, PerExampleGradients, widened
+from hlo_surgery.mlir import Value
+from hlo_surgery.passes.reweight_examples import reweighted
+from hlo_surgery.request import Request
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What is found of the gradients, as `hlo_surgery.measures.Found`. A last target beyond them may be the loss.
+
+    `wanted` holds those targets that no loop stacks; only of these there are sums with weights.
+    """
+
+    request: Request
+    measured: Sequence[Measured]
+    wanted: Mapping[int, Wanted]
+    known: Mapping[Value, jax.Array]
+    targets: Sequence[Value]
+
+    @property
+    def size(self) -> int:
+        """B."""
+        return self.request.size
+
+    @property
+    def _gradients(self) -> range:
+        return range(len(self.request.gradients))
+
+    def of(self, measure: Measure) -> list[jax.Array]:
+        """A measure of each gradient."""
+        return [self.measured[i][measure] for i in self._gradients]
+
+    def mean(self) -> list[jax.Array]:
+        """The mean of the examples' gradients."""
+        scale = 1 if self.request.loss_reduction == "mean" else self.size
+        return [widened(self.known[self.targets[i]]) / scale for i in self._gradients]
+
+    def weighted(self, weights: Sequence[jax.Array], finite: jax.Array | None = None) -> list[jax.Array]:
+        """The sum over b of w_b g_b."""
+        return [self._weighted(i, w, finite=finite) for i, w in zip(self._gradients, weights, strict=True)]
+
+    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
+        """The inner product of each example's gradient with a direction: the derivative of a weighted sum's by w."""
+        found: list[jax.Array] = []
+        for i, direction in zip(self._gradients, directions, strict=True):
+            ones = jnp.ones(self.size, widened(direction).real.dtype)
+            sums, transpose = jax.vjp(partial(self._weighted, i, finite=None), ones)
+            found += transpose(direction.conj().astype(sums.dtype))
+        return found
+
+    def losses(self) -> jax.Array:
+        """Each example's own loss."""
+        return self.measured[-1][PerExampleGradients()]
+
+    def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
+        wanted = self.wanted[i]
+        if not mlir.is_at_least_float32(wanted.sliced.value) or not wanted.function.liftable:
+            return weighted_by_example(wanted, self.known, weights, finite)
+        single = self.size == 1
+        scale = 1 if self.request.loss_reduction == "mean" or single else 1 / self.size
+        return reweighted(wanted.sliced, self.known, weights, finite) * scale

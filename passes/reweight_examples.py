@@ -1,0 +1,123 @@
+"""Reweight: any sum of w_b g_b is the gradient again, with one operand of each site scaled by the examples' weights.
+
+    %g = dot_general %h[b, d], %l[b, f] over b     =>    %s = dot_general (w[b] %h[b, d]), %l[b, f] over b
+
+No example's gradient is in memory, and there is no second backward pass. The same function, differentiated by w, gives
+the inner products of every g_b with a direction.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes.constants import is_splat
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Parted, Step
+from hlo_surgery.passes.lattice import PerExample
+from hlo_surgery.passes.linearity import initial_operands, is_linear
+from hlo_surgery.passes.raising import Raised, raise_op
+from hlo_surgery.passes.single_op import call_op
+
+Known = Mapping[Value, jax.Array]
+
+
+def reweighted(sliced: GradientSlice, known: Known, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
+    """The sum over b of w_b g_b for a mean loss, in the gradient's own precision.
+
+    Where `finite` is given, examples that are not are left out, whatever they hold.
+    """
+    contracted = _run(sliced, known, weights, finite)
+    if not _has_offset(sliced):
+        return contracted
+    offset = _run(sliced, known, None, None)
+    return contracted + (jnp.sum(weights) - 1).astype(offset.dtype) * offset
+
+
+def _run(sliced: GradientSlice, known: Known, weights: jax.Array | None, finite: jax.Array | None) -> jax.Array:
+    """The slice on all examples at once; without weights, on none: what is left is the offset of its affine ops."""
+    made: dict[Value, jax.Array] = {}
+
+    def operand(key: Input) -> jax.Array:
+        value, axis = key
+        if value in made:
+            return made[value]
+        return _summed(known[value], weights, finite) if isinstance(axis, Lifted) else known[value]
+
+    for step in sliced.steps:
+        function: Raised = raise_op(step.op) or call_op(step.op)
+        operands = [operand(key) for key in step.inputs]
+        if step.is_site:
+            operands = _weighted_site(step, operands, weights, finite)
+        made |= zip(step.op.results, function(*operands), strict=True)
+    return operand(sliced.output)
+
+
+def _weighted_site(
+    site: Step, operands: list[jax.Array], weights: jax.Array | None, finite: jax.Array | None
+) -> list[jax.Array]:
+    """One operand in which the site is linear scaled by the weights; all others rid of what is not finite."""
+    scaled = next(i for i, (_, axis) in enumerate(site.inputs) if _carries(axis) and is_linear(site.op, frozenset([i])))
+    found = list(operands)
+    for i, (value, axis) in enumerate(site.inputs):
+        if not _carries(axis) or not mlir.is_inexact(value):
+            continue
+        x = operands[i]
+        if finite is not None:
+            x = jnp.where(_along(finite, x, axis), x, jnp.zeros_like(x))
+        if i == scaled:
+            x = (
+                jnp.zeros_like(x)
+                if weights is None
+                else x * _along(weights * weights.shape[0], x, axis).astype(x.dtype)
+            )
+        found[i] = x
+    return found
+
+
+def _carries(axis: Axis) -> bool:
+    return isinstance(axis, PerExample | Parted)
+
+
+def _along(weights: jax.Array, x: jax.Array, axis: Axis) -> jax.Array:
+    """Weights by example, laid along the dimension or dimensions of x that hold the examples."""
+    if isinstance(axis, PerExample):
+        return _spread(weights, x, [(axis, weights.shape[0])])
+    assert isinstance(axis, Parted)
+    counts = (axis.parts, weights.shape[0] // axis.parts)
+    assert axis.major is not None
+    assert axis.minor is not None
+    return _spread(weights, x, sorted([(axis.major, counts[0]), (axis.minor, counts[1])], key=lambda p: p[0].dim))
+
+
+def _spread(weights: jax.Array, x: jax.Array, dims: Sequence[tuple[PerExample, int]]) -> jax.Array:
+    shape = [1] * x.ndim
+    spread = weights.reshape([count for _, count in dims])
+    for k, (axis, count) in enumerate(dims):
+        spread = jnp.repeat(spread, axis.after, axis=k)
+        spread = jnp.concatenate([spread] * axis.before, axis=k) if axis.before > 1 else spread
+        shape[axis.dim] = axis.before * count * axis.after
+    return spread.reshape(shape)
+
+
+def _summed(lifted: jax.Array, weights: jax.Array | None, finite: jax.Array | None) -> jax.Array:
+    """The weighted sum of values of which each example has its own."""
+    if weights is None:
+        return jnp.zeros(lifted.shape[1:], lifted.dtype)
+    if finite is not None:
+        lifted = jnp.where(_along(finite, lifted, PerExample(0)), lifted, jnp.zeros_like(lifted))
+    return jnp.tensordot(weights.astype(lifted.dtype), lifted, 1, precision="highest")
+
+
+def _has_offset(sliced: GradientSlice) -> bool:
+    """Whether the gradient holds anything beside the examples' contributions, such as a regulariser's."""
+    made: set[Value] = {result for step in sliced.steps for result in step.op.results}
+    return not sliced.steps or any(_adds(step.op, step, made) for step in sliced.steps)
+
+
+def _adds(op: Operation, step: Step, made: set[Value]) -> bool:
+    shared = [i for i, (value, axis) in enumerate(step.inputs) if axis is None and value not in made]
+    summed = frozenset(range(len(step.inputs))) - frozenset(shared)
+    added = [i for i in shared if i in initial_operands(op) or is_linear(op, summed | {i})]
+    return any(not is_splat(op.operands[i], 0) for i in added)
