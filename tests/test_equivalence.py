@@ -74,9 +74,20 @@ def test_statistics_equal_one_example_at_a_time(program, strategy):
         for seed in range(BATCHES):
             batch = data(program, seed)
             examples = on_host(by_example(params, *batch))
-            grads, statistics = rewritten(params, *batch)
+            grads, statistics = unless_pooled(program, lambda batch=batch: rewritten(params, *batch))
             assert_gradient(program, grads, on_host(plain(params, *batch)), examples)
             assert_statistics(program, statistics, examples)
+
+
+def unless_pooled(program, call):
+    """The call's result; a draw with a branch is dropped where the README's rule on pooled values lets it be refused."""
+    try:
+        return call()
+    except hs.Refusal:
+        lengths = {length for leaf in jax.tree.leaves(parameters(program)) for length in leaf.shape}
+        branches = any(step.name.startswith("branch_on") for step in program.steps)
+        assume(not (branches and program.batch in lengths))
+        raise
 
 
 def assert_refused(program):
