@@ -5,8 +5,10 @@
 Such a dimension is [views, B]; whole views may be sliced out of it and padded, since no example leaves its place.
 """
 
-from hlo_surgery.mlir import Operation
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.lattice import Class, PerExample, Shared
+from hlo_surgery.passes.positions import is_uniform
 from hlo_surgery.passes.raising_attributes import integer, integers
 
 
@@ -14,7 +16,7 @@ def view_axis(op: Operation, classes: list[Class], axis: PerExample, size: int) 
     """The example axis of the result, if the op moves whole views along the dimension that holds them."""
     match op.name:
         case "stablehlo.concatenate" if integer(op, "dimension") == axis.dim:
-            return _concatenated(classes, axis)
+            return _concatenated(op, classes, axis, size)
         case "stablehlo.slice" if integers(op, "strides")[axis.dim] == 1:
             start, limit = (integers(op, name)[axis.dim] for name in ("start_indices", "limit_indices"))
             return _views(axis, size, -start, limit)
@@ -25,10 +27,19 @@ def view_axis(op: Operation, classes: list[Class], axis: PerExample, size: int) 
             return None
 
 
-def _concatenated(classes: list[Class], axis: PerExample) -> PerExample | None:
-    parts = [c for c in classes if isinstance(c, PerExample) and (c.dim, c.after) == (axis.dim, axis.after)]
-    before = sum(part.before for part in parts)
-    return PerExample(axis.dim, before, axis.after) if len(parts) == len(classes) else None
+def _concatenated(op: Operation, classes: list[Class], axis: PerExample, size: int) -> PerExample | None:
+    parts = [_view_of(value, known, axis, size) for value, known in zip(op.operands, classes, strict=True)]
+    views = [part.before for part in parts if part and (part.dim, part.after) == (axis.dim, axis.after)]
+    return PerExample(axis.dim, sum(views), axis.after) if len(views) == len(classes) else None
+
+
+def _view_of(value: Value, known: Class, axis: PerExample, size: int) -> PerExample | None:
+    """The views in one piece; rows that are the same at every example's place are a view that all share."""
+    if isinstance(known, PerExample):
+        return known
+    rows, view = mlir.shape(value)[axis.dim], size * axis.after
+    found = PerExample(axis.dim, rows // view, axis.after)
+    return found if known == Shared() and rows % view == 0 and is_uniform(value, found, size) else None
 
 
 def _views(axis: PerExample, size: int, low: int, end: int) -> PerExample | None:

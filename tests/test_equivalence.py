@@ -80,7 +80,7 @@ def test_statistics_equal_one_example_at_a_time(program, strategy):
 
 
 def unless_pooled(program, call):
-    """The call's result; a draw with a branch is dropped where the README's rule on pooled values lets it be refused."""
+    """The call's result; a draw with a branch is dropped where the README lets it be refused for pooled values."""
     try:
         return call()
     except hs.Refusal:

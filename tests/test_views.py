@@ -23,19 +23,44 @@ def three_views(p, x, y):
     return jnp.mean(jnp.sum((z[:n] - z[n : 2 * n]) ** 2 + z[2 * n :], -1))
 
 
+def one_side_stopped(p, x, y):
+    """As SimSiam does: the split's transpose lays zeros where nothing flows back."""
+    student, teacher = jnp.split(network(p, jnp.concatenate([x, y])), 2)
+    return jnp.mean(jnp.sum((student - jax.lax.stop_gradient(teacher)) ** 2, -1))
+
+
+def guided(p, x, y):
+    """As classifier-free guidance does: half of the rows take an embedding that all share."""
+    with_null = jnp.concatenate([y, jnp.broadcast_to(p["a"][:, 0], y.shape)])
+    z = network(p, jnp.concatenate([x, x]) + with_null)
+    return jnp.mean(jnp.sum((2 * z[: x.shape[0]] - z[x.shape[0] :]) ** 2, -1))
+
+
+def beside_a_bank(p, x, y):
+    """Rows of a table are no views: they differ from place to place, and belong to no example."""
+    bank = jnp.concatenate([p["a"], p["a"]])[: x.shape[0]] @ jnp.ones((5, 7))
+    return jnp.mean(network(p, jnp.concatenate([x, bank])) ** 2)
+
+
 def shifted_views(p, x, y):
     z = network(p, jnp.concatenate([x, y]))
     return jnp.mean(jnp.sum((z[1:7] - z[5:11]) ** 2, -1))
 
 
 @pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-def test_views_belong_to_their_example(strategy):
-    examples = jax.vmap(jax.grad(three_views), (None, 0, 0))(PARAMS, X[:, None], Y[:, None])
-    f = hs.grad(three_views, batch_argnums=(1, 2), statistics=hs.second_moment(), strategy=strategy)
+@pytest.mark.parametrize("loss", [three_views, one_side_stopped, guided])
+def test_views_belong_to_their_example(loss, strategy):
+    examples = jax.vmap(jax.grad(loss), (None, 0, 0))(PARAMS, X[:, None], Y[:, None])
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment(), strategy=strategy)
     gradient, squares = f(PARAMS, X, Y)
     for name, g in examples.items():
         np.testing.assert_allclose(gradient[name], g.mean(0), atol=1e-5 * float(jnp.abs(g).max()))
         np.testing.assert_allclose(squares[name], (g**2).mean(0), atol=1e-5 * float((g**2).max()))
+
+
+def test_rows_that_belong_to_no_example_are_refused():
+    with pytest.raises(hs.Refusal, match="concatenate"):
+        hs.grad(beside_a_bank, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
 
 
 def test_shifted_views_are_refused():
