@@ -25,7 +25,7 @@ from hlo_surgery.measures import (
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.ghost_norms import ghost_gram, ghost_norms, token_norms
-from hlo_surgery.passes.ghost_paths import Path
+from hlo_surgery.passes.ghost_paths import Path, may_cancel
 from hlo_surgery.passes.gradient_slices import GradientSlice
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.loop_examples import looped_gradients
@@ -101,7 +101,10 @@ def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: R
             case _:
                 norms, reliable = ghost_norms(wanted.function, wanted.paths, *arguments)
                 instantiated = partial(_instantiated_norms, wanted, known, request)
-                found[measure] = lax.cond(jnp.all(reliable), partial(_itself, norms), instantiated)
+                cancels = may_cancel(wanted.paths, request.size)
+                found[measure] = (
+                    lax.cond(jnp.all(reliable), partial(_itself, norms), instantiated) if cancels else norms
+                )
     return None, found
 
 

@@ -19,10 +19,11 @@ from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Value, stablehlo
-from hlo_surgery.passes.ghost_paths import Dims, Path, factor_dims
+from hlo_surgery.passes.ghost_paths import Dims, Path, factor_dims, is_single_product
 from hlo_surgery.passes.gradient_slices import Input
+from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.raising_attributes import integers
-from hlo_surgery.passes.scaled_norms import norms_of_rows, power_of_two
+from hlo_surgery.passes.scaled_norms import norms_along, norms_of_rows, power_of_two
 from hlo_surgery.passes.slice_functions import SliceFunction, example_position, exposed_examples, merge_example
 
 Given = Mapping[Input, jax.Array]
@@ -53,6 +54,9 @@ def ghost_norms(
     function: SliceFunction, paths: Sequence[Path], known: Mapping[Value, jax.Array], size: int, factor: float
 ) -> tuple[jax.Array, jax.Array]:
     """The norms [B] and, for each, whether it is free of cancellation. `factor`: of a contribution in a gradient."""
+    if len(paths) == 1 and is_single_product(paths[0], size):
+        norms = _single_norms(paths[0], known) * abs(factor)
+        return norms, jnp.ones(size, bool)
 
     def of_one(given: Given) -> tuple[jax.Array, jax.Array]:
         return _norm(_shares(paths, given, factor))
@@ -92,6 +96,17 @@ def _position_norms(x: jax.Array) -> jax.Array:
     return norms_of_rows(x.reshape(-1, x.shape[2])).reshape(x.shape[:2])
 
 
+def _single_norms(path: Path, known: Mapping[Value, jax.Array]) -> jax.Array:
+    """The norm of one outer product is the product of the norms."""
+    operands = [(known[v], axis.dim) for v, axis in path.site.inputs if isinstance(axis, PerExample)]
+    wide = [(x.astype(jnp.promote_types(x.dtype, jnp.float32)), dim) for x, dim in operands]
+    scales = [(jnp.abs(known[value].ravel()[0]), divides) for (value, _), divides in path.scales]
+    norms = math.prod([norms_along(x, dim) for x, dim in wide[1:]], start=norms_along(*wide[0]))
+    for number, divides in scales:
+        norms = norms / number if divides else norms * number
+    return norms
+
+
 def over_examples(
     function: SliceFunction, known: Mapping[Value, jax.Array], size: int, of_one: Callable[[Given], Result]
 ) -> Result:
@@ -120,13 +135,16 @@ def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
         if i == j:
             alone += scale * jnp.sum(jnp.diagonal(terms, axis1=-2, axis2=-1))
     # The roundings of T positions add up to about eps T times the terms alone: less than 1e-3 of what is left here.
-    reliable = (positions == 1) | ~(square < max(1e-2, 1e-4 * positions) * alone)
+    reliable = ~(square < max(1e-2, 1e-4 * positions) * alone)
     return largest * jnp.sqrt(jnp.maximum(square, 0)), reliable
 
 
 def inner(one: Factor, other: Factor) -> jax.Array:
     """Inner products of the elements of two factors, [batch, positions of the one, positions of the other]."""
     if one.rows is None and other.rows is None:
+        if one.x.shape[1] == other.x.shape[1] == 1:
+            # A sum that is fused with what makes its terms, where a contraction would need them in memory.
+            return jnp.sum(one.x * other.x, 2, keepdims=True)
         return jnp.einsum("gld,gmd->glm", one.x, other.x, precision=lax.Precision.HIGHEST)
     if one.rows is not None and other.rows is not None:
         return ((one.x[:, :, None] == other.x[:, None, :]) & (one.x >= 0)[:, :, None]).astype(jnp.float32)

@@ -21,7 +21,7 @@ from hlo_surgery.passes.scanned_gradients import keeps_elements
 from hlo_surgery.passes.square_operands import drops_unit_dimensions
 
 PASSED = frozenset(["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"])
-REARRANGED = frozenset(["stablehlo.reshape", "stablehlo.reverse"])
+REARRANGED = frozenset(f"stablehlo.{name}" for name in ("reshape", "reverse", "broadcast_in_dim", "slice"))
 Dims = tuple[int, ...]
 
 
@@ -102,9 +102,11 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
             return [replace(p, scales=(*p.scales, (others[0], divides))) for p in known]
         case name if name in PASSED:
             return known
-        case name if name in REARRANGED or drops_unit_dimensions(op):
-            return [replace(p, order=None) for p in known]
-        case "stablehlo.pad" if is_splat(op.operands[1], 0) and keeps_elements(op, summed[0]):
+        case "stablehlo.pad" if not is_splat(op.operands[1], 0):
+            return None
+        case name if (name in (*REARRANGED, "stablehlo.pad") or drops_unit_dimensions(op)) and keeps_elements(
+            op, summed[0]
+        ):
             return [replace(p, order=None) for p in known]
         case _:
             return None
@@ -147,6 +149,21 @@ def factor_dims(path: Path) -> tuple[frozenset[int], frozenset[int]] | None:
         rows = set(range(len(mlir.shape(op.operands[0])) - len(numbers.lhs_contracting_dimensions)))
     first = frozenset(i for i, d in enumerate(path.order) if d in rows)
     return first, frozenset(range(len(path.order))) - first
+
+
+def is_single_product(path: Path, size: int) -> bool:
+    """Whether an example's share is one outer product of operands that hold nothing else along its dimension."""
+    op = path.site.op
+    if op.name == "stablehlo.dot_general":
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        if list(numbers.lhs_batching_dimensions):
+            return False
+    return op.name != "stablehlo.scatter" and path_counts(path, size)[0] == 1
+
+
+def may_cancel(paths: Sequence[Path], size: int) -> bool:
+    """Whether an example has more than one position, whose shares may cancel."""
+    return sum(path_counts(path, size)[0] for path in paths) > 1
 
 
 def is_cheaper(paths: Sequence[Path], gradient: Value, size: int) -> bool:

@@ -6,6 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+# Rows shorter than this are read twice rather than kept: XLA then fuses their norm with what makes them.
+FEW = 1 << 14
+
 
 def norms_of_rows(x: jax.Array, ord: float = 2) -> jax.Array:
     """The norm of each x[b] over all its elements, [B].
@@ -20,6 +23,8 @@ def norms_of_rows(x: jax.Array, ord: float = 2) -> jax.Array:
         return jnp.sum(rows, 1)
     if ord == jnp.inf:
         return jnp.max(rows, 1)
+    if rows.shape[1] < FEW:
+        return _scaled(rows, ord)
     powers = jnp.sum(_power(rows, ord), 1)
     return lax.cond(_in_range(powers, rows.shape[1]), lambda: _root(powers, ord), lambda: _scaled(rows, ord))
 
@@ -33,6 +38,15 @@ def _in_range(powers: jax.Array, terms: int) -> jax.Array:
 def _scaled(rows: jax.Array, ord: float) -> jax.Array:
     scale = power_of_two(jnp.max(rows, 1))
     return scale * _root(jnp.sum(_power(rows / scale[:, None], ord), 1), ord)
+
+
+def norms_along(x: jax.Array, dim: int) -> jax.Array:
+    """The norm over all dimensions but one, without a reshape: XLA then needs no copy of what makes x."""
+    others = [d for d in range(x.ndim) if d != dim]
+    magnitude = jnp.abs(x)
+    scale = power_of_two(jnp.max(magnitude, others, initial=0))
+    scaled = magnitude / jnp.expand_dims(scale, others)
+    return scale * jnp.sqrt(jnp.sum(jnp.square(scaled), others))
 
 
 def _power(x: jax.Array, ord: float) -> jax.Array:

@@ -22,6 +22,7 @@ from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integers, precision
+from hlo_surgery.passes.scaled_norms import power_of_two
 
 Phi = Callable[[jax.Array], jax.Array]
 
@@ -125,7 +126,7 @@ def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
         batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
-        lhs, rhs = map(phi, operands)
+        lhs, rhs = map(phi, _balanced(site, operands))
         return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
         return jnp.sum(phi(operands[0]), integers(op, "dimensions"))
@@ -133,6 +134,26 @@ def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax
     assert scattered is not None
     base, indices, updates = operands
     return scattered(jnp.zeros_like(base), indices, phi(updates).astype(base.dtype))[0]
+
+
+def _balanced(site: Step, operands: Sequence[jax.Array]) -> list[jax.Array]:
+    """The factors of a product, each example's scaled by powers of two that cancel, so that the first is near 1.
+
+    Else the square of one factor could underflow or overflow where that of the product does neither.
+    """
+    (_, first), (_, second) = site.inputs
+    if not (isinstance(first, PerExample) and isinstance(second, PerExample)) or not (
+        first.is_whole and second.is_whole
+    ):
+        return list(operands)
+    lhs, rhs = (x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in operands)
+    others = [d for d in range(lhs.ndim) if d != first.dim]
+    scale = power_of_two(jnp.max(jnp.abs(lhs), others, initial=0))
+    return [_along(1 / scale, lhs, first.dim), _along(scale, rhs, second.dim)]
+
+
+def _along(scale: jax.Array, x: jax.Array, dim: int) -> jax.Array:
+    return x * jnp.expand_dims(scale, [d for d in range(x.ndim) if d != dim]).astype(x.dtype)
 
 
 def _moved(

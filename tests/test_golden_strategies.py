@@ -124,8 +124,10 @@ def test_square_operands_contracts_the_squares():
         """
         CHECK: func.func @main(%{{.*}}: tensor<4x5xf32>, %[[H:.*]]: tensor<3x4xf32>, %[[L:.*]]: tensor<3x5xf32>)
         CHECK: %[[G:.*]] = stablehlo.dot_general %[[H]], %[[L]], contracting_dims = [0] x [0]
-        CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[H]], %[[H]]
-        CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[L]], %[[L]]
+        CHECK: %[[SCALED_H:.*]] = stablehlo.multiply %[[H]], %{{.*}}
+        CHECK: %[[SCALED_L:.*]] = stablehlo.multiply %[[L]], %{{.*}}
+        CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[SCALED_H]], %[[SCALED_H]]
+        CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[SCALED_L]], %[[SCALED_L]]
         CHECK: %[[GG:.*]] = stablehlo.dot_general %[[HH]], %[[LL]], contracting_dims = [0] x [0]
         CHECK-NOT: tensor<3x4x5xf32>
         CHECK-NOT: stablehlo.while
