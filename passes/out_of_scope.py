@@ -1,7 +1,7 @@
 """Out of scope: given a module as any frontend dumps it, a refusal where it does more than compute.
 
     custom_call @xla_ffi_python_cpu_callback   the host is called back, and nothing is known of what it does
-    all_reduce, sdy.manual_computation         the program is one device's own, and reaches the others' examples
+    all_reduce, SPMDFullToShardShape           the program is one device's own, and reaches the others' examples
 
 These are refused wherever they occur, whether or not a gradient depends on them.
 """

@@ -13,7 +13,7 @@ from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.carry import in_clean_config
 from hlo_surgery.passes.element_types import dtype_of
-from hlo_surgery.passes.normalize import inline_calls, move_body
+from hlo_surgery.passes.inlining import inline_calls, move_body
 
 Replacement = Callable[..., Sequence[jax.Array]]
 

@@ -39,7 +39,10 @@ Arrays = list[Any]
 
 @dataclass(frozen=True)
 class Dump:
-    """The model, how it is lowered and written, and the verdict. `shardy`: the partitioner, where it matters."""
+    """The model, how it is lowered and written, and the verdict. `shardy`: the partitioner, where it matters.
+
+    What is written for each device is separable too in Shardy's form, in which nothing about the devices is lost.
+    """
 
     model: str
     make: Callable[[DumpModel, forms.Arguments], forms.File]
@@ -101,13 +104,18 @@ def references(model: DumpModel, parameters: Arrays, inputs: Arrays) -> dict[str
     return found | moments
 
 
-def described(dump: Dump, arrays: Arrays, axes: list[int | None]) -> str:
+def verdict(dump: Dump, data: bytes) -> str:
+    """The verdict on a dump as this version of jax has written it."""
+    return "separable" if dump.verdict == OTHERS and b"manual_computation" in data else dump.verdict
+
+
+def described(dump: Dump, data: bytes, arrays: Arrays, axes: list[int | None]) -> str:
     arguments = [
         {"shape": list(np.shape(a)), "dtype": str(np.asarray(a).dtype), "example_axis": axis}
         for a, axis in zip(arrays, axes, strict=True)
     ]
     made = {"maker": "jax", "jax": jax.__version__, "model": dump.model, "special": dump.special}
-    meta = {**made, "verdict": dump.verdict, "batch_size": EXAMPLES, "arguments": arguments}
+    meta = {**made, "verdict": verdict(dump, data), "batch_size": EXAMPLES, "arguments": arguments}
     return "{\n" + ",\n".join(f" {json.dumps(key)}: {json.dumps(value)}" for key, value in meta.items()) + "\n}\n"
 
 
@@ -136,7 +144,7 @@ def write(name: str, dump: Dump) -> str:
     folder = FOLDER / f"{name}_jax_{jax.__version__}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"module.{extension}").write_bytes(data)
-    (folder / "meta.json").write_text(described(dump, arrays, axes))
+    (folder / "meta.json").write_text(described(dump, data, arrays, axes))
     save(folder / "inputs.npz", {f"arg{i}": a for i, a in enumerate(arrays)})
     if dump.verdict in ("separable", OTHERS):
         save(folder / "reference.npz", references(model, parameters, inputs))
