@@ -1,6 +1,6 @@
 """The six steps in order: normalise, example axes, gradient slices, plan, splice, verified module."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.example_axes import find_example_axes
 from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
+from hlo_surgery.passes.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.lattice import Axes, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.normalize import normalize
 from hlo_surgery.planning import OutputPlan, Plan
@@ -22,6 +23,7 @@ from hlo_surgery.request import Batch, Request, labels_of, make_request
 from hlo_surgery.results import Measurements
 from hlo_surgery.statistics import Derived, Statistic, measures_of, results_of, second_moment
 
+Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
 PRIVATE_HELP = "make the loss a mean of per-example losses that rest on nothing but the example; or drop on_mixing"
 
 
@@ -78,12 +80,12 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     normalize(code)
     main = mlir.main_function(code)
     block = mlir.body(main)
-    sharding_rules.populate(code)
-    axes = find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
+    axes = _analysed(main, code, request)
     _refuse_mixed(axes, mlir.operands(mlir.return_operation(block)), request, names)
-    if _hoist(axes, block, request):
-        sharding_rules.populate(code)
-        axes = find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
+    for hoist in _hoists(request):
+        outputs = mlir.operands(mlir.return_operation(block))
+        if hoist(axes, block, [outputs[number] for number in request.gradients]):
+            axes = _analysed(main, code, request)
     _refuse_unprotected(axes, request)
     end = mlir.return_operation(block)
     numbers = [*request.gradients, *request.losses]
@@ -91,9 +93,8 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     statistics = request.statistics.values()
     measures = list(dict.fromkeys(m for s in statistics for m in measures_of(s)))
     asked = [*([measures] * len(request.gradients)), *([[PerExampleGradients()]] * len(request.losses))]
-    reweights = any(isinstance(s, Derived) and s.reweights for s in statistics)
     finish = partial(_results, request)
-    answers, made = block_statistics(axes, block, targets, asked, reweights, request, finish)
+    answers, made = block_statistics(axes, block, targets, asked, _reweights(request), request, finish)
     _return(main, answers, made, request, names)
     sharding_rules.strip(code)
     mlir.run_passes(code, "cse")
@@ -126,9 +127,21 @@ def _refuse_unprotected(axes: Axes, request: Request) -> None:
         raise Refusal(Reason(why, reason.op, reason.where, PRIVATE_HELP), private[0])
 
 
-def _hoist(axes: Axes, block: mlir.Block, request: Request) -> bool:
-    outputs = mlir.operands(mlir.return_operation(block))
-    return request.size > 1 and hoist_accumulations(axes, block, [outputs[number] for number in request.gradients])
+def _analysed(main: mlir.func.FuncOp, code: mlir.Module, request: Request) -> Axes:
+    """The class of every value of the module as it is now."""
+    sharding_rules.populate(code)
+    return find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
+
+
+def _hoists(request: Request) -> list[Hoist]:
+    """What moves contractions out of loops; out of scans only where the examples' weights, known behind, need it."""
+    if request.size == 1:
+        return []
+    return [hoist_accumulations, hoist_stacks] if _reweights(request) else [hoist_accumulations]
+
+
+def _reweights(request: Request) -> bool:
+    return any(isinstance(s, Derived) and s.reweights for s in request.statistics.values())
 
 
 def _return(

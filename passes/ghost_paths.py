@@ -169,26 +169,26 @@ def may_cancel(paths: Sequence[Path], size: int) -> bool:
 def is_cheaper(paths: Sequence[Path], gradient: Value, size: int) -> bool:
     """Whether pairs of positions cost less, in operations and in memory, than an example's gradient does."""
     counts = [path_counts(path, size) for path in paths]
-    positions = sum(c[0] for c in counts)
-    pairs = positions**2 * max(first + second for _, first, second in counts)
-    elements = math.prod(mlir.shape(gradient))
-    products = max(elements, sum(t * first * second for t, first, second in counts))
-    return positions == 1 or (positions**2 <= elements and pairs <= products)
+    positions = sum(count for count, _, _ in counts)
+    pairs = positions**2 * max(elements for _, elements, _ in counts)
+    gradient_size = math.prod(mlir.shape(gradient))
+    products = max(gradient_size, sum(count * made for count, _, made in counts))
+    return positions == 1 or (positions**2 <= gradient_size and pairs <= products)
 
 
 def path_counts(path: Path, size: int) -> tuple[int, int, int]:
-    """One example's positions, and the elements of each factor; a scatter's row numbers count as one."""
+    """One example's positions, the elements of both factors at one, and those of their product."""
     op = path.site.op
     if op.name == "stablehlo.scatter":
         window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
         updates = mlir.shape(op.operands[2])
-        elements = math.prod(updates[d] for d in window)
-        return math.prod(updates) // max(elements, 1) // size, 1, elements
+        row = math.prod(updates[d] for d in window)
+        return math.prod(updates) // max(row, 1) // size, 1 + row, row
+    product = math.prod(mlir.shape(op.results[0]))
     if op.name == "stablehlo.reduce":
-        elements = math.prod(mlir.shape(op.results[0]))
-        return math.prod(mlir.shape(op.operands[0])) // max(elements, 1) // size, 1, elements
+        return math.prod(mlir.shape(op.operands[0])) // max(product, 1) // size, 1 + product, product
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     lhs, rhs = (mlir.shape(v) for v in op.operands)
     positions = math.prod(lhs[d] for d in numbers.lhs_contracting_dimensions)
-    first, second = (math.prod(shape) // max(positions, 1) for shape in (lhs, rhs))
-    return positions // size, first, second
+    elements = (math.prod(lhs) + math.prod(rhs)) // max(positions, 1)
+    return positions // size, elements, product

@@ -95,14 +95,14 @@ def _terms(axes: Axes, loop: Operation, number: int) -> list[Term] | None:
             carried += 1
         elif op is not None and op.name == "stablehlo.add" and op.block == body and len(list(value.uses)) == 1:
             pending += op.operands
-        elif (term := _term(axes, body, value)) is not None:
+        elif (term := term_of(axes, body, value)) is not None:
             terms.append(term)
         else:
             return None
     return terms if carried == 1 else None
 
 
-def _term(axes: Axes, body: Any, value: Value) -> Term | None:
+def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
     """A contraction over the examples behind moves and scales that are the same at each step."""
     tail: list[Operation] = []
     op = mlir.defining_operation(value)
@@ -151,20 +151,30 @@ def _contract_behind(
         initial = [] if is_splat(loop.operands[number], 0) else [known[loop.operands[number]]]
         return [functools.reduce(jnp.add, [*initial, *sums])]
 
-    block = mlir.operations(cast(Any, loop.block))
-    after = next(i for i, op in enumerate(block) if op.name == "stablehlo.while" and mlir.is_same(op, loop)) + 1
-    (total,) = splice(values, contracted, block[after], terms[0].site.op)
+    (total,) = splice(values, contracted, after_loop(loop), terms[0].site.op)
     body = loop.regions[1].blocks[0]
     mlir.return_operation(body).operands[number] = body.arguments[number]
     loop.results[number].replace_all_uses_with(total)
 
 
+def after_loop(loop: Operation) -> Operation:
+    """The op behind a loop."""
+    block = mlir.operations(cast(Any, loop.block))
+    return block[next(i for i, op in enumerate(block) if op.name == "stablehlo.while" and mlir.is_same(op, loop)) + 1]
+
+
 def _contract(term: Term, stacks: list[tuple[jax.Array, int | None]], known: dict[Value, jax.Array]) -> jax.Array:
-    function = cast(Callable[..., tuple[jax.Array, ...]], raise_op(term.site.op))
+    """One contraction over steps and examples, and what lies behind it."""
     operands = [
         _joined(x, dim, axis) if isinstance(axis, PerExample) and dim is not None else x
         for (x, dim), (_, axis) in zip(stacks, term.site.inputs, strict=True)
     ]
+    return contract(term, operands, known)
+
+
+def contract(term: Term, operands: list[jax.Array], known: dict[Value, jax.Array]) -> jax.Array:
+    """A contraction of these operands, and what lies behind it."""
+    function = cast(Callable[..., tuple[jax.Array, ...]], raise_op(term.site.op))
     made = {term.site.op.results[0]: function(*operands)[0]}
     for op in term.tail:
         step = cast(Callable[..., tuple[jax.Array, ...]], raise_op(op))

@@ -8,7 +8,7 @@ the stack is the stack of the statistics, which the same loop can write: nothing
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -40,19 +40,20 @@ class Scan:
     keeps_norms: bool
 
     @property
-    def _dim(self) -> int:
+    def dim(self) -> int:
+        """The dimension along which slices are stacked."""
         whole, part = mlir.shape(self.write.results[0]), mlir.shape(self.write.operands[1])
         return next((d for d in range(len(whole)) if whole[d] != part[d]), whole.index(1) if 1 in whole else 0)
 
     @property
     def index(self) -> Value:
         """The number of the slice that is written."""
-        return self.write.operands[2 + self._dim]
+        return self.write.operands[2 + self.dim]
 
     @property
     def steps(self) -> int:
         """How many slices are written."""
-        return mlir.shape(self.write.results[0])[self._dim]
+        return mlir.shape(self.write.results[0])[self.dim]
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,18 @@ def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
         value = behind_barriers(next(v for v in op.operands if isinstance(axes.of(v), Summed)))
         keeps_norms = keeps_norms and moves_only and keeps_elements(op, value)
         op = mlir.defining_operation(value)
-    if op is None or not isinstance(axes.of(value), Summed):
+    scan = scanned_carry(axes, op, mlir.results(op).index(value)) if op is not None else None
+    return scan and replace(scan, moves_only=moves_only, keeps_norms=keeps_norms)
+
+
+def scanned_carry(axes: Axes, loop: Operation, number: int) -> Scan | None:
+    """The scan that stacks a result of a loop; None where that is something else than gradients of its own steps."""
+    if not isinstance(axes.of(loop.results[number]), Summed):
         return None
-    number = mlir.results(op).index(value)
-    write = _stacking_write(op, number)
-    if write is None or not _is_own(axes, op, write.operands[1]):
+    write = _stacking_write(loop, number)
+    if write is None or not _is_own(axes, loop, write.operands[1]):
         return None
-    return Scan(op, number, write, moves_only, keeps_norms)
+    return Scan(loop, number, write, True, True)
 
 
 def keeps_elements(op: Operation, operand: Value) -> bool:
