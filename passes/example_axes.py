@@ -97,6 +97,9 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
         return [bad] * count
     if all(isinstance(c, Shared) for c in classes) and not parts.slices_parts(axes, op, classes):
         return [next((c for c in classes if c != SHARED), SHARED)] * count
+    if any(isinstance(c, Split) for c in classes):
+        data = (i for i, v in enumerate(op.operands) if isinstance(classes[i], Summed) and v not in axes.trained)
+        classes = _demoted(axes, op, classes, frozenset(data))
     if any(isinstance(c, Split | Local) for c in classes) or parts.slices_parts(axes, op, classes):
         return parts.classify_parts(axes, op, classes, _classify_examples)
     own, outside = classes[: len(op.operands)], classes[len(op.operands) :]

@@ -23,7 +23,20 @@ SOLVE_CALLS = frozenset(
 BATCHED_CALLS = frozenset(
     f"lapack_{t}{name}{end}"
     for t in "sdcz"
-    for name in ("potrf", "geqrf", "orgqr", "ungqr", "getrf", "gesdd", "syevd", "heevd", "geev", "gehrd", "sytrd", "gtsv")
+    for name in (
+        "potrf",
+        "geqrf",
+        "orgqr",
+        "ungqr",
+        "getrf",
+        "gesdd",
+        "syevd",
+        "heevd",
+        "geev",
+        "gehrd",
+        "sytrd",
+        "gtsv",
+    )
     for end in ("", "_ffi")
 )
 

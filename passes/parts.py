@@ -49,7 +49,7 @@ def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: Cl
     """The classes of an op's results where the batch is in parts."""
     own = classes[: len(op.operands)]
     local = next((c for c in classes if isinstance(c, Local)), None)
-    if op.name == SLICE and not local:
+    if op.name == SLICE and not local and not _keeps_parts(op, own[0]):
         positional = _positional(axes, op) if isinstance(own[0], Shared) else None
         return [positional or _part(axes, op, own[0])]
     if op.name == WRITE and isinstance(own[1], Local) and (dim := _written_place(op, own[1])) is not None:
@@ -57,6 +57,12 @@ def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: Cl
     if local:
         return _on_part(axes, op, classes, local, classify)
     return classify_split(axes, op, own)
+
+
+def _keeps_parts(op: Operation, known: Class) -> bool:
+    """Whether a slice is of all parts, along dimensions of their own."""
+    whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+    return isinstance(known, Split) and all(whole[d] == part[d] for d in (known.major.dim, known.minor.dim))
 
 
 def _order(op: Operation, index: Value, parts: int) -> tuple[Value, tuple[int, ...]] | None:

@@ -10,11 +10,12 @@ import math
 from collections.abc import Sequence
 
 from hlo_surgery import mlir
-from hlo_surgery.mlir import Operation
+from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes import linearity, sharding_rules
 from hlo_surgery.passes.lattice import Axes, Class, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.positions import is_uniform
 from hlo_surgery.passes.reasons import mixed
-from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule, reshaped_axis
+from hlo_surgery.passes.sharding_rules import ExampleFactor, Factors, Rule, reshaped_axis
 
 
 def split_axis(op: Operation, axis: PerExample, size: int) -> Split | None:
@@ -36,14 +37,28 @@ def classify_split(axes: Axes, op: Operation, classes: list[Class]) -> list[Clas
     if op.name == "stablehlo.reshape":
         return [_reshaped(axes, op, split)]
     rule = sharding_rules.rule_of(op)
-    if rule is None or not all(c == Shared() or isinstance(c, Split) for c in classes):
+    if rule is None or not all(isinstance(c, Shared | Split) for c in classes):
         return [mixed(op, "a batch in parts meets other values of the examples")] * len(op.results)
     factors = split_factors(op, rule, classes, axes.size)
     if factors is None:
         return [mixed(op, "each example meets others: the operands hold the parts along different dimensions")]
     if {factor.factor for factor in factors} & rule.blocked:
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
+    if not axes.contribution and any(
+        isinstance(known, Shared) and known.data and not _is_uniform(value, own, rule, factors, split.parts, axes.size)
+        for value, known, own in zip(op.operands, classes, rule.operands, strict=True)
+    ):
+        return [mixed(op, "data of the whole batch, rearranged over the examples, meets each example's own values")]
     return [_split_result(op, rule, factors, split.parts, i) for i in range(len(op.results))]
+
+
+def _is_uniform(
+    value: Value, own: Factors, rule: Rule, factors: tuple[ExampleFactor, ExampleFactor], parts: int, size: int
+) -> bool:
+    """Whether a value is the same for all examples along both dimensions, as far as it has them."""
+    pairs = zip(factors, (parts, size // parts), strict=True)
+    along = [(sharding_rules.find_axis(rule, own, value, factor), count) for factor, count in pairs]
+    return all(axis is None or is_uniform(value, axis, count) for axis, count in along)
 
 
 def split_factors(

@@ -109,3 +109,27 @@ def test_weights_by_place_are_no_constant_of_the_batch():
 
     with pytest.raises(hs.Refusal, match="position"):
         hs.grad(loss, statistics=hs.second_moment())((W, V), X)
+
+
+def masked(w, x, shape):
+    """A mean over the tokens that count, normalised by data."""
+    mask, tokens = (x[..., :1] > -0.5).reshape(*shape, 1), x.reshape(*shape, 4)
+    return jnp.sum(jnp.tanh(tokens @ w) ** 2 * mask) / jnp.sum(mask)
+
+
+def test_a_normaliser_of_all_parts_is_one_number():
+    split, flat = (
+        hs.grad(lambda w, x, s=shape: masked(w, x, s), batch_argnums=1, statistics=hs.per_example())(W, X)
+        for shape in ((PARTS, COUNT, STEPS), (SIZE, STEPS))
+    )
+    np.testing.assert_allclose(split[1], flat[1], rtol=0, atol=1e-6 * np.abs(flat[1]).max())
+
+
+@pytest.mark.parametrize("axes", [(1, 2, 3), (0, 2, 3)])
+def test_data_of_a_part_is_no_constant_of_the_batch(axes):
+    def loss(w, x):
+        y = x.reshape(PARTS, COUNT, STEPS, 4)
+        return jnp.mean(jnp.tanh(y @ w) * y.mean(axes, keepdims=True))
+
+    with pytest.raises(hs.Refusal, match="data of the whole batch"):
+        hs.grad(loss, **SECOND_MOMENT)(W, X)

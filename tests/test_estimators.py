@@ -1,0 +1,261 @@
+"""The paper's estimators, against float64 NumPy, exact enumeration and sampling."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hlo_surgery as hs
+from hlo_surgery import estimators
+
+EPS = float(np.finfo(np.float32).eps)
+DISTRIBUTIONS = {
+    "normal": (lambda rng, shape: rng.normal(0.3, 2.0, shape), 0.3, 2.0),
+    "no mean": (lambda rng, shape: rng.normal(0.0, 1.0, shape), 0.0, 1.0),
+    "skewed": (lambda rng, shape: rng.exponential(0.5, shape), 0.5, 0.5),
+}
+
+
+def nus(g):
+    """nu_adam and nu_micro of gradients [..., B], in float64."""
+    return g.mean(axis=-1) ** 2, (g**2).mean(axis=-1)
+
+
+def standard_errors_off(samples, truth):
+    return abs(samples.mean() - truth) / (samples.std(ddof=1) / math.sqrt(samples.size))
+
+
+@pytest.mark.parametrize("batch_size", [2, 3, 4])
+def test_expectations_over_every_batch_of_a_die_are_exact(batch_size):
+    faces = np.array([-1.0, 0.5, 3.0])
+    batches = np.array(list(itertools.product(faces, repeat=batch_size)))
+    with jax.enable_x64(True):
+        squared = estimators.mean_squared(*nus(batches), batch_size)
+        spread = estimators.variance(*nus(batches), batch_size)
+        np.testing.assert_allclose([squared.mean(), spread.mean()], [faces.mean() ** 2, faces.var()], rtol=1e-13)
+
+
+@pytest.mark.parametrize("batch_size", [2, 8, 64])
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_estimates_are_unbiased(name, batch_size):
+    draw, mu, sigma = DISTRIBUTIONS[name]
+    moments = nus(draw(np.random.default_rng(0), (20_000, batch_size)))
+    squared = np.asarray(estimators.mean_squared(*moments, batch_size), np.float64)
+    spread = np.asarray(estimators.variance(*moments, batch_size), np.float64)
+    assert standard_errors_off(squared, mu**2) < 5
+    assert standard_errors_off(spread, sigma**2) < 5
+
+
+GRADIENTS = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=40)
+
+
+@given(GRADIENTS)
+def test_variance_is_the_sample_variance(gradients):
+    g = np.array(gradients)
+    adam, micro = nus(g)
+    # Both moments are rounded to float32, then subtracted: errors relative to nu_micro, times 1 / (1 - 1/B) <= 2.
+    atol = 8 * EPS * micro + 1e-35
+    np.testing.assert_allclose(estimators.variance(adam, micro, g.size), g.var(ddof=1), rtol=0, atol=atol)
+    expected = adam - g.var(ddof=1) / g.size
+    np.testing.assert_allclose(estimators.mean_squared(adam, micro, g.size), expected, rtol=0, atol=atol)
+
+
+def test_variance_does_not_fall_below_zero_by_rounding():
+    adam = np.float32(0.1)
+    assert estimators.variance(np.nextafter(adam, np.float32(1)), adam, 4) == 0
+
+
+def test_estimates_of_averages_are_averages_of_estimates():
+    g = np.random.default_rng(1).normal(0.2, 1.0, (30, 5, 8))
+    adam, micro = nus(g)
+    weights = 0.9 ** np.arange(30)[::-1]
+    averages = [np.average(nu, axis=0, weights=weights) for nu in (adam, micro)]
+    for estimate in (estimators.mean_squared, estimators.variance):
+        each = np.asarray(estimate(adam, micro, 8), np.float64)
+        np.testing.assert_allclose(estimate(*averages, 8), np.average(each, axis=0, weights=weights), atol=1e-6)
+
+
+@pytest.mark.parametrize(("effective", "factor"), [(None, 16), (16, 16), (1, 1)])
+def test_moment_ratio_divides_by_the_effective_variance(effective, factor):
+    g = np.random.default_rng(2).normal(1.0, 1.0, (50, 16))
+    spread = g.var(axis=-1, ddof=1)
+    expected = factor * (g.mean(axis=-1) ** 2 - spread / 16) / spread
+    found = estimators.moment_ratio(*nus(g), 16, effective)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def standard_error_of_ratio(moments, batch_size, mu, sigma):
+    """Of mean mu2 / mean sigma2, whose error to first order is the mean of (mu2 - ratio * sigma2) / sigma**2."""
+    squared = np.asarray(estimators.mean_squared(*moments, batch_size), np.float64)
+    spread = np.asarray(estimators.variance(*moments, batch_size), np.float64)
+    errors = (squared - mu**2 / sigma**2 * spread) / sigma**2
+    return errors.std() / math.sqrt(errors.size)
+
+
+@pytest.mark.parametrize("effective", [None, 1])
+def test_moment_ratio_of_averages_approaches_the_true_ratio(effective):
+    mu, sigma, batch_size, trials = 0.5, 2.0, 8, 50_000
+    moments = nus(np.random.default_rng(3).normal(mu, sigma, (trials, batch_size)))
+    found = estimators.moment_ratio(*(nu.mean() for nu in moments), batch_size, effective)
+    factor = effective or batch_size
+    standard_error = factor * standard_error_of_ratio(moments, batch_size, mu, sigma)
+    assert abs(float(found) - factor * mu**2 / sigma**2) < 5 * standard_error
+
+
+def test_moment_ratio_where_nothing_varies():
+    found = estimators.moment_ratio(np.array([0.0, 4.0]), np.array([0.0, 4.0]), 2)
+    np.testing.assert_array_equal(found, [np.nan, np.inf])
+
+
+def reference_ema(values, decay):
+    average = np.zeros_like(values[0])
+    for value in values:
+        average = decay * average + (1 - decay) * value
+    return average / (1 - decay ** len(values))
+
+
+@given(st.sampled_from([0.0, 0.5, 0.95, 0.999, 0.99999]), st.integers(1, 60))
+def test_ema_is_the_bias_corrected_average(decay, steps):
+    values = np.random.default_rng(steps).uniform(0.5, 1.5, (steps, 3)).astype(np.float32)
+
+    @jax.jit
+    def run(values):
+        def step(state, value):
+            return estimators.ema_update(state, {"w": value, "b": value[0]}, decay), None
+
+        state, _ = jax.lax.scan(step, estimators.ema_init({"w": values[0], "b": values[0, 0]}), values)
+        return estimators.ema_value(state)
+
+    found, expected = run(values), reference_ema(values.astype(np.float64), decay)
+    # Every step rounds both the average and its weight a few times.
+    np.testing.assert_allclose(found["w"], expected, rtol=4 * EPS * (steps + 2))
+    np.testing.assert_allclose(found["b"], expected[0], rtol=4 * EPS * (steps + 2))
+
+
+def test_ema_of_the_first_step_is_the_value_itself():
+    state = estimators.ema_init(jnp.zeros(2))
+    assert np.isnan(estimators.ema_value(state)).all()
+    value = np.array([3.0, 1e-20], np.float32)
+    found = estimators.ema_value(estimators.ema_update(state, value, 0.999))
+    np.testing.assert_allclose(found, value, rtol=4 * EPS)
+
+
+def test_ratio_of_emas_equals_numpy():
+    rng, decay, batch_size = np.random.default_rng(4), 0.95, 8
+    pairs = [nus(rng.normal(1.0, 1.0, (6, batch_size))) for _ in range(40)]
+    state = estimators.ema_init(pairs[0])
+    update = jax.jit(lambda state, pair: estimators.ema_update(state, pair, decay))
+    for pair in pairs:
+        state = update(state, pair)
+    adam, micro = (reference_ema([pair[i] for pair in pairs], decay) for i in (0, 1))
+    expected = batch_size * (adam - micro / batch_size) / (micro - adam)
+    np.testing.assert_allclose(estimators.moment_ratio(*estimators.ema_value(state), batch_size), expected, rtol=1e-4)
+
+
+def test_medians():
+    rng = np.random.default_rng(5)
+    tree = {"w": rng.normal(size=(4, 5)).astype(np.float32), "b": (rng.normal(size=7).astype(np.float32),)}
+    tree["w"][0] = np.nan
+    medians = jax.jit(estimators.leaf_medians)(tree)
+    assert jax.tree.structure(medians) == jax.tree.structure(tree)
+    np.testing.assert_allclose(medians["w"], np.median(tree["w"][1:]), rtol=EPS)
+    np.testing.assert_allclose(medians["b"][0], np.median(tree["b"][0]), rtol=EPS)
+    every = np.concatenate([tree["w"][1:].ravel(), tree["b"][0]])
+    np.testing.assert_allclose(jax.jit(estimators.global_median)(tree), np.median(every), rtol=EPS)
+
+
+def test_median_of_nothing_but_nan_is_nan():
+    assert np.isnan(estimators.leaf_medians(jnp.full((2, 2), jnp.nan)))
+
+
+def normal_mass(low, high):
+    """The integral of the standard normal density, by Simpson's rule in float64."""
+    x = np.linspace(low, high, 4001)
+    weights = np.ones(4001)
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+    return (weights * np.exp(-(x**2) / 2)).sum() * (high - low) / 4000 / 3 / math.sqrt(2 * math.pi)
+
+
+@pytest.mark.parametrize("r", [1e-30, 1e-6, 1e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 6.0, 10.0, 16.0])
+def test_sign_snr_equals_numerical_integration(r):
+    r = float(np.float32(r))
+    above, below = 0.5 + normal_mass(0, r), normal_mass(r, r + 12)
+    expected = 2 * normal_mass(0, r) / (2 * math.sqrt(above * below))
+    # The density is exp(-r**2 / 2): float32 leaves that exponent an error of r**2 / 2 roundings.
+    rtol = EPS * (4 + r**2 / 2)
+    np.testing.assert_allclose(estimators.sign_snr([r, -r]), [expected, expected], rtol=rtol)
+
+
+def test_limits_of_sign_snr():
+    np.testing.assert_allclose(float(estimators.sign_snr(1e-4)) / 1e-4, math.sqrt(2 / math.pi), rtol=1e-6)
+    large = (math.pi / 8) ** 0.25 * math.sqrt(12.0) * math.exp(12.0**2 / 4)
+    np.testing.assert_allclose(estimators.sign_snr(12.0), large, rtol=1 / 12.0**2)
+    assert estimators.sign_snr(0.0) == 0
+    assert estimators.sign_snr(1.18) < 1.18
+    assert estimators.sign_snr(1.19) > 1.19
+
+
+@pytest.mark.parametrize("r", [0.0, 0.05, 0.5, 1.5])
+def test_sampled_sign_snr_agrees_with_the_closed_form(r):
+    count = 400_000
+    mean = np.sign(np.random.default_rng(6).normal(r, 1.0, count)).mean()
+    # The standard error of mean is sqrt((1 - mean**2) / count), and the SNR changes by (1 - mean**2)**-1.5 of that.
+    error = 1 / ((1 - mean**2) * math.sqrt(count))
+    assert abs(float(estimators.sampled_sign_snr(mean)) - float(estimators.sign_snr(r))) < 5 * error
+
+
+@pytest.mark.parametrize("draw", ["normal", "zeros and signs"])
+def test_gradient_snr_of_averages_approaches_the_true_snr(draw):
+    rng, shape = np.random.default_rng(7), (100_000, 8)
+    if draw == "normal":
+        g, mu, sigma = rng.normal(0.4, 1.0, shape), 0.4, 1.0
+    else:
+        g, mu, sigma = rng.choice([-1.0, 0.0, 1.0], shape, p=[0.1, 0.5, 0.4]), 0.3, math.sqrt(0.5 - 0.09)
+    moments = nus(g)
+    found = float(estimators.gradient_snr(*(nu.mean() for nu in moments), 8))
+    assert abs(found**2 - (mu / sigma) ** 2) < 5 * standard_error_of_ratio(moments, 8, mu, sigma)
+
+
+def test_gradient_snr_is_zero_where_the_estimate_of_the_mean_is_negative():
+    assert estimators.gradient_snr(0.0, 1.0, 4) == 0
+
+
+def test_estimators_take_what_a_rewritten_gradient_returns():
+    rng = np.random.default_rng(8)
+    params = {"w": rng.normal(size=(3, 2)).astype(np.float32), "b": np.zeros(2, np.float32)}
+    x = rng.normal(size=(6, 3)).astype(np.float32)
+
+    def loss(params, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x @ params["w"] + params["b"]), axis=-1))
+
+    gradients, stats = hs.grad(loss, statistics={"nu": hs.second_moment(), "each": hs.per_example()})(params, x)
+    adam = jax.tree.map(jnp.square, gradients)
+    spread = estimators.variance(adam, stats["nu"], 6)
+    for name, examples in stats["each"].items():
+        expected = np.asarray(examples, np.float64).var(axis=0, ddof=1)
+        np.testing.assert_allclose(spread[name], expected, atol=16 * EPS * float(stats["nu"][name].max()))
+
+
+@pytest.mark.parametrize(
+    "function", [estimators.mean_squared, estimators.variance, estimators.moment_ratio, estimators.gradient_snr]
+)
+def test_every_estimate_keeps_the_tree_and_computes_in_float32(function):
+    adam = {"w": jnp.full((2, 3), 1, jnp.bfloat16), "b": [jnp.float32(1)]}
+    micro = {"w": jnp.full((2, 3), 3, jnp.bfloat16), "b": [jnp.float32(3)]}
+    found = jax.jit(function, static_argnums=2)(adam, micro, 4)
+    assert jax.tree.map(jnp.shape, found) == {"w": (2, 3), "b": [()]}
+    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
+    for size in (1, 0, -2):
+        with pytest.raises(ValueError, match="batch_size must be at least 2"):
+            function(adam, micro, size)
+
+
+@pytest.mark.parametrize("effective", [0, -1.0])
+def test_an_effective_batch_size_must_be_positive(effective):
+    with pytest.raises(ValueError, match="effective_batch_size must be positive"):
+        estimators.moment_ratio(1.0, 2.0, 4, effective)
