@@ -16,7 +16,7 @@ from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.square_operands import is_squarable
 
-STRATEGIES = ("auto", "square", "lift", "loop")
+STRATEGIES = ("auto", "square", "ghost", "lift", "loop")
 # Lifted gradients up to this size, or up to half of what the sites read, are cheaper than a loop over the examples.
 LIFTED_BYTES = 4 << 20
 # XLA on CPU leaves its fast path for a convolution inside a loop, by a factor of ten and more.
@@ -84,12 +84,14 @@ def _strategy(
     if isinstance(measure, PerToken):
         return _per_token_strategy(sliced, paths, measure)
     squares = isinstance(measure, MeanOf) and size > 1 and _factors(measure, sliced) and is_squarable(sliced)
-    if requested == "square" and not squares and size > 1:
-        name = getattr(measure, "name", type(measure).__name__.lower())
-        raise ValueError(f"strategy='square' does not apply to {name} here; leave it at 'auto'")
+    ghosts = size > 1 and _has_ghost(paths, measure, size)
+    if size > 1:
+        _refuse_strategy(measure, requested, {"square": squares, "ghost": ghosts})
     if requested in ("auto", "square") and squares:
         return "square"
-    if requested == "auto" and _is_ghostly(sliced, paths, measure, size):
+    if requested == "ghost" and ghosts:
+        return "ghost"
+    if requested == "auto" and ghosts and (isinstance(measure, Gram) or is_cheaper(paths, sliced.value, size)):
         return "ghost"
     return "lift" if isinstance(measure, Gram) else instantiating_strategy(sliced, function, size, requested)
 
@@ -105,14 +107,18 @@ def _per_token_strategy(sliced: GradientSlice, paths: Sequence[Path], measure: P
     raise Refusal(Reason(why, op.name, source_line(op), "ask for second_moment or norms: they are exact everywhere"))
 
 
-def _is_ghostly(sliced: GradientSlice, paths: Sequence[Path], measure: Measure, size: int) -> bool:
-    """Whether pairs of positions are exact for a measure, and cheaper than the examples' gradients."""
-    if size == 1 or not paths or not (isinstance(measure, Gram) or measure == Norms()):
-        return False
+def _refuse_strategy(measure: Measure, requested: str, applies: Mapping[str, bool]) -> None:
+    if not applies.get(requested, True):
+        name = getattr(measure, "name", type(measure).__name__.lower())
+        raise ValueError(f"strategy={requested!r} does not apply to {name} here; leave it at 'auto'")
+
+
+def _has_ghost(paths: Sequence[Path], measure: Measure, size: int) -> bool:
+    """Whether a measure can be had from pairs of positions."""
     if isinstance(measure, Gram):
         dense = len(paths) == 1 and paths[0].site.op.name == "stablehlo.dot_general"
         return dense and path_counts(paths[0], size)[0] == 1
-    return is_cheaper(paths, sliced.value, size)
+    return bool(paths) and measure == Norms()
 
 
 def instantiating_strategy(sliced: GradientSlice, function: SliceFunction, size: int, requested: str) -> str:

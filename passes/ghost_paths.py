@@ -16,7 +16,7 @@ from hlo_surgery.passes.gradient_slices import GradientSlice, Input, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.raising import raise_op
-from hlo_surgery.passes.raising_attributes import integers
+from hlo_surgery.passes.raising_attributes import integer, integers
 from hlo_surgery.passes.scanned_gradients import keeps_elements
 from hlo_surgery.passes.square_operands import drops_unit_dimensions
 
@@ -67,6 +67,8 @@ def _is_outer_product(site: Step) -> bool:
         return False
     if op.name == "stablehlo.reduce":
         return all(added_results(op))
+    if op.name == "stablehlo.convolution":
+        return integer(op, "feature_group_count") == integer(op, "batch_group_count") == 1
     return op.name == "stablehlo.dot_general" or (op.name == "stablehlo.scatter" and _adds_whole_rows(op))
 
 
@@ -135,7 +137,7 @@ def _fit(paths: list[Path]) -> bool:
 def factor_dims(path: Path) -> tuple[frozenset[int], frozenset[int]] | None:
     """The output's dimensions that each of the two factors goes over; None where they are regrouped or batched."""
     op = path.site.op
-    if path.order is None:
+    if path.order is None or op.name == "stablehlo.convolution":
         return None
     if op.name == "stablehlo.reduce":
         rows = set[int]()
@@ -151,6 +153,11 @@ def factor_dims(path: Path) -> tuple[frozenset[int], frozenset[int]] | None:
     return first, frozenset(range(len(path.order))) - first
 
 
+def convolved_feature(op: Operation) -> int:
+    """The dimension of a convolution's second operand that stays in its result; positions lie along the others."""
+    return stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]).kernel_output_feature_dimension
+
+
 def is_single_product(path: Path, size: int) -> bool:
     """Whether an example's share is one outer product of operands that hold nothing else along its dimension."""
     op = path.site.op
@@ -158,7 +165,7 @@ def is_single_product(path: Path, size: int) -> bool:
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         if list(numbers.lhs_batching_dimensions):
             return False
-    return op.name != "stablehlo.scatter" and path_counts(path, size)[0] == 1
+    return op.name in ("stablehlo.dot_general", "stablehlo.reduce") and path_counts(path, size)[0] == 1
 
 
 def may_cancel(paths: Sequence[Path], size: int) -> bool:
@@ -187,8 +194,13 @@ def path_counts(path: Path, size: int) -> tuple[int, int, int]:
     product = math.prod(mlir.shape(op.results[0]))
     if op.name == "stablehlo.reduce":
         return math.prod(mlir.shape(op.operands[0])) // max(product, 1) // size, 1 + product, product
-    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     lhs, rhs = (mlir.shape(v) for v in op.operands)
+    if op.name == "stablehlo.convolution":
+        features = rhs[convolved_feature(op)]
+        positions = math.prod(rhs) // max(features, 1)
+        # The patches of an example, and what making them costs at each position.
+        return positions // size, 2 * product // max(features, 1) + features, product
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     positions = math.prod(lhs[d] for d in numbers.lhs_contracting_dimensions)
     elements = (math.prod(lhs) + math.prod(rhs)) // max(positions, 1)
     return positions // size, elements, product
