@@ -123,20 +123,26 @@ def _lifted(wanted: Wanted, known: Known, measures: Sequence[Measure], request: 
 def _looped(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     """Means and sums are accumulated over the examples; norms and the gradients themselves are stacked."""
     sums: dict[Measure, Phi] = {m: _summand(m) for m in measures if isinstance(m, MeanOf | SumOf)}
-    rows: dict[Measure, Phi] = {m: _row(m) for m in measures if isinstance(m, Norms | PerExampleGradients)}
+    rows: dict[Measure, Phi] = {m: _row(m) for m in measures if isinstance(m, Norms | PerExampleGradients | Gram)}
     functions = [_itself, *sums.values()]
     totals, stacks = looped_gradients(wanted.function, known, request.size, functions, list(rows.values()))
     found = dict(zip([*sums, *rows], [*totals[1:], *stacks], strict=True))
-    means = {m: x / request.size if isinstance(m, MeanOf) else x for m, x in found.items()}
-    return _total(totals[0] / request.size, request), means
+    return _total(totals[0] / request.size, request), {m: _of_looped(m, x, request.size) for m, x in found.items()}
+
+
+def _of_looped(measure: Measure, x: jax.Array, size: int) -> jax.Array:
+    """A measure from the sum over the examples, or from their rows."""
+    if isinstance(measure, MeanOf):
+        return x / size
+    return measure.of(x) if isinstance(measure, Gram) else x
 
 
 def _summand(measure: MeanOf | SumOf) -> Phi:
     return measure.function if isinstance(measure, SumOf) else lambda g: precise(measure.phi, g)
 
 
-def _row(measure: Norms | PerExampleGradients) -> Phi:
-    return lambda g: measure.of(g[None])[0]
+def _row(measure: Norms | PerExampleGradients | Gram) -> Phi:
+    return (lambda g: measure.of(g[None])[0]) if isinstance(measure, Norms) else _itself
 
 
 def _itself(gradient: jax.Array) -> jax.Array:

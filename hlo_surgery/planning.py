@@ -93,7 +93,9 @@ def _strategy(
         return "ghost"
     if requested == "auto" and ghosts and (isinstance(measure, Gram) or is_cheaper(paths, sliced.value, size)):
         return "ghost"
-    return "lift" if isinstance(measure, Gram) else instantiating_strategy(sliced, function, size, requested)
+    if isinstance(measure, Gram):
+        return "lift" if function.liftable else "loop"
+    return instantiating_strategy(sliced, function, size, requested)
 
 
 def _per_token_strategy(sliced: GradientSlice, paths: Sequence[Path], measure: PerToken) -> str:

@@ -95,18 +95,20 @@ def _grouped(statistic: Statistic, numbers: Any) -> Statistic:
     """A statistic with groups given as a pytree prefix of the gradient, with groups of output numbers instead."""
     if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
         return statistic
+    paths, prefix = jax.tree.flatten_with_path(statistic.per)
     try:
-        groups = jax.tree.map(lambda _, below: tuple(jax.tree.leaves(below)), statistic.per, numbers)
+        groups = prefix.flatten_up_to(numbers)
     except ValueError as problem:
         raise ValueError(f"per of {statistic.name} is no pytree prefix of the gradient: {problem}") from None
-    paths, _ = jax.tree.flatten_with_path(groups, is_leaf=lambda x: isinstance(x, tuple))
-    return replace(statistic, per={jax.tree_util.keystr(path): found for path, found in paths})
+    labels = [jax.tree_util.keystr(path) for path, _ in paths]
+    return replace(statistic, per={k: jax.tree.leaves(group) for k, group in zip(labels, groups, strict=True)})
 
 
 def _tree_of(statistic: Statistic, gradient: Any) -> Any:
     """A tree like a statistic's result."""
     if isinstance(statistic, Derived) and statistic.like == "group" and statistic.per != "parameter":
-        return "" if statistic.per == "global" else jax.tree.map(lambda _: "", statistic.per)
+        prefix = jax.tree.structure(statistic.per)
+        return prefix.unflatten([""] * prefix.num_leaves)
     return jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
 
 
