@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Module
+from hlo_surgery.passes.chunked_slices import split_chunks
 from hlo_surgery.passes.devices import join_devices
 from hlo_surgery.passes.inlining import inline_calls
 from hlo_surgery.passes.out_of_scope import refuse_effects, refuse_per_device
@@ -29,6 +30,7 @@ def normalize(module: Module) -> None:
     make_shapes_static(module)
     refuse_effects(module)
     free_invariants(module)
+    split_chunks(module)
     free_constants(module)
 
 

@@ -61,6 +61,16 @@ def accumulated(p, x, y):
     return lax.scan(step, jax.tree.map(jnp.zeros_like, p), parts)[0]
 
 
+def cut_out(p, x, y):
+    """Gradients added up over microbatches that are cut out of the batch where they lie."""
+
+    def step(i, total):
+        part = [lax.dynamic_slice_in_dim(a, 2 * i, 2) for a in (x, y)]
+        return jax.tree.map(lambda t, g: t + g / 3, total, jax.grad(mean_of)(p, *part))
+
+    return lax.fori_loop(0, 3, step, jax.tree.map(jnp.zeros_like, p))
+
+
 def strided(p, x, y):
     """Gradients stacked over microbatches, which take every third example."""
     parts = x.reshape(2, 3, -1).swapaxes(0, 1), y.reshape(2, 3, -1).swapaxes(0, 1)
@@ -91,6 +101,7 @@ CASES = {
     "map with a branch": (mapped(one_branching), examples_of(one_branching)),
     "microbatches in the loss": (jax.grad(microbatched_loss), examples_of(one)),
     "gradients accumulated": (accumulated, examples_of(one)),
+    "microbatches cut out": (cut_out, examples_of(one)),
     "gradients stacked": (strided, examples_of(one)),
     "added up by number": (jax.grad(numbered), examples_of(one)),
     "mapped by number": (jax.grad(examples_numbered), examples_of(one)),
