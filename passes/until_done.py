@@ -34,15 +34,14 @@ def frozen_carries(axes: Axes, loop: Operation) -> set[int]:
 
 
 def _any_of(axes: Axes, value: Value) -> Value | None:
-    """What is or-reduced over the examples, and over nothing else."""
+    """What is or-reduced over the examples and all that each has of it: an example is done where none of it holds."""
     op = mlir.defining_operation(value)
     if op is None or op.name != "stablehlo.reduce" or len(op.results) != 1 or mlir.shape(value):
         return None
     (last,) = mlir.operands(mlir.return_operation(op.regions[0].blocks[0]))
     combined = mlir.defining_operation(last)
-    axis = axes.of(op.operands[0])
-    alone = isinstance(axis, PerExample) and len(mlir.shape(op.operands[0])) == 1 and axis.is_whole
-    return op.operands[0] if alone and combined is not None and combined.name == "stablehlo.or" else None
+    sliced = isinstance(axes.of(op.operands[0]), PerExample)
+    return op.operands[0] if sliced and combined is not None and combined.name == "stablehlo.or" else None
 
 
 def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:

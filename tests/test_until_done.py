@@ -65,7 +65,14 @@ def counted(p, x, y):
     return jnp.mean(jnp.sum((jnp.tanh(small @ p["a"] @ p["r"]) * times[:, None] @ p["c"] - y) ** 2, -1))
 
 
-@pytest.mark.parametrize("loss", [equilibrium, counted])
+def element_by_element(p, x, y):
+    """Every element of every example has a loop of its own, as a sampler by rejection has."""
+    once = jax.vmap(lambda a: lax.while_loop(lambda s: s[0] ** 2 > 1, lambda s: (s[0] / 2, s[1] + 1), (a, 0.0)))
+    small, times = jax.vmap(once)(x)
+    return jnp.mean(jnp.sum((jnp.tanh(small @ p["a"] @ p["r"]) @ p["c"] * times.sum(-1)[:, None] - y) ** 2, -1))
+
+
+@pytest.mark.parametrize("loss", [equilibrium, counted, element_by_element])
 def test_second_moment(loss):
     examples = jax.vmap(jax.grad(loss), (None, 0, 0))(PARAMS, X[:, None], Y[:, None])
     gradient, squares = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
