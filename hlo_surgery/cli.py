@@ -1,4 +1,4 @@
-"""hlo-surgery, the command: inspect, rewrite, run and verify gradient modules, and a demo.
+"""hlo-surgery, the command: inspect, rewrite, run and verify gradient modules, list the statistics, and a demo.
 
 Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input.
 """
@@ -21,7 +21,6 @@ from hlo_surgery.cli_arguments import (
     Strategy,
     parse_batch,
     parse_port,
-    parse_statistics,
 )
 from hlo_surgery.cli_demo import show_demo
 from hlo_surgery.cli_files import check_writable, output_names, read_inputs, read_module, write_arrays, write_module
@@ -36,6 +35,7 @@ from hlo_surgery.cli_output import (
     reported,
     waiting,
 )
+from hlo_surgery.cli_statistics import listed, parse_statistics, print_statistics
 from hlo_surgery.cli_summaries import print_summaries, summarise
 from hlo_surgery.pipeline import explain_module, rewrite_module
 from hlo_surgery.verification import verify as verify_module
@@ -179,6 +179,16 @@ def verify(
         print_verdict(verdict)
     if verdict.verdict != "equivalent":
         raise typer.Exit(REFUSED)
+
+
+@main.command()
+def statistics(json: Json = False) -> None:
+    """List the statistics, with one line each."""
+    rows = listed()
+    if json:
+        print_json({"statistics": rows})
+    else:
+        print_statistics(rows)
 
 
 @main.command()

@@ -63,6 +63,13 @@ def reuses_gradient(wanted: Wanted) -> bool:
     return bool(wanted.sliced.sites) and instantiated and all(map(mlir.is_at_least_float32, made))
 
 
+def is_precise(sliced: GradientSlice) -> bool:
+    """Whether nothing between the examples and the gradient is rounded to less than float32."""
+    made = [result for step in sliced.steps for result in step.op.results]
+    taken = [value for value, _ in sliced.inputs if mlir.is_inexact(value)]
+    return all(map(mlir.is_at_least_float32, [sliced.value, *made, *taken]))
+
+
 def statistic_dtype(gradient: Value) -> jnp.dtype:
     """Squares and sums of low-precision gradients accumulate in float32."""
     return jnp.promote_types(dtype_of(gradient), jnp.float32)

@@ -20,12 +20,12 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
     gradient one array for each of its leaves (in `rewrite_module`: a dict from label to outputs). `ord`: any p > 0.
 
     >>> norms().name, norms("parameter", ord=1).name
-    ('norms', 'norms(ord=1)')
+    ('norms', "norms('parameter', ord=1)")
     """
     if not ord > 0:
         raise ValueError(f"norms takes ord > 0, such as 1, 2 or float('inf'), not {ord!r}")
     measure = Norms(ord)
-    name = "norms" if ord == 2 else f"norms(ord={ord})"
+    name = _name("norms", per, *([] if ord == 2 else [f"ord={ord}"]))
     return Derived(name, lambda found, groups: group_norms(found, groups, measure), (measure,), "group", per)
 
 
@@ -54,7 +54,7 @@ def gram(per: Per = "global") -> Derived:
         each = found.of(Gram())
         return [_added([each[i] for i in group]) for group in groups]
 
-    return Derived("gram", combine, (Gram(),), "group", per)
+    return Derived(_name("gram", per), combine, (Gram(),), "group", per)
 
 
 def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global") -> Derived:
@@ -75,7 +75,7 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
         each = found.along(directions)
         return [_added([each[i] for i in group]) for group in groups]
 
-    return Derived("inner_products", combine, like="group", per=per, reweights=True)
+    return Derived(_name("inner_products", per), combine, like="group", per=per, reweights=True)
 
 
 def noise_scale() -> Derived:
@@ -102,7 +102,9 @@ def clipped_mean(max_norm: float, per: Per = "global", nan_safe: bool = False) -
     Replacing one example moves the sum of the clipped gradients by at most 2 `max_norm`, adding or removing one by
     `max_norm`, over each group of `per` (as in `norms`); the mean is that sum over B, and the caller adds the noise.
     `nan_safe`: an example whose gradient is not finite counts as zero; otherwise it makes the mean NaN.
-    Accumulated in at least float32. It refuses what is not provably separable, also with `on_mixing="contribution"`.
+    Accumulated in at least float32; the bound holds up to rounding, which is 1e-7 of `max_norm`, and at most 1e-3 where
+    a gradient is all but cancelled among its positions. It refuses what is not provably separable, also with
+    `on_mixing="contribution"`.
 
     >>> clipped_mean(1.0).name
     'clipped_mean(1.0)'
@@ -112,7 +114,7 @@ def clipped_mean(max_norm: float, per: Per = "global", nan_safe: bool = False) -
     def clip(norm: jax.Array) -> jax.Array:
         return limit / jnp.maximum(norm, limit)
 
-    return _weighted(f"clipped_mean({max_norm})", clip, per, nan_safe, private=True)
+    return _weighted(_name("clipped_mean", per, str(max_norm), default=False), clip, per, nan_safe, private=True)
 
 
 def weighted_mean(w: Callable[[jax.Array], jax.Array], per: Per = "global", nan_safe: bool = False) -> Derived:
@@ -120,7 +122,7 @@ def weighted_mean(w: Callable[[jax.Array], jax.Array], per: Per = "global", nan_
 
     `weighted_mean(lambda n: 1 / (n + 0.01))` is AUTO-S. `per` and `nan_safe` are as in `clipped_mean`.
     """
-    return _weighted(f"weighted_mean({getattr(w, '__name__', 'w')})", w, per, nan_safe)
+    return _weighted(_name("weighted_mean", per, getattr(w, "__name__", "w"), default=False), w, per, nan_safe)
 
 
 def _weighted(
@@ -139,6 +141,13 @@ def _weighted(
         return found.weighted([weights[i] for i in range(len(weights))], finite)
 
     return Derived(name, combine, (NORMS,), "gradient", per, reweights=True, private=private)
+
+
+def _name(statistic: str, per: Per, *arguments: str, default: bool = True) -> str:
+    """The statistic as it was called, so that two of a kind have names of their own."""
+    grouped = [] if per == "global" else [repr(per) if isinstance(per, str) else "per=..."]
+    called = ", ".join([*grouped, *arguments] if default else [*arguments, *grouped])
+    return f"{statistic}({called})" if called else statistic
 
 
 def _added(arrays: Sequence[jax.Array]) -> jax.Array:

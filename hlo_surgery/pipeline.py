@@ -24,7 +24,7 @@ from hlo_surgery.results import Measurements
 from hlo_surgery.statistics import Derived, Statistic, measures_of, results_of, second_moment
 
 Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
-PRIVATE_HELP = "make the loss a mean of per-example losses that rest on nothing but the example; or drop on_mixing"
+PRIVATE_HELP = "make the loss a mean or sum of per-example losses that rest on nothing but the example"
 
 
 def rewrite_module(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason, Refusal
@@ -104,9 +104,10 @@ def _per_token_strategy(sliced: GradientSlice, paths: Sequence[Path], measure: P
         return "square"
     if isinstance(measure, TokenNorms) and len(paths) == 1:
         return "ghost"
-    op = sliced.sites[0].op if sliced.sites else mlir.return_operation(cast(Any, sliced.value.owner).block)
+    op = sliced.sites[0].op if sliced.sites else mlir.defining_operation(sliced.value)
+    name, where = ("func.return", "module") if op is None else (op.name, source_line(op))
     why = "a per-token proxy needs a single contraction over examples and positions, and this gradient is none"
-    raise Refusal(Reason(why, op.name, source_line(op), "ask for second_moment or norms: they are exact everywhere"))
+    raise Refusal(Reason(why, name, where, "ask for second_moment or norms: they are exact everywhere"))
 
 
 def _refuse_strategy(measure: Measure, requested: str, applies: Mapping[str, bool]) -> None:

@@ -10,7 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery import mlir
-from hlo_surgery.compute import Measured, Wanted, compute_measures, precise_phi, reuses_gradient, statistic_dtype
+from hlo_surgery.compute import (
+    Measured,
+    Wanted,
+    compute_measures,
+    is_precise,
+    precise_phi,
+    reuses_gradient,
+    statistic_dtype,
+)
 from hlo_surgery.measures import MeanOf, Measure, Norms
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes.counters import counter_values
@@ -76,7 +84,7 @@ def block_statistics(
         loop = next(iter(remaining.values())).loop
         together = {i: scan for i, scan in remaining.items() if mlir.is_same(scan.loop, loop)}
         stacked |= _inside_loop(axes, loop, together, measures, request, lifted)
-    wanted = {i: _wanted(axes, targets[i], measures[i], request, lifted) for i in plain}
+    wanted = {i: _wanted(axes, targets[i], measures[i], reweights, request, lifted) for i in plain}
     return _at_end(axes, block, targets, wanted, stacked, request, finish)
 
 
@@ -154,12 +162,18 @@ def _times(plan: OutputPlan, trips: int) -> OutputPlan:
 
 
 def _wanted(
-    axes: Axes, target: Target, measures: Sequence[Measure], request: Request, lifted: Mapping[Value, Value]
+    axes: Axes,
+    target: Target,
+    measures: Sequence[Measure],
+    reweights: bool,
+    request: Request,
+    lifted: Mapping[Value, Value],
 ) -> Wanted:
     alone = GradientSlice((target.value, None), ())
     sliced = gradient_slice(axes, target.value, lifted) if request.size > 1 else alone
     function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean")
-    paths = ghost_paths(sliced) or []
+    # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
+    paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
     strategies = choose_strategies(sliced, function, paths, measures, request.size, request.strategy)
     return Wanted(sliced, function, paths, strategies, instantiating_strategy(sliced, function, request.size, "auto"))
 

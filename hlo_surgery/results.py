@@ -7,8 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery import mlir
-from hlo_surgery.compute import Measured, Wanted, weighted_by_example
+from hlo_surgery.compute import Measured, Wanted, is_precise, weighted_by_example
 from hlo_surgery.measures import Measure, PerExampleGradients, widened
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.reweight_examples import reweighted
@@ -65,7 +64,7 @@ class Measurements:
 
     def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
         wanted = self.wanted[i]
-        if not mlir.is_at_least_float32(wanted.sliced.value) or not wanted.function.liftable:
+        if not is_precise(wanted.sliced) or not wanted.function.liftable:
             return weighted_by_example(wanted, self.known, weights, finite)
         single = self.size == 1
         scale = 1 if self.request.loss_reduction == "mean" or single else 1 / self.size

@@ -226,9 +226,13 @@ def per_token_second_moment() -> Derived:
 
 def positive(statistic: str, name: str, number: float) -> float:
     """The number, if it is a positive one; else ValueError."""
-    if not (number > 0 and math.isfinite(number)):
+    try:
+        found = float(number)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not (found > 0 and math.isfinite(found)):
         raise ValueError(f"{statistic} takes a positive {name}, not {number!r}")
-    return float(number)
+    return found
 
 
 def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statistic]:

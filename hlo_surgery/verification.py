@@ -6,7 +6,7 @@ vanishes for disjoint sets a and b of examples where y is a sum of the examples'
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from hlo_surgery.passes.carry import in_clean_config
 from hlo_surgery.pipeline import rewrite_module
 from hlo_surgery.request import Batch, Request, make_request
 from hlo_surgery.statistics import Statistic
+from hlo_surgery.verification_expectations import is_held
 from hlo_surgery.verification_inputs import draw_inputs
 from hlo_surgery.verification_runs import Each, NotFinite, Runs
 from hlo_surgery.verification_tolerances import Comparison
@@ -78,7 +79,21 @@ def verify_rewritten(
         compared = in_clean_config(lambda: Runs(original, request, inputs).compare(rewritten, each))
     except NotFinite as problem:
         return _judge(problem.comparisons, data, str(problem))
-    return _judge(compared, data)
+    verdict = _judge(compared, data)
+    return _without(verdict, [name for name, s in request.statistics.items() if not is_held(s)])
+
+
+def _without(verdict: Verdict, unheld: Sequence[str]) -> Verdict:
+    """The verdict, and what it does not speak of; where there is nothing else, it is that none is possible."""
+    if verdict.verdict != "equivalent" or not unheld:
+        return verdict
+    others = any(c.kind == "statistic" for c in verdict.comparisons)
+    what = f"not verified: {', '.join(unheld)}, of single positions, which the examples' gradients do not tell"
+    return replace(
+        verdict,
+        verdict="equivalent" if others else "not applicable",
+        why=f"{verdict.why}; {what}" if others else what,
+    )
 
 
 def second_differences(original: Module, request: Request, inputs: Sequence[Any]) -> list[Comparison]:

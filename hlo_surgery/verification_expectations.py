@@ -1,13 +1,51 @@
-"""Expectations: what a statistic ought to be, built up example by example from gradients of the original."""
+"""Expectations: what each statistic ought to be, from the examples' gradients as the original gives them."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.statistics import MeanOf, Statistic
+from hlo_surgery.measures import PerToken
+from hlo_surgery.request import Request, labels_of
+from hlo_surgery.statistics import Derived, MeanOf, Statistic, measures_of
+from hlo_surgery.verification_joint import JointExpectations
 from hlo_surgery.verification_tolerances import Array, Comparison, hold, largest, widened
+
+
+def is_held(statistic: Statistic) -> bool:
+    """Whether the examples' gradients tell what a statistic ought to be; those of single positions are no part."""
+    return not any(isinstance(measure, PerToken) for measure in measures_of(statistic))
+
+
+class Expectations:
+    """All statistics of a request. Gradients are kept only where a statistic rests on those of all outputs."""
+
+    def __init__(self, request: Request, names: Sequence[str]) -> None:
+        self._each: dict[int, list[Expectation]] = {k: [] for k in request.gradients}
+        self._joint = JointExpectations(request)
+        position = len(names)
+        for name, statistic in request.statistics.items():
+            labels = labels_of(name, statistic, request, names)
+            if not isinstance(statistic, Derived):
+                for i, (k, label) in enumerate(zip(request.gradients, labels, strict=True), position):
+                    self._each[k].append(Expectation(label, statistic, i))
+            elif is_held(statistic):
+                self._joint.expect(labels, name, position)
+            position += len(labels)
+
+    def add(self, outputs: Mapping[int, Array], roundings: Mapping[int, float]) -> None:
+        """One more example's own gradients and loss, by output number, and up to what they are known."""
+        for k, expectations in self._each.items():
+            for expectation in expectations:
+                expectation.add(outputs[k], roundings[k])
+        self._joint.add(outputs, roundings)
+
+    def hold(self, returned: Sequence[Array], tolerance: float) -> list[Comparison]:
+        """What a module returned, its own outputs first, against what the statistics ought to be."""
+        each = [e.hold(returned[e.position], tolerance) for found in self._each.values() for e in found]
+        return [*each, *self._joint.hold(returned, tolerance)]
 
 
 class Expectation:

@@ -7,7 +7,7 @@ import numpy as np
 
 from hlo_surgery.module import Module
 from hlo_surgery.request import Request
-from hlo_surgery.verification_expectations import Expectation
+from hlo_surgery.verification_expectations import Expectations
 from hlo_surgery.verification_inputs import Order, copies, disjoint_changes, perturbed, pick_examples
 from hlo_surgery.verification_tolerances import Array, Comparison, epsilon, hold, largest, relative_tolerance, widened
 
@@ -48,7 +48,7 @@ class Runs:
         return f"the inputs hold NaN in {', '.join(wrong)}" if wrong else "give it inputs on which it is finite"
 
     def second_differences(self) -> list[Comparison]:
-        """The worst of a few pairs of sets of examples, for each gradient output."""
+        """The worst of a few pairs of sets of examples, for each gradient output and an examples' loss."""
         if self.request.size == 1:
             return []
         found = [self._second_difference(*pair) for pair in disjoint_changes(self.request.size)]
@@ -60,7 +60,7 @@ class Runs:
             self.run(pick_examples(self.inputs, self.request.batch, order), "a batch of some of these examples")
             for order in (first, second, both)
         )
-        return [self._vanishing(k, (self.plain[k], one[k], other[k], two[k])) for k in self.request.gradients]
+        return [self._vanishing(k, (self.plain[k], one[k], other[k], two[k])) for k in self._held]
 
     def _vanishing(self, k: int, runs: tuple[Array, Array, Array, Array]) -> Comparison:
         plain, one, other, two = runs
@@ -70,23 +70,22 @@ class Runs:
     def compare(self, rewritten: Module, each: Each) -> tuple[Comparison, ...]:
         """Outputs, second differences, the mean of the copies' gradients, and statistics, in this order."""
         returned = [widened(output) for output in rewritten.call(*self.inputs)]
-        expected = self._expectations()
-        sums = {k: np.zeros_like(self.plain[k]) for k in self.request.gradients}
+        expected = Expectations(self.request, self.names)
+        sums = {k: np.zeros_like(self.plain[k]) for k in self._held}
         scales = [largest(output) for output in self.plain]
         try:
             for example in each(range(self.request.size)):
-                for k, gradient in self._gradients_of(example).items():
-                    sums[k] += gradient / self.request.size
-                    scales[k] = max(scales[k], self._terms * largest(gradient))
-                    for expectation in expected[k]:
-                        expectation.add(gradient, self.rounding[k] + self.tolerance * largest(gradient))
+                found = self._of_example(example)
+                for k, output in found.items():
+                    sums[k] += output / self.request.size
+                    scales[k] = max(scales[k], self._terms * largest(output))
+                expected.add(found, {k: self.rounding[k] + self.tolerance * largest(x) for k, x in found.items()})
             differences = self.second_differences()
         except NotFinite as problem:
             problem.comparisons = self._outputs(returned, scales)
             raise
         means = [self._mean_of_copies(k, mean, scales[k]) for k, mean in sums.items()]
-        statistics = [e.hold(returned[e.position], self.tolerance) for k in sums for e in expected[k]]
-        return (*self._outputs(returned, scales), *differences, *means, *statistics)
+        return (*self._outputs(returned, scales), *differences, *means, *expected.hold(returned, self.tolerance))
 
     def _outputs(self, returned: Sequence[Array], scales: Sequence[float]) -> tuple[Comparison, ...]:
         """`scales`: the largest entry of each output or, as its sum may cancel, of the examples' gradients."""
@@ -104,18 +103,13 @@ class Runs:
         """How many means of the examples' gradients make the batch gradient."""
         return self.request.size if self.request.loss_reduction == "sum" else 1
 
-    def _gradients_of(self, example: int) -> dict[int, Array]:
-        """The example's own gradients, by output number."""
+    @property
+    def _held(self) -> tuple[int, ...]:
+        """The outputs that have a part for each example: the gradients, and the loss where it is asked for."""
+        return (*self.request.gradients, *self.request.losses)
+
+    def _of_example(self, example: int) -> dict[int, Array]:
+        """The example's own gradients and loss, by output number."""
         batch = copies(self.inputs, self.request.batch, example, self.request.size)
         outputs = self.run(batch, f"copies of example {example}")
-        return {k: outputs[k] / self._terms for k in self.request.gradients}
-
-    def _expectations(self) -> dict[int, list[Expectation]]:
-        """What the outputs after the original's ought to be, by number of the gradient output."""
-        made: dict[int, list[Expectation]] = {k: [] for k in self.request.gradients}
-        position = len(self.names)
-        for name, statistic in self.request.statistics.items():
-            for k in self.request.gradients:
-                made[k].append(Expectation(f"{name}/{self.names[k]}", statistic, position))
-                position += 1
-        return made
+        return {k: outputs[k] / self._terms for k in self._held}

@@ -61,10 +61,18 @@ def relative_tolerance(spacing: float) -> float:
 
 def hold(kind: str, name: str, got: Array, want: Array, allowed: Array | float) -> Comparison:
     """Compare arrays of equal shape; `allowed` is the largest difference, for all entries or each."""
-    difference = np.abs(got - want)
+    difference = distance(got, want)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(difference == 0, 0.0, difference / np.asarray(allowed))
-    return Comparison(kind, name, _ratio(largest(difference), largest(want)), largest(shares))
+    size = largest(want[np.isfinite(want)])
+    return Comparison(kind, name, _ratio(largest(difference), size), largest(shares))
+
+
+def distance(a: Array, b: Array) -> Array:
+    """How far apart entries are: 0 where both are the same infinity or NaN, NaN where but one is NaN."""
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        return np.where(same, 0.0, np.abs(a - b))
 
 
 def largest(array: Array) -> float:

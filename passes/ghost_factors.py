@@ -119,6 +119,7 @@ def _rows(path: Path, given: Given) -> Share:
     kept = [d for d in range(len(shape)) if d not in scattered]
     outside = tuple(d for d in range(updates.ndim) if d not in window)
     dense = _factor(updates, (), outside, [kept.index(d) for d in order if d in kept])
+    dense = jnp.where(exists[:, None], dense, jnp.zeros_like(dense))
     scale = power_of_two(jnp.max(jnp.abs(dense), initial=0))
     return Share(Factor(jnp.where(exists, number, -1)[None], rows), Factor(dense / scale), scale)
 
@@ -158,6 +159,11 @@ FACTORS = {
 
 
 def _scaled(first: jax.Array, second: jax.Array) -> Share:
-    """Factors whose largest elements are near 1, and their scale: no square overflows or underflows."""
-    scales = [power_of_two(jnp.max(jnp.abs(x), initial=0)) for x in (first, second)]
-    return Share(Factor(first / scales[0]), Factor(second / scales[1]), scales[0] * scales[1])
+    """Factors with elements of at most about 1, and their scale: no square overflows, and none that counts underflows.
+
+    Each position has a scale of its own, since what is small in one factor may be large in the other.
+    """
+    scales = [power_of_two(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0)) for x in (first, second)]
+    products = scales[0] * scales[1]
+    largest = power_of_two(jnp.max(products, initial=0))
+    return Share(Factor(first / scales[0]), Factor(second / scales[1] * (products / largest)), largest)

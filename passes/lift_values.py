@@ -112,7 +112,7 @@ def lift_before(axes: Axes, values: Sequence[Value], lifted: Lifted, before: Ope
             if function.liftable:
                 found.append(lifted_gradients(function, known, axes.size))
             else:
-                _, stacked = looped_gradients(function, known, axes.size, [], [lambda gradient: gradient])
+                _, stacked = looped_gradients(function, known, axes.size, [], [jnp.asarray])
                 found += stacked
         return found
 

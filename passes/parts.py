@@ -49,7 +49,7 @@ def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: Cl
     """The classes of an op's results where the batch is in parts."""
     own = classes[: len(op.operands)]
     local = next((c for c in classes if isinstance(c, Local)), None)
-    if op.name == SLICE and not local and not _keeps_parts(op, own[0]):
+    if op.name == SLICE and not isinstance(own[0], Local) and not _keeps_parts(op, own[0]):
         positional = _positional(axes, op) if isinstance(own[0], Shared) else None
         return [positional or _part(axes, op, own[0])]
     if op.name == WRITE and isinstance(own[1], Local) and (dim := _written_place(op, own[1])) is not None:

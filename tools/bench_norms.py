@@ -37,7 +37,7 @@ def only(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_jax_privacy(microbatch: int) -> Callable[..., Any]:
-    from jax_privacy import clipped_grad  # pyright: ignore[reportMissingImports]
+    from jax_privacy import clipped_grad  # pyright: ignore
 
     return clipped_grad(loss, l2_clip_norm=MAX_NORM, batch_argnums=(1, 2), microbatch_size=microbatch)
 

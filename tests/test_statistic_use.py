@@ -1,0 +1,145 @@
+"""How statistics are asked for: names of their arrays, groups of outputs, wrong use, and the per-token proxies."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+from .statistic_models import MODELS, draws, in_float64, tokens
+
+B = 3
+MODULE = """
+func.func @main(%v: tensor<4xf32>, %w: tensor<2x2xf32>, %x: tensor<3x4xf32>, %y: tensor<3x2x2xf32>)
+    -> (tensor<4xf32> {jax.result_info = "v"}, tensor<2x2xf32> {jax.result_info = "w"}) {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %gx = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>
+  %gy = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<3x2x2xf32>, tensor<f32>) -> tensor<2x2xf32>
+  return %gx, %gy : tensor<4xf32>, tensor<2x2xf32>
+}"""
+DRAW = draws(0)
+X, Y = DRAW(B, 4), DRAW(B, 2, 2)
+BOTH = np.concatenate([X, Y.reshape(B, -1)], 1)
+
+
+def rewritten(statistics, batch=(2, 3), **options):
+    return hs.rewrite_module(MODULE, batch=list(batch), statistics=statistics, loss_reduction="sum", **options)
+
+
+def outputs(statistics):
+    """What the module returns beyond its gradients, by name."""
+    module = rewritten(statistics)
+    results = module.call(np.zeros(4, "f"), np.zeros((2, 2), "f"), X, Y)
+    return {port.name: np.asarray(r) for port, r in zip(module.outputs[2:], results[2:], strict=True)}
+
+
+def test_names_of_one_array_of_one_for_each_parameter_and_of_groups():
+    grouped = {"all of it": ["v", 1]}
+    found = outputs({
+        "norms": hs.norms(),
+        "each": hs.norms("parameter"),
+        "gram": hs.gram(grouped),
+        "clipped": hs.clipped_mean(1.0, {"a": ["w"], "b": [0]}),
+        "noise": hs.noise_scale(),
+    })  # fmt: skip
+    assert list(found) == ["norms", "each/v", "each/w", "gram/all of it", "clipped/v", "clipped/w", "noise"]
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(found["norms"], np.linalg.norm(BOTH, axis=1), **close)
+    np.testing.assert_allclose(found["each/v"], np.linalg.norm(X, axis=1), **close)
+    np.testing.assert_allclose(found["each/w"], np.linalg.norm(Y, axis=(1, 2)), **close)
+    np.testing.assert_allclose(found["gram/all of it"], BOTH @ BOTH.T, **close)
+    of_each = X / np.maximum(1, np.linalg.norm(X, axis=1, keepdims=True))
+    np.testing.assert_allclose(found["clipped/v"], of_each.mean(0), **close)
+
+
+def test_one_statistic_goes_by_its_own_name():
+    assert list(outputs(hs.norms(ord=1))) == ["norms(ord=1)"]
+    assert list(outputs(hs.clipped_mean(2.0))) == ["clipped_mean(2.0)/v", "clipped_mean(2.0)/w"]
+
+
+def squares(p, x):
+    return jnp.mean(jnp.sum((x @ p["w"]) ** 2, -1))
+
+
+def graded(statistic, size=B):
+    """The statistic of a small model with one parameter."""
+    return hs.grad(squares, statistics=statistic)({"w": np.ones((4, 2), "f")}, np.ones((size, 4), "f"))
+
+
+WRONG = {
+    "an unknown per": (lambda: rewritten(hs.norms("layer")), "it is 'global', 'parameter', or a dict"),
+    "an unknown output": (lambda: rewritten(hs.norms({"a": ["v", "u"]})), "no output is named 'u'"),
+    "an output left out": (lambda: rewritten(hs.gram({"a": ["v"]})), "must hold every gradient once"),
+    "an output twice": (lambda: rewritten(hs.norms({"a": ["v", "w"], "b": [0]})), "must hold every gradient once"),
+    "no prefix": (lambda: graded(hs.norms({"u": 0})), "no pytree prefix of the gradient"),
+    "other shapes": (lambda: graded(hs.inner_products({"w": np.ones((2, 4))})), "must be like the gradient"),
+    "more arrays": (lambda: graded(hs.inner_products([np.ones((4, 2))] * 2)), "must be like the gradient"),
+    "an unknown direction": (lambda: hs.inner_products("median"), "'mean' or a pytree"),
+    "no loss": (lambda: graded(hs.per_example_losses()), "needs a module that returns its loss"),
+    "variance of one": (lambda: graded(hs.variance(), 1), "at least 2 examples; the batch has 1"),
+    "snr of one": (lambda: graded(hs.snr(), 1), "at least 2 examples"),
+    "noise scale of one": (lambda: graded(hs.noise_scale(), 1), "at least 2 examples"),
+    "ord of zero": (lambda: hs.norms(ord=0), "takes ord > 0"),
+    "a NaN ord": (lambda: hs.norms(ord=float("nan")), "takes ord > 0"),
+    "a power of zero": (lambda: hs.mean_power(0), "integer k >= 1"),
+    "a broken power": (lambda: hs.mean_power(1.5), "integer k >= 1"),
+    "a negative threshold": (lambda: hs.mean_clipped(-1.0), "positive threshold"),
+    "no max_norm": (lambda: hs.clipped_mean(0.0), "positive max_norm"),
+    "an infinite max_norm": (lambda: hs.clipped_mean(float("inf")), "positive max_norm"),
+    "a NaN max_norm": (lambda: hs.clipped_mean(float("nan")), "positive max_norm"),
+    "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
+    "one edge": (lambda: hs.histogram([0.0]), "at least two increasing edges"),
+    "falling edges": (lambda: hs.histogram([0.0, 1.0, 0.5]), "at least two increasing edges"),
+    "one weight for all": (lambda: graded(hs.weighted_mean(jnp.sum)), "one for each example"),
+}
+
+
+@pytest.mark.parametrize(("call", "said"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_use(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+@pytest.mark.parametrize("terms", [[], [(1.0, hs.variance())], [(1.0, hs.per_example())]])
+def test_terms_of_a_linear_combination_are_elementwise_means(terms):
+    with pytest.raises(TypeError, match="elementwise mean"):
+        hs.linear_combination(terms)
+
+
+def test_histogram_of_complex_gradients():
+    model = MODELS["complex"]
+    with pytest.raises(TypeError, match="a complex one has no order"):
+        hs.grad(model.loss, statistics=hs.histogram([0.0, 1.0]))(model.params, *model.batch)
+
+
+def shares(p, x):
+    """Each position's own share of each example's gradient, [B, L, *parameter]: that of a copy of the parameters."""
+
+    def alone(copies, row):
+        h = jnp.tanh(jnp.einsum("ld,ldf->lf", row, copies["w"]))
+        return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("ld,ldf->lf", h, copies["v"])) ** 2, -1))
+
+    copies = jax.tree.map(lambda w: jnp.stack([w] * x.shape[1]), p)
+    return jax.vmap(jax.grad(alone), (None, 0))(copies, x)
+
+
+def test_per_token_proxies():
+    model = MODELS["tokens"]
+    asked = {"squares": hs.per_token_second_moment(), "norms": hs.token_norms()}
+    _, found = hs.grad(tokens, statistics=asked)(model.params, *model.batch)
+    with jax.enable_x64(True):
+        each = jax.tree.map(np.asarray, shares(in_float64(model.params), *in_float64(model.batch)))
+    for name, share in each.items():
+        np.testing.assert_allclose(found["squares"][name], np.sum(share**2, 1).mean(0), rtol=1e-4)
+        np.testing.assert_allclose(found["norms"][name], np.linalg.norm(share, axis=(2, 3)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("statistic", [hs.per_token_second_moment(), hs.token_norms()])
+def test_per_token_proxies_are_refused_where_a_gradient_is_no_single_contraction(statistic):
+    model = MODELS["tied"]
+    f = hs.grad(model.loss, batch_argnums=(1, 2), statistics=statistic)
+    with pytest.raises(hs.Refusal, match="needs a single contraction over examples and positions"):
+        f(model.params, *model.batch)
