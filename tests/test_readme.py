@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import hlo_surgery as hs
 from hlo_surgery.cli import main
+from hlo_surgery.cli_statistics import statistics, usage
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -88,8 +89,14 @@ def test_the_public_names_in_the_readme_exist():
     named = set(re.findall(r"\bhs\.(\w+)", README))
     assert named >= {"grad", "value_and_grad", "rewrite", "rewrite_module", "Refusal"}
     assert named <= set(hs.__all__)
-    rows = re.findall(r"^\| `(\w+)\(", README, re.MULTILINE)
-    assert sorted(rows) == sorted(n for n in hs.__all__ if n.startswith(("mean_", "second_", "per_")))
+
+
+def test_the_table_has_each_statistic_as_it_is_called():
+    rows = re.findall(r"^\| `(\w+\(.*?\))` \|", README, re.MULTILINE)
+    calls = {name: usage(name, maker).replace("'", '"') for name, maker in statistics().items()}
+    assert sorted(rows) == sorted(call if "(" in call else f"{call}()" for call in calls.values())
+    others = {"Module", "Refusal", "explain", "grad", "load", "rewrite", "rewrite_module", "value_and_grad"}
+    assert set(calls) == set(hs.__all__) - others
 
 
 def test_every_command_of_the_readme_exists():
