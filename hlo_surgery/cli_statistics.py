@@ -9,7 +9,7 @@ import hlo_surgery
 from hlo_surgery import norm_statistics
 from hlo_surgery import statistics as elementwise
 from hlo_surgery.cli_output import print_table
-from hlo_surgery.statistics import Statistic
+from hlo_surgery.derived import Statistic
 
 Maker = Callable[..., Statistic]
 NEED_A_FUNCTION = ("mean_of", "linear_combination", "weighted_mean")

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.derived import Derived, Groups, Per, positive
 from hlo_surgery.measures import Found, Gram, Norms, TokenNorms
 from hlo_surgery.passes.scaled_norms import joint_norm
-from hlo_surgery.statistics import Derived, Groups, Per, positive
 
 NORMS = Norms()
 

@@ -7,6 +7,7 @@ from functools import partial
 import jax
 
 from hlo_surgery import mlir
+from hlo_surgery.derived import Derived, Statistic, measures_of, results_of
 from hlo_surgery.errors import Reason, Refusal
 from hlo_surgery.measures import PerExampleGradients
 from hlo_surgery.mlir import Value
@@ -21,7 +22,7 @@ from hlo_surgery.planning import OutputPlan, Plan
 from hlo_surgery.replacement import Answer, Target, block_statistics
 from hlo_surgery.request import Batch, Request, labels_of, make_request
 from hlo_surgery.results import Measurements
-from hlo_surgery.statistics import Derived, Statistic, measures_of, results_of, second_moment
+from hlo_surgery.statistics import second_moment
 
 Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
 PRIVATE_HELP = "make the loss a mean or sum of per-example losses that rest on nothing but the example"

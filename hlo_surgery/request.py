@@ -7,9 +7,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from hlo_surgery.derived import Derived, Groups, Statistic, named
 from hlo_surgery.module import Module, Port
 from hlo_surgery.planning import STRATEGIES
-from hlo_surgery.statistics import Derived, Groups, Statistic, named
 
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hlo_surgery.derived import Statistic
 from hlo_surgery.errors import Reason
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.carry import in_clean_config
 from hlo_surgery.pipeline import rewrite_module
 from hlo_surgery.request import Batch, Request, make_request
-from hlo_surgery.statistics import Statistic
 from hlo_surgery.verification_expectations import is_held
 from hlo_surgery.verification_inputs import draw_inputs
 from hlo_surgery.verification_runs import Each, NotFinite, Runs

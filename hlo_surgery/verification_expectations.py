@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.measures import PerToken
+from hlo_surgery.derived import Derived, Statistic, measures_of
+from hlo_surgery.measures import MeanOf, PerToken
 from hlo_surgery.request import Request, labels_of
-from hlo_surgery.statistics import Derived, MeanOf, Statistic, measures_of
 from hlo_surgery.verification_joint import JointExpectations
 from hlo_surgery.verification_tolerances import Array, Comparison, hold, largest, widened
 

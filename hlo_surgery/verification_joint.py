@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from hlo_surgery.derived import results_of
 from hlo_surgery.request import Request
-from hlo_surgery.statistics import results_of
 from hlo_surgery.verification_found import Stacked, moved
 from hlo_surgery.verification_tolerances import Array, Comparison, distance, hold, widened
 

@@ -10,22 +10,9 @@ from jax.experimental import io_callback
 
 import hlo_surgery as hs
 
+from .test_contributions import EXPERTS, PARAMS, WIDTH, X, squares
 from .test_dumps import EFFECT_HELP
 from .test_refusals import MIXING_HELP
-
-B, WIDTH, EXPERTS = 6, 4, 3
-
-
-def draw(seed, *shape):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
-PARAMS = {"w": draw(0, WIDTH, WIDTH), "router": draw(1, WIDTH, EXPERTS), "experts": draw(2, EXPERTS, WIDTH, WIDTH)}
-X = draw(3, B, WIDTH)
-
-
-def squares(h):
-    return jnp.mean(jnp.sum(h**2, -1))
 
 
 def experts_loss(p, x, gates):
