@@ -12,6 +12,7 @@ from hlo_surgery.norm_statistics import (
     token_norms,
     weighted_mean,
 )
+from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.pipeline import rewrite_module
 from hlo_surgery.statistics import (
     histogram,
@@ -35,6 +36,7 @@ __all__ = [
     "Refusal",
     "clipped_mean",
     "explain",
+    "fold_squared_sums",
     "grad",
     "gram",
     "histogram",
@@ -48,6 +50,7 @@ __all__ = [
     "mean_sign",
     "noise_scale",
     "norms",
+    "optimize",
     "per_example",
     "per_example_losses",
     "per_token_second_moment",

@@ -16,11 +16,13 @@ from hlo_surgery.cli_arguments import (
     Json,
     LossReduction,
     OnMixing,
+    Pass,
     Seed,
     Statistics,
     Strategy,
     parse_batch,
     parse_port,
+    run_pass,
 )
 from hlo_surgery.cli_demo import show_demo
 from hlo_surgery.cli_files import check_writable, output_names, read_inputs, read_module, write_arrays, write_module
@@ -99,9 +101,10 @@ def inspect(
 @main.command()
 def rewrite(
     file: File,
-    batch: Batch,
-    statistic: Statistics,
     out: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help="File for the module; - for stdout.")],
+    batch: Batch = [],  # noqa: B006
+    statistic: Statistics = [],  # noqa: B006
+    only: Pass = None,
     gradient: Gradients = None,
     loss_reduction: LossReduction = "mean",
     on_mixing: OnMixing = "refuse",
@@ -110,16 +113,19 @@ def rewrite(
 ) -> None:
     """Rewrite a gradient module so that it also returns statistics of the examples' own gradients.
 
-    OUT is text where it ends in .mlir, a jax.export artifact in .jax_export, else MLIR bytecode.
+    Or, with --pass, any module so that it returns the same for less. OUT is text where it ends in .mlir, a jax.export
+    artifact in .jax_export, else MLIR bytecode.
     """
     with reported(json):
         if json and out == "-":
             raise ValueError("--json and -o - both write to stdout; name an output file")
         check_writable(out)
         module = read_module(file)
+        if bool(only) == bool(batch or statistic):
+            raise ValueError("give --batch and --statistic, or --pass fold_squared_sums without them")
         options = _options(batch, statistic, gradient, loss_reduction, on_mixing, strategy)
         with waiting("rewriting", json):
-            rewritten = rewrite_module(module, **options)
+            rewritten = run_pass(only, module) if only else rewrite_module(module, **options)
         write_module(rewritten, out)
         if json:
             print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan})

@@ -1,10 +1,13 @@
 """What the commands take, as types, and `--batch ARG[:AXIS]` parsed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
+
+from hlo_surgery.module import Module
+from hlo_surgery.optimize import fold_squared_sums
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="MLIR text or bytecode, a portable or a jax.export artifact; - for stdin.")
@@ -32,11 +35,24 @@ Gradients = Annotated[
 LossReduction = Annotated[str, typer.Option(help="How the loss reduces over the examples: mean or sum.")]
 OnMixing = Annotated[str, typer.Option(help="What to do where examples mix: refuse, or contribution.")]
 Strategy = Annotated[str, typer.Option(help="auto, square, ghost, lift or loop.")]
+Pass = Annotated[
+    str | None, typer.Option("--pass", metavar="NAME", help="fold_squared_sums: sums over outer products contracted.")
+]
 Inputs = Annotated[
     str | None, typer.Option("--inputs", metavar="NPZ", help="Arrays by argument name, or arg0, arg1...; else random.")
 ]
 Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+PASSES: dict[str, Callable[[Module], Module]] = {"fold_squared_sums": fold_squared_sums}
+
+
+def run_pass(name: str, module: Module) -> Module:
+    """A module after one pass by itself. Raises ValueError where there is no such pass."""
+    if name not in PASSES:
+        raise ValueError(f"there is no pass {name!r}; there is {', '.join(PASSES)}")
+    return PASSES[name](module)
 
 
 def parse_batch(given: Sequence[str]) -> dict[str | int, int]:

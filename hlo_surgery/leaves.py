@@ -39,7 +39,8 @@ def flat_array(leaf: Any) -> Any:
 
 def key_kind(output: Any) -> str:
     """The implementation of a PRNG key's generator; "" for any other output."""
-    return str(jax.random.key_impl(output)) if jnp.issubdtype(output.dtype, jax.dtypes.prng_key) else ""
+    is_key = isinstance(output, jax.Array) and jnp.issubdtype(output.dtype, jax.dtypes.prng_key)
+    return str(jax.random.key_impl(output)) if is_key else ""
 
 
 def as_key(kind: str, output: jax.Array) -> jax.Array:

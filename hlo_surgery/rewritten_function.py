@@ -66,7 +66,7 @@ class WithStatistics:
         return self._rewritten[key]
 
     def _rewrite(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
-        lowered, shape = _lower(self._fun, leaves, tree)
+        lowered, shape = lower(self._fun, leaves, tree)
         batch = self._batch(leaves, tree)
         numbers = self._pick(numbered(shape))
         rewritten = rewrite_module(
@@ -112,7 +112,7 @@ def _tree_of(statistic: Statistic, gradient: Any) -> Any:
     return jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
 
 
-def _lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[Module, Any]:
+def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[Module, Any]:
     """The function's module for these arguments, its arrays flat; and what it returns, as a tree of shapes."""
     shapes: list[Any] = []
 

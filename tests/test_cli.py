@@ -373,6 +373,19 @@ def test_a_module_that_xla_cannot_run(tmp_path):
     assert "XLA cannot run this module here" in rejected("run", module)
 
 
+def test_one_pass_by_itself(tmp_path):
+    out = tmp_path / "same.mlir"
+    answered("rewrite", MLP, "--pass", "fold_squared_sums", "-o", out)
+    assert [o.name for o in hs.load(out).outputs] == [o.name for o in hs.load(MLP).outputs]
+
+
+@pytest.mark.parametrize("options", [[], ["--pass", "none"], ["--pass", "fold_squared_sums", "--batch", "x"]])
+def test_a_pass_takes_nothing_else(tmp_path, options):
+    out = tmp_path / "same.mlir"
+    assert "fold_squared_sums" in rejected("rewrite", MLP, *options, "-o", out)
+    assert not out.exists()
+
+
 def test_demo_ends_equivalent_and_shows_the_costs():
     lines = answered("demo").stdout.splitlines()
     assert lines[-1] == "equivalent"
