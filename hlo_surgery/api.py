@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from hlo_surgery.pipeline import explain_module
-from hlo_surgery.planning import Plan
+from hlo_surgery.plan import Plan
 from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics
 
 

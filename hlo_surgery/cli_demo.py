@@ -7,7 +7,7 @@ from pathlib import Path
 from hlo_surgery.cli_output import print_json, print_table, print_text, waiting
 from hlo_surgery.demo import Demonstration, demonstrate, dump
 from hlo_surgery.demo_models import decoder_lm, mlp
-from hlo_surgery.report import quantity
+from hlo_surgery.plan import quantity
 
 
 def show_demo(as_json: bool) -> bool:

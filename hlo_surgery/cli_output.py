@@ -16,9 +16,8 @@ from rich.text import Text
 
 from hlo_surgery.errors import Refusal
 from hlo_surgery.module import Module, Port
-from hlo_surgery.planning import OutputPlan, Plan
-from hlo_surgery.report import bare, notable, quantity, site_text
-from hlo_surgery.verification import Verdict
+from hlo_surgery.plan import OutputPlan, Plan, bare, quantity, site_text
+from hlo_surgery.verdict import Verdict, notable
 from hlo_surgery.verification_runs import Each
 
 REFUSED, WRONG_USE = 1, 2

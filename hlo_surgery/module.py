@@ -22,7 +22,7 @@ from hlo_surgery.passes.element_types import dtype_of, is_static_array
 from hlo_surgery.passes.out_of_scope import refuse_effects
 from hlo_surgery.passes.static_shapes import HELP as SHAPES_HELP
 from hlo_surgery.passes.static_shapes import is_static
-from hlo_surgery.planning import Plan
+from hlo_surgery.plan import Plan
 
 
 @dataclass(frozen=True)

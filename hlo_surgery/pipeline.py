@@ -18,7 +18,7 @@ from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.lattice import Axes, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.normalize import normalize
-from hlo_surgery.planning import OutputPlan, Plan
+from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.replacement import Answer, Target, block_statistics
 from hlo_surgery.request import Batch, Request, labels_of, make_request
 from hlo_surgery.results import Measurements

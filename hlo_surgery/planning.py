@@ -1,9 +1,7 @@
-"""Planning: for each gradient output and statistic, the strategy to take; the plan is a value that prints."""
+"""Planning: for each gradient output and measure, the strategy to take; and the counted cost of its sites."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason, Refusal
@@ -15,55 +13,13 @@ from hlo_surgery.passes.gradient_slices import GradientSlice
 from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.square_operands import is_squarable
+from hlo_surgery.plan import SitePlan
 
 STRATEGIES = ("auto", "square", "ghost", "lift", "loop")
 # Lifted gradients up to this size, or up to half of what the sites read, are cheaper than a loop over the examples.
 LIFTED_BYTES = 4 << 20
 # XLA on CPU leaves its fast path for a convolution inside a loop, by a factor of ten and more.
 LIFTED_CONVOLUTION_BYTES = 1 << 30
-
-
-@dataclass(frozen=True)
-class SitePlan:
-    """One site: its op, the user's source line, and the FLOPs and bytes of the plain contraction.
-
-    `trips`: how often it runs, where it lies in a loop."""
-
-    op: str
-    where: str
-    flops: int
-    bytes: int
-    trips: int = 1
-
-
-@dataclass(frozen=True)
-class OutputPlan:
-    """One gradient output: its sites, the ops of its tail, and the strategy taken for each statistic.
-
-    `lifted_bytes`: what the gradients of all examples would take at once.
-    """
-
-    name: str
-    sites: tuple[SitePlan, ...]
-    tail: tuple[str, ...]
-    strategies: Mapping[Any, str]
-    lifted_bytes: int
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is done for each gradient output, and which data of the whole batch is taken as constant."""
-
-    batch_size: int
-    loss_reduction: str
-    outputs: tuple[OutputPlan, ...]
-    data: tuple[Reason, ...] = ()
-
-    def __str__(self) -> str:
-        from hlo_surgery.report import plan_text
-
-        return plan_text(self)
 
 
 def choose_strategies(

@@ -32,7 +32,8 @@ from hlo_surgery.passes.scanned_gradients import Scan, Stack, replace_update, sc
 from hlo_surgery.passes.slice_functions import slice_function
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.passes.square_operands import moved_statistic
-from hlo_surgery.planning import OutputPlan, choose_strategies, instantiating_strategy, lifted_bytes, site_plan
+from hlo_surgery.plan import OutputPlan
+from hlo_surgery.planning import choose_strategies, instantiating_strategy, lifted_bytes, site_plan
 from hlo_surgery.request import Request
 from hlo_surgery.results import Measurements
 

@@ -11,7 +11,7 @@ from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import as_key, flat_array, is_array, key_kind, kind_of, numbered, signature
 from hlo_surgery.module import Module, load
 from hlo_surgery.pipeline import rewrite_module
-from hlo_surgery.planning import Plan
+from hlo_surgery.plan import Plan
 
 Statistics = Statistic | Mapping[str, Statistic]
 

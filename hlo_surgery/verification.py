@@ -6,8 +6,8 @@ vanishes for disjoint sets a and b of examples where y is a sum of the examples'
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,24 +17,11 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.carry import in_clean_config
 from hlo_surgery.pipeline import rewrite_module
 from hlo_surgery.request import Batch, Request, make_request
+from hlo_surgery.verdict import Verdict
 from hlo_surgery.verification_expectations import is_held
 from hlo_surgery.verification_inputs import draw_inputs
 from hlo_surgery.verification_runs import Each, NotFinite, Runs
 from hlo_surgery.verification_tolerances import Comparison
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What running the original showed, with every comparison; it prints."""
-
-    verdict: Literal["equivalent", "not equivalent", "not applicable"]
-    why: str
-    comparisons: tuple[Comparison, ...] = ()
-
-    def __str__(self) -> str:
-        from hlo_surgery.report import verdict_text
-
-        return verdict_text(self)
 
 
 def verify(
