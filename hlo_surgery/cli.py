@@ -121,8 +121,11 @@ def rewrite(
             raise ValueError("--json and -o - both write to stdout; name an output file")
         check_writable(out)
         module = read_module(file)
-        if bool(only) == bool(batch or statistic):
-            raise ValueError("give --batch and --statistic, or --pass fold_squared_sums without them")
+        if only and (batch or statistic):
+            raise ValueError("--pass stands alone: fold_squared_sums takes no --batch and no --statistic")
+        missing = [name for name, given in (("--batch", batch), ("--statistic", statistic)) if not (only or given)]
+        if missing:
+            raise ValueError(f"Missing option '{missing[0]}', or --pass fold_squared_sums instead of both")
         options = _options(batch, statistic, gradient, loss_reduction, on_mixing, strategy)
         with waiting("rewriting", json):
             rewritten = run_pass(only, module) if only else rewrite_module(module, **options)
