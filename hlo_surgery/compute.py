@@ -20,10 +20,9 @@ from hlo_surgery.measures import (
     TokenMeanOf,
     TokenNorms,
     precise,
-    widened,
 )
 from hlo_surgery.mlir import Value
-from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.element_types import dtype_of, widened
 from hlo_surgery.passes.ghost_norms import ghost_gram, ghost_norms, token_norms
 from hlo_surgery.passes.ghost_paths import Path, may_cancel
 from hlo_surgery.passes.gradient_slices import GradientSlice
@@ -59,15 +58,17 @@ def reuses_gradient(wanted: Wanted) -> bool:
     It is not where that would round each example's before they are summed.
     """
     instantiated = any(strategy in ("lift", "loop") for strategy in wanted.strategies.values())
-    made = [result for step in wanted.sliced.steps for result in step.op.results]
-    return bool(wanted.sliced.sites) and instantiated and all(map(mlir.is_at_least_float32, made))
+    return bool(wanted.sliced.sites) and instantiated and _makes_float32(wanted.sliced)
 
 
 def is_precise(sliced: GradientSlice) -> bool:
     """Whether nothing between the examples and the gradient is rounded to less than float32."""
-    made = [result for step in sliced.steps for result in step.op.results]
     taken = [value for value, _ in sliced.inputs if mlir.is_inexact(value)]
-    return all(map(mlir.is_at_least_float32, [sliced.value, *made, *taken]))
+    return _makes_float32(sliced) and all(map(mlir.is_at_least_float32, [sliced.value, *taken]))
+
+
+def _makes_float32(sliced: GradientSlice) -> bool:
+    return all(mlir.is_at_least_float32(result) for step in sliced.steps for result in step.op.results)
 
 
 def statistic_dtype(gradient: Value) -> jnp.dtype:

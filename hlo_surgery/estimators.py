@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import erf, log_ndtr
 
+from hlo_surgery.passes.element_types import widened
+
 
 def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: int) -> Any:
     """The unbiased estimate of mu**2: (nu_adam - nu_micro / B) / (1 - 1/B), elementwise.
@@ -181,8 +183,7 @@ def _pairwise(function: Callable[[jax.Array, jax.Array], jax.Array], left: Any, 
 
 
 def _in_float32(x: Any) -> jax.Array:
-    x = jnp.asarray(x)
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    return widened(jnp.asarray(x))
 
 
 def _at_least_two(batch_size: int) -> int:

@@ -10,6 +10,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.scaled_norms import norms_of_rows
 
 Phi = Callable[[jax.Array], jax.Array]
@@ -119,11 +120,6 @@ class Found(Protocol):
     def losses(self) -> jax.Array:
         """Each example's own loss, [B]."""
         ...
-
-
-def widened(g: jax.Array) -> jax.Array:
-    """Low precision as float32: squares and sums are accumulated in it."""
-    return g.astype(jnp.promote_types(g.dtype, jnp.float32))
 
 
 def precise(phi: Phi, g: jax.Array) -> jax.Array:

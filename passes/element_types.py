@@ -1,5 +1,6 @@
 """Element types: `bf16`, `complex<f32>`, `ui8` in the module, and the same as a numpy dtype."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -52,3 +53,8 @@ def has_numbers(op: Operation) -> bool:
 def dtype_of(value: Value) -> np.dtype:
     """The element type of a tensor value: `tensor<2x3xbf16>` -> `dtype(bfloat16)`."""
     return _DTYPES[str(ir.RankedTensorType(value.type).element_type)]
+
+
+def widened(x: jax.Array) -> jax.Array:
+    """Low precision as float32: squares and sums are accumulated in it."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))

@@ -14,6 +14,7 @@ from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import stablehlo
+from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.ghost_paths import Dims, Path, convolved_feature, factor_dims
 from hlo_surgery.passes.gradient_slices import Input
 from hlo_surgery.passes.raising import raise_op
@@ -98,7 +99,7 @@ def _factor(x: jax.Array, batching: Dims, contracting: Dims, order: Sequence[int
     free = [d for d in range(x.ndim) if d not in (*batching, *contracting)]
     moved = x.transpose(*batching, *contracting, *(free[i] for i in order))
     sizes = [math.prod(x.shape[d] for d in dims) for dims in (batching, contracting, free)]
-    return moved.reshape(sizes).astype(jnp.promote_types(x.dtype, jnp.float32))
+    return widened(moved.reshape(sizes))
 
 
 def _rows(path: Path, given: Given) -> Share:
@@ -145,9 +146,7 @@ def _patches(path: Path, given: Given) -> Share:
     (patches,) = convolve(image, jnp.moveaxis(indicators, -1, feature))
     kept = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]).output_feature_dimension
     first = jnp.moveaxis(patches, kept, 0).reshape(1, positions, -1)
-    return _scaled(
-        *(x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in (first, last.reshape(1, positions, -1)))
-    )
+    return _scaled(widened(first), widened(last.reshape(1, positions, -1)))
 
 
 FACTORS = {

@@ -17,11 +17,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.mlir import Value
+from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.ghost_factors import Given, Share, inner, shares_of
 from hlo_surgery.passes.ghost_paths import Path, is_single_product
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.scaled_norms import norms_along, norms_of_rows, power_of_two
-from hlo_surgery.passes.slice_functions import SliceFunction, example_position, exposed_examples, merge_example
+from hlo_surgery.passes.slice_functions import SliceFunction, over_examples
 
 Result = TypeVar("Result")
 
@@ -37,7 +38,7 @@ def ghost_norms(
     def of_one(given: Given) -> tuple[jax.Array, jax.Array]:
         return _norm(shares_of(paths, given, factor))
 
-    return over_examples(function, known, size, of_one)
+    return _over_examples(function, known, size, of_one)
 
 
 def ghost_gram(
@@ -49,7 +50,7 @@ def ghost_gram(
         (share,) = shares_of([path], given, factor)
         return share.first.x[:, 0], share.second.x[:, 0], share.scale
 
-    first, second, scale = over_examples(function, known, size, of_one)
+    first, second, scale = _over_examples(function, known, size, of_one)
     pairs = [jnp.einsum("agd,bgd->abg", x, x, precision=lax.Precision.HIGHEST) for x in (first, second)]
     return jnp.sum(pairs[0] * pairs[1], -1) * scale[:, None] * scale
 
@@ -64,7 +65,7 @@ def token_norms(
         norms = [_position_norms(f.x) for f in (share.first, share.second) if f.rows is None]
         return jnp.abs(share.scale) * norms_of_rows(math.prod(norms[1:], start=norms[0]).T)
 
-    return over_examples(function, known, size, of_one)
+    return _over_examples(function, known, size, of_one)
 
 
 def _position_norms(x: jax.Array) -> jax.Array:
@@ -75,7 +76,7 @@ def _position_norms(x: jax.Array) -> jax.Array:
 def _single_norms(path: Path, known: Mapping[Value, jax.Array]) -> jax.Array:
     """The norm of one outer product is the product of the norms."""
     operands = [(known[v], axis.dim) for v, axis in path.site.inputs if isinstance(axis, PerExample)]
-    wide = [(x.astype(jnp.promote_types(x.dtype, jnp.float32)), dim) for x, dim in operands]
+    wide = [(widened(x), dim) for x, dim in operands]
     scales = [(jnp.abs(known[value].ravel()[0]), divides) for (value, _), divides in path.scales]
     norms = math.prod([norms_along(x, dim) for x, dim in wide[1:]], start=norms_along(*wide[0]))
     for number, divides in scales:
@@ -83,18 +84,11 @@ def _single_norms(path: Path, known: Mapping[Value, jax.Array]) -> jax.Array:
     return norms
 
 
-def over_examples(
+def _over_examples(
     function: SliceFunction, known: Mapping[Value, jax.Array], size: int, of_one: Callable[[Given], Result]
 ) -> Result:
-    """Any function of one example's inputs, for all examples at once."""
-    axes = [axis for _, axis in function.inputs]
-
-    def from_operands(*example: jax.Array) -> Result:
-        merged = [merge_example(x, axis) for x, axis in zip(example, axes, strict=True)]
-        return of_one(dict(zip(function.inputs, merged, strict=True)))
-
-    exposed = exposed_examples(function, known, size)
-    return jax.vmap(from_operands, in_axes=[example_position(axis) for axis in axes], axis_size=size)(*exposed)
+    """A function of one example's inputs, by input, for all examples at once."""
+    return over_examples(function, known, size, lambda *x: of_one(dict(zip(function.inputs, x, strict=True))))
 
 
 def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:

@@ -18,9 +18,8 @@ from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integer, integers
 from hlo_surgery.passes.scanned_gradients import keeps_elements
-from hlo_surgery.passes.square_operands import drops_unit_dimensions
+from hlo_surgery.passes.square_operands import PASSED, drops_unit_dimensions
 
-PASSED = frozenset(["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"])
 REARRANGED = frozenset(f"stablehlo.{name}" for name in ("reshape", "reverse", "broadcast_in_dim", "slice"))
 Dims = tuple[int, ...]
 

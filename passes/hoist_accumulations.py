@@ -27,6 +27,7 @@ from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.passes.square_operands import is_monomial
 from hlo_surgery.passes.step_stacks import (
+    Made,
     Source,
     Stacks,
     common_order,
@@ -73,8 +74,7 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
     }
     if not plans:
         return False
-    renewed = write_stacks(axes, loop, stacks, reached)
-    made = dict(zip(stacks.written, mlir.results(renewed)[len(body.arguments) - len(stacks.written) :], strict=True))
+    renewed, made = write_stacks(axes, loop, stacks, reached)
     for i, plan in plans.items():
         _contract_behind(renewed, i, sums[i], plan, made)
     return True
@@ -134,7 +134,7 @@ def _contract_behind(
     number: int,
     terms: list[Term],
     plan: list[list[Source]],
-    made: dict[tuple[Value, tuple[int, ...]], Value],
+    made: Made,
 ) -> None:
     """Make the carry idle, and its result the sum of the contractions over all steps, behind the loop."""
     sources = [[resolve(s, made) for s in term_sources] for term_sources in plan]

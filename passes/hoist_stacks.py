@@ -24,8 +24,6 @@ from hlo_surgery.passes.scanned_gradients import Scan, scanned_carry
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.passes.step_stacks import Source, Stacked, Stacks, operand_sources, resolve, write_stacks
 
-Made = dict[tuple[Value, tuple[int, ...]], Value]
-
 
 @dataclass(frozen=True)
 class Slice:
@@ -50,7 +48,6 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
     counters = counter_values(loop)
     if not counters:
         return False
-    body = loop.regions[1].blocks[0]
     numbers = [i for i, result in enumerate(loop.results) if behind_barriers(result) in reached]
     slices = [found for i in numbers if (found := _slice(axes, loop, i)) is not None]
     if not slices:
@@ -63,8 +60,7 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
             plans.append((found, sources[0]))
     if not plans:
         return False
-    renewed = write_stacks(axes, loop, stacks, reached)
-    made = dict(zip(stacks.written, mlir.results(renewed)[len(body.arguments) - len(stacks.written) :], strict=True))
+    renewed, made = write_stacks(axes, loop, stacks, reached)
     for found, sources in plans:
         _contract_behind(renewed, found, [resolve(s, made) for s in sources])
     return True

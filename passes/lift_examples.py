@@ -8,15 +8,9 @@ from collections.abc import Mapping
 import jax
 
 from hlo_surgery.mlir import Value
-from hlo_surgery.passes.slice_functions import SliceFunction, example_position, exposed_examples, merge_example
+from hlo_surgery.passes.slice_functions import SliceFunction, over_examples
 
 
 def lifted_gradients(function: SliceFunction, known: Mapping[Value, jax.Array], size: int) -> jax.Array:
     """[B, *parameter]: every example's gradient."""
-    axes = [axis for _, axis in function.inputs]
-    exposed = exposed_examples(function, known, size)
-
-    def of_one(*example: jax.Array) -> jax.Array:
-        return function.of_one(*(merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
-
-    return jax.vmap(of_one, in_axes=[example_position(axis) for axis in axes], axis_size=size)(*exposed)
+    return over_examples(function, known, size, function.of_one)

@@ -5,6 +5,7 @@ g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offse
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,8 @@ from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
 from hlo_surgery.passes.single_op import call_op
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -133,3 +136,16 @@ def example_position(axis: Axis) -> int | None:
     if axis is None:
         return None
     return axis.dim + 1 if isinstance(axis, PerExample) else 0
+
+
+def over_examples(
+    function: SliceFunction, known: Mapping[Value, jax.Array], size: int, of_one: Callable[..., Result]
+) -> Result:
+    """Any function of one example's inputs, for all examples at once."""
+    axes = [axis for _, axis in function.inputs]
+
+    def from_exposed(*example: jax.Array) -> Result:
+        return of_one(*(merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
+
+    exposed = exposed_examples(function, known, size)
+    return jax.vmap(from_exposed, in_axes=[example_position(axis) for axis in axes], axis_size=size)(*exposed)

@@ -17,6 +17,7 @@ from jax import lax
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.constants import is_splat
+from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
@@ -146,7 +147,7 @@ def _balanced(site: Step, operands: Sequence[jax.Array]) -> list[jax.Array]:
         first.is_whole and second.is_whole
     ):
         return list(operands)
-    lhs, rhs = (x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in operands)
+    lhs, rhs = map(widened, operands)
     others = [d for d in range(lhs.ndim) if d != first.dim]
     scale = power_of_two(jnp.max(jnp.abs(lhs), others, initial=0))
     return [_along(1 / scale, lhs, first.dim), _along(scale, rhs, second.dim)]

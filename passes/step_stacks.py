@@ -46,6 +46,7 @@ class Stacks:
 
 
 Source = Stacked | Value
+Made = dict[tuple[Value, tuple[int, ...]], Value]
 
 
 def operand_sources(loop: Operation, sites: list[Step], stacks: Stacks) -> list[list[Source]] | None:
@@ -112,8 +113,8 @@ def _by_counter(counters: dict[Value, Numbers]) -> Stacked | None:
     return None
 
 
-def write_stacks(axes: Axes, loop: Operation, stacks: Stacks, reached: set[Value]) -> Operation:
-    """Rebuild the loop so that it also stacks these values, each along a new first dimension."""
+def write_stacks(axes: Axes, loop: Operation, stacks: Stacks, reached: set[Value]) -> tuple[Operation, Made]:
+    """Rebuild the loop so that it also stacks these values, each along a new first dimension; and where each is."""
     values = [value for value, _ in stacks.written]
     trips = len(next(iter(stacks.counters.values())))
     shapes = [((trips, *mlir.shape(v)), dtype_of(v)) for v in values]
@@ -124,7 +125,8 @@ def write_stacks(axes: Axes, loop: Operation, stacks: Stacks, reached: set[Value
     for value, argument, index in zip(values, arguments, stacks.written.values(), strict=True):
         written += splice([argument, value, index], _write_one, end)
     extend_return(end, written)
-    return extend_results(loop, zeros, len(zeros), [axes.classes], [axes.trained, reached])
+    renewed = extend_results(loop, zeros, len(zeros), [axes.classes], [axes.trained, reached])
+    return renewed, dict(zip(stacks.written, mlir.results(renewed)[len(renewed.results) - len(zeros) :], strict=True))
 
 
 def _write_one(stack: jax.Array, value: jax.Array, index: jax.Array) -> list[jax.Array]:
@@ -132,7 +134,7 @@ def _write_one(stack: jax.Array, value: jax.Array, index: jax.Array) -> list[jax
     return [jax.lax.dynamic_update_slice(stack, value[None], starts, allow_negative_indices=False)]
 
 
-def resolve(source: Source, made: dict[tuple[Value, tuple[int, ...]], Value]) -> tuple[Value, int | None]:
+def resolve(source: Source, made: Made) -> tuple[Value, int | None]:
     """The stack and its dimension of steps; None for an operand that is no stack."""
     if not isinstance(source, Stacked):
         return source, None
