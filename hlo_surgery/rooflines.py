@@ -71,5 +71,5 @@ def roofline(target: str | None = None) -> Roofline:
 
 def _default() -> str:
     device = jax.devices()[0]
-    platform = {"cuda": "gpu", "rocm": "gpu"}.get(device.platform, device.platform)
+    platform = {"cuda": "gpu", "rocm": "gpu"}.get(device.platform, str(device.platform))
     return DEVICE_KINDS.get(device.device_kind, platform)
