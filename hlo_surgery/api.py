@@ -2,12 +2,13 @@
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 
 from hlo_surgery.pipeline import explain_module
 from hlo_surgery.plan import Plan
+from hlo_surgery.planning_options import PlanningOptions
 from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics
 
 
@@ -21,7 +22,7 @@ def grad(
     statistics: Statistics,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
-    strategy: str = "auto",
+    **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: returns f with `f(*args) == (result, stats)`.
 
@@ -41,7 +42,7 @@ def grad(
     [36.0, 36.0, 36.0]
     """
     differentiated = jax.grad(fun, argnums, has_aux=has_aux)
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, strategy)
+    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning)
     return WithStatistics(differentiated, operator.itemgetter(0) if has_aux else _all, options)
 
 
@@ -55,14 +56,14 @@ def value_and_grad(
     statistics: Statistics,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
-    strategy: str = "auto",
+    **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics: `f(*args) == ((value, gradient), stats)`.
 
     Everything else is as in `grad`.
     """
     differentiated = jax.value_and_grad(fun, argnums, has_aux=has_aux)
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, strategy)
+    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning)
     return WithStatistics(differentiated, operator.itemgetter(1), options)
 
 
@@ -75,14 +76,14 @@ def rewrite(
     gradients: Callable[[Any], Any] | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
-    strategy: str = "auto",
+    **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Any function that returns gradients of a minibatch loss already, with statistics: `f(*args) == (outputs, stats)`.
 
     `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default all of it is.
     Everything else is as in `grad`.
     """
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, strategy)
+    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning)
     return WithStatistics(grad_fun, gradients or _all, options)
 
 

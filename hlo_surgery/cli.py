@@ -1,9 +1,9 @@
-"""hlo-surgery, the command: inspect, rewrite, run and verify gradient modules, list the statistics, and a demo.
+"""hlo-surgery, the command: inspect, rewrite, run, verify, compile and cost gradient modules, statistics, and a demo.
 
 Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -11,21 +11,16 @@ import typer
 from hlo_surgery.cli_arguments import (
     Batch,
     File,
-    Gradients,
     Inputs,
     Json,
-    LossReduction,
-    OnMixing,
     Pass,
     Seed,
     Statistics,
-    Strategy,
-    parse_batch,
-    parse_port,
     run_pass,
 )
 from hlo_surgery.cli_demo import show_demo
 from hlo_surgery.cli_files import check_writable, output_names, read_inputs, read_module, write_arrays, write_module
+from hlo_surgery.cli_how import How, options_of, taking_how
 from hlo_surgery.cli_output import (
     REFUSED,
     print_json,
@@ -37,7 +32,7 @@ from hlo_surgery.cli_output import (
     reported,
     waiting,
 )
-from hlo_surgery.cli_statistics import listed, parse_statistics, print_statistics
+from hlo_surgery.cli_statistics import listed, print_statistics
 from hlo_surgery.cli_summaries import print_summaries, summarise
 from hlo_surgery.pipeline import explain_module, rewrite_module
 from hlo_surgery.verification import verify as verify_module
@@ -52,34 +47,13 @@ main = typer.Typer(
 )
 
 
-def _options(
-    batch: list[str],
-    statistics: list[str],
-    gradients: list[str] | None,
-    loss_reduction: str,
-    on_mixing: str,
-    strategy: str,
-) -> dict[str, Any]:
-    """What the library's functions take, from what the command line gives."""
-    return {
-        "batch": parse_batch(batch),
-        "statistics": parse_statistics(statistics),
-        "gradients": [parse_port(g) for g in gradients] if gradients else None,
-        "loss_reduction": loss_reduction,
-        "on_mixing": on_mixing,
-        "strategy": strategy,
-    }
-
-
 @main.command()
+@taking_how
 def inspect(
     file: File,
     batch: Batch = [],  # noqa: B006
     statistic: Statistics = ["second_moment"],  # noqa: B006
-    gradient: Gradients = None,
-    loss_reduction: LossReduction = "mean",
-    on_mixing: OnMixing = "refuse",
-    strategy: Strategy = "auto",
+    how: How = {},  # noqa: B006
     json: Json = False,
 ) -> None:
     """List a module's arguments and outputs; with --batch, the plan of its rewriting, or the refusal."""
@@ -87,7 +61,7 @@ def inspect(
         module = read_module(file)
         plan = None
         if batch:
-            options = _options(batch, statistic, gradient, loss_reduction, on_mixing, strategy)
+            options = options_of(batch, statistic, how)
             plan = explain_module(module, **options)
         if json:
             ports = {"arguments": module.arguments, "outputs": module.outputs}
@@ -99,16 +73,14 @@ def inspect(
 
 
 @main.command()
+@taking_how
 def rewrite(
     file: File,
     out: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help="File for the module; - for stdout.")],
     batch: Batch = [],  # noqa: B006
     statistic: Statistics = [],  # noqa: B006
     only: Pass = None,
-    gradient: Gradients = None,
-    loss_reduction: LossReduction = "mean",
-    on_mixing: OnMixing = "refuse",
-    strategy: Strategy = "auto",
+    how: How = {},  # noqa: B006
     json: Json = False,
 ) -> None:
     """Rewrite a gradient module so that it also returns statistics of the examples' own gradients.
@@ -126,7 +98,7 @@ def rewrite(
         missing = [name for name, given in (("--batch", batch), ("--statistic", statistic)) if not (only or given)]
         if missing:
             raise ValueError(f"Missing option '{missing[0]}', or --pass fold_squared_sums instead of both")
-        options = _options(batch, statistic, gradient, loss_reduction, on_mixing, strategy)
+        options = options_of(batch, statistic, how)
         with waiting("rewriting", json):
             rewritten = run_pass(only, module) if only else rewrite_module(module, **options)
         write_module(rewritten, out)
@@ -163,14 +135,12 @@ def run(
 
 
 @main.command()
+@taking_how
 def verify(
     file: File,
     batch: Batch,
     statistic: Statistics,
-    gradient: Gradients = None,
-    loss_reduction: LossReduction = "mean",
-    on_mixing: OnMixing = "refuse",
-    strategy: Strategy = "auto",
+    how: How = {},  # noqa: B006
     inputs: Inputs = None,
     seed: Seed = 0,
     json: Json = False,
@@ -178,7 +148,7 @@ def verify(
     """Rewrite a module and hold it against the original, run on copies of each example; exit 1 unless equivalent."""
     with reported(json):
         module = read_module(file)
-        options = _options(batch, statistic, gradient, loss_reduction, on_mixing, strategy)
+        options = options_of(batch, statistic, how)
         arrays = read_inputs(inputs, module.arguments, seed)
         each = progress("running the original on copies of each example", json)
         verdict = verify_module(module, **options, inputs=arrays, each=each)

@@ -26,15 +26,6 @@ Statistics = Annotated[
         help="Such as second_moment or clipped_mean(max_norm=1.0), quoted for the shell; see hlo-surgery statistics.",
     ),
 ]
-Gradients = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gradient", metavar="OUTPUT", help="Output that is a gradient, by name or position; else all floats."
-    ),
-]
-LossReduction = Annotated[str, typer.Option(help="How the loss reduces over the examples: mean or sum.")]
-OnMixing = Annotated[str, typer.Option(help="What to do where examples mix: refuse, or contribution.")]
-Strategy = Annotated[str, typer.Option(help="auto, square, ghost, lift or loop.")]
 Pass = Annotated[
     str | None, typer.Option("--pass", metavar="NAME", help="fold_squared_sums: sums over outer products contracted.")
 ]

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hlo_surgery.errors import Refusal
 from hlo_surgery.module import Module, Port
-from hlo_surgery.plan import OutputPlan, Plan, bare, quantity, site_text
+from hlo_surgery.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
 from hlo_surgery.verdict import Verdict, notable
 from hlo_surgery.verification_runs import Each
 
@@ -122,7 +122,7 @@ def _shape(port: Port) -> str:
 def print_plan(plan: Plan) -> None:
     """What is done for each gradient, its sites with their source lines."""
     statistics = list(plan.outputs[0].strategies)
-    columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", "all examples' gradients")
+    columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
     rows = (_plan_row(output, statistics) for output in plan.outputs)
     print_table(f"{plan.batch_size} examples, loss reduced by {plan.loss_reduction}", columns, rows)
     for reason in plan.data:
@@ -136,7 +136,8 @@ def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
     ]
     tail = " ".join(map(bare, output.tail))
     strategies = [output.strategies[name] for name in statistics]
-    return [output.name, *strategies, sites, *(costs or ["", ""]), tail, f"{quantity(output.lifted_bytes)}B"]
+    predicted = "\n".join(map(predicted_text, output.predicted.items()))
+    return [output.name, *strategies, sites, *(costs or ["", ""]), tail, predicted]
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -28,23 +28,21 @@ from hlo_surgery.passes.ghost_paths import Path, may_cancel
 from hlo_surgery.passes.gradient_slices import GradientSlice
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.loop_examples import looped_gradients
+from hlo_surgery.passes.segment_rows import segmented_mean
 from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.square_operands import squared_mean
+from hlo_surgery.planning import Choice
 from hlo_surgery.request import Request
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One gradient: its slice, the function of one example, its ghost paths, and the strategy of each measure.
-
-    `instantiating` is the strategy where ghost norms are not to be trusted: "lift" or "loop".
-    """
+    """One gradient: its slice, the function of one example, its ghost paths, and how each measure is computed."""
 
     sliced: GradientSlice
     function: SliceFunction
     paths: Sequence[Path]
-    strategies: Mapping[Measure, str]
-    instantiating: str
+    choice: Choice
 
 
 Known = Mapping[Value, jax.Array]
@@ -52,22 +50,14 @@ Measured = dict[Measure, jax.Array]
 Computed = tuple[jax.Array | None, Measured]
 
 
-def reuses_gradient(wanted: Wanted) -> bool:
-    """Whether the gradient is taken from the tensors that hold each example's own.
-
-    It is not where that would round each example's before they are summed.
-    """
-    instantiated = any(strategy in ("lift", "loop") for strategy in wanted.strategies.values())
-    return bool(wanted.sliced.sites) and instantiated and _makes_float32(wanted.sliced)
-
-
 def is_precise(sliced: GradientSlice) -> bool:
     """Whether nothing between the examples and the gradient is rounded to less than float32."""
     taken = [value for value, _ in sliced.inputs if mlir.is_inexact(value)]
-    return _makes_float32(sliced) and all(map(mlir.is_at_least_float32, [sliced.value, *taken]))
+    return makes_float32(sliced) and all(map(mlir.is_at_least_float32, [sliced.value, *taken]))
 
 
-def _makes_float32(sliced: GradientSlice) -> bool:
+def makes_float32(sliced: GradientSlice) -> bool:
+    """Whether no op on the way to the gradient rounds to less than float32."""
     return all(mlir.is_at_least_float32(result) for step in sliced.steps for result in step.op.results)
 
 
@@ -81,12 +71,12 @@ def compute_measures(wanted: Wanted, known: Known, request: Request) -> Computed
     found: Measured = {}
     gradient: jax.Array | None = None
     for strategy, compute in STRATEGIES.items():
-        measures = [measure for measure, taken in wanted.strategies.items() if taken == strategy]
+        measures = [measure for measure, taken in wanted.choice.strategies.items() if taken == strategy]
         if measures:
             total, made = compute(wanted, known, measures, request)
             found |= made
             gradient = total if gradient is None else gradient
-    return gradient if reuses_gradient(wanted) else None, found
+    return gradient if wanted.choice.reuse else None, found
 
 
 def _squared(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
@@ -94,6 +84,14 @@ def _squared(wanted: Wanted, known: Known, measures: Sequence[Measure], request:
     dtype, mean_loss = statistic_dtype(wanted.sliced.value), request.loss_reduction == "mean"
     phis = {m: precise_phi(m.phi, dtype) for m in measures if isinstance(m, MeanOf | TokenMeanOf)}
     return None, {m: squared_mean(wanted.sliced, given, phi, dtype, request.size, mean_loss) for m, phi in phis.items()}
+
+
+def _segmented(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
+    factor = request.size if request.loss_reduction == "mean" else 1
+    dtype = statistic_dtype(wanted.sliced.value)
+    phis = {m: precise_phi(m.phi, dtype) for m in measures if isinstance(m, MeanOf)}
+    mean = partial(segmented_mean, wanted.function, wanted.paths[0], known)
+    return None, {m: mean(phi, request.size, factor) for m, phi in phis.items()}
 
 
 def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
@@ -119,7 +117,7 @@ def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: R
 def _instantiated_norms(wanted: Wanted, known: Known, request: Request) -> jax.Array:
     """The norms where those from pairs of positions have cancelled."""
     norms = Norms()
-    return STRATEGIES[wanted.instantiating](wanted, known, [norms], request)[1][norms]
+    return STRATEGIES[wanted.choice.instantiating](wanted, known, [norms], request)[1][norms]
 
 
 def _lifted(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
@@ -133,7 +131,9 @@ def _looped(wanted: Wanted, known: Known, measures: Sequence[Measure], request: 
     sums: dict[Measure, Phi] = {m: _summand(m) for m in measures if isinstance(m, MeanOf | SumOf)}
     rows: dict[Measure, Phi] = {m: _row(m) for m in measures if isinstance(m, Norms | PerExampleGradients | Gram)}
     functions = [_itself, *sums.values()]
-    totals, stacks = looped_gradients(wanted.function, known, request.size, functions, list(rows.values()))
+    choice = wanted.choice
+    loop = partial(looped_gradients, chunk=choice.chunk, shards=choice.shards)
+    totals, stacks = loop(wanted.function, known, request.size, functions, list(rows.values()))
     found = dict(zip([*sums, *rows], [*totals[1:], *stacks], strict=True))
     return _total(totals[0] / request.size, request), {m: _of_looped(m, x, request.size) for m, x in found.items()}
 
@@ -160,6 +160,7 @@ def _itself(gradient: jax.Array) -> jax.Array:
 STRATEGIES: dict[str, Callable[[Wanted, Known, Sequence[Measure], Request], Computed]] = {
     "square": _squared,
     "ghost": _ghost,
+    "segments": _segmented,
     "lift": _lifted,
     "loop": _looped,
 }
@@ -174,7 +175,8 @@ def weighted_by_example(wanted: Wanted, known: Known, weights: jax.Array, finite
         return jnp.where(keep, wide * weight.astype(wide.dtype), jnp.zeros_like(wide))
 
     keep = jnp.ones(size, bool) if finite is None else finite
-    totals, _ = looped_gradients(wanted.function, known, size, [scaled], [], (weights, keep))
+    loop = partial(looped_gradients, chunk=wanted.choice.chunk, shards=wanted.choice.shards)
+    totals, _ = loop(wanted.function, known, size, [scaled], [], (weights, keep))
     return totals[0]
 
 

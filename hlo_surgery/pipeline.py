@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Unpack
 
 import jax
 
@@ -19,6 +20,7 @@ from hlo_surgery.passes.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.lattice import Axes, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.normalize import normalize
 from hlo_surgery.plan import OutputPlan, Plan
+from hlo_surgery.planning_options import PlanningOptions
 from hlo_surgery.replacement import Answer, Target, block_statistics
 from hlo_surgery.request import Batch, Request, labels_of, make_request
 from hlo_surgery.results import Measurements
@@ -36,16 +38,17 @@ def rewrite_module(
     gradients: Sequence[str | int] | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
-    strategy: str = "auto",
+    **planning: Unpack[PlanningOptions],
 ) -> Module:
     """A module that returns, after what the given one returns, each statistic of each gradient.
 
     `module`: a Module, MLIR text or bytes. `batch`: example axis by argument name or position, or a list of those
     with axis 0. `gradients`: which outputs they are; by default those like a parameter in shape and dtype.
+    `planning`: `strategy`, `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`.
     Raises Refusal where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
     """
     original = load(module)
-    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, strategy)
+    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning)
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
     return Module(code, plan)
@@ -59,7 +62,7 @@ def explain_module(
     gradients: Sequence[str | int] | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
-    strategy: str = "auto",
+    **planning: Unpack[PlanningOptions],
 ) -> Plan:
     """The plan of `rewrite_module`, which prints."""
     asked = second_moment() if statistics is None else statistics
@@ -70,7 +73,7 @@ def explain_module(
         gradients=gradients,
         loss_reduction=loss_reduction,
         on_mixing=on_mixing,
-        strategy=strategy,
+        **planning,
     ).plan
     assert plan is not None
     return plan

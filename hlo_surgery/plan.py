@@ -21,10 +21,22 @@ class SitePlan:
 
 
 @dataclass(frozen=True)
+class Predicted:
+    """What a strategy is predicted to take beside the plain gradient: seconds, and bytes of temporaries.
+
+    Seconds are negative where the gradient is had from the same tensors for less than it took.
+    """
+
+    seconds: float
+    temporaries: int
+
+
+@dataclass(frozen=True)
 class OutputPlan:
     """One gradient output: its sites, the ops of its tail, and the strategy taken for each statistic.
 
-    `lifted_bytes`: what the gradients of all examples would take at once.
+    `lifted_bytes`: what the gradients of all examples would take at once; `chunk`: how many a loop takes at once;
+    `predicted`: what every strategy that applies would cost, one statistic at a time.
     """
 
     name: str
@@ -32,6 +44,8 @@ class OutputPlan:
     tail: tuple[str, ...]
     strategies: Mapping[Any, str]
     lifted_bytes: int
+    chunk: int
+    predicted: Mapping[str, Predicted]
     note: str = ""
 
 
@@ -56,7 +70,22 @@ def _output_text(output: OutputPlan) -> str:
     lines += [f"  {output.note}"] if output.note else []
     lines += [f"  site {site_text(s)}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B" for s in output.sites]
     lines += [f"  tail {' '.join(map(bare, output.tail))}"] if output.tail else []
+    lines += [f"  predicted {'; '.join(map(predicted_text, output.predicted.items()))}"] if output.predicted else []
     return "\n".join([*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"])
+
+
+def predicted_text(strategy: tuple[str, Predicted]) -> str:
+    """A strategy and its predicted cost: 'square +1.2 us, 64 kB'."""
+    name, cost = strategy
+    return f"{name} {duration(cost.seconds)}, {quantity(cost.temporaries)}B"
+
+
+def duration(seconds: float) -> str:
+    """Signed seconds with a unit: 1.234e-5 -> '+12.3 us'."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:+.3g} {unit}"
+    return f"{seconds / 1e-9:+.3g} ns"
 
 
 def site_text(site: SitePlan) -> str:

@@ -1,64 +1,147 @@
-"""Planning: for each gradient output and measure, the strategy to take; and the counted cost of its sites."""
+"""Planning: for each gradient output and measure, the exact strategy that is predicted to be the fastest in budget."""
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason, Refusal
 from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, PerToken, TokenMeanOf, TokenNorms
-from hlo_surgery.mlir import Operation, Value
-from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.ghost_paths import Path, is_cheaper, path_counts
 from hlo_surgery.passes.gradient_slices import GradientSlice
+from hlo_surgery.passes.segment_rows import has_segments
 from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.square_operands import is_squarable
-from hlo_surgery.plan import SitePlan
+from hlo_surgery.plan import Predicted
+from hlo_surgery.planning_options import PlanningChoices
+from hlo_surgery.predictions import (
+    Counts,
+    counts_of,
+    plain_seconds,
+    predict_ghost,
+    predict_lift,
+    predict_loop,
+    predict_segments,
+    predict_square,
+)
 
-STRATEGIES = ("auto", "square", "ghost", "lift", "loop")
-# Lifted gradients up to this size, or up to half of what the sites read, are cheaper than a loop over the examples.
-LIFTED_BYTES = 4 << 20
-# XLA on CPU leaves its fast path for a convolution inside a loop, by a factor of ten and more.
-LIFTED_CONVOLUTION_BYTES = 1 << 30
-
-
-def choose_strategies(
-    sliced: GradientSlice,
-    function: SliceFunction,
-    paths: Sequence[Path],
-    measures: Sequence[Measure],
-    size: int,
-    requested: str,
-) -> dict[Measure, str]:
-    """The strategy for each measure of one output. Raises Refusal for per-token proxies that do not apply."""
-    return {measure: _strategy(sliced, function, paths, measure, size, requested) for measure in measures}
+# Temporaries up to this size, or up to half of what the sites read, go unnoticed beside those of the gradient itself.
+UNNOTICED_BYTES = 4 << 20
 
 
-def _strategy(
-    sliced: GradientSlice, function: SliceFunction, paths: Sequence[Path], measure: Measure, size: int, requested: str
-) -> str:
+@dataclass(frozen=True)
+class Choice:
+    """The strategy for each measure of one gradient, and what was predicted of every strategy that applies.
+
+    `instantiating`: how to come by each example's own gradient, "lift" or "loop", where that is needed; `chunk`: how
+    many at a time in a loop; `shards`: over how many devices. `reuse`: the gradient is taken from there as well.
+    """
+
+    strategies: Mapping[Measure, str]
+    instantiating: str
+    chunk: int
+    shards: int
+    reuse: bool
+    predicted: Mapping[str, Predicted]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One gradient with all that a choice rests on. `precise`: nothing on the way to it is rounded below float32."""
+
+    sliced: GradientSlice
+    function: SliceFunction
+    paths: Sequence[Path]
+    size: int
+    precise: bool
+    options: PlanningChoices
+
+
+def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:
+    """The strategy for each measure. Raises Refusal for per-token proxies that do not apply."""
+    counts, chunk = counts_of(planned.sliced, planned.size), _chunk(planned)
+    predicted = _predicted(planned, counts, chunk)
+    instantiating = _instantiating(planned, predicted)
+    strategies = {measure: _strategy(planned, measure, predicted, instantiating) for measure in measures}
+    asked = {"lift", "loop"}.union(*(_applying(planned, measure, predicted) for measure in measures))
+    predicted = {name: cost for name, cost in predicted.items() if name in asked}
+    reuse = _reuses(planned, counts, chunk, set(strategies.values()))
+    return Choice(strategies, instantiating, chunk, planned.options.shards or 1, reuse, predicted)
+
+
+def _predicted(planned: Planned, counts: Counts, chunk: int) -> dict[str, Predicted]:
+    """The strategies that apply to this gradient, for one measure or another."""
+    device, size = planned.options.device, planned.size
+    predicted: dict[str, Predicted] = {}
+    if size > 1 and is_squarable(planned.sliced):
+        predicted["square"] = predict_square(counts, device)
+    if size > 1 and planned.paths:
+        predicted["ghost"] = predict_ghost(counts, planned.paths, device)
+    if size > 1 and has_segments(planned.paths):
+        predicted["segments"] = predict_segments(counts, device)
+    if planned.function.liftable:
+        predicted["lift"] = predict_lift(counts, device)
+    return predicted | {"loop": predict_loop(counts, device, chunk)}
+
+
+def _budget(planned: Planned) -> int:
+    given = planned.options.memory_budget
+    return given or max(UNNOTICED_BYTES, counts_of(planned.sliced, planned.size).read // 2)
+
+
+def _chunk(planned: Planned) -> int:
+    """As many examples at a time as the budget and the device allow, on each device that has examples."""
+    if not planned.function.liftable:
+        return 1
+    own = max(counts_of(planned.sliced, 1).gradient, 1)
+    return max(1, min(_budget(planned) // own, planned.options.device.widest_chunk, planned.size))
+
+
+def _instantiating(planned: Planned, predicted: Mapping[str, Predicted]) -> str:
+    """The faster way to each example's gradient; the one that takes less memory where neither is in budget."""
+    requested, budget = planned.options.strategy, _budget(planned)
+    if requested == "loop" or "lift" not in predicted:
+        return "loop"
+    lift, loop = predicted["lift"], predicted["loop"]
+    if requested == "lift" or lift.temporaries <= min(budget, loop.temporaries):
+        return "lift" if requested == "lift" or lift.seconds <= loop.seconds else "loop"
+    return "lift" if lift.temporaries <= budget and lift.seconds <= loop.seconds else "loop"
+
+
+def _strategy(planned: Planned, measure: Measure, predicted: Mapping[str, Predicted], instantiating: str) -> str:
     if isinstance(measure, PerToken):
-        return _per_token_strategy(sliced, paths, measure)
-    squares = isinstance(measure, MeanOf) and size > 1 and _factors(measure, sliced) and is_squarable(sliced)
-    ghosts = size > 1 and _has_ghost(paths, measure, size)
-    if size > 1:
-        _refuse_strategy(measure, requested, {"square": squares, "ghost": ghosts})
-    if requested in ("auto", "square") and squares:
-        return "square"
-    if requested == "ghost" and ghosts:
-        return "ghost"
-    if requested == "auto" and ghosts and (isinstance(measure, Gram) or is_cheaper(paths, sliced.value, size)):
-        return "ghost"
+        return _per_token_strategy(planned, measure)
+    requested, applies = planned.options.strategy, _applying(planned, measure, predicted)
+    if planned.size > 1:
+        _refuse_strategy(measure, requested, applies)
+    for shortcut in ("square", "segments", "ghost"):
+        if shortcut in applies and (requested == shortcut or (requested == "auto" and applies[shortcut])):
+            return shortcut
     if isinstance(measure, Gram):
-        return "lift" if function.liftable else "loop"
-    return instantiating_strategy(sliced, function, size, requested)
+        return "lift" if planned.function.liftable else "loop"
+    return instantiating
 
 
-def _per_token_strategy(sliced: GradientSlice, paths: Sequence[Path], measure: PerToken) -> str:
+def _applying(planned: Planned, measure: Measure, predicted: Mapping[str, Predicted]) -> dict[str, bool]:
+    """The strategies that need no example's own gradient, and whether each is worth it."""
+    applies: dict[str, bool] = {}
+    if isinstance(measure, PerToken):
+        return applies
+    if "square" in predicted and isinstance(measure, MeanOf) and _factors(measure, planned.sliced):
+        applies["square"] = True
+    if "segments" in predicted and isinstance(measure, MeanOf):
+        applies["segments"] = predicted["segments"].seconds <= predicted["loop"].seconds
+    if "ghost" in predicted and _has_ghost(planned, measure):
+        applies["ghost"] = isinstance(measure, Gram) or is_cheaper(planned.paths, planned.sliced.value, planned.size)
+    return applies
+
+
+def _per_token_strategy(planned: Planned, measure: PerToken) -> str:
     """The proxies have one definition each, and so one strategy."""
+    sliced = planned.sliced
     if isinstance(measure, TokenMeanOf) and is_squarable(sliced, per_token=True):
         return "square"
-    if isinstance(measure, TokenNorms) and len(paths) == 1:
+    if isinstance(measure, TokenNorms) and len(planned.paths) == 1:
         return "ghost"
     op = sliced.sites[0].op if sliced.sites else mlir.defining_operation(sliced.value)
     name, where = ("func.return", "module") if op is None else (op.name, source_line(op))
@@ -67,24 +150,18 @@ def _per_token_strategy(sliced: GradientSlice, paths: Sequence[Path], measure: P
 
 
 def _refuse_strategy(measure: Measure, requested: str, applies: Mapping[str, bool]) -> None:
-    if not applies.get(requested, True):
+    if requested in ("square", "ghost", "segments") and requested not in applies:
         name = getattr(measure, "name", type(measure).__name__.lower())
         raise ValueError(f"strategy={requested!r} does not apply to {name} here; leave it at 'auto'")
 
 
-def _has_ghost(paths: Sequence[Path], measure: Measure, size: int) -> bool:
+def _has_ghost(planned: Planned, measure: Measure) -> bool:
     """Whether a measure can be had from pairs of positions."""
     if isinstance(measure, Gram):
-        dense = len(paths) == 1 and paths[0].site.op.name == "stablehlo.dot_general"
-        return dense and path_counts(paths[0], size)[0] == 1
-    return bool(paths) and measure == Norms()
-
-
-def instantiating_strategy(sliced: GradientSlice, function: SliceFunction, size: int, requested: str) -> str:
-    """How to come by every example's own gradient."""
-    if requested == "loop" or not function.liftable:
-        return "loop"
-    return "lift" if requested == "lift" or _is_worth_lifting(sliced, size) else "loop"
+        (path, *more) = planned.paths
+        dense = not more and path.site.op.name == "stablehlo.dot_general"
+        return dense and path_counts(path, planned.size)[0] == 1
+    return measure == Norms()
 
 
 def _factors(measure: MeanOf, sliced: GradientSlice) -> bool:
@@ -92,40 +169,15 @@ def _factors(measure: MeanOf, sliced: GradientSlice) -> bool:
     return measure.complex_factorable if mlir.is_complex(sliced.value) else measure.factorable
 
 
-def _is_worth_lifting(sliced: GradientSlice, size: int) -> bool:
-    lifted = lifted_bytes(sliced, size)
-    if any(site.op.name == "stablehlo.convolution" for site in sliced.sites):
-        return lifted <= LIFTED_CONVOLUTION_BYTES
-    return lifted <= max(LIFTED_BYTES, sum(_bytes(v) for v, _ in sliced.inputs) // 2)
+def _reuses(planned: Planned, counts: Counts, chunk: int, taken: set[str]) -> bool:
+    """Whether the gradient is taken from the tensors that hold each example's own.
 
-
-def lifted_bytes(sliced: GradientSlice, size: int) -> int:
-    """What the gradients of all examples take at once."""
-    return size * _bytes(sliced.value)
-
-
-def site_plan(op: Operation) -> SitePlan:
-    """A site with its counted cost."""
-    moved = sum(map(_bytes, [*op.operands, *op.results]))
-    return SitePlan(op.name, source_line(op), _flops(op), moved)
-
-
-def _bytes(value: Value) -> int:
-    return math.prod(mlir.shape(value)) * dtype_of(value).itemsize
-
-
-def _flops(op: Operation) -> int:
-    """Two for each multiply-add of a contraction, one for each element summed by a reduction."""
-    sizes = [math.prod(mlir.shape(v)) for v in [*op.operands, *op.results]]
-    if op.name == "stablehlo.dot_general":
-        lhs, rhs, result = sizes[:3]
-        batching = mlir.stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"]).lhs_batching_dimensions
-        batch = math.prod(mlir.shape(op.operands[0])[d] for d in batching)
-        return 2 * math.isqrt(lhs * rhs * result * batch) if batch else 0
-    if op.name == "stablehlo.convolution":
-        lhs, _, result = sizes[:3]
-        numbers = mlir.stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-        window = mlir.shape(op.operands[1])
-        features = window[numbers.kernel_input_feature_dimension]
-        return 2 * result * features * math.prod(window[d] for d in numbers.kernel_spatial_dimensions)
-    return max(sizes)
+    It is not where that would round each example's before they are summed.
+    """
+    wanted, device = planned.options.reuse_gradient, planned.options.device
+    possible = bool(planned.sliced.sites) and bool(taken & {"lift", "loop"}) and planned.precise
+    if not possible or wanted is not None or "loop" not in taken:
+        return possible and wanted is not False
+    steps = -(-counts.size // chunk)
+    accumulated = 2 * steps * counts.gradient
+    return device.moving_seconds(accumulated, 3 * counts.gradient) <= plain_seconds(counts, device)

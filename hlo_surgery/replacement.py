@@ -15,8 +15,8 @@ from hlo_surgery.compute import (
     Wanted,
     compute_measures,
     is_precise,
+    makes_float32,
     precise_phi,
-    reuses_gradient,
     statistic_dtype,
 )
 from hlo_surgery.measures import MeanOf, Measure, Norms
@@ -33,9 +33,10 @@ from hlo_surgery.passes.slice_functions import slice_function
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.passes.square_operands import moved_statistic
 from hlo_surgery.plan import OutputPlan
-from hlo_surgery.planning import choose_strategies, instantiating_strategy, lifted_bytes, site_plan
+from hlo_surgery.planning import Planned, choose
 from hlo_surgery.request import Request
 from hlo_surgery.results import Measurements
+from hlo_surgery.site_counts import lifted_bytes, site_plan
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ def _stack_like(scan: Scan, measure: Measure, value: Value) -> Stack:
 def _times(plan: OutputPlan, trips: int) -> OutputPlan:
     """The plan of one slice as the plan of the stack."""
     sites = tuple(replace(s, flops=s.flops * trips, bytes=s.bytes * trips, trips=s.trips * trips) for s in plan.sites)
-    return replace(plan, sites=sites)
+    predicted = {name: replace(p, seconds=p.seconds * trips) for name, p in plan.predicted.items()}
+    return replace(plan, sites=sites, predicted=predicted)
 
 
 def _wanted(
@@ -175,8 +177,8 @@ def _wanted(
     function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean")
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
-    strategies = choose_strategies(sliced, function, paths, measures, request.size, request.strategy)
-    return Wanted(sliced, function, paths, strategies, instantiating_strategy(sliced, function, request.size, "auto"))
+    planned = Planned(sliced, function, paths, request.size, makes_float32(sliced), request.planning)
+    return Wanted(sliced, function, paths, choose(planned, measures))
 
 
 def _at_end(
@@ -195,7 +197,7 @@ def _at_end(
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
     values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs]))
-    reused = [i for i in wanted if reuses_gradient(wanted[i])]
+    reused = [i for i in wanted if wanted[i].choice.reuse]
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
@@ -240,4 +242,5 @@ def _plan(wanted: Wanted, target: Target, request: Request) -> OutputPlan:
     reached = sliced.inputs and (sliced.steps or sliced.output[1] is not None)
     note = "" if reached or request.size == 1 else "no example reaches this gradient"
     sites, tail = tuple(site_plan(s.op) for s in sliced.sites), tuple(s.op.name for s in sliced.tail)
-    return OutputPlan(target.name, sites, tail, wanted.strategies, lifted_bytes(sliced, request.size), note)
+    choice, lifted = wanted.choice, lifted_bytes(sliced, request.size)
+    return OutputPlan(target.name, sites, tail, choice.strategies, lifted, choice.chunk, choice.predicted, note)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_surgery.derived import Derived, Groups, Statistic, named
 from hlo_surgery.module import Module, Port
-from hlo_surgery.planning import STRATEGIES
+from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
 
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]
@@ -32,7 +32,7 @@ class Request:
     groups: Mapping[str, Groups]
     loss_reduction: LossReduction
     on_mixing: OnMixing
-    strategy: str
+    planning: PlanningChoices
 
 
 def make_request(
@@ -42,12 +42,12 @@ def make_request(
     gradients: Sequence[str | int] | None,
     loss_reduction: str,
     on_mixing: str,
-    strategy: str,
+    planning: PlanningOptions,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass instead."""
     _one_of("loss_reduction", loss_reduction, get_args(LossReduction))
     _one_of("on_mixing", on_mixing, get_args(OnMixing))
-    _one_of("strategy", strategy, STRATEGIES)
+    choices = PlanningChoices(**planning)
     axes = _batch_axes(module.arguments, batch)
     size = _batch_size(module.arguments, axes)
     picked = _gradients(module, axes, gradients)
@@ -57,7 +57,7 @@ def make_request(
     for name, statistic in wanted.items():
         if isinstance(statistic, Derived) and size < statistic.least:
             raise ValueError(f"{name} is defined for at least {statistic.least} examples; the batch has {size}")
-    return Request(axes, size, wanted, picked, losses, groups, loss_reduction, on_mixing, strategy)  # type: ignore[arg-type]
+    return Request(axes, size, wanted, picked, losses, groups, loss_reduction, on_mixing, choices)  # type: ignore[arg-type]
 
 
 def _loss(module: Module, gradients: tuple[int, ...]) -> int:

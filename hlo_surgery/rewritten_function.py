@@ -7,11 +7,13 @@ from typing import Any
 import jax
 
 from hlo_surgery.derived import Derived, Statistic, named
+from hlo_surgery.example_shards import example_shards
 from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import as_key, flat_array, is_array, key_kind, kind_of, numbered, signature
 from hlo_surgery.module import Module, load
 from hlo_surgery.pipeline import rewrite_module
 from hlo_surgery.plan import Plan
+from hlo_surgery.planning_options import PlanningOptions
 
 Statistics = Statistic | Mapping[str, Statistic]
 
@@ -25,7 +27,7 @@ class Options:
     statistics: Statistics
     loss_reduction: str
     on_mixing: str
-    strategy: str
+    planning: PlanningOptions
 
 
 class WithStatistics:
@@ -60,14 +62,16 @@ class WithStatistics:
         return self._lookup(leaves, tree)[0]
 
     def _lookup(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
-        key = (tree, tuple(map(signature, leaves)))
+        batch = self._batch(leaves, tree)
+        arrays = [leaf for leaf in leaves if is_array(leaf)]
+        shards = self._options.planning.get("shards") or example_shards(arrays, batch)
+        key = (tree, tuple(map(signature, leaves)), shards)
         if key not in self._rewritten:
-            self._rewritten[key] = self._rewrite(leaves, tree)
+            self._rewritten[key] = self._rewrite(leaves, tree, batch, shards)
         return self._rewritten[key]
 
-    def _rewrite(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
+    def _rewrite(self, leaves: list[Any], tree: Any, batch: dict[int, int], shards: int) -> tuple[Module, Any]:
         lowered, shape = lower(self._fun, leaves, tree)
-        batch = self._batch(leaves, tree)
         numbers = self._pick(numbered(shape))
         rewritten = rewrite_module(
             lowered,
@@ -76,7 +80,7 @@ class WithStatistics:
             gradients=jax.tree.leaves(numbers),
             loss_reduction=self._options.loss_reduction,
             on_mixing=self._options.on_mixing,
-            strategy=self._options.strategy,
+            **{**self._options.planning, "shards": shards},
         )
         picked = jax.tree.structure(self._pick(shape))
         return rewritten, (shape, self._statistics_tree(picked))

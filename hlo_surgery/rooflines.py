@@ -9,16 +9,24 @@ import jax
 class Roofline:
     """A device: dense FLOP/s in its fastest matrix type, bytes/s of its memory, and the bytes of that memory.
 
-    `fuses_lifted`: whether XLA reduces over the examples within the batched contraction that makes their gradients, so
-    that those never reach memory. `step_seconds`: what a step of a loop costs beside its work.
+    Where counting misjudges XLA, a correction is stated: `batched` is the part of those FLOP/s that contractions with a
+    batch dimension reach; `depth` how many terms an element must be the sum of for its matrix unit to be busy;
+    `step_seconds` what a step of a loop costs beside its work; `cached` how much faster what fits into `cache` bytes is
+    moved. `fuses_lifted`: XLA reduces over the examples within the batched contraction that makes their gradients, so
+    that those never reach memory. `widest_chunk`: of examples that a loop lifts at once.
     """
 
     name: str
     flops: float
     bandwidth: float
     memory: float
+    batched: float = 1
+    depth: int = 1
     step_seconds: float = 2e-6
+    cache: float = 0
+    cached: float = 1
     fuses_lifted: bool = False
+    widest_chunk: int = 1 << 20
 
     @property
     def ridge(self) -> float:
@@ -29,17 +37,29 @@ class Roofline:
         """The least time for so many FLOPs and bytes."""
         return max(flops / self.flops, moved / self.bandwidth)
 
+    def contraction_rate(self, depth: int, batched: bool) -> float:
+        """FLOP/s of a contraction whose results are sums of `depth` terms each."""
+        return self.flops * min(1, depth / self.depth) * (self.batched if batched else 1)
 
-# Makers' data sheets, per chip; for v3 too, whose chip is two devices. CPU: two cores, measured with a float32 matmul
-# of 2048 and a copy of 1 GB.
+    def moving_seconds(self, moved: float, held: float) -> float:
+        """The time to move bytes of which `held` are moved again and again."""
+        return moved / (self.bandwidth * (self.cached if held <= self.cache else 1))
+
+
+def _tpu(name: str, flops: float, bandwidth: float, memory: float) -> Roofline:
+    return Roofline(f"tpu:{name}", flops, bandwidth, memory, depth=128, fuses_lifted=True)
+
+
+# Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu" is an H200. CPU:
+# two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions of 16 to 512 terms.
 ROOFLINES = {
-    "cpu": Roofline("cpu", 450e9, 10e9, 16e9),
-    "gpu": Roofline("gpu", 494e12, 4.8e12, 141e9, step_seconds=10e-6),
-    "tpu:v3": Roofline("tpu:v3", 123e12, 0.9e12, 32e9, fuses_lifted=True),
-    "tpu:v4": Roofline("tpu:v4", 275e12, 1.228e12, 32e9, fuses_lifted=True),
-    "tpu:v5e": Roofline("tpu:v5e", 197e12, 0.819e12, 16e9, fuses_lifted=True),
-    "tpu:v5p": Roofline("tpu:v5p", 459e12, 2.765e12, 95e9, fuses_lifted=True),
-    "tpu:v6e": Roofline("tpu:v6e", 918e12, 1.64e12, 32e9, fuses_lifted=True),
+    "cpu": Roofline("cpu", 450e9, 10e9, 16e9, 0.12, 1, 5e-6, cache=8e6, cached=5, widest_chunk=1),
+    "gpu": Roofline("gpu", 494e12, 4.8e12, 141e9, depth=32, step_seconds=10e-6),
+    "tpu:v3": _tpu("v3", 123e12, 0.9e12, 32e9),
+    "tpu:v4": _tpu("v4", 275e12, 1.228e12, 32e9),
+    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12, 16e9),
+    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12, 95e9),
+    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12, 32e9),
 }
 DEVICE_KINDS = {
     "TPU v2": "tpu:v3",

@@ -7,7 +7,7 @@ vanishes for disjoint sets a and b of examples where y is a sum of the examples'
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from hlo_surgery.errors import Reason
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.carry import in_clean_config
 from hlo_surgery.pipeline import rewrite_module
+from hlo_surgery.planning_options import PlanningOptions
 from hlo_surgery.request import Batch, Request, make_request
 from hlo_surgery.verdict import Verdict
 from hlo_surgery.verification_expectations import is_held
@@ -32,10 +33,10 @@ def verify(
     gradients: Sequence[str | int] | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
-    strategy: str = "auto",
     inputs: Sequence[Any] | None = None,
     seed: int = 0,
     each: Each = iter,
+    **planning: Unpack[PlanningOptions],
 ) -> Verdict:
     """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on random ones.
 
@@ -43,7 +44,7 @@ def verify(
     progress bar. The verdict is "not applicable" where copies of an example do not give its gradient.
     """
     original = load(module)
-    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, strategy)
+    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning)
     rewritten = rewrite_module(
         original,
         batch=batch,
@@ -51,7 +52,7 @@ def verify(
         gradients=gradients,
         loss_reduction=loss_reduction,
         on_mixing=on_mixing,
-        strategy=strategy,
+        **planning,
     )
     arrays = draw_inputs(original.arguments, seed) if inputs is None else [np.asarray(a) for a in inputs]
     return verify_rewritten(original, rewritten, request, arrays, each)

@@ -14,10 +14,10 @@ from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import stablehlo
+from hlo_surgery.passes.convolution_patches import positions_of_convolution
 from hlo_surgery.passes.element_types import widened
-from hlo_surgery.passes.ghost_paths import Dims, Path, convolved_feature, factor_dims
+from hlo_surgery.passes.ghost_paths import Dims, Path, factor_dims
 from hlo_surgery.passes.gradient_slices import Input
-from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integers
 from hlo_surgery.passes.scaled_norms import power_of_two
 
@@ -64,14 +64,20 @@ def shares_of(paths: Sequence[Path], given: Given, factor: float) -> list[Share]
     shares: list[Share] = []
     for path in paths:
         share = FACTORS[path.site.op.name](path, given)
-        scale = share.scale * (-factor if path.negated else factor)
-        for key, divides in path.scales:
-            number = given[key].ravel()[0].astype(scale.dtype)
-            scale = scale / number if divides else scale * number
+        scale = scaled_by(share.scale, path, given, factor)
         swapped = factor_dims(path) != leading
         first, second = (share.second, share.first) if swapped else (share.first, share.second)
         shares.append(Share(first, second, scale))
     return shares
+
+
+def scaled_by(x: jax.Array, path: Path, given: Given, factor: float) -> jax.Array:
+    """What lies at a site, as it comes out at the end of the path."""
+    scaled = x * (-factor if path.negated else factor)
+    for key, divides in path.scales:
+        number = given[key].ravel()[0].astype(x.dtype)
+        scaled = scaled / number if divides else scaled * number
+    return scaled
 
 
 def _product(path: Path, given: Given) -> Share:
@@ -102,8 +108,8 @@ def _factor(x: jax.Array, batching: Dims, contracting: Dims, order: Sequence[int
     return widened(moved.reshape(sizes))
 
 
-def _rows(path: Path, given: Given) -> Share:
-    """The updates of a scatter as [1, positions, window], and the numbers of the rows to which they are added."""
+def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
+    """A scatter's rows [positions], -1 where it has none, the updates [positions, window], and how many rows exist."""
     op = path.site.op
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     _, indices, updates = (given[key] for key in path.site.inputs)
@@ -121,8 +127,14 @@ def _rows(path: Path, given: Given) -> Share:
     outside = tuple(d for d in range(updates.ndim) if d not in window)
     dense = _factor(updates, (), outside, [kept.index(d) for d in order if d in kept])
     dense = jnp.where(exists[:, None], dense, jnp.zeros_like(dense))
+    return jnp.where(exists, number, -1), dense[0], rows
+
+
+def _rows(path: Path, given: Given) -> Share:
+    """The updates of a scatter as [1, positions, window], and the numbers of the rows to which they are added."""
+    numbers, dense, rows = rows_of(path, given)
     scale = power_of_two(jnp.max(jnp.abs(dense), initial=0))
-    return Share(Factor(jnp.where(exists, number, -1)[None], rows), Factor(dense / scale), scale)
+    return Share(Factor(numbers[None], rows), Factor(dense[None] / scale), scale)
 
 
 def _ones(path: Path, given: Given) -> Share:
@@ -134,19 +146,10 @@ def _ones(path: Path, given: Given) -> Share:
 
 
 def _patches(path: Path, given: Given) -> Share:
-    """A convolution as a sum over positions of patches times features: convolved with each position's indicator."""
-    op = path.site.op
-    convolve = raise_op(op)
-    assert convolve is not None
+    """A convolution as a sum over positions of patches times features."""
     image, window = (given[key] for key in path.site.inputs)
-    feature = convolved_feature(op)
-    last = jnp.moveaxis(window, feature, -1)
-    positions = math.prod(last.shape[:-1])
-    indicators = jnp.eye(positions, dtype=window.dtype).reshape(*last.shape[:-1], positions)
-    (patches,) = convolve(image, jnp.moveaxis(indicators, -1, feature))
-    kept = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]).output_feature_dimension
-    first = jnp.moveaxis(patches, kept, 0).reshape(1, positions, -1)
-    return _scaled(widened(first), widened(last.reshape(1, positions, -1)))
+    first, second = positions_of_convolution(path.site.op, image, window)
+    return _scaled(widened(first[None]), widened(second[None]))
 
 
 FACTORS = {

@@ -197,8 +197,7 @@ def path_counts(path: Path, size: int) -> tuple[int, int, int]:
     if op.name == "stablehlo.convolution":
         features = rhs[convolved_feature(op)]
         positions = math.prod(rhs) // max(features, 1)
-        # The patches of an example, and what making them costs at each position.
-        return positions // size, 2 * product // max(features, 1) + features, product
+        return positions // size, product // max(features, 1) + features, product
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     positions = math.prod(lhs[d] for d in numbers.lhs_contracting_dimensions)
     elements = (math.prod(lhs) + math.prod(rhs)) // max(positions, 1)

@@ -1,16 +1,19 @@
-"""Loop: one example's gradient at a time, accumulated; twice the parameter of memory, whatever the statistic.
+"""Loop: a chunk of the examples' gradients at a time, accumulated; little more memory than the parameter's.
 
 acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, phi(g)) ; mean = acc / B
+
+A batch that lies on several devices is looped over on each: the examples are [shards, B / shards], a step takes a chunk
+of each shard's, and only what has been accumulated is summed over the shards.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.mlir import Value
-from hlo_surgery.passes.gradient_slices import Axis
 from hlo_surgery.passes.slice_functions import SliceFunction, example_position, exposed_examples, merge_example
 
 Summand = Callable[..., jax.Array]
@@ -23,32 +26,65 @@ def looped_gradients(
     summands: Sequence[Summand],
     rows: Sequence[Summand],
     beside: tuple[jax.Array, ...] = (),
+    chunk: int = 1,
+    shards: int = 1,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
     """Sums over the examples of each summand of the gradient, and each of `rows` of it for every example, stacked.
 
     The summands also take each example's entry of the arrays `beside`.
     """
-    axes = [axis for _, axis in function.inputs]
+    shards = shards if size % shards == 0 else 1
+    count = size // shards
+    chunk = min(chunk, count)
+    positions = [example_position(axis) for _, axis in function.inputs]
     exposed = exposed_examples(function, known, size)
+    split = [x if p is None else _split(x, p, shards) for x, p in zip(exposed, positions, strict=True)]
+    along = [_split(x, 0, shards) for x in beside]
 
-    def of_example(b: jax.Array) -> jax.Array:
-        return function.of_one(*(_example(x, axis, b) for x, axis in zip(exposed, axes, strict=True)))
+    def made(start: jax.Array, width: int) -> tuple[list[jax.Array], list[jax.Array]]:
+        take = partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=width)
+        taken = [x if p is None else take(x, axis=p + 1) for x, p in zip(split, positions, strict=True)]
+        gradients = _gradients(function, positions, taken, shards, width)
+        more = [take(x, axis=1) for x in along]
+        each = [_over_two(summand)(gradients, *more) for summand in summands]
+        return [jnp.sum(x, 1, dtype=x.dtype) for x in each], [_over_two(row)(gradients) for row in rows]
 
-    def step(sums: list[jax.Array], b: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
-        gradient = of_example(b)
-        more = [lax.dynamic_index_in_dim(x, b, keepdims=False) for x in beside]
-        added = [total + summand(gradient, *more) for total, summand in zip(sums, summands, strict=True)]
-        return added, [row(gradient) for row in rows]
+    def step(sums: list[jax.Array], start: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+        added, stacked = made(start, chunk)
+        return [total + x for total, x in zip(sums, added, strict=True)], stacked
 
-    shape = jax.eval_shape(of_example, jnp.int32(0))
-    entries = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in beside]
-    kinds = (jax.eval_shape(summand, shape, *entries) for summand in summands)
-    start = [jnp.zeros(kind.shape, kind.dtype) for kind in kinds]
-    return lax.scan(step, start, jnp.arange(size, dtype=jnp.int32))
+    whole = count // chunk * chunk
+    kinds, _ = jax.eval_shape(partial(made, width=chunk), jnp.int32(0))
+    zeros = [jnp.zeros(kind.shape, kind.dtype) for kind in kinds]
+    sums, stacks = lax.scan(step, zeros, jnp.arange(0, whole, chunk, dtype=jnp.int32))
+    found = [jnp.moveaxis(stack, 0, 1).reshape(shards, whole, *stack.shape[3:]) for stack in stacks]
+    if whole < count:
+        added, rest = made(jnp.int32(whole), count - whole)
+        sums = [total + x for total, x in zip(sums, added, strict=True)]
+        found = [jnp.concatenate(pair, 1) for pair in zip(found, rest, strict=True)]
+    return [jnp.sum(x, 0, dtype=x.dtype) for x in sums], [x.reshape(size, *x.shape[2:]) for x in found]
 
 
-def _example(exposed: jax.Array, axis: Axis, b: jax.Array) -> jax.Array:
-    position = example_position(axis)
-    if position is None:
-        return exposed
-    return merge_example(lax.dynamic_index_in_dim(exposed, b, position, keepdims=False), axis)
+def _split(x: jax.Array, dim: int, shards: int) -> jax.Array:
+    """The examples' dimension as [shards, examples of one shard]."""
+    return x.reshape(*x.shape[:dim], shards, -1, *x.shape[dim + 1 :])
+
+
+def _gradients(
+    function: SliceFunction, positions: Sequence[int | None], chunk: Sequence[jax.Array], shards: int, width: int
+) -> jax.Array:
+    """The gradients [shards, width, *parameter] of a chunk of every shard; a single one without `vmap`."""
+    axes = [axis for _, axis in function.inputs]
+
+    def of_one(*example: jax.Array) -> jax.Array:
+        return function.of_one(*(merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
+
+    if shards == width == 1:
+        squeezed = [x if p is None else jnp.squeeze(x, (p, p + 1)) for x, p in zip(chunk, positions, strict=True)]
+        return of_one(*squeezed)[None, None]
+    of_shard = jax.vmap(of_one, positions, axis_size=width)
+    return jax.vmap(of_shard, positions, axis_size=shards)(*chunk)
+
+
+def _over_two(function: Summand) -> Summand:
+    return jax.vmap(jax.vmap(function))

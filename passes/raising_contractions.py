@@ -43,7 +43,7 @@ def dot_general(op: Operation) -> Raised | None:
     def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
         return lax.dot_general(lhs, rhs, (contracting, batching), how, preferred_element_type=accumulator)
 
-    return _with_element_types(op, contract)
+    return with_element_types(op, contract)
 
 
 @raises("stablehlo.convolution")
@@ -69,7 +69,7 @@ def convolution(op: Operation) -> Raised | None:
     def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
         return convolve(lhs, lax.rev(rhs, reversed_dims), preferred_element_type=accumulator)
 
-    return _with_element_types(op, contract)
+    return with_element_types(op, contract)
 
 
 @raises("stablehlo.reduce")
@@ -94,7 +94,7 @@ def reduce(op: Operation) -> Raised | None:
     return sums
 
 
-def _with_element_types(op: Operation, contract: Contract) -> Raised | None:
+def with_element_types(op: Operation, contract: Contract) -> Raised | None:
     """Contract with the result's element type as accumulator, or an operand's if that is the wider one."""
     lhs, rhs, result = (dtype_of(value) for value in (*op.operands, *op.results))
     accumulator = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)

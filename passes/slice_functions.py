@@ -13,6 +13,7 @@ from jax import lax
 
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.constants import is_splat
+from hlo_surgery.passes.convolution_patches import convolution_by_patches
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
@@ -39,7 +40,7 @@ class SliceFunction:
 def slice_function(sliced: GradientSlice, size: int, loss_reduction: str) -> SliceFunction:
     """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's."""
     inputs = sliced.inputs
-    raised = [raise_op(step.op) for step in sliced.steps]
+    raised = [_raised(step) for step in sliced.steps]
     functions = [rule or call_op(step.op) for rule, step in zip(raised, sliced.steps, strict=True)]
 
     def of_one(*operands: jax.Array) -> jax.Array:
@@ -53,6 +54,11 @@ def slice_function(sliced: GradientSlice, size: int, loss_reduction: str) -> Sli
         return gradient if loss_reduction == "mean" else gradient / size
 
     return SliceFunction(inputs, sliced.values, of_one, liftable=None not in raised)
+
+
+def _raised(step: Step) -> Raised | None:
+    is_convolved = step.is_site and step.op.name == "stablehlo.convolution"
+    return (convolution_by_patches(step.op) if is_convolved else None) or raise_op(step.op)
 
 
 def _contributions(site: Step, size: int, function: Raised, operands: list[jax.Array]) -> Sequence[jax.Array]:

@@ -1,0 +1,62 @@
+"""Segments: where a gradient is a scatter of rows, each example's own rows are summed first, and phi taken of those.
+
+    %g = scatter 0, %i[b, t], %u[b, t, d]     =>  for each b: the distinct rows of %i[b], the sums of %u[b] over each
+                                                  %s = scatter phi(0), rows, phi(sums) - phi(0)
+
+An example touches as many rows as it has positions, however long the table; all others are phi(0). The gradient of an
+embedding is such a scatter. Any phi will do, and nothing as large as the table is made for a single example.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Value
+from hlo_surgery.passes.ghost_factors import rows_of, scaled_by
+from hlo_surgery.passes.ghost_paths import Path, factor_dims
+from hlo_surgery.passes.slice_functions import SliceFunction, over_examples
+
+Phi = Callable[[jax.Array], jax.Array]
+
+
+def has_segments(paths: Sequence[Path]) -> bool:
+    """Whether a gradient is a single scatter of rows, moved and scaled as a whole."""
+    return len(paths) == 1 and paths[0].site.op.name == "stablehlo.scatter" and factor_dims(paths[0]) is not None
+
+
+def segmented_mean(
+    function: SliceFunction, path: Path, known: Mapping[Value, jax.Array], phi: Phi, size: int, factor: float
+) -> jax.Array:
+    """The mean over the examples of phi of their gradients. `factor`: of a contribution in a gradient."""
+    rows, sums = over_examples(function, known, size, partial(_of_one, function, path, factor))
+    shape, by_rows = _layout(path)
+    dims = [*sorted(by_rows), *(d for d in range(len(shape)) if d not in by_rows)]
+    count = math.prod(shape[d] for d in by_rows)
+    # Where there is no row the number is past the last one, and is dropped.
+    rows = jnp.where(rows < 0, count, rows).ravel()
+    found = phi(sums).reshape(-1, sums.shape[-1])
+    touching = jnp.zeros(count, jnp.int32).at[rows].add(1, mode="drop")[:, None]
+    total = jnp.zeros((count, found.shape[1]), found.dtype).at[rows].add(found, mode="drop")
+    untouched = (size - touching) * phi(jnp.zeros((), sums.dtype))
+    mean = (total + jnp.where(touching == size, 0, untouched)) / size
+    return mean.reshape([shape[d] for d in dims]).transpose([dims.index(d) for d in range(len(dims))])
+
+
+def _of_one(function: SliceFunction, path: Path, factor: float, *operands: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The distinct rows of one example, -1 where there are fewer than positions, and its gradient in each."""
+    given = dict(zip(function.inputs, operands, strict=True))
+    numbers, values, _ = rows_of(path, given)
+    rows, segments = jnp.unique(numbers, return_inverse=True, size=numbers.shape[0], fill_value=-1)
+    return rows, scaled_by(jnp.zeros_like(values).at[segments].add(values), path, given, factor)
+
+
+def _layout(path: Path) -> tuple[list[int], frozenset[int]]:
+    """The gradient's shape, and those of its dimensions that the indices address."""
+    site, found = mlir.shape(path.site.op.results[0]), factor_dims(path)
+    assert found is not None
+    assert path.order is not None
+    return [site[d] for d in path.order], found[0]

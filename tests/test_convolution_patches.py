@@ -1,0 +1,75 @@
+"""A convolution by patches is the convolution, whatever its strides, padding, dilations, groups and layouts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+
+import hlo_surgery as hs
+from hlo_surgery import mlir
+from hlo_surgery.passes.convolution_patches import convolution_by_patches
+from hlo_surgery.passes.raising import raise_op
+
+SPATIAL = "HWD"
+
+
+def convolution_in(function, *operands):
+    code = mlir.clone(hs.load(jax.jit(function).lower(*operands).as_text()).code)
+    (found,) = [
+        op for op in mlir.body(mlir.main_function(code)).operations if op.operation.name.endswith("convolution")
+    ]
+    return code, found.operation
+
+
+@st.composite
+def convolutions(draw):
+    rank = draw(st.integers(1, 3))
+    small = st.integers(1, 3)
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    sizes = dict(zip("NIO", [groups * draw(small), draw(small), groups * draw(small)], strict=True))
+    image, kernel = ([draw(st.integers(low, high)) for _ in range(rank)] for low, high in ((3, 6), (1, 3)))
+    layouts = ["".join(draw(st.permutations(letters + SPATIAL[:rank]))) for letters in ("NC", "OI", "NC")]
+    per_dim = lambda values: tuple(draw(st.lists(values, min_size=rank, max_size=rank)))  # noqa: E731
+    shapes = [
+        [{"N": sizes["N"], "C": sizes["I"], **dict(zip(SPATIAL, image, strict=False))}[c] for c in layouts[0]],
+        [{"O": sizes["O"], "I": sizes["I"], **dict(zip(SPATIAL, kernel, strict=False))}[c] for c in layouts[1]],
+    ]
+    options = {
+        "window_strides": per_dim(st.integers(1, 3)),
+        "padding": [tuple(pair) for pair in per_dim(st.tuples(st.integers(-1, 2), st.integers(-1, 2)))],
+        "lhs_dilation": per_dim(st.integers(1, 2)),
+        "rhs_dilation": per_dim(st.integers(1, 2)),
+        "dimension_numbers": tuple(layouts),
+        "batch_group_count": groups,
+    }
+    return shapes, options, draw(st.booleans())
+
+
+@given(convolutions())
+def test_equals_the_convolution(drawn):
+    shapes, options, reverse = drawn
+    generator = np.random.default_rng(0)
+    operands = [generator.normal(size=shape).astype(np.float32) for shape in shapes]
+
+    def convolve(image, window):
+        flipped = lax.rev(window, [options["dimension_numbers"][1].index("H")]) if reverse else window
+        return lax.conv_general_dilated(image, flipped, precision="highest", **options)
+
+    _, op = convolution_in(convolve, *operands)
+    if not all(mlir.shape(op.results[0])):
+        return
+    by_patches, raised = convolution_by_patches(op), raise_op(op)
+    assert by_patches is not None
+    assert raised is not None
+    np.testing.assert_allclose(by_patches(*operands)[0], raised(*operands)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_feature_groups_have_no_patches():
+    _, op = convolution_in(
+        lambda x, w: lax.conv_general_dilated(x, w, (1,), "VALID", feature_group_count=2),
+        jnp.ones((1, 4, 5)),
+        jnp.ones((2, 2, 3)),
+    )
+    assert convolution_by_patches(op) is None
