@@ -1,6 +1,7 @@
 """Exact statistics of per-example gradients, by rewriting the StableHLO module of a minibatch gradient."""
 
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
+from hlo_surgery.costs import cost, cost_of
 from hlo_surgery.errors import Refusal
 from hlo_surgery.module import Module, load
 from hlo_surgery.norm_statistics import (
@@ -30,12 +31,17 @@ from hlo_surgery.statistics import (
     snr,
     variance,
 )
+from hlo_surgery.targets import compile_for, find_target
 
 __all__ = [
     "Module",
     "Refusal",
     "clipped_mean",
+    "compile_for",
+    "cost",
+    "cost_of",
     "explain",
+    "find_target",
     "fold_squared_sums",
     "grad",
     "gram",

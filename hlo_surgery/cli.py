@@ -18,6 +18,7 @@ from hlo_surgery.cli_arguments import (
     Statistics,
     run_pass,
 )
+from hlo_surgery.cli_costs import compile_module, show_cost
 from hlo_surgery.cli_demo import show_demo
 from hlo_surgery.cli_files import check_writable, output_names, read_inputs, read_module, write_arrays, write_module
 from hlo_surgery.cli_how import How, options_of, taking_how
@@ -35,6 +36,7 @@ from hlo_surgery.cli_output import (
 from hlo_surgery.cli_statistics import listed, print_statistics
 from hlo_surgery.cli_summaries import print_summaries, summarise
 from hlo_surgery.pipeline import explain_module, rewrite_module
+from hlo_surgery.targets import without_tpu
 from hlo_surgery.verification import verify as verify_module
 
 main = typer.Typer(
@@ -45,6 +47,12 @@ main = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@main.callback()
+def start() -> None:
+    """Before any command."""
+    without_tpu()
 
 
 @main.command()
@@ -158,6 +166,10 @@ def verify(
         print_verdict(verdict)
     if verdict.verdict != "equivalent":
         raise typer.Exit(REFUSED)
+
+
+main.command("compile")(compile_module)
+main.command("cost")(show_cost)
 
 
 @main.command()

@@ -29,7 +29,7 @@ def _shards_of(array: Any, axis: int) -> int | None:
     if isinstance(array, Tracer) and AxisType.Explicit not in kind_of(array).sharding.mesh.axis_types:
         return None
     sharding: Any = kind_of(array).sharding if isinstance(array, Tracer) else array.sharding
-    return array.shape[axis] // max(sharding.shard_shape(array.shape)[axis], 1)
+    return max(array.shape[axis] // max(sharding.shard_shape(array.shape)[axis], 1), 1)
 
 
 def _ambient() -> int:

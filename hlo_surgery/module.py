@@ -35,10 +35,13 @@ class Port:
 
 
 class Module:
-    """A StableHLO module. `plan` says how a rewritten one came about; it is None for any other."""
+    """A StableHLO module. `plan` says how a rewritten one came about; it is None for any other.
 
-    def __init__(self, code: mlir.Module, plan: Plan | None = None) -> None:
-        self.code, self.plan = code, plan
+    `platform`: what it runs on, as JAX calls it; None is JAX's default.
+    """
+
+    def __init__(self, code: mlir.Module, plan: Plan | None = None, platform: str | None = None) -> None:
+        self.code, self.plan, self.platform = code, plan, platform
         main = mlir.main_function(code)
         block = mlir.body(main)
         self.arguments = tuple(_port(v, _argument_name(main, v, i)) for i, v in enumerate(block.arguments))
@@ -46,12 +49,12 @@ class Module:
 
     @cached_property
     def exported(self) -> export.Exported:
-        """The module as a `jax.export.Exported` for the default platform; its `call` composes with `jit`.
+        """The module as a `jax.export.Exported` for its platform; its `call` composes with `jit`.
 
         Raises Refusal where the module calls its host back: only the process that lowered it could answer.
         """
         refuse_effects(self.code)
-        return carry(self.code, self.arguments, self.outputs, jax.default_backend())
+        return carry(self.code, self.arguments, self.outputs, self.platform or jax.default_backend())
 
     def call(self, *arrays: Any) -> list[jax.Array]:
         """Run the module on its flat arguments. Raises ValueError where their number, shapes or dtypes differ."""

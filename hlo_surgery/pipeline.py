@@ -51,7 +51,7 @@ def rewrite_module(
     request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning)
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
-    return Module(code, plan)
+    return Module(code, plan, request.planning.platform)
 
 
 def explain_module(

@@ -23,11 +23,11 @@ class PlanningChoices:
     """How statistics are to be computed; none of it changes what they are.
 
     `strategy`: one of STRATEGIES. `memory_budget`: bytes of temporaries that the statistics of one gradient may take;
-    by default what suits the target. `target`: the device to plan for, as in `hlo_surgery.rooflines`; by default
-    JAX's own. `reuse_gradient`: take gradients from the tensors that hold each example's (True), or leave the module's
-    own ops and bits (False); by default where that is cheaper. `shards`: over how many devices the examples lie; a loop
-    over them then goes over each device's own. By default what the arguments and the mesh in use tell, else 1.
-    Raises ValueError for wrong values.
+    by default what suits the target. `target`: the device to plan and lower for, as in `hlo_surgery.rooflines`; by
+    default JAX's own. `reuse_gradient`: take gradients from the tensors that hold each example's (True), or leave the
+    module's own ops and bits (False); by default where that is cheaper. `shards`: over how many devices the examples
+    lie; a loop over them then goes over each device's own. By default what the arguments and the mesh in use tell,
+    else 1. Raises ValueError for wrong values.
     """
 
     strategy: str = "auto"
@@ -44,6 +44,11 @@ class PlanningChoices:
         if self.shards is not None and self.shards < 1:
             raise ValueError(f"shards is {self.shards}; it is the number of devices that the examples lie on")
         _ = self.device
+
+    @property
+    def platform(self) -> str | None:
+        """What the target is called where JAX lowers for it; None for JAX's default."""
+        return None if self.target is None else {"cpu": "cpu", "gpu": "cuda"}.get(self.device.name, "tpu")
 
     @property
     def device(self) -> Roofline:

@@ -71,16 +71,17 @@ def predict_segments(counts: Counts, device: Roofline) -> Predicted:
 
 def predict_lift(counts: Counts, device: Roofline) -> Predicted:
     """All gradients written and read again, unless XLA fuses that; instead of the plain gradient."""
-    made = sum(_made_at_once(site, counts.size, device, batched=True) for site in counts.sites)
+    made = _made_at_once(counts, device, counts.size)
     lifted = counts.size * counts.gradient
     fused = device.fuses_lifted and len(counts.sites) == 1 and counts.sites[0].contracts
     moved = 0 if fused else 2 * lifted / device.bandwidth
-    return Predicted(made + moved - plain_seconds(counts, device), 0 if fused else lifted)
+    held = _patches(counts) + (0 if fused else lifted)
+    return Predicted(made + moved - plain_seconds(counts, device), held)
 
 
 def predict_loop(counts: Counts, device: Roofline, chunk: int) -> Predicted:
     """A chunk of gradients at a time, and two accumulators read and written; instead of the plain gradient."""
-    made = sum(_made_at_once(site, counts.size, device, batched=chunk > 1) for site in counts.sites)
+    made = _made_at_once(counts, device, chunk)
     steps = -(-counts.size // chunk)
     moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
     held = (2 + chunk) * counts.gradient
@@ -89,10 +90,17 @@ def predict_loop(counts: Counts, device: Roofline, chunk: int) -> Predicted:
 
 
 def _patches(counts: Counts) -> int:
+    """What the images of all examples take once they are taken apart."""
     return sum((site.spread - 1) * site.read for site in counts.sites)
 
 
-def _made_at_once(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:
-    """The time to contract each example alone."""
+def _made_at_once(counts: Counts, device: Roofline, chunk: int) -> float:
+    """The time to contract each example alone, `chunk` of them at a time."""
+    patches = _patches(counts)
+    moving = device.moving_seconds(2 * patches, patches * chunk // counts.size)
+    return moving + sum(_contracted_alone(site, counts.size, device, chunk > 1) for site in counts.sites)
+
+
+def _contracted_alone(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:
     rate = device.contraction_rate(max(site.depth // size, 1), batched)
-    return max(site.flops / rate if site.contracts else 0, site.spread * site.read / device.bandwidth)
+    return max(site.flops / rate if site.contracts else 0, site.read / device.bandwidth)

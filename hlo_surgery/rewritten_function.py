@@ -13,7 +13,7 @@ from hlo_surgery.leaves import as_key, flat_array, is_array, key_kind, kind_of, 
 from hlo_surgery.module import Module, load
 from hlo_surgery.pipeline import rewrite_module
 from hlo_surgery.plan import Plan
-from hlo_surgery.planning_options import PlanningOptions
+from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
 
 Statistics = Statistic | Mapping[str, Statistic]
 
@@ -71,7 +71,8 @@ class WithStatistics:
         return self._rewritten[key]
 
     def _rewrite(self, leaves: list[Any], tree: Any, batch: dict[int, int], shards: int) -> tuple[Module, Any]:
-        lowered, shape = lower(self._fun, leaves, tree)
+        platform = PlanningChoices(**self._options.planning).platform
+        lowered, shape = lower(self._fun, leaves, tree, platform)
         numbers = self._pick(numbered(shape))
         rewritten = rewrite_module(
             lowered,
@@ -116,7 +117,7 @@ def _tree_of(statistic: Statistic, gradient: Any) -> Any:
     return jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
 
 
-def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[Module, Any]:
+def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any, platform: str | None = None) -> tuple[Module, Any]:
     """The function's module for these arguments, its arrays flat; and what it returns, as a tree of shapes."""
     shapes: list[Any] = []
 
@@ -129,7 +130,8 @@ def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> tuple[Module
 
     kinds = [kind_of(leaf) for leaf in leaves if is_array(leaf)]
     structs = [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
-    lowered = load(jax.jit(flat, keep_unused=True).lower(*structs).as_text(debug_info=True))
+    traced = jax.jit(flat, keep_unused=True).trace(*structs)
+    lowered = load(traced.lower(lowering_platforms=(platform or jax.default_backend(),)).as_text(debug_info=True))
     if len(lowered.arguments) != len(structs):
         raise TypeError("the function closes over traced values; pass them as arguments, or use jax.closure_convert")
     return lowered, shapes[0]

@@ -100,9 +100,9 @@ def squared_mean(
     sliced: GradientSlice, given: Mapping[Input, jax.Array], phi: Phi, dtype: jnp.dtype, size: int, mean_loss: bool
 ) -> jax.Array:
     """The mean over the examples of phi of their gradients, accumulated in `dtype`."""
-    sites = {s.op.results[0]: _squared_site(s, given, lambda x: phi(x.astype(dtype))) for s in sliced.sites}
-    per_example_scale = phi(jnp.asarray(size, dtype)) if mean_loss else 1
-    return moved_statistic(sliced, sites, given, phi, dtype) * (per_example_scale / size)
+    scale = phi(jnp.asarray(size, dtype)) / size if mean_loss else jnp.asarray(1 / size, dtype)
+    sites = {s.op.results[0]: _squared_site(s, given, lambda x: phi(x.astype(dtype)), scale) for s in sliced.sites}
+    return moved_statistic(sliced, sites, given, phi, dtype)
 
 
 def moved_statistic(
@@ -120,7 +120,8 @@ def moved_statistic(
     return known[sliced.value]
 
 
-def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax.Array:
+def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi, scale: jax.Array) -> jax.Array:
+    """The contraction of phi of the operands; its scale is taken in with the smaller one, not with the result."""
     op = site.op
     operands = [given[key] for key in site.inputs]
     if op.name == "stablehlo.dot_general":
@@ -128,13 +129,14 @@ def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi) -> jax
         contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
         batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
         lhs, rhs = map(phi, _balanced(site, operands))
+        lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
         return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
-        return jnp.sum(phi(operands[0]), integers(op, "dimensions"))
+        return jnp.sum(phi(operands[0]), integers(op, "dimensions")) * scale
     scattered = raise_op(op)
     assert scattered is not None
     base, indices, updates = operands
-    return scattered(jnp.zeros_like(base), indices, phi(updates).astype(base.dtype))[0]
+    return scattered(jnp.zeros_like(base), indices, (phi(updates) * scale).astype(base.dtype))[0]
 
 
 def _balanced(site: Step, operands: Sequence[jax.Array]) -> list[jax.Array]:

@@ -119,6 +119,7 @@ def test_square_operands_does_not_fire_when_phi_does_not_factor(phi):
 
 
 def test_square_operands_contracts_the_squares():
+    """The mean is over three examples; what divides by three is the smaller operand, not the result."""
     assert_text(
         text_of(rewritten(DENSE).code),
         """
@@ -128,7 +129,9 @@ def test_square_operands_contracts_the_squares():
         CHECK: %[[SCALED_L:.*]] = stablehlo.multiply %[[L]], %{{.*}}
         CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[SCALED_H]], %[[SCALED_H]]
         CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[SCALED_L]], %[[SCALED_L]]
-        CHECK: %[[GG:.*]] = stablehlo.dot_general %[[HH]], %[[LL]], contracting_dims = [0] x [0]
+        CHECK: %[[THIRD_HH:.*]] = stablehlo.multiply %[[HH]], %{{.*}}
+        CHECK: %[[GG:.*]] = stablehlo.dot_general %[[THIRD_HH]], %[[LL]], contracting_dims = [0] x [0]
+        CHECK-NOT: stablehlo.multiply
         CHECK-NOT: tensor<3x4x5xf32>
         CHECK-NOT: stablehlo.while
         CHECK: return %[[G]]

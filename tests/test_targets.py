@@ -1,0 +1,168 @@
+"""Targets by name, what cannot be had, and the costs of modules compiled for CPU."""
+
+import importlib.util
+import os
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import topologies
+
+import hlo_surgery as hs
+from hlo_surgery import targets
+from hlo_surgery.costs import cost, cost_of
+from hlo_surgery.targets import compile_for, find_target, without_tpu
+
+CALLBACK = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %y = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {has_side_effect = true} : (tensor<3xf32>) -> tensor<3xf32>
+  return %y : tensor<3xf32>
+}"""  # noqa: E501
+
+
+def module_of(function, *arguments):
+    return hs.load(jax.jit(function).lower(*arguments).as_text())
+
+
+def square(size=64):
+    return module_of(lambda x: x @ x, jax.ShapeDtypeStruct((size, size), jnp.float32))
+
+
+def refused(name):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        find_target(name)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "cuda", "TPU", "tpu:", "tpu:v5", "tpu:v2:2x2", "tpu:v5e:2x", "tpu:v5e:2x2:2", "v5e"]
+)
+def test_unknown_names(name):
+    assert refused(name) == (
+        f"there is no target {name!r}; there is cpu, gpu, tpu, or ahead of time tpu:GENERATION:SIZES with "
+        "v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2"
+    )
+
+
+@pytest.mark.parametrize("sizes", ["2", "2x2x1", "0x1", "1x0"])
+def test_topologies_of_another_form(sizes):
+    """Some of these end the whole process in libtpu."""
+    assert refused(f"tpu:v5e:{sizes}") == f"a topology of v5e has 2 sizes above zero, and not {sizes}"
+
+
+def test_devices_that_are_not_here(monkeypatch):
+    def none(backend=None):
+        raise RuntimeError(f"Unknown backend {backend}")
+
+    monkeypatch.setattr(jax, "local_devices", none)
+    assert refused("gpu") == "JAX has no GPU here"
+    assert (
+        refused("tpu")
+        == "JAX has no TPU here; to compile for one ahead of time, name its topology, such as tpu:v5e:1x1"
+    )
+
+
+def test_libtpu_is_missing(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    expected = "tpu:v5e:2x4 needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'"
+    assert refused("tpu:v5e:2x4") == expected
+
+
+def test_a_topology_that_libtpu_does_not_know(monkeypatch):
+    def unknown(**_):
+        raise RuntimeError("INVALID_ARGUMENT: Topology layout is not divisible\nat some line")
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(topologies, "get_topology_desc", unknown)
+    assert refused("tpu:v5e:4x3") == "libtpu knows no tpu:v5e:4x3: Topology layout is not divisible"
+
+
+OUT_OF_MEMORY = {
+    "E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (59.60G) "
+    "exceeds available HBM (15.75G). HLO module: jit_f.\nSee more": "out of memory: HLO temporaries need 59.60 GiB, "
+    "and there are 15.75 GiB of HBM",
+    "Out of memory allocating 3 bytes.\nmore": "Out of memory allocating 3 bytes.",
+}
+
+
+@pytest.mark.parametrize("said", OUT_OF_MEMORY)
+def test_memory_that_does_not_suffice(said, monkeypatch):
+    def fail(work):
+        if work.__name__ == "<lambda>" and work.__module__ == targets.__name__:
+            raise jax.errors.JaxRuntimeError(f"RESOURCE_EXHAUSTED: {said}")
+        return work()
+
+    monkeypatch.setattr(targets, "in_clean_config", fail)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        compile_for(square(), "cpu")
+    assert str(caught.value) == f"XLA cannot compile this module for cpu: {OUT_OF_MEMORY[said]}"
+
+
+def test_modules_that_call_their_host_are_refused():
+    with pytest.raises(hs.Refusal):
+        compile_for(CALLBACK, "cpu")
+
+
+def test_the_environment_that_libtpu_wants_is_kept_where_it_is_set(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"TPU_WORKER_ID": "3"})
+    monkeypatch.setattr(targets.Path, "glob", lambda self, pattern: iter(()))
+    without_tpu()
+    assert os.environ["TPU_WORKER_ID"] == "3"
+    assert os.environ["TPU_SKIP_MDS_QUERY"] == "1"
+
+
+def test_where_there_is_a_tpu_the_environment_is_left_alone(monkeypatch):
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(targets.Path, "glob", lambda self, pattern: iter([self / "accel0"]))
+    without_tpu()
+    assert os.environ == {}
+
+
+def test_the_default_is_that_of_jax():
+    assert find_target().devices[0].platform == jax.default_backend()
+
+
+def test_what_a_matmul_costs():
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    found = cost(module_of(lambda x, y: x @ y, x, x), "cpu")
+    assert (found.target, found.flops, found.argument_bytes, found.output_bytes) == ("cpu", 2 * 64**3, 32768, 16384)
+    assert found.bytes_accessed == 3 * 16384
+    assert found.peak_bytes == 3 * 16384 + found.temporary_bytes
+    assert (found.estimated_cycles, found.estimated_seconds, found.without_estimate) == (None, None, {})
+    assert (found.collectives, found.unknown_loops) == ({}, 0)
+    assert found.roofline_seconds > 0
+    assert max(step.bytes for step in found.staircase) == found.peak_bytes
+
+
+def test_a_scan_costs_its_rounds_and_a_loop_by_data_one():
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    scanned = module_of(lambda x: jax.lax.fori_loop(0, 7, lambda _, c: jnp.tanh(c @ x), x), x)
+    by_data = module_of(lambda x: jax.lax.while_loop(lambda c: c[0, 0] < 9, lambda c: jnp.tanh(c @ x), x), x)
+    assert cost(scanned, "cpu").flops == pytest.approx(7 * 2 * 64**3, rel=1e-3)
+    assert cost(by_data, "cpu").flops == pytest.approx(2 * 64**3, rel=1e-3)
+    assert (cost(scanned, "cpu").unknown_loops, cost(by_data, "cpu").unknown_loops) == (0, 1)
+
+
+def test_what_jax_compiled_already_has_a_cost():
+    compiled = jax.jit(lambda x: x @ x).lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).compile()
+    assert cost_of(compiled, "cpu") == cost_of(compiled, find_target("cpu"))
+    assert cost_of(compiled, "cpu").flops == 2 * 64**3
+
+
+@pytest.mark.parametrize("donate", [(), (0,)])
+def test_arguments_that_the_module_donates_are_donated(donate):
+    lowered = jax.jit(lambda x, y: (x + y, y.sum()), donate_argnums=donate).lower(jnp.ones(1024), jnp.ones(1024))
+    found = cost(hs.load(lowered.as_text()), "cpu")
+    assert found.alias_bytes == 4096 * len(donate)
+    kept = found.argument_bytes + found.output_bytes - found.alias_bytes
+    assert max(step.bytes for step in found.staircase) >= found.peak_bytes - found.temporary_bytes - 64 == kept - 64
+
+
+def test_as_many_shardings_as_arguments():
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
+    with pytest.raises(ValueError, match="the module takes 1 arguments; 2 shardings are given"):
+        compile_for(square(), "cpu", [sharding] * 2)
+
+
+def test_64_bit_modules_keep_their_types():
+    code = "func.func @main(%x: tensor<8xf64>) -> tensor<8xf64> { %y = stablehlo.add %x, %x : tensor<8xf64> return %y : tensor<8xf64> }"  # noqa: E501
+    assert cost(code, "cpu").argument_bytes == 64
