@@ -31,6 +31,7 @@ from hlo_surgery.passes.loop_examples import looped_gradients
 from hlo_surgery.passes.segment_rows import segmented_mean
 from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.square_operands import squared_mean
+from hlo_surgery.passes.wide_slices import narrowest
 from hlo_surgery.planning import Choice
 from hlo_surgery.request import Request
 
@@ -123,7 +124,7 @@ def _instantiated_norms(wanted: Wanted, known: Known, request: Request) -> jax.A
 def _lifted(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     gradients = lifted_gradients(wanted.function, known, request.size)
     found: Measured = {m: m.of(gradients) for m in measures if not isinstance(m, TokenMeanOf | TokenNorms)}
-    return _total(jnp.mean(gradients, 0), request), found
+    return _total(wanted, jnp.mean(gradients, 0), request), _in_own_dtype(wanted, found)
 
 
 def _looped(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
@@ -135,7 +136,8 @@ def _looped(wanted: Wanted, known: Known, measures: Sequence[Measure], request: 
     loop = partial(looped_gradients, chunk=choice.chunk, shards=choice.shards)
     totals, stacks = loop(wanted.function, known, request.size, functions, list(rows.values()))
     found = dict(zip([*sums, *rows], [*totals[1:], *stacks], strict=True))
-    return _total(totals[0] / request.size, request), {m: _of_looped(m, x, request.size) for m, x in found.items()}
+    measured = {m: _of_looped(m, x, request.size) for m, x in found.items()}
+    return _total(wanted, totals[0] / request.size, request), _in_own_dtype(wanted, measured)
 
 
 def _of_looped(measure: Measure, x: jax.Array, size: int) -> jax.Array:
@@ -185,6 +187,15 @@ def precise_phi(phi: Phi, dtype: jnp.dtype) -> Phi:
     return lambda gradients: precise(phi, gradients.astype(dtype))
 
 
-def _total(mean: jax.Array, request: Request) -> jax.Array:
-    """The minibatch gradient from the mean of the examples' gradients."""
-    return mean if request.loss_reduction == "mean" else mean * request.size
+def _total(wanted: Wanted, mean: jax.Array, request: Request) -> jax.Array:
+    """The minibatch gradient from the mean of the examples' gradients, rounded as the module rounds it."""
+    total = mean if request.loss_reduction == "mean" else mean * request.size
+    if wanted.function.wide:
+        total = total.astype(narrowest(wanted.sliced))
+    return total.astype(dtype_of(wanted.sliced.value))
+
+
+def _in_own_dtype(wanted: Wanted, found: Measured) -> Measured:
+    """Gradients themselves are returned as the module would."""
+    dtype = dtype_of(wanted.sliced.value)
+    return {m: x.astype(dtype) if isinstance(m, PerExampleGradients) else x for m, x in found.items()}

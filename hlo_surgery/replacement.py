@@ -32,6 +32,7 @@ from hlo_surgery.passes.scanned_gradients import Scan, Stack, replace_update, sc
 from hlo_surgery.passes.slice_functions import slice_function
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.passes.square_operands import moved_statistic
+from hlo_surgery.passes.wide_slices import is_widenable
 from hlo_surgery.plan import OutputPlan
 from hlo_surgery.planning import Planned, choose
 from hlo_surgery.request import Request
@@ -174,10 +175,11 @@ def _wanted(
 ) -> Wanted:
     alone = GradientSlice((target.value, None), ())
     sliced = gradient_slice(axes, target.value, lifted) if request.size > 1 else alone
-    function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean")
+    wide = request.size > 1 and is_widenable(sliced)
+    function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean", wide)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
-    planned = Planned(sliced, function, paths, request.size, makes_float32(sliced), request.planning)
+    planned = Planned(sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning)
     return Wanted(sliced, function, paths, choose(planned, measures))
 
 

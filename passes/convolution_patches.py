@@ -18,6 +18,7 @@ from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, stablehlo
+from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.raising_attributes import flags, integer, ones_unless_given, padding, precision
 from hlo_surgery.passes.raising_contractions import with_element_types
 from hlo_surgery.passes.raising_table import Raised
@@ -36,8 +37,11 @@ class Window:
     image_dilation: int
 
 
-def convolution_by_patches(op: Operation) -> Raised | None:
-    """The convolution as a function of its operands; None where its input features are grouped."""
+def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Raised | None:
+    """The convolution as a function of its operands; None where its input features are grouped.
+
+    It is of another element type, if `result` says so.
+    """
     if integer(op, "feature_group_count") != 1:
         return None
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
@@ -59,7 +63,7 @@ def convolution_by_patches(op: Operation) -> Raised | None:
         made = lax.dot_general(patches, filters, (summed, together), how, preferred_element_type=accumulator)
         return _as_result(made, len(windows), order)
 
-    return with_element_types(op, contract)
+    return with_element_types(op, contract, result or dtype_of(op.results[0]))
 
 
 def positions_of_convolution(op: Operation, image: jax.Array, window: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -6,6 +6,7 @@ A batch that lies on several devices is looped over on each: the examples are [s
 of each shard's, and only what has been accumulated is summed over the shards.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -33,7 +34,7 @@ def looped_gradients(
 
     The summands also take each example's entry of the arrays `beside`.
     """
-    shards = shards if size % shards == 0 else 1
+    shards = math.gcd(size, shards)
     count = size // shards
     chunk = min(chunk, count)
     positions = [example_position(axis) for _, axis in function.inputs]

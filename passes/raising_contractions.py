@@ -28,8 +28,8 @@ Contract = Callable[[jax.Array, jax.Array, np.dtype], jax.Array]
 
 
 @raises("stablehlo.dot_general")
-def dot_general(op: Operation) -> Raised | None:
-    """Contract any dimensions, with any batching dimensions.
+def dot_general(op: Operation, result: np.dtype | None = None) -> Raised | None:
+    """Contract any dimensions, with any batching dimensions; into another element type, if `result` says so.
 
     No rule with an explicit `algorithm`: JAX lowers each for some platforms only, and need not do so for this one.
     """
@@ -43,7 +43,7 @@ def dot_general(op: Operation) -> Raised | None:
     def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
         return lax.dot_general(lhs, rhs, (contracting, batching), how, preferred_element_type=accumulator)
 
-    return with_element_types(op, contract)
+    return with_element_types(op, contract, result or dtype_of(op.results[0]))
 
 
 @raises("stablehlo.convolution")
@@ -69,7 +69,7 @@ def convolution(op: Operation) -> Raised | None:
     def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
         return convolve(lhs, lax.rev(rhs, reversed_dims), preferred_element_type=accumulator)
 
-    return with_element_types(op, contract)
+    return with_element_types(op, contract, dtype_of(op.results[0]))
 
 
 @raises("stablehlo.reduce")
@@ -94,9 +94,9 @@ def reduce(op: Operation) -> Raised | None:
     return sums
 
 
-def with_element_types(op: Operation, contract: Contract) -> Raised | None:
-    """Contract with the result's element type as accumulator, or an operand's if that is the wider one."""
-    lhs, rhs, result = (dtype_of(value) for value in (*op.operands, *op.results))
+def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> Raised | None:
+    """Contract into `result`, with it as accumulator, or an operand's element type if that is the wider one."""
+    lhs, rhs = map(dtype_of, op.operands)
     accumulator = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)
     if not (has_numbers(op) and np.can_cast(lhs, accumulator) and np.can_cast(rhs, accumulator)):
         return None

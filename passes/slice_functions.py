@@ -19,6 +19,7 @@ from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
 from hlo_surgery.passes.single_op import call_op
+from hlo_surgery.passes.wide_slices import raise_wide
 
 Result = TypeVar("Result")
 
@@ -28,19 +29,23 @@ class SliceFunction:
     """`inputs`: `values` of the module, each with its example axis, or None where all examples see it whole.
 
     `of_one(operands)`: the example's gradient, `operands` in the order of `inputs`, each with one example.
-    `liftable`: whether `vmap` can lift it; a loop works always.
+    `liftable`: whether `vmap` can lift it; a loop works always. `wide`: it keeps float32 where the module rounds.
     """
 
     inputs: tuple[Input, ...]
     values: tuple[Value, ...]
     of_one: Callable[..., jax.Array]
     liftable: bool
+    wide: bool = False
 
 
-def slice_function(sliced: GradientSlice, size: int, loss_reduction: str) -> SliceFunction:
-    """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's."""
+def slice_function(sliced: GradientSlice, size: int, loss_reduction: str, wide: bool = False) -> SliceFunction:
+    """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's.
+
+    `wide`: keep float32 where the module rounds to less, for slices that allow it.
+    """
     inputs = sliced.inputs
-    raised = [_raised(step) for step in sliced.steps]
+    raised = [raise_wide(step) if wide else _raised(step) for step in sliced.steps]
     functions = [rule or call_op(step.op) for rule, step in zip(raised, sliced.steps, strict=True)]
 
     def of_one(*operands: jax.Array) -> jax.Array:
@@ -53,7 +58,7 @@ def slice_function(sliced: GradientSlice, size: int, loss_reduction: str) -> Sli
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
         return gradient if loss_reduction == "mean" else gradient / size
 
-    return SliceFunction(inputs, sliced.values, of_one, liftable=None not in raised)
+    return SliceFunction(inputs, sliced.values, of_one, None not in raised, wide)
 
 
 def _raised(step: Step) -> Raised | None:

@@ -42,7 +42,7 @@ def fixture(name):
 
 
 def request(module, batch, statistics=None, loss_reduction="mean"):
-    return make_request(module, batch, statistics or hs.second_moment(), None, loss_reduction, "refuse", "auto")
+    return make_request(module, batch, statistics or hs.second_moment(), None, loss_reduction, "refuse", {})
 
 
 def lowered(gradient, *arrays):

@@ -132,7 +132,7 @@ def claimed(names):
 def judge(names, outputs):
     original = module()
     statistics = {name: CLAIMS[name][0] for name in names}
-    request = make_request(original, [2], statistics, None, "mean", "refuse", "auto")
+    request = make_request(original, [2], statistics, None, "mean", "refuse", {})
     return verify_rewritten(original, Claimed(outputs), request, [P["b"], P["w"], X])
 
 
@@ -212,7 +212,7 @@ def test_losses_and_sums(reduce, reduction):
     options = {"batch": [2], "statistics": statistics, "loss_reduction": reduction}
     assert verify(original, inputs=inputs, **options).verdict == "equivalent"
     own, b, w = truth()
-    request = make_request(original, [2], statistics, None, reduction, "refuse", "auto")
+    request = make_request(original, [2], statistics, None, reduction, "refuse", {})
     plain = [np.asarray(a) for a in original.call(*inputs)]
     claims = [own, norm(b, w), *CLAIMS["clipped"][1](b, w)]
     assert verify_rewritten(original, Claimed([*plain, *claims]), request, inputs).verdict == "equivalent"
@@ -233,7 +233,7 @@ def dead(statistics, change=lambda outputs: outputs):
     original = lowered(jax.grad(dead_loss), W, ALIKE)
     rewritten = hs.rewrite_module(original, batch=[1], statistics=statistics)
     outputs = [np.array(a) for a in rewritten.call(W, ALIKE)]
-    request = make_request(original, [1], statistics, None, "mean", "refuse", "auto")
+    request = make_request(original, [1], statistics, None, "mean", "refuse", {})
     return verify_rewritten(original, Claimed(change(outputs)), request, [W, ALIKE])
 
 

@@ -1,0 +1,78 @@
+"""Wide slices: given a gradient slice that rounds to bfloat16 or float16, its ops as functions that keep float32.
+
+    %m = dot_general %h, %l : bf16, bf16 -> bf16       =>  dot_general %h, %l : bf16, bf16 -> f32
+    %g = convert %m : bf16 -> f32                      =>  nothing
+
+Matrix units accumulate in float32 anyway. So each example's gradient is had without a rounding of its own, their sum is
+rounded once, as the module's is, and the gradient can be taken from the same tensor as its statistics.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from hlo_surgery import mlir
+from hlo_surgery.mlir import Operation
+from hlo_surgery.passes.convolution_patches import convolution_by_patches
+from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.gradient_slices import GradientSlice, Step
+from hlo_surgery.passes.raising import raise_op
+from hlo_surgery.passes.raising_contractions import dot_general
+from hlo_surgery.passes.raising_table import Raised, single
+from hlo_surgery.passes.square_operands import drops_unit_dimensions
+
+CONTRACTIONS: dict[str, Callable[[Operation, np.dtype], Raised | None]] = {
+    "stablehlo.dot_general": dot_general,
+    "stablehlo.convolution": convolution_by_patches,
+}
+MOVES = frozenset(f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "reverse"))
+
+
+def is_widenable(sliced: GradientSlice) -> bool:
+    """Whether a slice rounds below float32, and contracts and moves only, so that it need not."""
+    results = [result for step in sliced.steps for result in step.op.results]
+    rounds = any(mlir.is_inexact(r) and not mlir.is_at_least_float32(r) for r in results)
+    return rounds and all(_raise_wide(step) is not None for step in sliced.steps)
+
+
+def raise_wide(step: Step) -> Raised:
+    """A step of a widenable slice, as a function that returns at least float32."""
+    raised = _raise_wide(step)
+    assert raised is not None
+    return raised
+
+
+def narrowest(sliced: GradientSlice) -> np.dtype:
+    """What the module rounds the sum of all examples to on its way to the gradient."""
+    return min((dtype_of(step.op.results[0]) for step in sliced.steps), key=lambda dtype: dtype.itemsize)
+
+
+def _wide_dtype(op: Operation) -> np.dtype:
+    """The result's element type, or float32 where that is the wider one."""
+    return np.dtype(jnp.promote_types(dtype_of(op.results[0]), jnp.float32))
+
+
+def _raise_wide(step: Step) -> Raised | None:
+    op = step.op
+    if len(op.results) != 1 or not mlir.is_inexact(op.results[0]) or mlir.is_complex(op.results[0]):
+        return None
+    if step.is_site:
+        contract = CONTRACTIONS.get(op.name)
+        return contract(op, _wide_dtype(op)) if contract else None
+    if op.name == "stablehlo.convert":
+        return single(partial(_converted, _wide_dtype(op)))
+    if drops_unit_dimensions(op):
+        return single(partial(_reshaped, mlir.shape(op.results[0])))
+    return raise_op(op) if op.name in MOVES else None
+
+
+def _converted(dtype: np.dtype, x: jax.Array) -> jax.Array:
+    return lax.convert_element_type(x, jnp.promote_types(x.dtype, dtype))
+
+
+def _reshaped(shape: tuple[int, ...], x: jax.Array, _: jax.Array) -> jax.Array:
+    return x.reshape(shape)

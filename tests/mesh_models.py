@@ -1,0 +1,135 @@
+"""Small models whose sizes divide over meshes of eight devices, and their statistics, one example at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import hlo_surgery as hs
+
+MAX_NORM = 0.1
+STATISTICS = {
+    "second_moment": hs.second_moment(),
+    "norms": hs.norms(),
+    "clipped_mean": hs.clipped_mean(MAX_NORM),
+    "mean_of_tanh": hs.mean_of(jnp.tanh),
+    "variance": hs.variance(),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """`loss(params, *batch)` is a mean over the examples. `tensor`: each parameter's sharding along "model"."""
+
+    loss: Callable[..., Any]
+    params: dict[str, Any]
+    batch: tuple[Any, ...]
+    tensor: dict[str, P]
+
+    @property
+    def fully_sharded(self):
+        """Each parameter's sharding along "data", in its last dimension."""
+        return {name: P(*([None] * (x.ndim - 1)), "data") for name, x in self.params.items()}
+
+    def of_size(self, size):
+        return replace(self, batch=tuple(x[:size] for x in self.batch))
+
+
+def mlp(p, x, y):
+    return squared_error(jnp.tanh(x @ p["w"] + p["b"]) @ p["v"], y)
+
+
+def embedded(p, ids, y):
+    return squared_error(jnp.tanh(p["embedding"][ids] @ p["w"]).mean(1) @ p["v"], y)
+
+
+def scanned(p, x, y):
+    """A scan over two layers, for every position of [B, L, D]."""
+    h, _ = lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p["layers"])
+    return squared_error(h.mean(1) @ p["v"], y)
+
+
+def convolutions(p, x, y):
+    """A plain, a strided, a depthwise and a transposed convolution."""
+    layout = ("NHWC", "HWIO", "NHWC")
+    convolve = partial(lax.conv_general_dilated, padding="SAME", dimension_numbers=layout)
+    h = jnp.tanh(convolve(x, p["plain"], (1, 1)))
+    h = jnp.tanh(convolve(h, p["strided"], (2, 2)))
+    h = jnp.tanh(convolve(h, p["depthwise"], (1, 1), feature_group_count=8))
+    h = jnp.tanh(lax.conv_transpose(h, p["transposed"], (2, 2), "SAME", dimension_numbers=layout))
+    return squared_error(h.mean((1, 2)) @ p["v"], y)
+
+
+def squared_error(outputs, y):
+    return jnp.mean((outputs - y) ** 2)
+
+
+def draw(seed, *shape):
+    return np.random.default_rng(seed).uniform(-0.5, 0.5, shape).astype(np.float32)
+
+
+def made(loss, inputs, params):
+    """A model from the shapes of its parameters, and how each of these lies along "model"."""
+    drawn = {name: draw(seed, *shape) for seed, (name, (shape, _)) in enumerate(params.items())}
+    return Model(loss, drawn, (inputs, draw(99, len(inputs), 8)), {name: spec for name, (_, spec) in params.items()})
+
+
+# So many examples that XLA gathers fully sharded parameters; with fewer it splits the layers along them instead.
+MANY, SOME = 64, 16
+ROWS, COLUMNS, FEATURES = P("model"), P(None, "model"), P(None, None, None, "model")
+MODELS = {
+    "mlp": made(
+        mlp,
+        draw(10, MANY, 16),
+        {"w": ((16, 24), COLUMNS), "b": ((24,), ROWS), "v": ((24, 8), ROWS)},
+    ),
+    "embedded": made(
+        embedded,
+        np.int32((draw(11, MANY, 5) + 0.5) * 24),
+        {"embedding": ((24, 8), COLUMNS), "w": ((8, 16), ROWS), "v": ((16, 8), COLUMNS)},
+    ),
+    "scanned": made(
+        scanned,
+        draw(12, SOME, 3, 8),
+        {"layers": ((2, 8, 8), P(None, None, "model")), "v": ((8, 8), ROWS)},
+    ),
+    "convolutions": made(
+        convolutions,
+        draw(13, SOME, 6, 6, 4),
+        {
+            "plain": ((3, 3, 4, 8), FEATURES),
+            "strided": ((3, 3, 8, 8), FEATURES),
+            "depthwise": ((3, 3, 1, 8), FEATURES),
+            "transposed": ((3, 3, 8, 8), FEATURES),
+            "v": ((8, 8), ROWS),
+        },
+    ),
+}
+
+
+def expected(model):
+    """The gradient and every statistic, computed by NumPy in float64 from each example's own gradient."""
+    gradients = _examples(model)
+    norms = np.sqrt(sum((g.reshape(len(g), -1) ** 2).sum(1) for g in gradients.values()))
+    weights = np.minimum(1, MAX_NORM / norms)
+    over = {
+        "second_moment": lambda g: (g**2).mean(0),
+        "clipped_mean": lambda g: np.tensordot(weights, g, 1) / len(g),
+        "mean_of_tanh": lambda g: np.tanh(g).mean(0),
+        "variance": lambda g: g.var(0, ddof=1),
+    }
+    found = {name: {k: of(g) for k, g in gradients.items()} for name, of in over.items()}
+    return {k: g.mean(0) for k, g in gradients.items()}, found | {"norms": norms}
+
+
+def _examples(model):
+    """Each example's own gradient, [B, *parameter]: the gradient of a batch of one, on one device."""
+    gradient = jax.jit(jax.grad(model.loss))
+    each = [gradient(model.params, *(x[i : i + 1] for x in model.batch)) for i in range(len(model.batch[0]))]
+    return {name: np.stack([np.float64(g[name]) for g in each]) for name in model.params}
