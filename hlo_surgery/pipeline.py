@@ -101,7 +101,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     answers, made = block_statistics(axes, block, targets, asked, _reweights(request), request, finish)
     _return(main, answers, made, request, names)
     sharding_rules.strip(code)
-    mlir.run_passes(code, "cse")
+    mlir.run_passes(code, "cse", "func.func(trivial-dce)")
     data = tuple(dict.fromkeys(axes.data.values()))
     plans = tuple(_by_statistic(answer.plan, request) for answer in answers[: len(request.gradients)])
     return Plan(request.size, request.loss_reduction, plans, data)

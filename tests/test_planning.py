@@ -1,0 +1,163 @@
+"""Planning: predictions that fit the device, budgets that are kept, and options that change how and never what."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery import rooflines
+from hlo_surgery.plan import duration
+from hlo_surgery.rooflines import roofline
+
+B, L, D, F = 6, 5, 4, 3
+KEY = jax.random.key(0)
+W, X = jax.random.normal(KEY, (D, F)), jax.random.normal(jax.random.fold_in(KEY, 1), (B, L, D))
+MEASURED = {"squares": hs.second_moment(), "cosines": hs.mean_of(jnp.cos), "norms": hs.norms(), "own": hs.per_example()}
+
+
+def loss(w, x):
+    return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+
+def own_gradients():
+    return jax.vmap(lambda x: jax.grad(loss)(W, x[None]))(X)
+
+
+def assert_right(found):
+    gradient, statistics = found
+    own = own_gradients()
+    expected = {
+        "squares": jnp.mean(own**2, 0),
+        "cosines": jnp.mean(jnp.cos(own), 0),
+        "norms": jnp.linalg.norm(own.reshape(B, -1), axis=1),
+        "own": own,
+    }
+    np.testing.assert_allclose(gradient, jnp.mean(own, 0), rtol=1e-5, atol=1e-7)
+    for name, value in expected.items():
+        np.testing.assert_allclose(statistics[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+def plan_of(shape, statistic=None, **planning):
+    w, x = jax.ShapeDtypeStruct(shape[-2:], jnp.float32), jax.ShapeDtypeStruct(shape[:-1], jnp.float32)
+    f = hs.grad(lambda w, x: jnp.mean(x @ w), statistics=statistic or hs.second_moment(), **planning)
+    return f.explain(w, x).outputs[0]
+
+
+OPTIONS = [
+    {},
+    {"shards": 2},
+    {"shards": 4},
+    {"strategy": "lift"},
+    {"strategy": "lift", "reuse_gradient": False},
+    {"strategy": "loop", "reuse_gradient": True},
+    {"strategy": "loop", "shards": 3},
+    {"strategy": "loop", "shards": 6, "reuse_gradient": False},
+    {"memory_budget": 1},
+]
+
+
+@pytest.mark.parametrize("widest_chunk", [1, 2, 4, 100])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_no_option_changes_the_numbers(options, widest_chunk, monkeypatch):
+    monkeypatch.setitem(
+        rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), widest_chunk=widest_chunk, batched=1)
+    )
+    assert_right(hs.grad(loss, statistics=MEASURED, **options)(W, X))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_a_gradient_that_is_not_reused_keeps_its_bits(strategy):
+    f = hs.grad(loss, statistics=hs.mean_of(jnp.cos), strategy=strategy, reuse_gradient=False)
+    np.testing.assert_array_equal(f(W, X)[0], jax.jit(jax.grad(loss))(W, X))
+
+
+def test_reusing_saves_the_contraction():
+    def contractions(reuse):
+        f = hs.grad(loss, statistics=hs.second_moment(), strategy="lift", reuse_gradient=reuse)
+        return f.module(W, X).text().count("stablehlo.dot_general")
+
+    assert contractions(True) == contractions(False) - 1
+
+
+def test_the_strategy_fits_the_device():
+    shape = (8, 256, 512, 512)
+    assert plan_of(shape, target="cpu").strategies == {"second_moment": "loop"}
+    assert plan_of(shape, target="tpu:v5e").strategies == {"second_moment": "lift"}
+    assert plan_of(shape, target="tpu:v5e").predicted["lift"].temporaries == 0
+
+
+def test_what_is_chosen_is_predicted_to_be_the_fastest_in_budget():
+    for size in (2, 64, 1024):
+        plan = plan_of((size, 16, 32, 32), hs.mean_of(jnp.cos), target="cpu")
+        (taken,) = plan.strategies.values()
+        assert plan.predicted[taken].seconds == min(p.seconds for p in plan.predicted.values())
+
+
+def test_a_budget_turns_lifting_into_a_loop_over_chunks():
+    own, size = 512 * 512 * 4, 64
+    plenty, little = (plan_of((size, 256, 512, 512), target="gpu", memory_budget=n * own) for n in (2 * size, 8))
+    assert plenty.strategies == {"second_moment": "lift"}
+    assert little.strategies == {"second_moment": "loop"}
+    assert little.chunk == 8
+    assert plenty.predicted["lift"].temporaries == size * own
+
+
+def test_a_budget_bounds_the_temporaries_of_xla(monkeypatch):
+    monkeypatch.setitem(
+        rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), widest_chunk=100, batched=1, step_seconds=1)
+    )
+    w, x = jax.ShapeDtypeStruct((256, 256), jnp.float32), jax.ShapeDtypeStruct((64, 4, 256), jnp.float32)
+    own = 256 * 256 * 4
+
+    def temporaries(budget):
+        f = hs.grad(loss, statistics=hs.second_moment(), memory_budget=budget)
+        return jax.jit(f).lower(w, x).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporaries(100 * own) > 64 * own
+    # Beside a chunk there are the two accumulators, and the operands of the contraction.
+    assert temporaries(8 * own) < (8 + 8) * own
+
+
+def test_an_inspected_plan_shows_every_strategy_that_applies():
+    text = str(hs.explain(hs.grad(loss, statistics=hs.second_moment()), W, X[:, 0]))
+    assert "predicted square +" in text
+    assert "; lift " in text
+    assert "; loop " in text
+    assert "ghost" not in text
+
+
+WRONG = {
+    "a budget of nothing": ({"memory_budget": 0}, "memory_budget is 0; it is a positive number of bytes"),
+    "no shards": ({"shards": -1}, "shards is -1; it is the number of devices that the examples lie on"),
+    "an unknown target": ({"target": "abacus"}, "there is no target 'abacus'; there are cpu, gpu, tpu:v3"),
+    "an unknown generation": ({"target": "tpu:v99"}, "there is no target 'tpu:v99'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_options(name):
+    options, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        hs.grad(loss, statistics=hs.second_moment(), **options)(W, X)
+
+
+def test_an_unknown_option():
+    with pytest.raises(TypeError, match="budget"):
+        hs.grad(loss, statistics=hs.second_moment(), budget=3)(W, X)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2.5, "+2.5 s"), (-0.0012, "-1.2 ms"), (3e-6, "+3 us"), (4.2e-8, "+42 ns"), (0, "+0 ns")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_rooflines():
+    assert roofline("tpu").name == roofline("tpu:v5e:2x4").name == "tpu:v5e"
+    cpu = roofline("cpu")
+    assert cpu.seconds(cpu.flops, 0) == cpu.seconds(0, cpu.bandwidth) == 1
+    assert cpu.seconds(cpu.ridge * 7, 7) == pytest.approx(7 / cpu.bandwidth)
