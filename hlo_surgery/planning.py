@@ -100,8 +100,10 @@ def _chunk(planned: Planned) -> int:
 def _instantiating(planned: Planned, predicted: Mapping[str, Predicted]) -> str:
     """The faster way to each example's gradient; the one that takes less memory where neither is in budget."""
     requested, budget = planned.options.strategy, _budget(planned)
-    if requested == "loop" or "lift" not in predicted:
+    if "lift" not in predicted or (requested == "loop" and planned.size > 1):
         return "loop"
+    if planned.size == 1:
+        return "lift"
     lift, loop = predicted["lift"], predicted["loop"]
     if requested == "lift" or lift.temporaries <= min(budget, loop.temporaries):
         return "lift" if requested == "lift" or lift.seconds <= loop.seconds else "loop"

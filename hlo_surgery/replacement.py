@@ -176,7 +176,8 @@ def _wanted(
     alone = GradientSlice((target.value, None), ())
     sliced = gradient_slice(axes, target.value, lifted) if request.size > 1 else alone
     wide = request.size > 1 and is_widenable(sliced)
-    function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean", wide)
+    reduction, patches = request.loss_reduction if request.size > 1 else "mean", request.planning.device.group_patches
+    function = slice_function(sliced, request.size, reduction, wide, patches)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
     planned = Planned(sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning)

@@ -13,7 +13,8 @@ class Roofline:
     batch dimension reach; `depth` how many terms an element must be the sum of for its matrix unit to be busy;
     `step_seconds` what a step of a loop costs beside its work; `cached` how much faster what fits into `cache` bytes is
     moved. `fuses_lifted`: XLA reduces over the examples within the batched contraction that makes their gradients, so
-    that those never reach memory. `widest_chunk`: of examples that a loop lifts at once.
+    that those never reach memory. `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions
+    with groups, as depthwise ones, are better contracted by patches too.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Roofline:
     cached: float = 1
     fuses_lifted: bool = False
     widest_chunk: int = 1 << 20
+    group_patches: bool = True
 
     @property
     def ridge(self) -> float:
@@ -47,7 +49,7 @@ class Roofline:
 
 
 def _tpu(name: str, flops: float, bandwidth: float, memory: float) -> Roofline:
-    return Roofline(f"tpu:{name}", flops, bandwidth, memory, depth=128, fuses_lifted=True)
+    return Roofline(f"tpu:{name}", flops, bandwidth, memory, depth=128, fuses_lifted=True, group_patches=False)
 
 
 # Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu" is an H200. CPU:

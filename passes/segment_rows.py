@@ -3,7 +3,7 @@
     %g = scatter 0, %i[b, t], %u[b, t, d]     =>  for each b: the distinct rows of %i[b], the sums of %u[b] over each
                                                   %s = scatter phi(0), rows, phi(sums) - phi(0)
 
-An example touches as many rows as it has positions, however long the table; all others are phi(0). The gradient of an
+An example touches as many rows as it has positions, however long the table; all others are zero. The gradient of an
 embedding is such a scatter. Any phi will do, and nothing as large as the table is made for a single example.
 """
 
@@ -41,7 +41,9 @@ def segmented_mean(
     found = phi(sums).reshape(-1, sums.shape[-1])
     touching = jnp.zeros(count, jnp.int32).at[rows].add(1, mode="drop")[:, None]
     total = jnp.zeros((count, found.shape[1]), found.dtype).at[rows].add(found, mode="drop")
-    untouched = (size - touching) * phi(jnp.zeros((), sums.dtype))
+    # A zero is moved and scaled like any other row: it may come out as -0, or as NaN.
+    scales = {key: known[key[0]] for key, _ in path.scales}
+    untouched = (size - touching) * phi(scaled_by(jnp.zeros((), sums.dtype), path, scales, factor))
     mean = (total + jnp.where(touching == size, 0, untouched)) / size
     return mean.reshape([shape[d] for d in dims]).transpose([dims.index(d) for d in range(len(dims))])
 

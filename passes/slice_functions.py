@@ -18,6 +18,7 @@ from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Parte
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
+from hlo_surgery.passes.raising_attributes import integer
 from hlo_surgery.passes.single_op import call_op
 from hlo_surgery.passes.wide_slices import raise_wide
 
@@ -39,13 +40,16 @@ class SliceFunction:
     wide: bool = False
 
 
-def slice_function(sliced: GradientSlice, size: int, loss_reduction: str, wide: bool = False) -> SliceFunction:
+def slice_function(
+    sliced: GradientSlice, size: int, loss_reduction: str, wide: bool = False, group_patches: bool = True
+) -> SliceFunction:
     """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's.
 
-    `wide`: keep float32 where the module rounds to less, for slices that allow it.
+    `wide`: keep float32 where the module rounds to less, for slices that allow it. `group_patches`: contract
+    convolutions with groups by patches as well.
     """
     inputs = sliced.inputs
-    raised = [raise_wide(step) if wide else _raised(step) for step in sliced.steps]
+    raised = [raise_wide(step) if wide else _raised(step, group_patches) for step in sliced.steps]
     functions = [rule or call_op(step.op) for rule, step in zip(raised, sliced.steps, strict=True)]
 
     def of_one(*operands: jax.Array) -> jax.Array:
@@ -61,9 +65,10 @@ def slice_function(sliced: GradientSlice, size: int, loss_reduction: str, wide: 
     return SliceFunction(inputs, sliced.values, of_one, None not in raised, wide)
 
 
-def _raised(step: Step) -> Raised | None:
+def _raised(step: Step, group_patches: bool) -> Raised | None:
     is_convolved = step.is_site and step.op.name == "stablehlo.convolution"
-    return (convolution_by_patches(step.op) if is_convolved else None) or raise_op(step.op)
+    by_patches = is_convolved and (group_patches or integer(step.op, "batch_group_count") == 1)
+    return (convolution_by_patches(step.op) if by_patches else None) or raise_op(step.op)
 
 
 def _contributions(site: Step, size: int, function: Raised, operands: list[jax.Array]) -> Sequence[jax.Array]:
