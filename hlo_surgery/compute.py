@@ -124,20 +124,21 @@ def _instantiated_norms(wanted: Wanted, known: Known, request: Request) -> jax.A
 def _lifted(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     gradients = lifted_gradients(wanted.function, known, request.size)
     found: Measured = {m: m.of(gradients) for m in measures if not isinstance(m, TokenMeanOf | TokenNorms)}
-    return _total(wanted, jnp.mean(gradients, 0), request), _in_own_dtype(wanted, found)
+    # Divided before they are summed, since the sum of B gradients may overflow where their mean does not.
+    return _total(wanted, jnp.sum(gradients / request.size, 0), request), _in_own_dtype(wanted, found)
 
 
 def _looped(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     """Means and sums are accumulated over the examples; norms and the gradients themselves are stacked."""
     sums: dict[Measure, Phi] = {m: _summand(m) for m in measures if isinstance(m, MeanOf | SumOf)}
     rows: dict[Measure, Phi] = {m: _row(m) for m in measures if isinstance(m, Norms | PerExampleGradients | Gram)}
-    functions = [_itself, *sums.values()]
+    functions = [partial(_divided, request.size), *sums.values()]
     choice = wanted.choice
     loop = partial(looped_gradients, chunk=choice.chunk, shards=choice.shards)
     totals, stacks = loop(wanted.function, known, request.size, functions, list(rows.values()))
     found = dict(zip([*sums, *rows], [*totals[1:], *stacks], strict=True))
     measured = {m: _of_looped(m, x, request.size) for m, x in found.items()}
-    return _total(wanted, totals[0] / request.size, request), _in_own_dtype(wanted, measured)
+    return _total(wanted, totals[0], request), _in_own_dtype(wanted, measured)
 
 
 def _of_looped(measure: Measure, x: jax.Array, size: int) -> jax.Array:
@@ -153,6 +154,10 @@ def _summand(measure: MeanOf | SumOf) -> Phi:
 
 def _row(measure: Norms | PerExampleGradients | Gram) -> Phi:
     return (lambda g: measure.of(g[None])[0]) if isinstance(measure, Norms) else _itself
+
+
+def _divided(size: int, gradient: jax.Array) -> jax.Array:
+    return gradient / size
 
 
 def _itself(gradient: jax.Array) -> jax.Array:

@@ -66,7 +66,9 @@ def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:
     asked = {"lift", "loop"}.union(*(_applying(planned, measure, predicted) for measure in measures))
     predicted = {name: cost for name, cost in predicted.items() if name in asked}
     reuse = _reuses(planned, counts, chunk, set(strategies.values()))
-    return Choice(strategies, instantiating, chunk, planned.options.shards or 1, reuse, predicted)
+    # What cannot be lifted goes one by one through the whole batch.
+    shards = (planned.options.shards or 1) if planned.function.liftable else 1
+    return Choice(strategies, instantiating, chunk, shards, reuse, predicted)
 
 
 def _predicted(planned: Planned, counts: Counts, chunk: int) -> dict[str, Predicted]:

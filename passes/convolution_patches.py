@@ -126,7 +126,7 @@ def _reversed(op: Operation) -> list[int]:
 
 def _split(x: jax.Array, dim: int, groups: int) -> jax.Array:
     """A dimension as [groups, rest]."""
-    return x.reshape(*x.shape[:dim], groups, -1, *x.shape[dim + 1 :])
+    return x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
 
 
 def _behind(dim: int, added: int, *dims: int) -> tuple[int, ...]:

@@ -120,9 +120,9 @@ def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
     columns = jnp.moveaxis(columns, numbers.index_vector_dim, -1).reshape(-1, len(scattered))
     rows, number, exists = 1, jnp.zeros(columns.shape[0], jnp.int32), jnp.ones(columns.shape[0], bool)
     for dim in (d for d in order if d in scattered):
-        column = columns[:, scattered.index(dim)].astype(jnp.int32)
+        column = columns[:, scattered.index(dim)]
         exists &= (column >= 0) & (column < shape[dim])
-        rows, number = rows * shape[dim], number * shape[dim] + column
+        rows, number = rows * shape[dim], number * shape[dim] + column.astype(jnp.int32)
     kept = [d for d in range(len(shape)) if d not in scattered]
     outside = tuple(d for d in range(updates.ndim) if d not in window)
     dense = _factor(updates, (), outside, [kept.index(d) for d in order if d in kept])

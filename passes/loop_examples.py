@@ -68,7 +68,7 @@ def looped_gradients(
 
 def _split(x: jax.Array, dim: int, shards: int) -> jax.Array:
     """The examples' dimension as [shards, examples of one shard]."""
-    return x.reshape(*x.shape[:dim], shards, -1, *x.shape[dim + 1 :])
+    return x.reshape(*x.shape[:dim], shards, x.shape[dim] // shards, *x.shape[dim + 1 :])
 
 
 def _gradients(
