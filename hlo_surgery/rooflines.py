@@ -12,9 +12,10 @@ class Roofline:
     Where counting misjudges XLA, a correction is stated: `batched` is the part of those FLOP/s that contractions with a
     batch dimension reach; `depth` how many terms an element must be the sum of for its matrix unit to be busy;
     `step_seconds` what a step of a loop costs beside its work; `cached` how much faster what fits into `cache` bytes is
-    moved. `fuses_lifted`: XLA reduces over the examples within the batched contraction that makes their gradients, so
-    that those never reach memory. `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions
-    with groups, as depthwise ones, are better contracted by patches too.
+    moved; `lifted_element` the seconds for each element of lifted gradients of more than `small` bytes each.
+    `fuses_lifted`: XLA reduces over the examples within the batched contraction that makes their gradients, so that
+    those never reach memory. `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions with
+    groups, as depthwise ones, are better contracted by patches too.
     """
 
     name: str
@@ -26,6 +27,8 @@ class Roofline:
     step_seconds: float = 2e-6
     cache: float = 0
     cached: float = 1
+    lifted_element: float = 0
+    small: float = 128e3
     fuses_lifted: bool = False
     widest_chunk: int = 1 << 20
     group_patches: bool = True
@@ -43,19 +46,36 @@ class Roofline:
         """FLOP/s of a contraction whose results are sums of `depth` terms each."""
         return self.flops * min(1, depth / self.depth) * (self.batched if batched else 1)
 
+    def lifting_seconds(self, own: float, size: int) -> float:
+        """The least time to make and use the gradients of `size` examples at once, of `own` bytes each."""
+        moved = 2 * size * own / self.bandwidth
+        return max(moved, size * own / 4 * self.lifted_element) if own > self.small else moved
+
     def moving_seconds(self, moved: float, held: float) -> float:
         """The time to move bytes of which `held` are moved again and again."""
         return moved / (self.bandwidth * (self.cached if held <= self.cache else 1))
 
 
 def _tpu(name: str, flops: float, bandwidth: float, memory: float) -> Roofline:
-    return Roofline(f"tpu:{name}", flops, bandwidth, memory, depth=128, fuses_lifted=True, group_patches=False)
+    return Roofline(
+        f"tpu:{name}",
+        flops,
+        bandwidth,
+        memory,
+        depth=128,
+        cache=32e6,
+        cached=10,
+        fuses_lifted=True,
+        group_patches=False,
+    )
 
 
-# Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu" is an H200. CPU:
-# two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions of 16 to 512 terms.
+# Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu" is an H200. TPU:
+# the chip's own memory as cache. CPU: two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched
+# contractions of 1 to 512 terms; those by jaxlib 0.10 take about 10 ns for each element of large results, whatever
+# their terms.
 ROOFLINES = {
-    "cpu": Roofline("cpu", 450e9, 10e9, 16e9, 0.12, 1, 5e-6, cache=8e6, cached=5, widest_chunk=1),
+    "cpu": Roofline("cpu", 450e9, 10e9, 16e9, 0.12, 1, 5e-6, 8e6, 5, lifted_element=10e-9, widest_chunk=1),
     "gpu": Roofline("gpu", 494e12, 4.8e12, 141e9, depth=32, step_seconds=10e-6),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12, 32e9),
     "tpu:v4": _tpu("v4", 275e12, 1.228e12, 32e9),

@@ -121,6 +121,8 @@ def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
     rows, number, exists = 1, jnp.zeros(columns.shape[0], jnp.int32), jnp.ones(columns.shape[0], bool)
     for dim in (d for d in order if d in scattered):
         column = columns[:, scattered.index(dim)]
+        # A narrow type does not hold the table's length, and int32 not what a wide one may address outside of it.
+        column = column if column.dtype.itemsize > 4 else column.astype(jnp.int32)
         exists &= (column >= 0) & (column < shape[dim])
         rows, number = rows * shape[dim], number * shape[dim] + column.astype(jnp.int32)
     kept = [d for d in range(len(shape)) if d not in scattered]

@@ -1,0 +1,86 @@
+"""Gradient and second moment (or clipped mean) by every method side by side, over families of models and their sizes.
+
+python tools/bench.py [--families mlp lm conv] [--batches 64 256] [--widths 1024] [--depths 6] [--methods plain surgery]
+                      [--rounds 9] [--limit-gb 8] [--target tpu:v5e] [--strategies] [--csv FILE] [--png FILE]
+
+All sizes but the first of each list are taken one at a time, with the first of the others, for the families that have
+such a size. A method runs in fewer rounds where it is slow; where it has not run at all, its row says why. With
+--target nothing runs: times are the compiler's estimates for that device. With --strategies every strategy is forced,
+and the order of their times held against the predicted one.
+"""
+
+import argparse
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench_estimates import estimate
+from bench_methods import METHODS
+from bench_models import BATCHES, FAMILIES
+from bench_models.problem import Build, Problem
+from bench_plot import plot
+from bench_runs import Row, Say, measure
+from bench_strategies import FORCED, agreement
+from bench_tables import show, write_csv
+from rich.console import Console
+from rich.progress import Progress
+
+from hlo_surgery.targets import find_target, without_tpu
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    for name in ("batches", "widths", "depths"):
+        parser.add_argument(f"--{name}", nargs="+", type=int, default=[])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--limit-gb", type=float, default=8, help="of temporaries; what XLA plans more for is skipped")
+    parser.add_argument("--target", help="such as tpu:v5e")
+    parser.add_argument("--strategies", action="store_true")
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--png", type=Path)
+    return parser.parse_args()
+
+
+def problems(options: argparse.Namespace) -> list[Problem]:
+    builds = [(build, family) for family in options.families for build in FAMILIES[family]]
+    return [problem for build, family in builds for problem in _sized(build, family, options)]
+
+
+def _sized(build: Build, family: str, options: argparse.Namespace) -> Iterator[Problem]:
+    asked = {"batch": options.batches or BATCHES.get(family, []), "width": options.widths, "depth": options.depths}
+    sizes = {name: found for name, found in asked.items() if found and name in inspect.signature(build).parameters}
+    first = {name: found[0] for name, found in sizes.items()}
+    yield build(**first)
+    for name, found in sizes.items():
+        yield from (build(**{**first, name: size}) for size in found[1:])
+
+
+def rows_of(problem: Problem, options: argparse.Namespace, say: Say) -> list[Row]:
+    methods = FORCED if options.strategies else {name: METHODS[name] for name in options.methods}
+    if options.target:
+        return estimate(problem, methods, find_target(options.target), say)
+    return measure(problem, methods, options.rounds, options.limit_gb * 1e9, say)
+
+
+def main() -> None:
+    options = parsed()
+    if options.target:
+        without_tpu()
+    tables: list[list[Row]] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("")
+        for problem in progress.track(problems(options), task_id=task):
+            tables.append(rows_of(problem, options, lambda text: progress.update(task, description=text)))
+            show(tables[-1])
+    if options.strategies:
+        print("\n".join(agreement(tables)))
+    if options.csv:
+        write_csv(tables, options.csv)
+    if options.png:
+        plot(tables, options.png)
+
+
+if __name__ == "__main__":
+    main()

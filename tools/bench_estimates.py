@@ -1,0 +1,59 @@
+"""Estimates: what the compiler of a device that is not here says of every method."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from bench_methods import Candidate, DoesNotApply, Method
+from bench_models.problem import Problem
+from bench_runs import Row, Say
+
+import hlo_surgery as hs
+from hlo_surgery.targets import Target
+
+
+def estimate(problem: Problem, methods: Mapping[str, Method], target: Target, say: Say) -> list[Row]:
+    """A row for each method, of several candidates the one with the least estimated time. Nothing runs."""
+    rows: list[Row] = []
+    for name, method in methods.items():
+        say(f"{problem.title}: {name} compiles for {target.name}")
+        try:
+            found = [_estimated(problem, name, candidate, target) for candidate in method(problem, target.name)]
+            rows.append(min(found, key=lambda row: (row.seconds is None, row.seconds)))
+        except (DoesNotApply, hs.Refusal) as reason:
+            rows.append(Row(problem, name, note=f"{reason}"))
+    return rows
+
+
+def _estimated(problem: Problem, name: str, candidate: Candidate, target: Target) -> Row:
+    lowered = jax.jit(candidate.function).lower(*_on_device(problem.structs, target))
+    start = time.perf_counter()
+    try:
+        executable = lowered.compile()
+    except jax.errors.JaxRuntimeError as reason:
+        return Row(problem, name, note=f"skipped: {str(reason).splitlines()[0]}")
+    seconds = time.perf_counter() - start
+    cost = hs.cost_of(executable, target)
+    without = ", ".join(f"{count} {op}" for op, count in cost.without_estimate.items())
+    note = "; ".join(filter(None, [candidate.label, without and f"no estimate for {without}"]))
+    return Row(
+        problem,
+        name,
+        cost.roofline_seconds if cost.estimated_seconds is None else cost.estimated_seconds,
+        cost.temporary_bytes,
+        cost.peak_bytes,
+        seconds,
+        note=note,
+        predicted=candidate.predicted,
+    )
+
+
+def _on_device(structs: Any, target: Target) -> Any:
+    """The same arguments on the target's first device."""
+    sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
+
+    def placed(struct: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding)
+
+    return jax.tree.map(placed, structs)

@@ -1,0 +1,35 @@
+"""An LSTM over time: one weight at each step, its gradient accumulated by the backward loop."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bench_models.layers import Keys
+from bench_models.problem import Problem
+
+
+def loss(params: Any, x: Array, y: Array) -> Array:
+    """x: [B, T, D]; the last hidden state against y: [B, D]."""
+
+    def step(carry: Any, frame: Array) -> tuple[Any, None]:
+        hidden, cell = carry
+        gates = frame @ params["kernel"] + hidden @ params["recurrent"] + params["bias"]
+        i, f, g, o = jnp.split(gates, 4, -1)
+        cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return (jax.nn.sigmoid(o) * jnp.tanh(cell), cell), None
+
+    start = jnp.zeros_like(y)
+    (hidden, _), _ = jax.lax.scan(step, (start, start), jnp.swapaxes(x, 0, 1))
+    return jnp.mean(jnp.sum((hidden - y) ** 2, -1))
+
+
+def problem(batch: int = 32, width: int = 256, length: int = 128) -> Problem:
+    def make() -> tuple[Any, ...]:
+        keys = Keys()
+        params = {name: keys.dense(width, 4 * width) for name in ("kernel", "recurrent")}
+        params["bias"] = jnp.zeros(4 * width)
+        return params, keys.normal(batch, length, width), keys.normal(batch, width)
+
+    return Problem("lstm", loss, make, batch, width)
