@@ -22,7 +22,7 @@ from hlo_surgery.measures import (
     precise,
 )
 from hlo_surgery.mlir import Value
-from hlo_surgery.passes.element_types import dtype_of, widened
+from hlo_surgery.passes.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ghost_norms import ghost_gram, ghost_norms, token_norms
 from hlo_surgery.passes.ghost_paths import Path, may_cancel
 from hlo_surgery.passes.gradient_slices import GradientSlice
@@ -64,7 +64,7 @@ def makes_float32(sliced: GradientSlice) -> bool:
 
 def statistic_dtype(gradient: Value) -> jnp.dtype:
     """Squares and sums of low-precision gradients accumulate in float32."""
-    return jnp.promote_types(dtype_of(gradient), jnp.float32)
+    return wide_dtype(dtype_of(gradient))
 
 
 def compute_measures(wanted: Wanted, known: Known, request: Request) -> Computed:

@@ -5,6 +5,7 @@ What a loop stacks slice by slice is looked at inside the loop; what else loops 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +129,7 @@ def _inside_loop(
     trips = len(next(iter((counter_values(loop) or {}).values())))
     updates = [Target(scan.write, 1, "") for scan in scans.values()]
     asked = [measures[i] for i in scans]
-    answers, made = block_statistics(axes, body, updates, asked, False, request, _all_measures)
+    answers, made = block_statistics(axes, body, updates, asked, False, request, partial(_in_order, asked))
     for scan, answer in zip(scans.values(), answers, strict=True):
         if answer.gradient is not None:
             replace_update(scan.write, answer.gradient)
@@ -147,8 +148,10 @@ def _inside_loop(
     }
 
 
-def _all_measures(found: Measurements) -> list[jax.Array]:
-    return [value for measured in found.measured for value in measured.values()]
+def _in_order(asked: Sequence[Sequence[Measure]], found: Measurements) -> list[jax.Array]:
+    """The measures as asked for; each strategy has found its own, in an order of their own."""
+    pairs = zip(asked, found.measured, strict=True)
+    return [measured[measure] for measures, measured in pairs for measure in measures]
 
 
 def _stack_like(scan: Scan, measure: Measure, value: Value) -> Stack:

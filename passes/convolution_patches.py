@@ -137,6 +137,6 @@ def _behind(dim: int, added: int, *dims: int) -> tuple[int, ...]:
 def _as_result(made: jax.Array, spatial: int, order: Sequence[int]) -> jax.Array:
     """[groups, *places, batch, features] with the dimensions of the convolution's result."""
     grouped = jnp.moveaxis(made, 0, 1 + spatial)
-    merged = grouped.reshape(*grouped.shape[: 1 + spatial], -1)
+    merged = grouped.reshape(*grouped.shape[: 1 + spatial], math.prod(grouped.shape[1 + spatial :]))
     first = jnp.moveaxis(merged, (spatial, spatial + 1), (0, 1))
     return first.transpose([order.index(d) for d in range(len(order))])

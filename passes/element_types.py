@@ -55,6 +55,15 @@ def dtype_of(value: Value) -> np.dtype:
     return _DTYPES[str(ir.RankedTensorType(value.type).element_type)]
 
 
+def wide_dtype(dtype: np.dtype) -> np.dtype:
+    """What squares and sums of such elements are accumulated in: float32 for all that is narrower.
+
+    JAX promotes no float8, since it might be meant otherwise.
+    """
+    narrow = jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
+    return np.dtype(np.float32) if narrow else np.dtype(jnp.promote_types(dtype, jnp.float32))
+
+
 def widened(x: jax.Array) -> jax.Array:
-    """Low precision as float32: squares and sums are accumulated in it."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    """An array in what its squares and sums are accumulated in."""
+    return x.astype(wide_dtype(x.dtype))

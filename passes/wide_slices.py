@@ -11,14 +11,13 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation
 from hlo_surgery.passes.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.element_types import dtype_of, wide_dtype
 from hlo_surgery.passes.gradient_slices import GradientSlice, Step
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_contractions import dot_general
@@ -51,27 +50,22 @@ def narrowest(sliced: GradientSlice) -> np.dtype:
     return min((dtype_of(step.op.results[0]) for step in sliced.steps), key=lambda dtype: dtype.itemsize)
 
 
-def _wide_dtype(op: Operation) -> np.dtype:
-    """The result's element type, or float32 where that is the wider one."""
-    return np.dtype(jnp.promote_types(dtype_of(op.results[0]), jnp.float32))
-
-
 def _raise_wide(step: Step) -> Raised | None:
     op = step.op
     if len(op.results) != 1 or not mlir.is_inexact(op.results[0]) or mlir.is_complex(op.results[0]):
         return None
     if step.is_site:
         contract = CONTRACTIONS.get(op.name)
-        return contract(op, _wide_dtype(op)) if contract else None
+        return contract(op, wide_dtype(dtype_of(op.results[0]))) if contract else None
     if op.name == "stablehlo.convert":
-        return single(partial(_converted, _wide_dtype(op)))
+        return single(partial(_converted, wide_dtype(dtype_of(op.results[0]))))
     if drops_unit_dimensions(op):
         return single(partial(_reshaped, mlir.shape(op.results[0])))
     return raise_op(op) if op.name in MOVES else None
 
 
 def _converted(dtype: np.dtype, x: jax.Array) -> jax.Array:
-    return lax.convert_element_type(x, jnp.promote_types(x.dtype, dtype))
+    return lax.convert_element_type(x, max(x.dtype, dtype, key=lambda d: d.itemsize))
 
 
 def _reshaped(shape: tuple[int, ...], x: jax.Array, _: jax.Array) -> jax.Array:

@@ -1,0 +1,276 @@
+"""Loops over examples: any chunk, any number of shards, any B; each number as from gradients of one example at a time.
+
+The references are in float64. Elements are sums of at most 64 terms of size about 1 in float32.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+
+import hlo_surgery as hs
+from hlo_surgery import rooflines
+from hlo_surgery.rooflines import roofline
+
+B, LENGTH, WIDTH, WIDER, BOUND = 6, 3, 4, 5, 0.5
+TOLERANCE = 64 * float(jnp.finfo(jnp.float32).eps)
+STATISTICS = {
+    "clipped": hs.clipped_mean(BOUND),
+    "cosines": hs.mean_of(jnp.cos),
+    "norms": hs.norms(),
+    "own": hs.per_example(),
+    "squares": hs.second_moment(),
+}
+IN_LOOPS = {name: STATISTICS[name] for name in ("norms", "squares")}
+
+
+def draw(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture
+def chunks_of(monkeypatch):
+    """Lets a loop on CPU take so many examples at a time."""
+
+    def let(widest):
+        monkeypatch.setitem(rooflines.ROOFLINES, "cpu", _chunking(widest))
+
+    return let
+
+
+def _chunking(widest):
+    return dataclasses.replace(roofline("cpu"), widest_chunk=widest, batched=1)
+
+
+def own_gradients(loss, w, x, axis=0):
+    with jax.enable_x64(True):
+        w, x = w.astype(np.float64), x.astype(np.float64)
+        alone = jax.vmap(lambda one: jax.grad(loss)(w, jnp.expand_dims(one, axis)), axis)
+        return np.asarray(jax.jit(alone)(x))
+
+
+def assert_right(found, own, asked):
+    """The gradient and each statistic; rows in the order of the examples."""
+    gradient, statistics = found
+    size = len(own)
+    norms = np.linalg.norm(own.reshape(size, -1), axis=1)
+    with np.errstate(divide="ignore"):
+        weights = np.minimum(1, BOUND / norms)
+    expected = {
+        "clipped": np.tensordot(weights, own, 1) / size if own.size else own.sum(0),
+        "cosines": np.cos(own).mean(0),
+        "norms": norms,
+        "own": own,
+        "squares": (own**2).mean(0),
+    }
+    np.testing.assert_allclose(gradient, own.mean(0), rtol=TOLERANCE, atol=TOLERANCE)
+    for name in asked:
+        scale = max(1, np.abs(expected[name]).max(initial=0))
+        np.testing.assert_allclose(statistics[name], expected[name], rtol=TOLERANCE, atol=TOLERANCE * scale)
+
+
+def assert_looped(loss, w, x, asked=STATISTICS, axis=0, **how):
+    f = hs.grad(loss, in_axes=axis, statistics=asked, strategy="loop", **how)
+    assert_right(f(w, x), own_gradients(loss, w, x, axis), asked)
+    return f.explain(w, x).outputs[0]
+
+
+def dense(w, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ w) ** 2, (1, 2)))
+
+
+@given(st.integers(1, 9), st.integers(1, 10), st.integers(1, 10), st.booleans())
+def test_any_chunk_and_shards(size, chunk, shards, reuse):
+    """Those that divide the batch, those that do not, and those beyond it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(rooflines.ROOFLINES, "cpu", _chunking(chunk))
+        w, x = draw(0, WIDTH, WIDER), draw(1, size, LENGTH, WIDTH)
+        assert_looped(dense, w, x, shards=shards, reuse_gradient=reuse)
+
+
+@pytest.mark.parametrize(("chunk", "shards"), [(4, 1), (2, 3), (1, 6)])
+def test_plans_say_how_many_at_a_time(chunk, shards, chunks_of):
+    chunks_of(chunk)
+    w, x = draw(0, WIDTH, WIDER), draw(1, B, LENGTH, WIDTH)
+    plan = assert_looped(dense, w, x, {"cosines": STATISTICS["cosines"]}, shards=shards)
+    assert set(plan.strategies.values()) == {"loop"}
+    assert plan.chunk == chunk
+
+
+def mapped(w, x):
+    return jnp.mean(lax.map(lambda one: jnp.sum(jnp.tanh(one @ w) ** 2), x))
+
+
+def vmapped_flat(w, x):
+    flat = jnp.tanh(x.swapaxes(0, 1).reshape(-1, WIDTH) @ w)
+    return jnp.sum(flat**2) / x.shape[0]
+
+
+def decayed(w, x):
+    return dense(w, x) + 0.1 * jnp.sum(w**2)
+
+
+def recurrent(w, x):
+    start = jnp.zeros((x.shape[0], WIDER), x.dtype)
+    state, _ = lax.scan(lambda h, at: (jnp.tanh(h + at @ w), None), start, x.swapaxes(0, 1))
+    return jnp.mean(jnp.sum(state**2, -1))
+
+
+@pytest.mark.parametrize("loss", [mapped, vmapped_flat, decayed, recurrent])
+def test_programs(loss, chunks_of):
+    chunks_of(2)
+    assert_looped(loss, draw(0, WIDTH, WIDER), draw(1, B, LENGTH, WIDTH), shards=2)
+
+
+def test_another_example_axis(chunks_of):
+    chunks_of(2)
+    w, x = draw(0, WIDTH, WIDER), draw(1, LENGTH, B, WIDTH)
+    assert_looped(lambda w, x: dense(w, x.swapaxes(0, 1)), w, x, axis=1, shards=3)
+
+
+def microbatch_gradient(w, x):
+    def step(total, part):
+        return total + jax.grad(dense)(w, part), None
+
+    return lax.scan(step, jnp.zeros_like(w), x.reshape(3, -1, *x.shape[1:]))[0] / 3
+
+
+@pytest.mark.parametrize(("chunk", "shards"), [(1, 2), (4, 1)])
+def test_microbatches(chunk, shards, chunks_of):
+    chunks_of(chunk)
+    w, x = draw(0, WIDTH, WIDER), draw(1, B, LENGTH, WIDTH)
+    how = {"statistics": STATISTICS, "strategy": "loop", "shards": shards}
+    f = hs.rewrite(microbatch_gradient, batch_argnums=1, **how)
+    assert_right(f(w, x), own_gradients(dense, w, x), STATISTICS)
+
+
+LOWER = np.tril(draw(7, WIDTH, WIDTH)) * 0.3 + 2 * np.eye(WIDTH, dtype=np.float32)
+
+
+def solved(w, x):
+    return dense(solve_triangular(LOWER.astype(w.dtype), w, lower=True), x)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_what_vmap_cannot_lift_goes_one_by_one(shards, chunks_of):
+    """A LAPACK call on the way to the gradient."""
+    chunks_of(4)
+    plan = assert_looped(solved, draw(0, WIDTH, WIDER), draw(1, B, LENGTH, WIDTH), shards=shards)
+    assert "stablehlo.custom_call" in plan.tail
+    assert plan.chunk == 1
+
+
+@pytest.mark.parametrize("strategy", ["loop", "lift"])
+@pytest.mark.parametrize("shapes", [((0, WIDER), (B, LENGTH, 0)), ((WIDTH, 0), (B, LENGTH, WIDTH))])
+def test_parameters_without_elements(shapes, strategy):
+    w, x = (draw(seed, *shape) for seed, shape in enumerate(shapes))
+    f = hs.grad(dense, statistics=STATISTICS, strategy=strategy, shards=2)
+    assert_right(f(w, x), own_gradients(dense, w, x), STATISTICS)
+
+
+def test_examples_without_positions():
+    assert_looped(dense, draw(0, WIDTH, WIDER), draw(1, B, 0, WIDTH), shards=2)
+
+
+def layers(w, x):
+    state, _ = lax.scan(lambda h, layer: (jnp.tanh(h @ layer), None), x, w)
+    return jnp.mean(jnp.sum(state**2, (1, 2)))
+
+
+@pytest.mark.parametrize(("chunk", "shards"), [(1, 1), (2, 3)])
+def test_several_statistics_inside_a_scan(chunk, shards, chunks_of):
+    """A loop over the examples within the loop over the layers, for rows and for means."""
+    chunks_of(chunk)
+    w, x = draw(0, 3, WIDTH, WIDTH), draw(1, B, LENGTH, WIDTH)
+    asked = {"cosines": STATISTICS["cosines"], **IN_LOOPS}
+    assert_looped(layers, w, x, asked, shards=shards)
+
+
+@pytest.mark.parametrize("names", [("norms", "squares"), ("squares", "norms")])
+def test_strategies_side_by_side_inside_a_scan(names):
+    """Norms from pairs of positions, squares from squared operands, each of which is found at its own time."""
+    w, x = draw(0, 3, WIDTH, WIDTH), draw(1, B, 1, WIDTH)
+    asked = {f"{i} {name}": STATISTICS[name] for i, name in enumerate(names)}
+    f = hs.grad(layers, statistics=asked)
+    assert set(f.explain(w, x).outputs[0].strategies.values()) == {"ghost", "square"}
+    gradient, found = f(w, x)
+    plain = {key[2:]: value for key, value in found.items()}
+    assert_right((gradient, plain), own_gradients(layers, w, x), names)
+
+
+def convolution(numbers=None, **how):
+    options = {"window_strides": (1, 1), "padding": "SAME"} | how
+
+    def loss(w, x):
+        made = lax.conv_general_dilated(x, w, dimension_numbers=numbers, **options)
+        return jnp.sum(jnp.tanh(made) ** 2) / x.shape[0]
+
+    return loss
+
+
+def transposed(w, x):
+    made = lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jnp.sum(jnp.tanh(made) ** 2) / x.shape[0]
+
+
+def head_by_head(w, x):
+    made = jax.vmap(lambda w, x: lax.conv_general_dilated(x, w, (1,), "SAME"), (0, 1))(w, x)
+    return jnp.sum(jnp.tanh(made) ** 2) / x.shape[0]
+
+
+def examples_in_channels(w, x):
+    """Each example is a group of channels of a single image."""
+    size = x.shape[0]
+    kernels = jnp.tile(w, (size, 1, 1))
+    made = lax.conv_general_dilated(x.reshape(1, -1, x.shape[-1]), kernels, (1,), "SAME", feature_group_count=size)
+    return jnp.sum(jnp.tanh(made) ** 2) / size
+
+
+def grouped_batch(w, x):
+    flat = x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
+    made = lax.conv_general_dilated(flat, w, (1,), "SAME", batch_group_count=2)
+    return jnp.sum(jnp.tanh(made) ** 2) / x.shape[0]
+
+
+CONVOLUTIONS = {
+    "1D": (convolution(window_strides=(2,)), (3, 2, 3), (B, 2, 7)),
+    "2D, channels first": (convolution(), (3, 2, 2, 3), (B, 2, 5, 5)),
+    "3D": (
+        convolution(("NDHWC", "DHWIO", "NDHWC"), window_strides=(1, 2, 1), padding="VALID"),
+        (2, 2, 2, 2, 3),
+        (B, 3, 4, 3, 2),
+    ),
+    "dilated": (convolution(rhs_dilation=(2, 2)), (3, 2, 3, 3), (B, 2, 6, 6)),
+    "strides, negative padding": (
+        convolution(window_strides=(2, 3), padding=((-1, 2), (1, -1))),
+        (3, 2, 2, 3),
+        (B, 2, 7, 8),
+    ),
+    "image dilated": (
+        convolution(padding=((1, 2), (0, 1)), lhs_dilation=(2, 3), rhs_dilation=(1, 2)),
+        (3, 2, 2, 3),
+        (B, 2, 4, 4),
+    ),
+    "transposed": (transposed, (3, 3, 2, 3), (B, 3, 3, 2)),
+    "groups of features": (convolution(feature_group_count=2), (4, 2, 3, 3), (B, 4, 4, 4)),
+    "groups of the batch": (grouped_batch, (4, 3, 2), (B, 2, 3, 5)),
+    "heads": (head_by_head, (2, 3, 2, 3), (B, 2, 2, 5)),
+    "examples in channels": (examples_in_channels, (3, 2, 3), (B, 2, 5)),
+    "window wider than the image": (convolution(window_strides=(1,)), (3, 2, 9), (B, 2, 7)),
+    "no channels": (convolution(window_strides=(1,)), (3, 0, 3), (B, 0, 7)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(name, chunks_of):
+    """Each step lifts a convolution over the examples of its chunk and over the shards."""
+    chunks_of(2)
+    loss, filters, images = CONVOLUTIONS[name]
+    w, x = draw(0, *filters) / 2, draw(1, *images)
+    assert_looped(loss, w, x, {"own": STATISTICS["own"], "squares": STATISTICS["squares"]}, shards=2)
