@@ -20,6 +20,14 @@ LOSSES = ["square", "log_cosh", *LABELLED]
 DTYPES = ["float32"] * 6 + ["float64", "bfloat16"]
 LONGEST = 5
 NOISE = st.binary(min_size=64, max_size=64)
+# How to compute, which must not matter.
+plannings = st.fixed_dictionaries(
+    {
+        "strategy": st.sampled_from(["auto", "lift", "loop"]),
+        "shards": st.sampled_from([None, 2, 3]),
+        "reuse_gradient": st.sampled_from([None, False]),
+    }
+)
 
 
 def chooser(noise):

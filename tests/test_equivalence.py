@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hlo_surgery as hs
 
-from .program_strategies import mixing_programs, programs
+from .program_strategies import mixing_programs, plannings, programs
 from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from .random_programs import data, gradient, in_axes, loss, parameters, reference
 from .test_generator import on_host, planted, precision, room_for, scale, truly_mixes
@@ -53,10 +53,10 @@ def assert_close(actual, expected, tolerance, what):
 def assert_statistics(program, statistics, examples):
     """Every statistic within what the rounding of the examples' gradients allows it."""
     distance = precision(program) * scale(examples)
-    assert statistics.keys() == STATISTICS.keys()
-    for name, (of, moved) in EXPECTED.items():
+    for name, found in statistics.items():
+        of, moved = EXPECTED[name]
         tolerance = jax.tree.map(lambda g, moved=moved: moved(g, distance), examples)
-        assert_close(statistics[name], jax.tree.map(of, examples), tolerance, name)
+        assert_close(found, jax.tree.map(of, examples), tolerance, name)
 
 
 def assert_gradient(program, actual, expected, examples):
@@ -65,17 +65,20 @@ def assert_gradient(program, actual, expected, examples):
     assert_close(actual, expected, jax.tree.map(lambda g: rounding, expected), "gradient")
 
 
-@given(programs, st.sampled_from(["auto", "lift", "loop"]))
-def test_statistics_equal_one_example_at_a_time(program, strategy):
+@given(programs, plannings, st.booleans())
+def test_statistics_equal_one_example_at_a_time(program, planning, whole):
+    """`whole`: the examples' gradients are asked for as well, and so no scan can keep its statistics to itself."""
+    asked = {name: s for name, s in STATISTICS.items() if whole or name != "per_example"}
     with room_for(program):
         params = parameters(program)
         plain, by_example = jax.jit(gradient(program)), jax.jit(reference(program))
-        rewritten = hs.grad(loss(program), **batch_arguments(program), statistics=STATISTICS, strategy=strategy)
+        rewritten = hs.grad(loss(program), **batch_arguments(program), statistics=asked, **planning)
         for seed in range(BATCHES):
             batch = data(program, seed)
             examples = on_host(by_example(params, *batch))
             grads, statistics = unless_pooled(program, lambda batch=batch: rewritten(params, *batch))
             assert_gradient(program, grads, on_host(plain(params, *batch)), examples)
+            assert statistics.keys() == asked.keys()
             assert_statistics(program, statistics, examples)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hlo_surgery as hs
 
-from .program_strategies import programs
+from .program_strategies import plannings, programs
 from .random_programs import data, gradient, loss, parameters, reference
 from .test_equivalence import assert_gradient, batch_arguments, unless_pooled
 from .test_generator import on_host, precision, room_for, scale
@@ -23,15 +23,11 @@ def clip(norms):
     return 1 / jnp.maximum(norms, 1)
 
 
-def statistics(program):
-    asked = {
-        "norms": hs.norms(),
-        "each": hs.norms("parameter"),
-        "one": hs.norms(ord=1),
-        "clipped": hs.weighted_mean(clip),
-        "inner": hs.inner_products(),
-        "gram": hs.gram(),
-    }
+def statistics(program, weighted):
+    """`weighted`: also those that no scan over layers can have inside, such as weighted sums, whose weights follow it."""
+    asked = {"norms": hs.norms(), "each": hs.norms("parameter"), "squares": hs.second_moment(), "one": hs.norms(ord=1)}
+    if weighted:
+        asked |= {"clipped": hs.weighted_mean(clip), "inner": hs.inner_products(), "gram": hs.gram()}
     return asked | ({"variance": hs.variance()} if program.batch > 1 else {})
 
 
@@ -54,6 +50,9 @@ def expected(examples, d):
     def variance(leaf):
         return np.var(leaf, axis=0, ddof=1), 4 * np.max(2 * np.abs(leaf) * d + d**2, axis=0)
 
+    def squares(leaf):
+        return np.mean(leaf**2, 0), np.mean(2 * np.abs(leaf) * d + d**2, 0)
+
     def each(leaf):
         rows = leaf.reshape(len(leaf), -1)
         return np.linalg.norm(rows, axis=1), norm_moves(rows, d)
@@ -63,6 +62,7 @@ def expected(examples, d):
     return {
         "norms": (norms, moved),
         "each": jax.tree.map(each, examples),
+        "squares": jax.tree.map(squares, examples),
         "one": (sums, entries * d),
         "clipped": jax.tree.map(clipped, examples),
         "inner": (g @ g.mean(0), d * (sums + mean) + entries * d**2),
@@ -83,13 +83,12 @@ def assert_within(name, found, wanted):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@given(programs, st.sampled_from(["auto", "lift", "loop"]))
-def test_joint_statistics_equal_one_example_at_a_time(program, strategy):
+@given(programs, plannings, st.booleans())
+def test_joint_statistics_equal_one_example_at_a_time(program, planning, weighted):
     with room_for(program):
         params, batch = parameters(program), data(program)
-        rewritten = hs.grad(
-            loss(program), **batch_arguments(program), statistics=statistics(program), strategy=strategy
-        )
+        asked = statistics(program, weighted)
+        rewritten = hs.grad(loss(program), **batch_arguments(program), statistics=asked, **planning)
         gradients, found = unless_pooled(program, lambda: rewritten(params, *batch))
         examples = on_host(jax.jit(reference(program))(params, *batch))
         assert_gradient(program, gradients, on_host(jax.jit(gradient(program))(params, *batch)), examples)
