@@ -30,7 +30,7 @@ from hlo_surgery.passes.lattice import Axes
 from hlo_surgery.passes.lift_values import lift_control_flow
 from hlo_surgery.passes.scaled_norms import joint_norm
 from hlo_surgery.passes.scanned_gradients import Scan, Stack, replace_update, scanned_gradient, stack_values
-from hlo_surgery.passes.slice_functions import slice_function
+from hlo_surgery.passes.slice_functions import Contracting, slice_function
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.passes.square_operands import moved_statistic
 from hlo_surgery.passes.wide_slices import is_widenable
@@ -179,8 +179,9 @@ def _wanted(
     alone = GradientSlice((target.value, None), ())
     sliced = gradient_slice(axes, target.value, lifted) if request.size > 1 else alone
     wide = request.size > 1 and is_widenable(sliced)
-    reduction, patches = request.loss_reduction if request.size > 1 else "mean", request.planning.device.group_patches
-    function = slice_function(sliced, request.size, reduction, wide, patches)
+    device = request.planning.device
+    how = Contracting(device.group_patches, wide, upcast=not device.narrow_operands)
+    function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean", how)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
     planned = Planned(sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning)

@@ -15,7 +15,8 @@ class Roofline:
     moved; `lifted_element` the seconds for each element of lifted gradients of more than `small` bytes each.
     `fuses_lifted`: XLA reduces over the examples within the batched contraction that makes their gradients, so that
     those never reach memory. `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions with
-    groups, as depthwise ones, are better contracted by patches too.
+    groups, as depthwise ones, are better contracted by patches too. `narrow_operands`: bfloat16 is contracted into
+    float32 everywhere; XLA on CPU fails to in some loops.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Roofline:
     fuses_lifted: bool = False
     widest_chunk: int = 1 << 20
     group_patches: bool = True
+    narrow_operands: bool = True
 
     @property
     def ridge(self) -> float:
@@ -75,7 +77,9 @@ def _tpu(name: str, flops: float, bandwidth: float, memory: float) -> Roofline:
 # contractions of 1 to 512 terms; those by jaxlib 0.10 take about 10 ns for each element of large results, whatever
 # their terms.
 ROOFLINES = {
-    "cpu": Roofline("cpu", 450e9, 10e9, 16e9, 0.12, 1, 5e-6, 8e6, 5, lifted_element=10e-9, widest_chunk=1),
+    "cpu": Roofline(
+        "cpu", 450e9, 10e9, 16e9, 0.12, 1, 5e-6, 8e6, 5, lifted_element=10e-9, widest_chunk=1, narrow_operands=False
+    ),
     "gpu": Roofline("gpu", 494e12, 4.8e12, 141e9, depth=32, step_seconds=10e-6),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12, 32e9),
     "tpu:v4": _tpu("v4", 275e12, 1.228e12, 32e9),

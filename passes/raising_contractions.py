@@ -104,7 +104,7 @@ def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> R
     operand_dtype = lhs if lhs == rhs and same_kind else accumulator
 
     def contracted(left: jax.Array, right: jax.Array) -> jax.Array:
-        left, right = (lax.convert_element_type(x, operand_dtype) for x in (left, right))
+        left, right = (x if x.dtype == result else lax.convert_element_type(x, operand_dtype) for x in (left, right))
         return lax.convert_element_type(contract(left, right, accumulator), result)
 
     return single(contracted)

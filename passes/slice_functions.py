@@ -40,16 +40,25 @@ class SliceFunction:
     wide: bool = False
 
 
-def slice_function(
-    sliced: GradientSlice, size: int, loss_reduction: str, wide: bool = False, group_patches: bool = True
-) -> SliceFunction:
-    """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's.
+@dataclass(frozen=True)
+class Contracting:
+    """How sites contract. `group_patches`: convolutions with groups by patches as well.
 
-    `wide`: keep float32 where the module rounds to less, for slices that allow it. `group_patches`: contract
-    convolutions with groups by patches as well.
+    `wide`: keep float32 where the module rounds to less, for slices that allow it; `upcast`: from float32 operands,
+    where XLA has no contraction of narrower ones into float32.
     """
+
+    group_patches: bool = True
+    wide: bool = False
+    upcast: bool = False
+
+
+def slice_function(
+    sliced: GradientSlice, size: int, loss_reduction: str, how: Contracting = Contracting()
+) -> SliceFunction:
+    """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's."""
     inputs = sliced.inputs
-    raised = [raise_wide(step) if wide else _raised(step, group_patches) for step in sliced.steps]
+    raised = [_raised(step, how) for step in sliced.steps]
     functions = [rule or call_op(step.op) for rule, step in zip(raised, sliced.steps, strict=True)]
 
     def of_one(*operands: jax.Array) -> jax.Array:
@@ -62,12 +71,14 @@ def slice_function(
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
         return gradient if loss_reduction == "mean" else gradient / size
 
-    return SliceFunction(inputs, sliced.values, of_one, None not in raised, wide)
+    return SliceFunction(inputs, sliced.values, of_one, None not in raised, how.wide)
 
 
-def _raised(step: Step, group_patches: bool) -> Raised | None:
+def _raised(step: Step, how: Contracting) -> Raised | None:
+    if how.wide:
+        return raise_wide(step, how.upcast)
     is_convolved = step.is_site and step.op.name == "stablehlo.convolution"
-    by_patches = is_convolved and (group_patches or integer(step.op, "batch_group_count") == 1)
+    by_patches = is_convolved and (how.group_patches or integer(step.op, "batch_group_count") == 1)
     return (convolution_by_patches(step.op) if by_patches else None) or raise_op(step.op)
 
 

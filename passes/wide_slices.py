@@ -17,7 +17,7 @@ from jax import lax
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation
 from hlo_surgery.passes.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.element_types import dtype_of, wide_dtype
+from hlo_surgery.passes.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.gradient_slices import GradientSlice, Step
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_contractions import dot_general
@@ -38,11 +38,15 @@ def is_widenable(sliced: GradientSlice) -> bool:
     return rounds and all(_raise_wide(step) is not None for step in sliced.steps)
 
 
-def raise_wide(step: Step) -> Raised:
-    """A step of a widenable slice, as a function that returns at least float32."""
+def raise_wide(step: Step, upcast: bool) -> Raised:
+    """A step of a widenable slice, as a function that returns at least float32; `upcast`: also from such operands."""
     raised = _raise_wide(step)
     assert raised is not None
-    return raised
+    return partial(_from_wide, raised) if upcast and step.is_site else raised
+
+
+def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
+    return raised(*map(widened, operands))
 
 
 def narrowest(sliced: GradientSlice) -> np.dtype:

@@ -240,7 +240,6 @@ def grouped_batch(w, x):
 
 CONVOLUTIONS = {
     "1D": (convolution(window_strides=(2,)), (3, 2, 3), (B, 2, 7)),
-    "2D, channels first": (convolution(), (3, 2, 2, 3), (B, 2, 5, 5)),
     "3D": (
         convolution(("NDHWC", "DHWIO", "NDHWC"), window_strides=(1, 2, 1), padding="VALID"),
         (2, 2, 2, 2, 3),
