@@ -100,16 +100,15 @@ def _chunk(planned: Planned) -> int:
 
 
 def _instantiating(planned: Planned, predicted: Mapping[str, Predicted]) -> str:
-    """The faster way to each example's gradient; the one that takes less memory where neither is in budget."""
+    """The faster way to each example's gradient; lifting only in budget, or where a loop takes no less memory."""
     requested, budget = planned.options.strategy, _budget(planned)
     if "lift" not in predicted or (requested == "loop" and planned.size > 1):
         return "loop"
     if planned.size == 1:
         return "lift"
     lift, loop = predicted["lift"], predicted["loop"]
-    if requested == "lift" or lift.temporaries <= min(budget, loop.temporaries):
-        return "lift" if requested == "lift" or lift.seconds <= loop.seconds else "loop"
-    return "lift" if lift.temporaries <= budget and lift.seconds <= loop.seconds else "loop"
+    fits = lift.temporaries <= max(budget, loop.temporaries)
+    return "lift" if requested == "lift" or (fits and lift.seconds <= loop.seconds) else "loop"
 
 
 def _strategy(planned: Planned, measure: Measure, predicted: Mapping[str, Predicted], instantiating: str) -> str:
