@@ -24,7 +24,7 @@ def clip(norms):
 
 
 def statistics(program, weighted):
-    """`weighted`: also those that no scan over layers can have inside, such as weighted sums, whose weights follow it."""
+    """`weighted`: also those that no scan over layers can have inside, as weighted sums, whose weights follow it."""
     asked = {"norms": hs.norms(), "each": hs.norms("parameter"), "squares": hs.second_moment(), "one": hs.norms(ord=1)}
     if weighted:
         asked |= {"clipped": hs.weighted_mean(clip), "inner": hs.inner_products(), "gram": hs.gram()}
