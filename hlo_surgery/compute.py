@@ -133,12 +133,15 @@ def _looped(wanted: Wanted, known: Known, measures: Sequence[Measure], request: 
     sums: dict[Measure, Phi] = {m: _summand(m) for m in measures if isinstance(m, MeanOf | SumOf)}
     rows: dict[Measure, Phi] = {m: _row(m) for m in measures if isinstance(m, Norms | PerExampleGradients | Gram)}
     functions = [partial(_divided, request.size), *sums.values()]
-    choice = wanted.choice
-    loop = partial(looped_gradients, chunk=choice.chunk, shards=choice.shards)
-    totals, stacks = loop(wanted.function, known, request.size, functions, list(rows.values()))
+    totals, stacks = _loop(wanted)(known, request.size, functions, list(rows.values()))
     found = dict(zip([*sums, *rows], [*totals[1:], *stacks], strict=True))
     measured = {m: _of_looped(m, x, request.size) for m, x in found.items()}
     return _total(wanted, totals[0], request), _in_own_dtype(wanted, measured)
+
+
+def _loop(wanted: Wanted) -> Callable[..., tuple[list[jax.Array], list[jax.Array]]]:
+    """`looped_gradients` of this gradient, as it was planned."""
+    return partial(looped_gradients, wanted.function, chunk=wanted.choice.chunk, shards=wanted.choice.shards)
 
 
 def _of_looped(measure: Measure, x: jax.Array, size: int) -> jax.Array:
@@ -182,8 +185,7 @@ def weighted_by_example(wanted: Wanted, known: Known, weights: jax.Array, finite
         return jnp.where(keep, wide * weight.astype(wide.dtype), jnp.zeros_like(wide))
 
     keep = jnp.ones(size, bool) if finite is None else finite
-    loop = partial(looped_gradients, chunk=wanted.choice.chunk, shards=wanted.choice.shards)
-    totals, _ = loop(wanted.function, known, size, [scaled], [], (weights, keep))
+    totals, _ = _loop(wanted)(known, size, [scaled], [], (weights, keep))
     return totals[0]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason, Refusal
@@ -56,24 +57,29 @@ class Planned:
     precise: bool
     options: PlanningChoices
 
+    @cached_property
+    def counts(self) -> Counts:
+        """What its sites compute and move."""
+        return counts_of(self.sliced, self.size)
+
 
 def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:
     """The strategy for each measure. Raises Refusal for per-token proxies that do not apply."""
-    counts, chunk = counts_of(planned.sliced, planned.size), _chunk(planned)
-    predicted = _predicted(planned, counts, chunk)
+    chunk = _chunk(planned)
+    predicted = _predicted(planned, chunk)
     instantiating = _instantiating(planned, predicted)
     strategies = {measure: _strategy(planned, measure, predicted, instantiating) for measure in measures}
     asked = {"lift", "loop"}.union(*(_applying(planned, measure, predicted) for measure in measures))
     predicted = {name: cost for name, cost in predicted.items() if name in asked}
-    reuse = _reuses(planned, counts, chunk, set(strategies.values()))
+    reuse = _reuses(planned, chunk, set(strategies.values()))
     # What cannot be lifted goes one by one through the whole batch.
     shards = (planned.options.shards or 1) if planned.function.liftable else 1
     return Choice(strategies, instantiating, chunk, shards, reuse, predicted)
 
 
-def _predicted(planned: Planned, counts: Counts, chunk: int) -> dict[str, Predicted]:
+def _predicted(planned: Planned, chunk: int) -> dict[str, Predicted]:
     """The strategies that apply to this gradient, for one measure or another."""
-    device, size = planned.options.device, planned.size
+    device, size, counts = planned.options.device, planned.size, planned.counts
     predicted: dict[str, Predicted] = {}
     if size > 1 and is_squarable(planned.sliced):
         predicted["square"] = predict_square(counts, device)
@@ -88,14 +94,14 @@ def _predicted(planned: Planned, counts: Counts, chunk: int) -> dict[str, Predic
 
 def _budget(planned: Planned) -> int:
     given = planned.options.memory_budget
-    return given or max(UNNOTICED_BYTES, counts_of(planned.sliced, planned.size).read // 2)
+    return given or max(UNNOTICED_BYTES, planned.counts.read // 2)
 
 
 def _chunk(planned: Planned) -> int:
     """As many examples at a time as the budget and the device allow, on each device that has examples."""
     if not planned.function.liftable:
         return 1
-    own = max(counts_of(planned.sliced, 1).gradient, 1)
+    own = max(planned.counts.gradient, 1)
     return max(1, min(_budget(planned) // own, planned.options.device.widest_chunk, planned.size))
 
 
@@ -172,7 +178,7 @@ def _factors(measure: MeanOf, sliced: GradientSlice) -> bool:
     return measure.complex_factorable if mlir.is_complex(sliced.value) else measure.factorable
 
 
-def _reuses(planned: Planned, counts: Counts, chunk: int, taken: set[str]) -> bool:
+def _reuses(planned: Planned, chunk: int, taken: set[str]) -> bool:
     """Whether the gradient is taken from the tensors that hold each example's own.
 
     It is not where that would round each example's before they are summed.
@@ -181,6 +187,7 @@ def _reuses(planned: Planned, counts: Counts, chunk: int, taken: set[str]) -> bo
     possible = bool(planned.sliced.sites) and bool(taken & {"lift", "loop"}) and planned.precise
     if not possible or wanted is not None or "loop" not in taken:
         return possible and wanted is not False
+    counts = planned.counts
     steps = -(-counts.size // chunk)
     accumulated = 2 * steps * counts.gradient
     return device.moving_seconds(accumulated, 3 * counts.gradient) <= plain_seconds(counts, device)

@@ -37,6 +37,7 @@ class WithStatistics:
         self._fun, self._pick, self._options = fun, pick, options
         # Sorted by name, as the leaves of a dict are.
         self._statistics = dict(sorted(named(options.statistics).items()))
+        self._axes: dict[Any, dict[int, int]] = {}
         self._rewritten: dict[Any, tuple[Module, Any]] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
@@ -62,10 +63,13 @@ class WithStatistics:
         return self._lookup(leaves, tree)[0]
 
     def _lookup(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
-        batch = self._batch(leaves, tree)
+        kinds = (tree, tuple(map(signature, leaves)))
+        if kinds not in self._axes:
+            self._axes[kinds] = self._batch(leaves, tree)
+        batch = self._axes[kinds]
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         shards = self._options.planning.get("shards") or example_shards(arrays, batch)
-        key = (tree, tuple(map(signature, leaves)), shards)
+        key = (*kinds, shards)
         if key not in self._rewritten:
             self._rewritten[key] = self._rewrite(leaves, tree, batch, shards)
         return self._rewritten[key]

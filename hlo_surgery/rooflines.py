@@ -1,13 +1,14 @@
 """Rooflines: what a device can compute and move in a second; what planning weighs FLOPs against bytes with."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """A device: dense FLOP/s in its fastest matrix type, bytes/s of its memory, and the bytes of that memory.
+    """A device: dense FLOP/s in its fastest matrix type, and bytes/s of its memory.
 
     Where counting misjudges XLA, a correction is stated: `batched` is the part of those FLOP/s that contractions with a
     batch dimension reach; `depth` how many terms an element must be the sum of for its matrix unit to be busy;
@@ -22,7 +23,6 @@ class Roofline:
     name: str
     flops: float
     bandwidth: float
-    memory: float
     batched: float = 1
     depth: int = 1
     step_seconds: float = 2e-6
@@ -58,12 +58,11 @@ class Roofline:
         return moved / (self.bandwidth * (self.cached if held <= self.cache else 1))
 
 
-def _tpu(name: str, flops: float, bandwidth: float, memory: float) -> Roofline:
+def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
     return Roofline(
         f"tpu:{name}",
         flops,
         bandwidth,
-        memory,
         depth=128,
         cache=32e6,
         cached=10,
@@ -78,14 +77,23 @@ def _tpu(name: str, flops: float, bandwidth: float, memory: float) -> Roofline:
 # their terms.
 ROOFLINES = {
     "cpu": Roofline(
-        "cpu", 450e9, 10e9, 16e9, 0.12, 1, 5e-6, 8e6, 5, lifted_element=10e-9, widest_chunk=1, narrow_operands=False
+        "cpu",
+        450e9,
+        10e9,
+        batched=0.12,
+        step_seconds=5e-6,
+        cache=8e6,
+        cached=5,
+        lifted_element=10e-9,
+        widest_chunk=1,
+        narrow_operands=False,
     ),
-    "gpu": Roofline("gpu", 494e12, 4.8e12, 141e9, depth=32, step_seconds=10e-6),
-    "tpu:v3": _tpu("v3", 123e12, 0.9e12, 32e9),
-    "tpu:v4": _tpu("v4", 275e12, 1.228e12, 32e9),
-    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12, 16e9),
-    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12, 95e9),
-    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12, 32e9),
+    "gpu": Roofline("gpu", 494e12, 4.8e12, depth=32, step_seconds=10e-6),
+    "tpu:v3": _tpu("v3", 123e12, 0.9e12),
+    "tpu:v4": _tpu("v4", 275e12, 1.228e12),
+    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12),
+    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12),
+    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12),
 }
 DEVICE_KINDS = {
     "TPU v2": "tpu:v3",
@@ -108,14 +116,14 @@ def roofline(target: str | None = None) -> Roofline:
     >>> roofline("tpu:v5e:2x4").name
     'tpu:v5e'
     """
-    name = _default() if target is None else ":".join(target.split(":")[:2])
+    name = row_of(jax.devices()[0]) if target is None else ":".join(target.split(":")[:2])
     name = "tpu:v5e" if name == "tpu" else name
     if name not in ROOFLINES:
         raise ValueError(f"there is no target {target!r}; there are {', '.join(ROOFLINES)}")
     return ROOFLINES[name]
 
 
-def _default() -> str:
-    device = jax.devices()[0]
+def row_of(device: Any) -> str:
+    """The name of a JAX device's row in the table."""
     platform = {"cuda": "gpu", "rocm": "gpu"}.get(device.platform, str(device.platform))
     return DEVICE_KINDS.get(device.device_kind, platform)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.convolution_patches import windows_of
 from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.gradient_slices import GradientSlice
 from hlo_surgery.passes.source_lines import source_line
@@ -74,8 +75,7 @@ def _spread(op: Operation) -> int:
     """At how many places a window lies, at most as often as it reads each element of the image."""
     if op.name != "stablehlo.convolution":
         return 1
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    places = math.prod(mlir.shape(op.results[0])[d] for d in numbers.output_spatial_dimensions)
-    window = math.prod(mlir.shape(op.operands[1])[d] for d in numbers.kernel_spatial_dimensions)
-    image = math.prod(mlir.shape(op.operands[0])[d] for d in numbers.input_spatial_dimensions)
-    return max(1, places * window // max(image, 1))
+    windows = windows_of(op)
+    places, length = math.prod(w.places for w in windows), math.prod(w.length for w in windows)
+    image = math.prod(mlir.shape(op.operands[0])[w.dim] for w in windows)
+    return max(1, places * length // max(image, 1))

@@ -17,7 +17,7 @@ from hlo_surgery.mlir import ir
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.carry import carry, in_clean_config
 from hlo_surgery.passes.out_of_scope import refuse_effects
-from hlo_surgery.rooflines import DEVICE_KINDS
+from hlo_surgery.rooflines import row_of
 
 LOCAL = ("cpu", "gpu", "tpu")
 # Generations of TPU, and how many sizes a topology of theirs has.
@@ -46,7 +46,7 @@ class Target:
     @property
     def kind(self) -> str:
         """The device's row among the rooflines."""
-        return DEVICE_KINDS.get(self.devices[0].device_kind, str(self.devices[0].platform))
+        return row_of(self.devices[0])
 
     @property
     def devices_per_chip(self) -> int:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.mlir import Value
-from hlo_surgery.passes.slice_functions import SliceFunction, example_position, exposed_examples, merge_example
+from hlo_surgery.passes.slice_functions import SliceFunction, example_positions, exposed_examples, from_exposed
 
 Summand = Callable[..., jax.Array]
 
@@ -37,7 +37,7 @@ def looped_gradients(
     shards = math.gcd(size, shards)
     count = size // shards
     chunk = min(chunk, count)
-    positions = [example_position(axis) for _, axis in function.inputs]
+    positions = example_positions(function)
     exposed = exposed_examples(function, known, size)
     split = [x if p is None else _split(x, p, shards) for x, p in zip(exposed, positions, strict=True)]
     along = [_split(x, 0, shards) for x in beside]
@@ -75,11 +75,7 @@ def _gradients(
     function: SliceFunction, positions: Sequence[int | None], chunk: Sequence[jax.Array], shards: int, width: int
 ) -> jax.Array:
     """The gradients [shards, width, *parameter] of a chunk of every shard; a single one without `vmap`."""
-    axes = [axis for _, axis in function.inputs]
-
-    def of_one(*example: jax.Array) -> jax.Array:
-        return function.of_one(*(merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
-
+    of_one = from_exposed(function, function.of_one)
     if shards == width == 1:
         squeezed = [x if p is None else jnp.squeeze(x, (p, p + 1)) for x, p in zip(chunk, positions, strict=True)]
         return of_one(*squeezed)[None, None]

@@ -1,7 +1,7 @@
 """Segments: where a gradient is a scatter of rows, each example's own rows are summed first, and phi taken of those.
 
     %g = scatter 0, %i[b, t], %u[b, t, d]     =>  for each b: the distinct rows of %i[b], the sums of %u[b] over each
-                                                  %s = scatter phi(0), rows, phi(sums) - phi(0)
+                                                  %s = scatter phi(sums) at the rows + phi(0) of all other examples
 
 An example touches as many rows as it has positions, however long the table; all others are zero. The gradient of an
 embedding is such a scatter. Any phi will do, and nothing as large as the table is made for a single example.

@@ -150,7 +150,7 @@ def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Ar
     return spread.reshape(*spread.shape[: axis.dim], *x.shape[axis.dim :])
 
 
-def merge_example(x: jax.Array, axis: Axis) -> jax.Array:
+def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
     """One example of an input as the slice function takes it: [before, after] are one dimension again."""
     within = axis.axis if isinstance(axis, Placed) else axis
     if not isinstance(within, PerExample):
@@ -158,21 +158,27 @@ def merge_example(x: jax.Array, axis: Axis) -> jax.Array:
     return x.reshape(*x.shape[: within.dim], within.before * within.after, *x.shape[within.dim + 2 :])
 
 
-def example_position(axis: Axis) -> int | None:
+def _example_position(axis: Axis) -> int | None:
     """The dimension that holds the examples once exposed."""
     if axis is None:
         return None
     return axis.dim + 1 if isinstance(axis, PerExample) else 0
 
 
+def example_positions(function: SliceFunction) -> list[int | None]:
+    """For each input the dimension that holds the examples once exposed."""
+    return [_example_position(axis) for _, axis in function.inputs]
+
+
+def from_exposed(function: SliceFunction, of_one: Callable[..., Result]) -> Callable[..., Result]:
+    """Any function of one example's inputs, as a function of one example taken from the exposed inputs."""
+    axes = [axis for _, axis in function.inputs]
+    return lambda *example: of_one(*(_merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
+
+
 def over_examples(
     function: SliceFunction, known: Mapping[Value, jax.Array], size: int, of_one: Callable[..., Result]
 ) -> Result:
     """Any function of one example's inputs, for all examples at once."""
-    axes = [axis for _, axis in function.inputs]
-
-    def from_exposed(*example: jax.Array) -> Result:
-        return of_one(*(merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
-
-    exposed = exposed_examples(function, known, size)
-    return jax.vmap(from_exposed, in_axes=[example_position(axis) for axis in axes], axis_size=size)(*exposed)
+    exposed, positions = exposed_examples(function, known, size), example_positions(function)
+    return jax.vmap(from_exposed(function, of_one), in_axes=positions, axis_size=size)(*exposed)

@@ -102,10 +102,19 @@ def assert_refused(program):
         rewritten(parameters(program), *data(program))
 
 
+def shown_to_mix(program):
+    """Whether it mixes, as far as XLA runs it: on CPU it gives some Fourier transforms a layout it then refuses."""
+    try:
+        return truly_mixes(program)
+    except jax.errors.JaxRuntimeError as error:
+        assert "fft_thunk" in str(error), error
+        return False
+
+
 @given(mixing_programs)
 def test_mixing_is_refused(program):
     with room_for(program):
-        assume(truly_mixes(program))
+        assume(shown_to_mix(program))
         assert_refused(program)
 
 
