@@ -107,8 +107,9 @@ def shown_to_mix(program):
     try:
         return truly_mixes(program)
     except jax.errors.JaxRuntimeError as error:
-        assert "fft_thunk" in str(error), error
-        return False
+        if "fft_thunk" in str(error):
+            return False
+        raise
 
 
 @given(mixing_programs)
