@@ -32,6 +32,7 @@ from hlo_surgery.statistics import (
     variance,
 )
 from hlo_surgery.targets import compile_for, find_target
+from hlo_surgery.train_step import train_step
 
 __all__ = [
     "Module",
@@ -66,6 +67,7 @@ __all__ = [
     "second_moment",
     "snr",
     "token_norms",
+    "train_step",
     "value_and_grad",
     "variance",
     "weighted_mean",

@@ -80,7 +80,9 @@ def ema_init(values: Any) -> EMAState:
     >>> round(float(moment_ratio(*ema_value(state), batch_size=2)), 4)
     -0.2222
     """
-    return EMAState(_map(jnp.zeros_like, values), jnp.zeros((), jnp.float32))
+    zeros = _map(jnp.zeros_like, values)
+    kinds = [jnp.real(leaf).dtype for leaf in jax.tree.leaves(zeros)]
+    return EMAState(zeros, jnp.zeros((), jnp.result_type(jnp.float32, *kinds)))
 
 
 def ema_update(state: EMAState, values: Any, decay: float) -> EMAState:

@@ -1,0 +1,161 @@
+"""Adam and its variants with other second moments: of the examples' gradients, or the estimates of sigma**2 or mu**2.
+
+All divide the average gradient m by the root of an average v (the paper's algorithm "Various Adam algorithms"):
+m and v are exponential moving averages with bias correction, and a step subtracts
+`learning_rate * m / (sqrt(v + eps_root) + eps) + weight_decay * params`.
+
+`clip_norm` scales the gradient to this global norm at most. The same factor then scales each example's gradient, so
+that the second moment has its square.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from hlo_surgery import estimators
+from hlo_surgery.derived import Statistic
+from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
+from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
+from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, with_statistics
+from hlo_surgery.passes.element_types import widened_tree
+from hlo_surgery.statistics import second_moment
+
+SECOND_MOMENT: dict[str, Statistic] = {"second_moment": second_moment()}
+Moment = Callable[[Any, Mapping[str, Any]], Any]
+
+
+class AdamState(NamedTuple):
+    """The averages of the gradient and of its second moment."""
+
+    m: EMAState
+    v: EMAState
+
+
+class AdamConstants(NamedTuple):
+    """The numbers of the algorithm that are not of the learning rate."""
+
+    b1: float
+    b2: float
+    eps: float
+    eps_root: float
+    clip_norm: float | None
+
+
+def adam(
+    learning_rate: LearningRate,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    eps_root: float = 0.0,
+    *,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+) -> StatisticsTransformation:
+    """Adam: v averages (mean_b g_b)**2. `optax.adam` with weight decay that the learning rate does not multiply."""
+    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
+    return _optimizer({}, squared_mean, constants, learning_rate, weight_decay)
+
+
+def micro_adam(
+    learning_rate: LearningRate,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    eps_root: float = 0.0,
+    *,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+) -> StatisticsTransformation:
+    """MicroAdam: v averages mean_b g_b**2, which is mu**2 + sigma**2 at any batch size.
+
+    >>> micro_adam(1e-3).required_statistics["second_moment"].name
+    'second_moment'
+    """
+    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
+    return _optimizer(SECOND_MOMENT, _mean_square, constants, learning_rate, weight_decay)
+
+
+def micro_adam_var(
+    learning_rate: LearningRate,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    eps_root: float = 0.0,
+    *,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+) -> StatisticsTransformation:
+    """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`); at least two examples."""
+    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
+    return _optimizer(SECOND_MOMENT, _variance, constants, learning_rate, weight_decay)
+
+
+def micro_adam_msq(
+    learning_rate: LearningRate,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-6,
+    eps_root: float = 0.0,
+    *,
+    weight_decay: float = 0.0,
+    clip_norm: float | None = None,
+) -> StatisticsTransformation:
+    """MicroAdamMSQ: v averages the unbiased estimate of mu**2 (`estimators.mean_squared`); at least two examples.
+
+    The estimate can be negative. v is taken for zero where it is, but averaged as it is, so that it stays unbiased.
+    The paper's eps of 1e-6 and a `clip_norm` keep steps small there.
+    """
+    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
+    return _optimizer(SECOND_MOMENT, _mean_squared, constants, learning_rate, weight_decay)
+
+
+def squared_mean(gradient: Any, given: Mapping[str, Any]) -> Any:
+    """The paper's nu_adam."""
+    return jax.tree.map(lambda g: jnp.real(g * jnp.conj(g)), gradient)
+
+
+def _mean_square(gradient: Any, given: Mapping[str, Any]) -> Any:
+    return given["second_moment"]
+
+
+def _variance(gradient: Any, given: Mapping[str, Any]) -> Any:
+    return estimators.variance(squared_mean(gradient, given), given["second_moment"], batch_size(given))
+
+
+def _mean_squared(gradient: Any, given: Mapping[str, Any]) -> Any:
+    return estimators.mean_squared(squared_mean(gradient, given), given["second_moment"], batch_size(given))
+
+
+def _optimizer(
+    statistics: Mapping[str, Statistic],
+    moment: Moment,
+    constants: AdamConstants,
+    learning_rate: LearningRate,
+    weight_decay: float,
+) -> StatisticsTransformation:
+    b1, b2, eps, eps_root, clip_norm = constants
+
+    def init(params: Any) -> AdamState:
+        return AdamState(ema_init(params), ema_init(jax.tree.map(jnp.real, params)))
+
+    def update(updates: Any, state: AdamState, params: Any, given: Mapping[str, Any]) -> tuple[Any, AdamState]:
+        gradient, given = _clipped(widened_tree(updates), given, clip_norm)
+        m, v = ema_update(state.m, gradient, b1), ema_update(state.v, moment(gradient, given), b2)
+        return jax.tree.map(divided, ema_value(m), ema_value(v)), AdamState(m, v)
+
+    def divided(m: jax.Array, v: jax.Array) -> jax.Array:
+        return m / (jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps)
+
+    return chained(statistics, with_statistics(statistics, init, update), *stepping(learning_rate, weight_decay))
+
+
+def _clipped(gradient: Any, given: Mapping[str, Any], clip_norm: float | None) -> tuple[Any, Mapping[str, Any]]:
+    """The gradient and its second moment as if each example's gradient had been scaled as their mean is."""
+    if clip_norm is None:
+        return gradient, given
+    factor = clip_norm / jnp.maximum(optax.global_norm(gradient), clip_norm)
+    squares = jax.tree.map(lambda x: x * factor**2, widened_tree(given.get("second_moment")))
+    return jax.tree.map(lambda g: g * factor, gradient), {**given, "second_moment": squares}

@@ -1,0 +1,32 @@
+"""From a direction to a step: learning rates, their rules for the batch size, and the decay of weights."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+
+LearningRate = float | jax.Array | Callable[[Any], Any]
+
+
+def batch_size_rule(learning_rate: float, base_batch_size: int, batch_size: int, rule: str = "linear") -> float:
+    """The learning rate for `batch_size` from the one that suits `base_batch_size`.
+
+    "linear" (lr ~ B, for MicroAdam and what else does not depend on the batch size) or "sqrt" (lr ~ sqrt(B), for Adam):
+    the paper's section "Adam, MicroAdam and batch-size scalings". Raises ValueError for another rule.
+
+    >>> batch_size_rule(1e-3, 64, 256), batch_size_rule(1e-3, 64, 256, "sqrt")
+    (0.004, 0.002)
+    """
+    if rule not in ("linear", "sqrt"):
+        raise ValueError(f"rule is {rule!r}; it is 'linear' or 'sqrt'")
+    ratio = batch_size / base_batch_size
+    return learning_rate * (ratio if rule == "linear" else math.sqrt(ratio))
+
+
+def stepping(learning_rate: LearningRate, weight_decay: Any) -> list[Any]:
+    """The transformations that make steps of directions; without weight decay `update` needs no parameters."""
+    decays = not isinstance(weight_decay, int | float) or weight_decay != 0
+    decay = [optax.add_decayed_weights(-weight_decay)] if decays else []
+    return [optax.scale_by_learning_rate(learning_rate), *decay]

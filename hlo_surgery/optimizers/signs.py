@@ -1,0 +1,62 @@
+"""Where to place the sign: before the mean over the examples, after it, or after the average over time.
+
+The paper's section "Where should you place the sign in SignSGD?". The average over time is m = b1 m + (1 - b1) x from
+zero, without bias correction; a step subtracts `learning_rate * direction + weight_decay * params`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.derived import Statistic
+from hlo_surgery.estimators import EMAState, ema_init, ema_update
+from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
+from hlo_surgery.optimizers.required import StatisticsTransformation, chained, with_statistics
+from hlo_surgery.statistics import mean_sign
+
+MEAN_SIGN: dict[str, Statistic] = {"mean_sign": mean_sign()}
+
+
+def sign_ema(learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: float = 0.0) -> StatisticsTransformation:
+    """SignEMA, also called Signum: the sign of the average gradient."""
+    return _optimizer({}, lambda g, given: g, jnp.sign, b1, stepping(learning_rate, weight_decay))
+
+
+def sign_sgd(learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: float = 0.0) -> StatisticsTransformation:
+    """SignSGD with momentum: the average over time of the sign of each minibatch gradient."""
+    return _optimizer(
+        {}, lambda g, given: jax.tree.map(jnp.sign, g), _itself, b1, stepping(learning_rate, weight_decay)
+    )
+
+
+def micro_sign_sgd(
+    learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: float = 0.0
+) -> StatisticsTransformation:
+    """MicroSignSGD: the average over time of mean_b sign(g_b).
+
+    >>> micro_sign_sgd(1e-3).required_statistics["mean_sign"].name
+    'mean_sign'
+    """
+    return _optimizer(
+        MEAN_SIGN, lambda g, given: given["mean_sign"], _itself, b1, stepping(learning_rate, weight_decay)
+    )
+
+
+def _optimizer(
+    statistics: Mapping[str, Statistic],
+    averaged: Callable[[Any, Mapping[str, Any]], Any],
+    direction: Callable[[jax.Array], jax.Array],
+    b1: float,
+    steps: list[Any],
+) -> StatisticsTransformation:
+    def update(updates: Any, state: EMAState, params: Any, given: Mapping[str, Any]) -> tuple[Any, EMAState]:
+        m = ema_update(state, averaged(updates, given), b1)
+        return jax.tree.map(direction, m.average), m
+
+    return chained(statistics, with_statistics(statistics, ema_init, update), *steps)
+
+
+def _itself(x: jax.Array) -> jax.Array:
+    return x

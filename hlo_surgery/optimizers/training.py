@@ -1,0 +1,67 @@
+"""What a train step does: the gradient with the statistics that the optimizer needs, and the update."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import optax
+
+from hlo_surgery.api import value_and_grad
+from hlo_surgery.derived import Statistic
+from hlo_surgery.in_axes import leaf_axes
+from hlo_surgery.leaves import is_array, kind_of
+from hlo_surgery.optimizers.required import required_statistics
+
+
+@dataclass(frozen=True)
+class Training:
+    """What `train_step` was asked; `options` are keywords of `value_and_grad`."""
+
+    loss: Callable[..., Any]
+    optimizer: Any
+    batch_argnums: int | Sequence[int]
+    has_aux: bool
+    statistics: Mapping[str, Statistic]
+    options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        own = {"loss", "aux"} & set(self.statistics)
+        if own:
+            raise ValueError(f"metrics have an entry {own.pop()!r} of their own; give the statistic another name")
+
+    def step(self, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """One step, from the arguments of the loss."""
+        required = required_statistics(self.optimizer, params)
+        (value, gradient), found = self._gradient(required)(params, *rest)
+        size = self._batch_size(params, *rest)
+        if self.options["loss_reduction"] == "sum":
+            gradient = jax.tree.map(lambda g: g / size, gradient)
+        given = {name: found[name] for name in required}
+        update = optax.with_extra_args_support(self.optimizer).update
+        updates, opt_state = update(gradient, opt_state, params, **given, batch_size=size)
+        loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
+        metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
+        return optax.apply_updates(params, updates), opt_state, metrics
+
+    def _gradient(self, required: Mapping[str, Statistic]) -> Callable[..., Any]:
+        """f(*args) == ((value, gradient), statistics)."""
+        for name in required.keys() & self.statistics.keys():
+            if required[name] != self.statistics[name]:
+                raise ValueError(f"the optimizer needs {required[name].name} as {name!r}; name yours otherwise")
+        statistics = {**self.statistics, **required}
+        if not statistics:
+            plain = jax.value_and_grad(self.loss, has_aux=self.has_aux)
+            return lambda *args: (plain(*args), {})
+        batch = {"batch_argnums": self.batch_argnums, "has_aux": self.has_aux}
+        return value_and_grad(self.loss, statistics=statistics, **batch, **self.options)
+
+    def _batch_size(self, *args: Any) -> int:
+        axes = leaf_axes(args, {}, self.batch_argnums, self.options["in_axes"])
+        arrays = [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)]
+        sizes = {kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
+        if len(sizes) != 1:
+            raise ValueError(
+                f"the batch arguments hold {sorted(sizes)} examples; they must agree, and hold at least one"
+            )
+        return sizes.pop()
