@@ -11,15 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery import mlir
-from hlo_surgery.compute import (
-    Measured,
-    Wanted,
-    compute_measures,
-    is_precise,
-    makes_float32,
-    precise_phi,
-    statistic_dtype,
-)
+from hlo_surgery.compute import compute_measures, precise_phi
+from hlo_surgery.looped import loop_groups, with_common_chunks
 from hlo_surgery.measures import MeanOf, Measure, Norms
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes.counters import counter_values
@@ -39,6 +32,7 @@ from hlo_surgery.planning import Planned, choose
 from hlo_surgery.request import Request
 from hlo_surgery.results import Measurements
 from hlo_surgery.site_counts import lifted_bytes, site_plan
+from hlo_surgery.wanted import Measured, Wanted, is_precise, makes_float32, statistic_dtype
 
 
 @dataclass(frozen=True)
@@ -198,6 +192,8 @@ def _at_end(
     finish: Finish,
 ) -> tuple[list[Answer], list[Value]]:
     """One splice for all that is left to compute in this block."""
+    groups = loop_groups(wanted)
+    wanted = with_common_chunks(wanted, groups)
     tails = {i: gradient_slice(axes, targets[i].value, {s.result: s.result}) for i, s in stacked.items()}
     plain = [v for w in wanted.values() for v in w.function.values]
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
@@ -208,7 +204,7 @@ def _at_end(
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
-        computed = {i: compute_measures(w, known, request) for i, w in wanted.items()}
+        computed = compute_measures(wanted, groups, known, request)
         moved = {i: _behind_loop(s, tails[i], known) for i, s in stacked.items()}
         measured = [computed[i][1] if i in computed else moved[i] for i in range(len(targets))]
         gradients = [gradient for i in reused if (gradient := computed[i][0]) is not None]

@@ -7,12 +7,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.compute import Measured, Wanted, is_precise, weighted_by_example
+from hlo_surgery.looped import weighted_by_example
 from hlo_surgery.measures import Measure, PerExampleGradients
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.reweight_examples import reweighted
 from hlo_surgery.request import Request
+from hlo_surgery.wanted import Measured, Wanted, is_precise
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Element types: `bf16`, `complex<f32>`, `ui8` in the module, and the same as a numpy dtype."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,3 +69,12 @@ def wide_dtype(dtype: np.dtype) -> np.dtype:
 def widened(x: jax.Array) -> jax.Array:
     """An array in what its squares and sums are accumulated in."""
     return x.astype(wide_dtype(x.dtype))
+
+
+def widened_tree(tree: Any) -> Any:
+    """Arrays and numbers, each in what its squares and sums are accumulated in."""
+
+    def of_leaf(leaf: Any) -> jax.Array:
+        return widened(jnp.asarray(leaf))
+
+    return jax.tree.map(of_leaf, tree)

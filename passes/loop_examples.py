@@ -9,6 +9,7 @@ of each shard's, and only what has been accumulated is summed over the shards.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ def looped_gradients(
     chunk: int = 1,
     shards: int = 1,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Sums over the examples of each summand of the gradient, and each of `rows` of it for every example, stacked.
+    """Sums over the examples of each summand of what `function` makes, and each of `rows` of it, stacked.
 
     The summands also take each example's entry of the arrays `beside`.
     """
@@ -73,14 +74,18 @@ def _split(x: jax.Array, dim: int, shards: int) -> jax.Array:
 
 def _gradients(
     function: SliceFunction, positions: Sequence[int | None], chunk: Sequence[jax.Array], shards: int, width: int
-) -> jax.Array:
+) -> Any:
     """The gradients [shards, width, *parameter] of a chunk of every shard; a single one without `vmap`."""
     of_one = from_exposed(function, function.of_one)
     if shards == width == 1:
         squeezed = [x if p is None else jnp.squeeze(x, (p, p + 1)) for x, p in zip(chunk, positions, strict=True)]
-        return of_one(*squeezed)[None, None]
+        return jax.tree.map(_alone, of_one(*squeezed))
     of_shard = jax.vmap(of_one, positions, axis_size=width)
     return jax.vmap(of_shard, positions, axis_size=shards)(*chunk)
+
+
+def _alone(gradient: jax.Array) -> jax.Array:
+    return gradient[None, None]
 
 
 def _over_two(function: Summand) -> Summand:

@@ -5,7 +5,7 @@ g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offse
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +29,14 @@ Result = TypeVar("Result")
 class SliceFunction:
     """`inputs`: `values` of the module, each with its example axis, or None where all examples see it whole.
 
-    `of_one(operands)`: the example's gradient, `operands` in the order of `inputs`, each with one example.
+    `of_one(operands)`: the example's gradient, or a list of several, `operands` in the order of `inputs`, each with one
+    example.
     `liftable`: whether `vmap` can lift it; a loop works always. `wide`: it keeps float32 where the module rounds.
     """
 
     inputs: tuple[Input, ...]
     values: tuple[Value, ...]
-    of_one: Callable[..., jax.Array]
+    of_one: Callable[..., Any]
     liftable: bool
     wide: bool = False
 
@@ -174,6 +175,19 @@ def from_exposed(function: SliceFunction, of_one: Callable[..., Result]) -> Call
     """Any function of one example's inputs, as a function of one example taken from the exposed inputs."""
     axes = [axis for _, axis in function.inputs]
     return lambda *example: of_one(*(_merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
+
+
+def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
+    """The gradients of several functions as one function's list; an operand that they share is taken once."""
+    inputs = tuple(dict.fromkeys(key for function in functions for key in function.inputs))
+
+    def of_one(*operands: jax.Array) -> list[jax.Array]:
+        given = dict(zip(inputs, operands, strict=True))
+        return [function.of_one(*(given[key] for key in function.inputs)) for function in functions]
+
+    values = tuple(dict.fromkeys(value for function in functions for value in function.values))
+    liftable, wide = all(f.liftable for f in functions), any(f.wide for f in functions)
+    return SliceFunction(inputs, values, of_one, liftable, wide)
 
 
 def over_examples(
