@@ -32,7 +32,7 @@ from hlo_surgery.statistics import (
     variance,
 )
 from hlo_surgery.targets import compile_for, find_target
-from hlo_surgery.train_step import train_step
+from hlo_surgery.training import train_step
 
 __all__ = [
     "Module",

@@ -9,6 +9,7 @@ import optax
 
 from hlo_surgery.api import value_and_grad
 from hlo_surgery.derived import Statistic
+from hlo_surgery.example_shards import example_shards
 from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import is_array, kind_of
 from hlo_surgery.optimizers.required import required_statistics
@@ -30,10 +31,10 @@ class Training:
         if own:
             raise ValueError(f"metrics have an entry {own.pop()!r} of their own; give the statistic another name")
 
-    def step(self, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """One step, from the arguments of the loss."""
+    def step(self, shards: int, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """One step, from the arguments of the loss, with the examples on so many devices."""
         required = required_statistics(self.optimizer, params)
-        (value, gradient), found = self._gradient(required)(params, *rest)
+        (value, gradient), found = self._gradient(required, shards)(params, *rest)
         size = self._batch_size(params, *rest)
         if self.options["loss_reduction"] == "sum":
             gradient = jax.tree.map(lambda g: g / size, gradient)
@@ -44,7 +45,11 @@ class Training:
         metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
         return optax.apply_updates(params, updates), opt_state, metrics
 
-    def _gradient(self, required: Mapping[str, Statistic]) -> Callable[..., Any]:
+    def shards(self, *args: Any) -> int:
+        """Over how many devices the examples lie."""
+        return self.options.get("shards") or example_shards(*self._examples(args))
+
+    def _gradient(self, required: Mapping[str, Statistic], shards: int) -> Callable[..., Any]:
         """f(*args) == ((value, gradient), statistics)."""
         for name in required.keys() & self.statistics.keys():
             if required[name] != self.statistics[name]:
@@ -53,15 +58,17 @@ class Training:
         if not statistics:
             plain = jax.value_and_grad(self.loss, has_aux=self.has_aux)
             return lambda *args: (plain(*args), {})
-        batch = {"batch_argnums": self.batch_argnums, "has_aux": self.has_aux}
-        return value_and_grad(self.loss, statistics=statistics, **batch, **self.options)
+        options: Any = {**self.options, "batch_argnums": self.batch_argnums, "has_aux": self.has_aux, "shards": shards}
+        return value_and_grad(self.loss, statistics=statistics, **options)
 
     def _batch_size(self, *args: Any) -> int:
-        axes = leaf_axes(args, {}, self.batch_argnums, self.options["in_axes"])
-        arrays = [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)]
+        arrays, axes = self._examples(args)
         sizes = {kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
         if len(sizes) != 1:
-            raise ValueError(
-                f"the batch arguments hold {sorted(sizes)} examples; they must agree, and hold at least one"
-            )
+            raise ValueError(f"the batch arguments hold {sorted(sizes)} examples; they must agree")
         return sizes.pop()
+
+    def _examples(self, args: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
+        """All arrays among the arguments, and by their number the example axis of those of the batch."""
+        axes = leaf_axes(args, {}, self.batch_argnums, self.options["in_axes"])
+        return [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)], axes

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import jax
+import jax.numpy as jnp
 
 from hlo_surgery.derived import Statistic
 from hlo_surgery.planning_options import PlanningOptions
@@ -20,14 +21,15 @@ def train_step(
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     **planning: Unpack[PlanningOptions],
-) -> Any:
+) -> "TrainStep":
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params, opt_state, metrics).
 
     `optimizer` is any of optax or of `hlo_surgery.optimizers`, or a composition, and opt_state begins as
     `optimizer.init(params)`. Both params and opt_state are donated: use those that are returned. The optimizer gets
     the mean of the examples' gradients, also where the loss is their sum, and the statistics that it needs. `metrics`
     has "loss", the value that the step began with, each of `statistics` by its name, and "aux" with `has_aux`.
-    The other keywords are as in `value_and_grad`. Raises Refusal and ValueError when first called; needs optax.
+    The other keywords are as in `value_and_grad`, and `step.lower` as in `jax.jit`. Raises Refusal and ValueError when
+    first called; needs optax.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
@@ -42,8 +44,35 @@ def train_step(
     (0.671875, (4,))
     """
     # What needs optax is imported where it is used; the rest of the package does without.
-    from hlo_surgery.optimizers.training import Training
+    from hlo_surgery.optimizers.steps import Training
 
     options: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing, **planning}
-    training = Training(loss, optimizer, batch_argnums, has_aux, statistics or {}, options)
-    return jax.jit(training.step, donate_argnums=(0, 1))
+    return TrainStep(Training(loss, optimizer, batch_argnums, has_aux, statistics or {}, options))
+
+
+class TrainStep:
+    """A jitted train step. It sees over how many devices the examples of a call lie, which tracing would hide."""
+
+    def __init__(self, training: Any) -> None:
+        self._training = training
+        self._jitted = jax.jit(training.step, static_argnums=0, donate_argnums=(1, 2))
+
+    def __call__(self, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """The parameters and the optimizer's state after the step, and the metrics."""
+        shards = self._training.shards(params, *rest)
+        return self._jitted(shards, *_as_returned(params, opt_state, rest), *rest)
+
+    def lower(self, params: Any, opt_state: Any, *rest: Any) -> Any:
+        """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, to be compiled ahead of time."""
+        return self._jitted.lower(self._training.shards(params, *rest), params, opt_state, *rest)
+
+
+def _as_returned(params: Any, opt_state: Any, rest: Any) -> tuple[Any, Any]:
+    """Both committed to their device, if nothing is yet: so a step returns them, and would else be compiled twice."""
+    if any(_is_committed(leaf) for leaf in jax.tree.leaves((params, opt_state, rest))):
+        return params, opt_state
+    return jax.device_put((params, opt_state), jnp.zeros(()).sharding)
+
+
+def _is_committed(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and getattr(leaf, "committed", True)
