@@ -45,8 +45,7 @@ def make_request(
     planning: PlanningOptions,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass instead."""
-    _one_of("loss_reduction", loss_reduction, get_args(LossReduction))
-    _one_of("on_mixing", on_mixing, get_args(OnMixing))
+    check_words(loss_reduction, on_mixing)
     choices = PlanningChoices(**planning)
     axes = _batch_axes(module.arguments, batch)
     size = _batch_size(module.arguments, axes)
@@ -87,6 +86,12 @@ def labels_of(name: str, statistic: Statistic, request: Request, outputs: Sequen
     if not isinstance(statistic, Derived) or statistic.like == "gradient" or statistic.per == "parameter":
         return [f"{name}/{outputs[number]}" for number in request.gradients]
     return [name] if statistic.per == "global" else [f"{name}/{label}" for label in statistic.per]
+
+
+def check_words(loss_reduction: str, on_mixing: str) -> None:
+    """Raises ValueError for words that these are none of."""
+    _one_of("loss_reduction", loss_reduction, get_args(LossReduction))
+    _one_of("on_mixing", on_mixing, get_args(OnMixing))
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

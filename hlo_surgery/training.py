@@ -1,13 +1,15 @@
 """A train step: gradient, the statistics that the optimizer needs, and the update, compiled together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
-from hlo_surgery.derived import Statistic
+from hlo_surgery.derived import named
 from hlo_surgery.planning_options import PlanningOptions
+from hlo_surgery.rewritten_function import Statistics
 
 
 def train_step(
@@ -17,7 +19,7 @@ def train_step(
     *,
     in_axes: Any = 0,
     has_aux: bool = False,
-    statistics: Mapping[str, Statistic] | None = None,
+    statistics: Statistics | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     **planning: Unpack[PlanningOptions],
@@ -27,7 +29,7 @@ def train_step(
     `optimizer` is any of optax or of `hlo_surgery.optimizers`, or a composition, and opt_state begins as
     `optimizer.init(params)`. Both params and opt_state are donated: use those that are returned. The optimizer gets
     the mean of the examples' gradients, also where the loss is their sum, and the statistics that it needs. `metrics`
-    has "loss", the value that the step began with, each of `statistics` by its name, and "aux" with `has_aux`.
+    has "loss", the value that the step began with, each of `statistics` by its name (one, or a dict), and "aux" with `has_aux`.
     The other keywords are as in `value_and_grad`, and `step.lower` as in `jax.jit`. Raises Refusal and ValueError when
     first called; needs optax.
 
@@ -47,7 +49,9 @@ def train_step(
     from hlo_surgery.optimizers.steps import Training
 
     options: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing, **planning}
-    return TrainStep(Training(loss, optimizer, batch_argnums, has_aux, statistics or {}, options))
+    return TrainStep(
+        Training(loss, optimizer, batch_argnums, has_aux, named(statistics) if statistics else {}, options)
+    )
 
 
 class TrainStep:
@@ -75,4 +79,4 @@ def _as_returned(params: Any, opt_state: Any, rest: Any) -> tuple[Any, Any]:
 
 
 def _is_committed(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and getattr(leaf, "committed", True)
+    return isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.committed)

@@ -31,9 +31,9 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: Any) -> AccumulationState:
-        zeros = jax.tree.map(jnp.zeros_like, widened_tree(params))
         names = ["gradient", *required_statistics(optimizer, params)]
-        return AccumulationState(jnp.zeros((), jnp.int32), dict.fromkeys(names, zeros), inner.init(params))
+        zeros = {name: jax.tree.map(jnp.zeros_like, widened_tree(params)) for name in names}
+        return AccumulationState(jnp.zeros((), jnp.int32), zeros, inner.init(params))
 
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         added = {"gradient": updates, **taken(required_statistics(optimizer, updates), updates, given)}

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from hlo_surgery import estimators
 from hlo_surgery.derived import Statistic
@@ -21,6 +20,7 @@ from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, with_statistics
 from hlo_surgery.passes.element_types import widened_tree
+from hlo_surgery.passes.scaled_norms import joint_norm, norms_of_rows
 from hlo_surgery.statistics import second_moment
 
 SECOND_MOMENT: dict[str, Statistic] = {"second_moment": second_moment()}
@@ -156,6 +156,7 @@ def _clipped(gradient: Any, given: Mapping[str, Any], clip_norm: float | None) -
     """The gradient and its second moment as if each example's gradient had been scaled as their mean is."""
     if clip_norm is None:
         return gradient, given
-    factor = clip_norm / jnp.maximum(optax.global_norm(gradient), clip_norm)
+    norms = [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)]
+    factor = clip_norm / jnp.maximum(joint_norm(norms)[0], clip_norm)
     squares = jax.tree.map(lambda x: x * factor**2, widened_tree(given.get("second_moment")))
     return jax.tree.map(lambda g: g * factor, gradient), {**given, "second_moment": squares}

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import optax
+
+from hlo_surgery.passes.element_types import widened_tree
 
 LearningRate = float | jax.Array | Callable[[Any], Any]
 
@@ -28,5 +31,12 @@ def batch_size_rule(learning_rate: float, base_batch_size: int, batch_size: int,
 def stepping(learning_rate: LearningRate, weight_decay: Any) -> list[Any]:
     """The transformations that make steps of directions; without weight decay `update` needs no parameters."""
     decays = not isinstance(weight_decay, int | float) or weight_decay != 0
-    decay = [optax.add_decayed_weights(-weight_decay)] if decays else []
+    decay = [optax.stateless(partial(_decayed, weight_decay))] if decays else []
     return [optax.scale_by_learning_rate(learning_rate), *decay]
+
+
+def _decayed(weight_decay: Any, updates: Any, params: Any) -> Any:
+    """In at least float32, where `optax.add_decayed_weights` would round to the parameters' type."""
+    if params is None:
+        raise ValueError("weight_decay needs the parameters: update(updates, state, params)")
+    return jax.tree.map(lambda u, p: u - weight_decay * p, updates, widened_tree(params))

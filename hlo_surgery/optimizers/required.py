@@ -52,10 +52,16 @@ def with_statistics(
 
 
 def taken(statistics: Mapping[str, Statistic], updates: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """These statistics of what was given, masked as the updates are. Raises MissingStatistic where one was not."""
+    """These statistics of what was given, masked as the updates are. Raises MissingStatistic where one was not.
+
+    `statistics` among what was given, where it is, says what each is, and ValueError is raised where it is another one.
+    """
     for name, statistic in statistics.items():
         if name not in given:
             raise MissingStatistic(name, statistic)
+        other = given.get("statistics", statistics).get(name, statistic)
+        if other != statistic:
+            raise ValueError(f"two parts of the optimizer need different {name}: {other.name} and {statistic.name}")
     return {name: _masked_like(updates, given[name]) for name in statistics}
 
 
@@ -76,8 +82,8 @@ def chained(statistics: Mapping[str, Statistic], *transformations: Any) -> Stati
 def required_statistics(optimizer: Any, params: Any) -> dict[str, Statistic]:
     """The statistics that an optimizer needs, by name: of any composition of transformations, found by asking.
 
-    Raises TypeError for an `optax.MultiSteps` around an optimizer that needs some: it would hand on those of the last
-    microbatch alone.
+    Raises ValueError where two parts need different ones of the same name, and TypeError for an `optax.MultiSteps`
+    around an optimizer that needs some: it would hand on those of the last microbatch alone.
 
     >>> import optax
     >>> from hlo_surgery.optimizers import micro_adam
@@ -89,7 +95,7 @@ def required_statistics(optimizer: Any, params: Any) -> dict[str, Statistic]:
     update: Any = partial(optax.with_extra_args_support(optimizer).update, batch_size=2)
     while True:
         try:
-            jax.eval_shape(update, params, state, params, **dict.fromkeys(found, params))
+            jax.eval_shape(partial(update, statistics=found), params, state, params, **dict.fromkeys(found, params))
         except MissingStatistic as missing:
             if missing.name in found or _accumulates_gradients_alone(state):
                 raise TypeError(NOT_PASSED_ON) from None

@@ -13,6 +13,7 @@ from hlo_surgery.example_shards import example_shards
 from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import is_array, kind_of
 from hlo_surgery.optimizers.required import required_statistics
+from hlo_surgery.request import check_words
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Training:
         own = {"loss", "aux"} & set(self.statistics)
         if own:
             raise ValueError(f"metrics have an entry {own.pop()!r} of their own; give the statistic another name")
+        check_words(self.options["loss_reduction"], self.options["on_mixing"])
 
     def step(self, shards: int, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
         """One step, from the arguments of the loss, with the examples on so many devices."""
@@ -64,8 +66,10 @@ class Training:
     def _batch_size(self, *args: Any) -> int:
         arrays, axes = self._examples(args)
         sizes = {kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
-        if len(sizes) != 1:
-            raise ValueError(f"the batch arguments hold {sorted(sizes)} examples; they must agree")
+        if len(sizes) != 1 or 0 in sizes:
+            raise ValueError(
+                f"the batch arguments hold {sorted(sizes)} examples; they must agree, and hold at least one"
+            )
         return sizes.pop()
 
     def _examples(self, args: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
