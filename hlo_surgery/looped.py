@@ -12,6 +12,7 @@ from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, PerExampleGradien
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.loop_examples import looped_gradients
 from hlo_surgery.passes.slice_functions import jointly
+from hlo_surgery.planning import Choice
 from hlo_surgery.request import Request
 from hlo_surgery.wanted import Computed, Known, Wanted, in_own_dtype, total_of
 
@@ -21,7 +22,8 @@ def loop_groups(wanted: Mapping[int, Wanted]) -> list[list[int]]:
     groups: list[tuple[set[Any], list[int]]] = []
     for i, one in wanted.items():
         if "loop" in one.choice.strategies.values():
-            operands: set[Any] = {(one.function.liftable, *key) for key in one.function.inputs if key[1] is not None}
+            kind = (one.function.liftable, one.choice.written_out)
+            operands: set[Any] = {(kind, *key) for key in one.function.inputs if key[1] is not None}
             touching = [group for group in groups if group[0] & operands]
             groups = [group for group in groups if group not in touching]
             groups.append((operands.union(*(g[0] for g in touching)), [*(n for g in touching for n in g[1]), i]))
@@ -49,8 +51,8 @@ def looped_together(
     reused = [i for i, one in enumerate(wanted) if one.choice.reuse]
     divided = [partial(_of_gradient, i, partial(_divided, request.size)) for i in reused]
     summands = [*divided, *(partial(_of_gradient, i, phi) for (i, _), phi in sums.items())]
-    function, choice = jointly([one.function for one in wanted]), wanted[0].choice
-    loop = partial(looped_gradients, function, known, request.size, chunk=choice.chunk, shards=choice.shards)
+    function = jointly([one.function for one in wanted])
+    loop = partial(looped_gradients, function, known, request.size, **_steps(wanted[0].choice))
     totals, stacks = loop(summands, [partial(_of_gradient, i, row) for (i, _), row in rows.items()])
     means = dict(zip(reused, totals, strict=False))
     found = dict(zip([*sums, *rows], [*totals[len(reused) :], *stacks], strict=True))
@@ -66,6 +68,10 @@ def looped_together(
 def looped(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     """One gradient in a loop of its own."""
     return looped_together([wanted], known, [measures], request)[0]
+
+
+def _steps(choice: Choice) -> dict[str, Any]:
+    return {"chunk": choice.chunk, "shards": choice.shards, "written_out": choice.written_out}
 
 
 def _of_gradient(i: int, phi: Phi, gradients: Sequence[jax.Array]) -> jax.Array:
@@ -104,7 +110,6 @@ def weighted_by_example(wanted: Wanted, known: Known, weights: jax.Array, finite
         return jnp.where(keep, wide * weight.astype(wide.dtype), jnp.zeros_like(wide))
 
     keep = jnp.ones(size, bool) if finite is None else finite
-    choice = wanted.choice
-    loop = partial(looped_gradients, wanted.function, known, size, chunk=choice.chunk, shards=choice.shards)
+    loop = partial(looped_gradients, wanted.function, known, size, **_steps(wanted.choice))
     totals, _ = loop([scaled], [], (weights, keep))
     return totals[0]

@@ -35,13 +35,15 @@ class Choice:
     """The strategy for each measure of one gradient, and what was predicted of every strategy that applies.
 
     `instantiating`: how to come by each example's own gradient, "lift" or "loop", where that is needed; `chunk`: how
-    many at a time in a loop; `shards`: over how many devices. `reuse`: the gradient is taken from there as well.
+    many at a time in a loop; `shards`: over how many devices; `written_out`: step after step, without a loop. `reuse`:
+    the gradient is taken from there as well.
     """
 
     strategies: Mapping[Measure, str]
     instantiating: str
     chunk: int
     shards: int
+    written_out: bool
     reuse: bool
     predicted: Mapping[str, Predicted]
 
@@ -62,6 +64,18 @@ class Planned:
         """What its sites compute and move."""
         return counts_of(self.sliced, self.size)
 
+    @cached_property
+    def shards(self) -> int:
+        """Over how many devices a loop goes; what cannot be lifted goes one by one through the whole batch."""
+        return (self.options.shards or 1) if self.function.liftable else 1
+
+    @cached_property
+    def written_out(self) -> bool:
+        """Whether the steps of a loop are few enough to be written out, and what XLA then fuses."""
+        device, steps = self.options.device, -(-self.size // self.shards)
+        fits = steps <= device.written_out and self.counts.gradient <= device.cache
+        return fits and [site.op.name for site in self.sliced.sites] == ["stablehlo.dot_general"]
+
 
 def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:
     """The strategy for each measure. Raises Refusal for per-token proxies that do not apply."""
@@ -72,9 +86,7 @@ def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:
     asked = {"lift", "loop"}.union(*(_applying(planned, measure, predicted) for measure in measures))
     predicted = {name: cost for name, cost in predicted.items() if name in asked}
     reuse = _reuses(planned, chunk, set(strategies.values()))
-    # What cannot be lifted goes one by one through the whole batch.
-    shards = (planned.options.shards or 1) if planned.function.liftable else 1
-    return Choice(strategies, instantiating, chunk, shards, reuse, predicted)
+    return Choice(strategies, instantiating, chunk, planned.shards, planned.written_out, reuse, predicted)
 
 
 def _predicted(planned: Planned, chunk: int) -> dict[str, Predicted]:
@@ -89,7 +101,7 @@ def _predicted(planned: Planned, chunk: int) -> dict[str, Predicted]:
         predicted["segments"] = predict_segments(counts, device)
     if planned.function.liftable:
         predicted["lift"] = predict_lift(counts, device)
-    return predicted | {"loop": predict_loop(counts, device, chunk)}
+    return predicted | {"loop": predict_loop(counts, device, chunk, planned.written_out)}
 
 
 def _budget(planned: Planned) -> int:
@@ -99,7 +111,7 @@ def _budget(planned: Planned) -> int:
 
 def _chunk(planned: Planned) -> int:
     """As many examples at a time as the budget and the device allow, on each device that has examples."""
-    if not planned.function.liftable:
+    if planned.written_out or not planned.function.liftable:
         return 1
     own = max(planned.counts.gradient, 1)
     return max(1, min(_budget(planned) // own, planned.options.device.widest_chunk, planned.size))
@@ -185,7 +197,7 @@ def _reuses(planned: Planned, chunk: int, taken: set[str]) -> bool:
     """
     wanted, device = planned.options.reuse_gradient, planned.options.device
     possible = bool(planned.sliced.sites) and bool(taken & {"lift", "loop"}) and planned.precise
-    if not possible or wanted is not None or "loop" not in taken:
+    if not possible or wanted is not None or "loop" not in taken or planned.written_out:
         return possible and wanted is not False
     counts = planned.counts
     steps = -(-counts.size // chunk)

@@ -79,9 +79,15 @@ def predict_lift(counts: Counts, device: Roofline) -> Predicted:
     return Predicted(made + moved - plain_seconds(counts, device), held)
 
 
-def predict_loop(counts: Counts, device: Roofline, chunk: int) -> Predicted:
-    """A chunk of gradients at a time, and two accumulators read and written; instead of the plain gradient."""
+def predict_loop(counts: Counts, device: Roofline, chunk: int, written_out: bool) -> Predicted:
+    """A chunk of gradients at a time, and two accumulators read and written; instead of the plain gradient.
+
+    Steps that are written out are fused with the accumulation, and so take as long as the longer of both.
+    """
     made = _made_at_once(counts, device, chunk)
+    if written_out:
+        accumulating = device.moving_seconds(counts.size * 4 * counts.gradient, 2 * counts.gradient)
+        return Predicted(max(made, accumulating) - plain_seconds(counts, device), 2 * counts.gradient)
     steps = -(-counts.size // chunk)
     moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
     held = (2 + chunk) * counts.gradient

@@ -15,9 +15,11 @@ class Roofline:
     `step_seconds` what a step of a loop costs beside its work; `cached` how much faster what fits into `cache` bytes is
     moved; `lifted_element` the seconds for each element of lifted gradients of more than `small` bytes each.
     `fuses_lifted`: XLA reduces over the examples within the batched contraction that makes their gradients, so that
-    those never reach memory. `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions with
-    groups, as depthwise ones, are better contracted by patches too. `narrow_operands`: bfloat16 is contracted into
-    float32 everywhere; XLA on CPU fails to in some loops.
+    those never reach memory. `written_out`: up to so many steps of a loop are better written out one after the other,
+    as XLA then fuses each example's contraction with the sums that it is added to, if those fit into `cache`.
+    `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions with groups, as depthwise ones,
+    are better contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere; XLA on CPU
+    fails to in some loops.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Roofline:
     lifted_element: float = 0
     small: float = 128e3
     fuses_lifted: bool = False
+    written_out: int = 0
     widest_chunk: int = 1 << 20
     group_patches: bool = True
     narrow_operands: bool = True
@@ -63,18 +66,21 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
         f"tpu:{name}",
         flops,
         bandwidth,
+        batched=0.7,
         depth=128,
         cache=32e6,
         cached=10,
         fuses_lifted=True,
+        written_out=2,
         group_patches=False,
     )
 
 
 # Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu" is an H200. TPU:
-# the chip's own memory as cache. CPU: two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched
-# contractions of 1 to 512 terms; those by jaxlib 0.10 take about 10 ns for each element of large results, whatever
-# their terms.
+# the chip's own memory as cache; what is batched and written out by the compiler's estimates for v5e, of dense layers
+# and of whole train steps, where more than two steps written out come out worse than lifting. CPU: two cores, measured
+# with a float32 matmul of 2048, a copy of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib 0.10 take
+# about 10 ns for each element of large results, whatever their terms.
 ROOFLINES = {
     "cpu": Roofline(
         "cpu",

@@ -30,10 +30,11 @@ def looped_gradients(
     beside: tuple[jax.Array, ...] = (),
     chunk: int = 1,
     shards: int = 1,
+    written_out: bool = False,
 ) -> tuple[list[jax.Array], list[jax.Array]]:
     """Sums over the examples of each summand of what `function` makes, and each of `rows` of it, stacked.
 
-    The summands also take each example's entry of the arrays `beside`.
+    The summands also take each example's entry of the arrays `beside`. `written_out`: step after step without a loop.
     """
     shards = math.gcd(size, shards)
     count = size // shards
@@ -58,7 +59,8 @@ def looped_gradients(
     whole = count // chunk * chunk
     kinds, _ = jax.eval_shape(partial(made, width=chunk), jnp.int32(0))
     zeros = [jnp.zeros(kind.shape, kind.dtype) for kind in kinds]
-    sums, stacks = lax.scan(step, zeros, jnp.arange(0, whole, chunk, dtype=jnp.int32))
+    starts = jnp.arange(0, whole, chunk, dtype=jnp.int32)
+    sums, stacks = lax.scan(step, zeros, starts, unroll=written_out or 1)
     found = [jnp.moveaxis(stack, 0, 1).reshape(shards, whole, *stack.shape[3:]) for stack in stacks]
     if whole < count:
         added, rest = made(jnp.int32(whole), count - whole)

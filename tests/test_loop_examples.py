@@ -103,6 +103,23 @@ def test_plans_say_how_many_at_a_time(chunk, shards, chunks_of):
     assert plan.chunk == chunk
 
 
+@pytest.mark.parametrize(("shards", "most", "loops"), [(1, B, 0), (3, B // 3, 0), (1, B - 1, 1)])
+def test_few_steps_are_written_out(shards, most, loops, monkeypatch):
+    monkeypatch.setitem(rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), written_out=most))
+    w, x = draw(0, WIDTH, WIDER), draw(1, B, LENGTH, WIDTH)
+    assert assert_looped(dense, w, x, shards=shards).chunk == 1
+    f = hs.grad(dense, statistics=STATISTICS["cosines"], strategy="loop", shards=shards)
+    assert f.module(w, x).text().count("stablehlo.while") == loops
+
+
+def test_what_is_no_contraction_is_looped_over(monkeypatch):
+    """XLA has nothing to fuse with there."""
+    monkeypatch.setitem(rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), written_out=B))
+    w, x = draw(0, WIDTH), draw(1, B, LENGTH, WIDTH)
+    f = hs.grad(lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x * w), (1, 2))), statistics=hs.mean_abs(), strategy="loop")
+    assert f.module(w, x).text().count("stablehlo.while") == 1
+
+
 def mapped(w, x):
     return jnp.mean(lax.map(lambda one: jnp.sum(jnp.tanh(one @ w) ** 2), x))
 
