@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from hlo_surgery.derived import named
-from hlo_surgery.planning_options import PlanningOptions
+from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
 from hlo_surgery.rewritten_function import Statistics
 
 
@@ -48,10 +48,10 @@ def train_step(
     # What needs optax is imported where it is used; the rest of the package does without.
     from hlo_surgery.optimizers.steps import Training
 
+    PlanningChoices(**planning)
     options: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing, **planning}
-    return TrainStep(
-        Training(loss, optimizer, batch_argnums, has_aux, named(statistics) if statistics else {}, options)
-    )
+    asked = named(statistics) if statistics else {}
+    return TrainStep(Training(loss, optimizer, batch_argnums, has_aux, asked, options))
 
 
 class TrainStep:

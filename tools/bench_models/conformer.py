@@ -8,7 +8,7 @@ from jax import Array
 
 from bench_models.layers import (
     Keys,
-    attention,
+    attend,
     attention_weights,
     feed_forward,
     feed_forward_weights,
@@ -28,17 +28,22 @@ def over_time(x: Array, kernel: Array) -> Array:
     )
 
 
-def convolution_module(x: Array, p: Any) -> Array:
+def convolution_module(x: Array, p: Any, valid: Array | None) -> Array:
     gated, gate = jnp.split(x @ p["inner"], 2, -1)
-    y = over_time(gated * jax.nn.sigmoid(gate), p["depthwise"]) + p["depthwise_bias"]
+    gated = gated * jax.nn.sigmoid(gate)
+    if valid is not None:
+        gated = gated * valid[..., None]
+    y = over_time(gated, p["depthwise"]) + p["depthwise_bias"]
     return jax.nn.silu(layer_norm(y, p["norm"])) @ p["outer"]
 
 
-def block(x: Array, p: Any) -> Array:
-    norms = p["norms"]
+def block(x: Array, p: Any, heads: int = HEADS, valid: Array | None = None) -> Array:
+    """[B, T, D]; frames that are not valid ([B, T], true where they are) are not looked at by the others."""
+    norms, mask = p["norms"], None if valid is None else valid[:, None, None]
     x = x + 0.5 * feed_forward(layer_norm(x, norms["feed_forward1"]), p["feed_forward1"])
-    x = x + attention(layer_norm(x, norms["attention"]), p["attention"], HEADS, causal=False)
-    x = x + convolution_module(layer_norm(x, norms["convolution"]), p["convolution"])
+    y = layer_norm(x, norms["attention"])
+    x = x + attend(y, y, p["attention"], heads, mask)
+    x = x + convolution_module(layer_norm(x, norms["convolution"]), p["convolution"], valid)
     x = x + 0.5 * feed_forward(layer_norm(x, norms["feed_forward2"]), p["feed_forward2"])
     return layer_norm(x, norms["last"])
 
@@ -51,14 +56,14 @@ def loss(params: Any, frames: Array, targets: Array) -> Array:
     return jnp.mean(jnp.sum((x - targets) ** 2, (1, 2)))
 
 
-def weights(keys: Keys, width: int) -> Any:
+def weights(keys: Keys, width: int, taps: int = TAPS) -> Any:
     return {
         "norms": {name: norm_weights(width) for name in PARTS},
         "feed_forward1": feed_forward_weights(keys, width, 4 * width),
         "attention": attention_weights(keys, width),
         "convolution": {
             "inner": keys.dense(width, 2 * width),
-            "depthwise": keys.dense(TAPS, 1, width),
+            "depthwise": keys.dense(taps, 1, width),
             "depthwise_bias": jnp.zeros(width),
             "norm": norm_weights(width),
             "outer": keys.dense(width, width),

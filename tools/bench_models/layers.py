@@ -1,5 +1,6 @@
 """The layers that several families share."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -60,13 +61,21 @@ def attention_weights(keys: Keys, width: int) -> Any:
 
 def attention(x: Array, p: Any, heads: int, causal: bool) -> Array:
     """Self-attention on [B, L, D]."""
-    batch, length, width = x.shape
-    split = (batch, length, heads, width // heads)
-    q, k, v = ((x @ p[name]).reshape(split) for name in ("query", "key", "value"))
-    scores = jnp.einsum("blhk,bmhk->bhlm", q, k) / (width // heads) ** 0.5
-    if causal:
-        scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, -1e9)
+    length = x.shape[1]
+    return attend(x, x, p, heads, jnp.tril(jnp.ones((length, length), bool)) if causal else None)
+
+
+def attend(x: Array, memory: Array, p: Any, heads: int, mask: Array | None = None) -> Array:
+    """From [B, L, D] to memory [B, M, D], where the mask, which broadcasts to [B, heads, L, M], is true."""
+    q, k, v = (_heads(y @ p[name], heads) for y, name in ((x, "query"), (memory, "key"), (memory, "value")))
+    scores = jnp.einsum("blhk,bmhk->bhlm", q, k) / q.shape[-1] ** 0.5
+    if mask is not None:
+        scores = jnp.where(mask, scores, -1e9)
     return jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores), v).reshape(x.shape) @ p["out"]
+
+
+def _heads(x: Array, heads: int) -> Array:
+    return x.reshape(*x.shape[:2], heads, -1)
 
 
 def feed_forward_weights(keys: Keys, width: int, inner: int) -> Any:
@@ -74,8 +83,8 @@ def feed_forward_weights(keys: Keys, width: int, inner: int) -> Any:
     return {"up": up, "up_bias": jnp.zeros(inner), "down": down, "down_bias": jnp.zeros(width)}
 
 
-def feed_forward(x: Array, p: Any) -> Array:
-    return jax.nn.gelu(x @ p["up"] + p["up_bias"]) @ p["down"] + p["down_bias"]
+def feed_forward(x: Array, p: Any, activation: Callable[[Array], Array] = jax.nn.gelu) -> Array:
+    return activation(x @ p["up"] + p["up_bias"]) @ p["down"] + p["down_bias"]
 
 
 def convolution(x: Array, kernel: Array, stride: int = 1, groups: int = 1) -> Array:

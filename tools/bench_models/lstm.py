@@ -10,15 +10,20 @@ from bench_models.layers import Keys
 from bench_models.problem import Problem
 
 
+def cell(carry: tuple[Array, Array], frame: Array, p: Any) -> tuple[Array, Array]:
+    """One step from (hidden, cell), [B, D] each."""
+    hidden, memory = carry
+    gates = frame @ p["kernel"] + hidden @ p["recurrent"] + p["bias"]
+    i, f, g, o = jnp.split(gates, 4, -1)
+    memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
+
+
 def loss(params: Any, x: Array, y: Array) -> Array:
     """x: [B, T, D]; the last hidden state against y: [B, D]."""
 
     def step(carry: Any, frame: Array) -> tuple[Any, None]:
-        hidden, cell = carry
-        gates = frame @ params["kernel"] + hidden @ params["recurrent"] + params["bias"]
-        i, f, g, o = jnp.split(gates, 4, -1)
-        cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-        return (jax.nn.sigmoid(o) * jnp.tanh(cell), cell), None
+        return cell(carry, frame, params), None
 
     start = jnp.zeros_like(y)
     (hidden, _), _ = jax.lax.scan(step, (start, start), jnp.swapaxes(x, 0, 1))
