@@ -74,7 +74,7 @@ def predict_lift(counts: Counts, device: Roofline) -> Predicted:
     made = _made_at_once(counts, device, counts.size)
     lifted = counts.size * counts.gradient
     fused = device.fuses_lifted and len(counts.sites) == 1 and counts.sites[0].contracts
-    moved = 0 if fused else device.lifting_seconds(counts.gradient, counts.size)
+    moved = device.lifting_seconds(counts.gradient, counts.size, fused)
     held = _patches(counts) + (0 if fused else lifted)
     return Predicted(made + moved - plain_seconds(counts, device), held)
 

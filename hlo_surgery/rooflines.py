@@ -51,9 +51,12 @@ class Roofline:
         """FLOP/s of a contraction whose results are sums of `depth` terms each."""
         return self.flops * min(1, depth / self.depth) * (self.batched if batched else 1)
 
-    def lifting_seconds(self, own: float, size: int) -> float:
-        """The least time to make and use the gradients of `size` examples at once, of `own` bytes each."""
-        moved = 2 * size * own / self.bandwidth
+    def lifting_seconds(self, own: float, size: int, fused: bool) -> float:
+        """The least time to write and use the gradients of `size` examples at once, of `own` bytes each.
+
+        `fused`: they are used as they are made, and not written.
+        """
+        moved = 0 if fused else 2 * size * own / self.bandwidth
         return max(moved, size * own / 4 * self.lifted_element) if own > self.small else moved
 
     def moving_seconds(self, moved: float, held: float) -> float:
@@ -66,10 +69,11 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
         f"tpu:{name}",
         flops,
         bandwidth,
-        batched=0.7,
         depth=128,
-        cache=32e6,
+        cache=64e6,
         cached=10,
+        lifted_element=20e-12,
+        widest_chunk=1,
         fuses_lifted=True,
         written_out=2,
         group_patches=False,
@@ -77,10 +81,11 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
 
 
 # Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu" is an H200. TPU:
-# the chip's own memory as cache; what is batched and written out by the compiler's estimates for v5e, of dense layers
-# and of whole train steps, where more than two steps written out come out worse than lifting. CPU: two cores, measured
-# with a float32 matmul of 2048, a copy of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib 0.10 take
-# about 10 ns for each element of large results, whatever their terms.
+# the chip's own memory as cache, and the rest by the compiler's estimates for v5e: of dense layers, where an element
+# of lifted gradients costs 8 to 32 ps, a loop of one example a step all but nothing while its sums fit into the cache,
+# and two steps written out less; and of whole train steps, where more than two written out cost more. CPU: two cores,
+# measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib
+# 0.10 take about 10 ns for each element of large results, whatever their terms.
 ROOFLINES = {
     "cpu": Roofline(
         "cpu",

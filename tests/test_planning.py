@@ -83,10 +83,11 @@ def test_reusing_saves_the_contraction():
 
 
 def test_the_strategy_fits_the_device():
-    shape = (8, 256, 512, 512)
+    shape, large = (8, 256, 200, 200), (8, 2048, 1024, 4096)
     assert plan_of(shape, target="cpu").strategies == {"second_moment": "loop"}
     assert plan_of(shape, target="tpu:v5e").strategies == {"second_moment": "lift"}
     assert plan_of(shape, target="tpu:v5e").predicted["lift"].temporaries == 0
+    assert plan_of(large, target="tpu:v5e").strategies == {"second_moment": "loop"}
 
 
 def test_what_is_chosen_is_predicted_to_be_the_fastest_in_budget():
