@@ -64,11 +64,13 @@ FUSED = computation(
     %u = f32[512]{0} dynamic-update-slice(%r, %q, %z)
     ROOT %b = f32[512]{0} bitcast(%u)""",
 )
+ALIASING = 'backend_config={"aliasing_operands":{"lists":[%s]}}'
 IN_PLACE = {
     "an update of a slice": "dynamic-update-slice(%a, %x, %z)",
     "a scatter": "scatter(%a, %z, %x), to_apply=%add",
     "a fusion that ends in one": UPDATE,
-    "what the compiler for TPU says": 'fusion(%a, %x), backend_config={"aliasing_operands":{"lists":[{"indices":["0","2"]}]}}',  # noqa: E501
+    "what the compiler for TPU says": f"fusion(%a, %x), {ALIASING % '{"indices":["0","2"]}'}",
+    "operands that are one buffer": f"fusion(%a, %x, %a), {ALIASING % '{"indices":["0","2","3"]}'}",
     "a custom call that says so": 'custom-call(%a), custom_call_target="f", output_to_operand_aliasing={{}: (0, {})}',
 }
 
@@ -87,6 +89,20 @@ def test_writing_in_place_takes_no_memory(form):
         )
     )
     assert steps["b"] == 2048 + (2048 if form else 4096)
+
+
+def test_operands_that_are_one_buffer_need_not_be_written():
+    """The compiler for TPU lists them too."""
+    steps = live(
+        program(
+            f"""
+            %x = f32[256]{{0}} parameter(0)
+            %a = f32[512]{{0}} fusion(%x)
+            %b = f32[512]{{0}} fusion(%a, %x, %a), {ALIASING % '{"indices":["0","2"]}'}
+            ROOT %c = f32[256]{{0}} fusion(%b)"""
+        )
+    )
+    assert steps["b"] == 2048 + 4096
 
 
 def test_what_lies_on_the_chip_is_not_counted():

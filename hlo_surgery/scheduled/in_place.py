@@ -17,8 +17,12 @@ def in_place(instruction: Instruction, program: Program) -> dict[int, int]:
     """
     listed = re.search(r'"aliasing_operands":\{"lists":\[(.+?)\]\}\}', instruction.text)
     if listed:
-        pairs = re.findall(r'"indices":\["(\d+)","(\d+)"\]', listed[1])
-        return {int(result) - len(instruction.operands): int(operand) for operand, result in pairs}
+        groups = [
+            list(map(int, re.findall(r"\d+", group))) for group in re.findall(r"\[([^\[\]]+)\]", f"[{listed[1]}]")
+        ]
+        count = len(instruction.operands)
+        # Counted through operands and results; a group of operands alone says that they are one buffer already.
+        return {i - count: min(group) for group in groups for i in group if i >= count > min(group)}
     given = re.search(r"output_to_operand_aliasing=\{(.*?\))\}", instruction.text)
     if given:
         pairs = re.findall(r"\{(\d*)\}: \((\d+), \{\}", given[1])
