@@ -64,13 +64,20 @@ FUSED = computation(
     %u = f32[512]{0} dynamic-update-slice(%r, %q, %z)
     ROOT %b = f32[512]{0} bitcast(%u)""",
 )
-ALIASING = 'backend_config={"aliasing_operands":{"lists":[%s]}}'
+
+
+def aliasing(*indices):
+    """As the compiler for TPU writes which operands and, counted on from them, results are one buffer."""
+    listed = ",".join(f'"{i}"' for i in indices)
+    return f'backend_config={{"aliasing_operands":{{"lists":[{{"indices":[{listed}]}}]}}}}'
+
+
 IN_PLACE = {
     "an update of a slice": "dynamic-update-slice(%a, %x, %z)",
     "a scatter": "scatter(%a, %z, %x), to_apply=%add",
     "a fusion that ends in one": UPDATE,
-    "what the compiler for TPU says": f"fusion(%a, %x), {ALIASING % '{"indices":["0","2"]}'}",
-    "operands that are one buffer": f"fusion(%a, %x, %a), {ALIASING % '{"indices":["0","2","3"]}'}",
+    "what the compiler for TPU says": f"fusion(%a, %x), {aliasing(0, 2)}",
+    "operands that are one buffer": f"fusion(%a, %x, %a), {aliasing(0, 2, 3)}",
     "a custom call that says so": 'custom-call(%a), custom_call_target="f", output_to_operand_aliasing={{}: (0, {})}',
 }
 
@@ -98,7 +105,7 @@ def test_operands_that_are_one_buffer_need_not_be_written():
             f"""
             %x = f32[256]{{0}} parameter(0)
             %a = f32[512]{{0}} fusion(%x)
-            %b = f32[512]{{0}} fusion(%a, %x, %a), {ALIASING % '{"indices":["0","2"]}'}
+            %b = f32[512]{{0}} fusion(%a, %x, %a), {aliasing(0, 2)}
             ROOT %c = f32[256]{{0}} fusion(%b)"""
         )
     )
