@@ -1,0 +1,56 @@
+"""LibriSpeech: a conformer with the CTC loss; LayerNorm for BatchNorm in its convolution modules."""
+
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+from bench_models.conformer import block, weights
+from bench_models.layers import Keys
+from bench_models.problem import Problem
+from jax import Array
+
+from workloads.positions import sinusoids
+from workloads.speech import FULL, SMALL, ctc, subsampled, subsampling_weights, utterances, valid
+from workloads.workload import Workload
+
+
+def loss(params: Any, frames: Array, lengths: Array, labels: Array, label_lengths: Array, heads: int) -> Array:
+    """[B, T, mels], [B], [B, N], [B]."""
+    x, lengths = subsampled(frames, lengths, params["subsampling"])
+    x = x + sinusoids(*x.shape[1:])
+    for p in params["blocks"]:
+        x = block(x, p, heads, valid(lengths, x.shape[1]))
+    return ctc(x @ params["head"] + params["head_bias"], lengths, labels, label_lengths)
+
+
+def problem(
+    batch: int,
+    width: int,
+    depth: int,
+    heads: int,
+    taps: int,
+    length: int,
+    mels: int,
+    characters: int,
+    classes: int,
+) -> Problem:
+    """`taps`: frames that a convolution sees; `length`: frames; `characters`: labels of an utterance."""
+
+    def make() -> tuple[Any, ...]:
+        keys = Keys()
+        params = {
+            "subsampling": subsampling_weights(keys, mels, width),
+            "blocks": [weights(keys, width, taps) for _ in range(depth)],
+            "head": keys.dense(width, classes),
+            "head_bias": jnp.zeros(classes),
+        }
+        return params, *utterances(keys, batch, length, mels, characters, classes)
+
+    return Problem("librispeech conformer", partial(loss, heads=heads), make, batch, width, depth)
+
+
+WORKLOAD = Workload(
+    problem,
+    small={**SMALL, "width": 64, "depth": 2, "heads": 4, "taps": 5},
+    full={**FULL, "width": 512, "depth": 4, "heads": 8, "taps": 5},
+)
