@@ -14,7 +14,8 @@ float32, whatever the parameters. Needs optax: `pip install 'hlo-surgery[optim]'
 [-0.1, -0.0316]
 
 The decay of weights is decoupled and, as in the paper, not multiplied by the learning rate: a step subtracts
-`weight_decay * params`. The paper's schedule is `optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps)`.
+`weight_decay * params`. It may be a schedule of its own, and should follow the learning rate's where that goes to zero,
+or the weights do. The paper's schedule is `optax.warmup_cosine_decay_schedule(0.0, peak, warmup, steps)`.
 """
 
 import importlib.util

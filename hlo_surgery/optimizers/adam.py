@@ -51,7 +51,7 @@ def adam(
     eps: float = 1e-8,
     eps_root: float = 0.0,
     *,
-    weight_decay: float = 0.0,
+    weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
     """Adam: v averages (mean_b g_b)**2. `optax.adam` with weight decay that the learning rate does not multiply."""
@@ -66,7 +66,7 @@ def micro_adam(
     eps: float = 1e-8,
     eps_root: float = 0.0,
     *,
-    weight_decay: float = 0.0,
+    weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
     """MicroAdam: v averages mean_b g_b**2, which is mu**2 + sigma**2 at any batch size.
@@ -85,7 +85,7 @@ def micro_adam_var(
     eps: float = 1e-8,
     eps_root: float = 0.0,
     *,
-    weight_decay: float = 0.0,
+    weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
     """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`); at least two examples."""
@@ -100,7 +100,7 @@ def micro_adam_msq(
     eps: float = 1e-6,
     eps_root: float = 0.0,
     *,
-    weight_decay: float = 0.0,
+    weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
     """MicroAdamMSQ: v averages the unbiased estimate of mu**2 (`estimators.mean_squared`); at least two examples.
@@ -134,7 +134,7 @@ def _optimizer(
     moment: Moment,
     constants: AdamConstants,
     learning_rate: LearningRate,
-    weight_decay: float,
+    weight_decay: LearningRate,
 ) -> StatisticsTransformation:
     b1, b2, eps, eps_root, clip_norm = constants
 

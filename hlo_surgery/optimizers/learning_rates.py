@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from hlo_surgery.passes.element_types import widened_tree
@@ -28,15 +28,23 @@ def batch_size_rule(learning_rate: float, base_batch_size: int, batch_size: int,
     return learning_rate * (ratio if rule == "linear" else math.sqrt(ratio))
 
 
-def stepping(learning_rate: LearningRate, weight_decay: Any) -> list[Any]:
+def stepping(learning_rate: LearningRate, weight_decay: LearningRate) -> list[Any]:
     """The transformations that make steps of directions; without weight decay `update` needs no parameters."""
     decays = not isinstance(weight_decay, int | float) or weight_decay != 0
-    decay = [optax.stateless(partial(_decayed, weight_decay))] if decays else []
-    return [optax.scale_by_learning_rate(learning_rate), *decay]
+    return [optax.scale_by_learning_rate(learning_rate), *([_decaying(weight_decay)] if decays else [])]
 
 
-def _decayed(weight_decay: Any, updates: Any, params: Any) -> Any:
+def _decaying(weight_decay: LearningRate) -> optax.GradientTransformation:
     """In at least float32, where `optax.add_decayed_weights` would round to the parameters' type."""
-    if params is None:
-        raise ValueError("weight_decay needs the parameters: update(updates, state, params)")
-    return jax.tree.map(lambda u, p: u - weight_decay * p, updates, widened_tree(params))
+
+    def init(params: Any) -> optax.ScaleByScheduleState:
+        return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByScheduleState]:
+        if params is None:
+            raise ValueError("weight_decay needs the parameters: update(updates, state, params)")
+        rate: Any = weight_decay(state.count) if callable(weight_decay) else weight_decay
+        decayed = jax.tree.map(lambda u, p: u - rate * p, updates, widened_tree(params))
+        return decayed, optax.ScaleByScheduleState(state.count + 1)
+
+    return optax.GradientTransformation(init, cast(Any, update))

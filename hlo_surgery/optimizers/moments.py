@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
@@ -26,7 +27,7 @@ def track_moments(b2: float = 0.999) -> StatisticsTransformation:
     """
 
     def init(params: Any) -> MomentsState:
-        zeros = jax.tree.map(jax.numpy.real, params)
+        zeros = jax.tree.map(jnp.real, params)
         return MomentsState(ema_init((zeros, zeros)))
 
     def update(updates: Any, state: MomentsState, params: Any, given: Mapping[str, Any]) -> tuple[Any, MomentsState]:
@@ -41,26 +42,40 @@ def moments(opt_state: Any, batch_size: int, effective_batch_size: float | None 
 
     "mean_squared" and "variance" are the estimates of mu**2 and sigma**2, "ratio" is mu**2 / sigma_eff**2 (see
     `hlo_surgery.estimators.moment_ratio` for `effective_batch_size`), and "ratio_median" its median over all
-    parameters. Runs inside jit. Raises ValueError where the state has not exactly one `track_moments`.
+    parameters. "mean_squared_mean" and "variance_mean" are the means over all parameters, as the paper plots them, and
+    "ratio_of_means" is of these: where mu is small its estimates are as often negative as large, and so their median is
+    near zero where their mean is right. Runs inside jit. Raises ValueError where the state has not exactly one
+    `track_moments`.
 
     >>> import optax
     >>> from hlo_surgery.optimizers import adam
     >>> optimizer = optax.chain(track_moments(b2=0.5), adam(1e-3))
     >>> _, state = optimizer.update(1.0, optimizer.init(0.0), second_moment=5.0)  # of the gradients -1 and 3
-    >>> {name: float(value) for name, value in moments(state, batch_size=2).items()}
-    {'mean_squared': -3.0, 'variance': 8.0, 'ratio': -0.75, 'ratio_median': -0.75}
+    >>> found = moments(state, batch_size=2)
+    >>> [float(found[name]) for name in ("mean_squared", "variance", "ratio", "ratio_of_means")]
+    [-3.0, 8.0, -0.75, -0.75]
     """
     found = [s for s in jax.tree.leaves(opt_state, is_leaf=_is_moments) if _is_moments(s)]
     if len(found) != 1:
         raise ValueError(f"the state has {len(found)} of track_moments; chain one before the optimizer")
     nu_adam, nu_micro = ema_value(found[0].averages)
+    squared = estimators.mean_squared(nu_adam, nu_micro, batch_size)
+    spread = estimators.variance(nu_adam, nu_micro, batch_size)
     ratio = estimators.moment_ratio(nu_adam, nu_micro, batch_size, effective_batch_size)
+    means = _overall_mean(squared), _overall_mean(spread)
     return {
-        "mean_squared": estimators.leaf_medians(estimators.mean_squared(nu_adam, nu_micro, batch_size)),
-        "variance": estimators.leaf_medians(estimators.variance(nu_adam, nu_micro, batch_size)),
+        "mean_squared": estimators.leaf_medians(squared),
+        "variance": estimators.leaf_medians(spread),
         "ratio": estimators.leaf_medians(ratio),
         "ratio_median": estimators.global_median(ratio),
+        "mean_squared_mean": means[0],
+        "variance_mean": means[1],
+        "ratio_of_means": (batch_size if effective_batch_size is None else effective_batch_size) * means[0] / means[1],
     }
+
+
+def _overall_mean(tree: Any) -> jax.Array:
+    return jnp.mean(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)]))
 
 
 def _is_moments(x: Any) -> bool:

@@ -19,12 +19,16 @@ from hlo_surgery.statistics import mean_sign
 MEAN_SIGN: dict[str, Statistic] = {"mean_sign": mean_sign()}
 
 
-def sign_ema(learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: float = 0.0) -> StatisticsTransformation:
+def sign_ema(
+    learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: LearningRate = 0.0
+) -> StatisticsTransformation:
     """SignEMA, also called Signum: the sign of the average gradient."""
     return _optimizer({}, lambda g, given: g, jnp.sign, b1, stepping(learning_rate, weight_decay))
 
 
-def sign_sgd(learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: float = 0.0) -> StatisticsTransformation:
+def sign_sgd(
+    learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: LearningRate = 0.0
+) -> StatisticsTransformation:
     """SignSGD with momentum: the average over time of the sign of each minibatch gradient."""
     return _optimizer(
         {}, lambda g, given: jax.tree.map(jnp.sign, g), _itself, b1, stepping(learning_rate, weight_decay)
@@ -32,7 +36,7 @@ def sign_sgd(learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: floa
 
 
 def micro_sign_sgd(
-    learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: float = 0.0
+    learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: LearningRate = 0.0
 ) -> StatisticsTransformation:
     """MicroSignSGD: the average over time of mean_b sign(g_b).
 

@@ -1,0 +1,101 @@
+"""Tokens to train on: bytes of the Python standard library's sources, or of what a directory holds (C4, say)."""
+
+import json
+import sysconfig
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HELD_OUT = 20
+"""Every 20th document is held out."""
+EVALUATED = 512
+"""Windows of the held-out documents that a model is evaluated on, at most."""
+
+KINDS = (".txt", ".jsonl", ".npy")
+# What some machines lack, and what is not the library's.
+ELSEWHERE = {"site-packages", "dist-packages", "test", "tests"}
+Tokens = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Windows of L + 1 tokens, [W, L + 1], of which the last is the first of the next window."""
+
+    train: Tokens
+    held_out: Tokens
+
+    @property
+    def digest(self) -> str:
+        """Tells one text from another."""
+        return f"{zlib.crc32(self.train[:, 0].tobytes() + self.held_out.tobytes()):08x}"
+
+    def batch(self, step: int, batch_size: int, seed: int) -> Tokens:
+        """[B, L + 1] for a step: the samples in the seed's order, which is the same for all batch sizes."""
+        places = range(step * batch_size, (step + 1) * batch_size)
+        return np.stack([self._sample(place, seed) for place in places]).astype(np.int32)
+
+    def _sample(self, place: int, seed: int) -> Tokens:
+        epoch, place = divmod(place, len(self.train))
+        return self.train[_order(len(self.train), seed, epoch)[place]]
+
+
+def load(directory: Path | None, length: int, vocabulary: int) -> Text:
+    """The text of a directory's .txt (a document each) and .jsonl files (a document a line, under "text"), in bytes.
+
+    A .npy file holds the ids of a document's tokens, of any tokenizer. By default, the standard library's sources.
+    Raises ValueError for a directory without such files, with too little text, or with ids beyond the vocabulary.
+    """
+    documents = list(_library() if directory is None else _documents(directory))
+    held_out = [d for i, d in enumerate(documents) if i % HELD_OUT == 0]
+    train = [d for i, d in enumerate(documents) if i % HELD_OUT]
+    where = directory or "the standard library"
+    text = Text(_windows(train, length, where), _spread(_windows(held_out, length, where), EVALUATED))
+    if (highest := max(int(d.max(initial=0)) for d in documents)) >= vocabulary:
+        raise ValueError(f"{where} has token {highest}, and the vocabulary {vocabulary}")
+    return text
+
+
+def _library() -> Iterator[Tokens]:
+    root = Path(sysconfig.get_path("stdlib"))
+    files = sorted(root.rglob("*.py"), key=Path.as_posix)
+    return (_bytes(f.read_bytes()) for f in files if not ELSEWHERE & set(f.relative_to(root).parts))
+
+
+def _documents(directory: Path) -> Iterator[Tokens]:
+    files = sorted((f for f in directory.rglob("*") if f.suffix in KINDS), key=Path.as_posix)
+    if not files:
+        raise ValueError(f"{directory} holds no {', '.join(KINDS)} files to train on")
+    for file in files:
+        if file.suffix == ".npy":
+            yield np.load(file)
+        elif file.suffix == ".txt":
+            yield _bytes(file.read_bytes())
+        else:
+            lines = file.read_text(encoding="utf-8").splitlines()
+            yield from (_bytes(json.loads(line)["text"].encode()) for line in lines if line.strip())
+
+
+def _bytes(text: bytes) -> Tokens:
+    return np.frombuffer(text, np.uint8)
+
+
+def _windows(documents: list[Tokens], length: int, where: object) -> Tokens:
+    """The documents one after another, with a zero after each."""
+    tokens = np.concatenate([np.append(d, d.dtype.type(0)) for d in documents] or [np.zeros(0, np.uint8)])
+    if len(tokens) <= length:
+        raise ValueError(f"{where} has too little text for sequences of {length} tokens, in two documents at least")
+    return np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length]
+
+
+def _spread(windows: Tokens, count: int) -> Tokens:
+    return windows[:: max(1, len(windows) // count)][:count]
+
+
+@lru_cache(maxsize=4)
+def _order(count: int, seed: int, epoch: int) -> Tokens:
+    return np.random.default_rng([seed, epoch]).permutation(count)
