@@ -26,12 +26,12 @@ def train_step(
 ) -> "TrainStep":
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params, opt_state, metrics).
 
-    `optimizer` is any of optax or of `hlo_surgery.optimizers`, or a composition, and opt_state begins as
-    `optimizer.init(params)`. Both params and opt_state are donated: use those that are returned. The optimizer gets
-    the mean of the examples' gradients, also where the loss is their sum, and the statistics that it needs. `metrics`
-    has "loss", the value that the step began with, each of `statistics` (one, or a dict) by its name, and "aux" with
-    `has_aux`. The other keywords are as in `value_and_grad`, and `step.lower` as in `jax.jit`. Raises Refusal and
-    ValueError when first called; needs optax.
+    `rest` is traced, as by `jax.jit`: close over flags. `optimizer` is any of optax or of `hlo_surgery.optimizers`, or
+    a composition, and opt_state begins as `optimizer.init(params)`. Both params and opt_state are donated: use those
+    that are returned. The optimizer gets the mean of the examples' gradients, also where the loss is their sum, and the
+    statistics that it needs. `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a
+    dict) by its name, and "aux" with `has_aux`. The other keywords are as in `value_and_grad`, and `step.lower` as in
+    `jax.jit`. Raises Refusal and ValueError when first called; needs optax.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs

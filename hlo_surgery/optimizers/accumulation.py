@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from hlo_surgery.optimizers.required import required_statistics, taken
+from hlo_surgery.optimizers.required import required_statistics, taken, zero_statistic
 from hlo_surgery.passes.element_types import widened_tree
 
 
@@ -24,16 +24,21 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
 
     Statistics that are means over the examples, as all that the optimizers here take, average to those of the whole
     batch, if every microbatch has as many examples. (`optax.MultiSteps` accumulates the gradient alone, and would hand
-    on the statistics of the last microbatch.) Sums are kept in at least float32. Updates are zero in between.
+    on the statistics of the last microbatch.) Sums are kept in at least float32. Updates are zero in between. The loss
+    itself is not handed on.
     """
     if every_k < 1:
         raise ValueError(f"every_k is {every_k}; it is a number of microbatches, at least 1")
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: Any) -> AccumulationState:
-        names = ["gradient", *required_statistics(optimizer, params)]
-        zeros = {name: jax.tree.map(jnp.zeros_like, widened_tree(params)) for name in names}
-        return AccumulationState(jnp.zeros((), jnp.int32), zeros, inner.init(params))
+        # All that the optimizer sees is as wide as the sums, or its state would change its type.
+        wide = widened_tree(params)
+        zeros = {
+            name: zero_statistic(statistic, wide) for name, statistic in required_statistics(optimizer, wide).items()
+        }
+        sums = {"gradient": jax.tree.map(jnp.zeros_like, wide), **zeros}
+        return AccumulationState(jnp.zeros((), jnp.int32), sums, inner.init(wide))
 
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         added = {"gradient": updates, **taken(required_statistics(optimizer, updates), updates, given)}
@@ -43,8 +48,9 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
             means = jax.tree.map(lambda s: s / every_k, sums)
             gradient = means.pop("gradient")
             sizes = {"batch_size": every_k * given["batch_size"]} if "batch_size" in given else {}
-            whole = {**given, **means, **sizes}
-            steps, following = inner.update(gradient, state.inner, params, **whole)
+            whole = {**{name: x for name, x in given.items() if name != "value"}, **means, **sizes}
+            wide = None if params is None else widened_tree(params)
+            steps, following = inner.update(gradient, state.inner, wide, **whole)
             return steps, AccumulationState(
                 jnp.zeros_like(state.microbatch), jax.tree.map(jnp.zeros_like, sums), following
             )

@@ -5,7 +5,7 @@ m and v are exponential moving averages with bias correction, and a step subtrac
 `learning_rate * m / (sqrt(v + eps_root) + eps) + weight_decay * params`.
 
 `clip_norm` scales the gradient to this global norm at most. The same factor then scales each example's gradient, so
-that the second moment has its square.
+that the second moment has its square; clipping that is chained before the optimizer scales the gradient alone.
 """
 
 from collections.abc import Callable, Mapping
@@ -154,9 +154,9 @@ def _optimizer(
 
 def _clipped(gradient: Any, given: Mapping[str, Any], clip_norm: float | None) -> tuple[Any, Mapping[str, Any]]:
     """The gradient and its second moment as if each example's gradient had been scaled as their mean is."""
-    if clip_norm is None:
+    norms = [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)] if clip_norm is not None else []
+    if clip_norm is None or not norms:
         return gradient, given
-    norms = [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)]
     factor = clip_norm / jnp.maximum(joint_norm(norms)[0], clip_norm)
     squares = jax.tree.map(lambda x: x * factor**2, widened_tree(given.get("second_moment")))
     return jax.tree.map(lambda g: g * factor, gradient), {**given, "second_moment": squares}

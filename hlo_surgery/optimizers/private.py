@@ -1,5 +1,6 @@
 """DP-SGD: clipped gradients of the individual examples, with noise."""
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -29,11 +30,11 @@ def dp_sgd(
 ) -> StatisticsTransformation:
     """SGD by the mean of the examples' gradients, each clipped to `max_norm`, with normal noise.
 
-    The noise of each element has the standard deviation noise_multiplier * max_norm / B: of the sum of the clipped
-    gradients noise_multiplier * max_norm, which moves by `max_norm` at most when an example is added or removed.
-    What privacy that buys over a whole training is for an accountant to say, such as Google's dp-accounting. `seed`
-    must stay secret and be another one wherever noise is added, and `jax.random` is not made to withstand an attacker.
-    `momentum` sums the noisy gradients up as `optax.trace` does.
+    The noise of each element, and of both parts of a complex one, has the standard deviation noise_multiplier *
+    max_norm / B: of the sum of the clipped gradients noise_multiplier * max_norm, which moves by `max_norm` at most
+    when an example is added or removed. What privacy that buys over a whole training is for an accountant to say, such
+    as Google's dp-accounting. `seed` must stay secret and be another one wherever noise is added, and `jax.random` is
+    not made to withstand an attacker. `momentum` sums the noisy gradients up as `optax.trace` does.
 
     >>> list(dp_sgd(0.1, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
     ['clipped_mean']
@@ -48,7 +49,7 @@ def dp_sgd(
         deviation = noise_multiplier * max_norm / batch_size(given)
         means, tree = jax.tree.flatten(widened_tree(given["clipped_mean"]))
         following, *keys = jax.random.split(state.key, len(means) + 1)
-        noisy = [x + deviation * jax.random.normal(k, x.shape, x.dtype) for x, k in zip(means, keys, strict=True)]
+        noisy = [x + deviation * _noise(k, x) for x, k in zip(means, keys, strict=True)]
         direction = tree.unflatten(noisy)
         if momentum is None:
             return direction, DPState(following, None)
@@ -56,6 +57,11 @@ def dp_sgd(
         return sums, DPState(following, sums)
 
     return chained(statistics, with_statistics(statistics, init, update), *stepping(learning_rate, 0.0))
+
+
+def _noise(key: jax.Array, x: jax.Array) -> jax.Array:
+    """Of deviation 1 in each real number: that of a complex one's parts is 1 / sqrt(2) in `jax.random.normal`."""
+    return jax.random.normal(key, x.shape, x.dtype) * (math.sqrt(2) if jnp.iscomplexobj(x) else 1)
 
 
 # Two of the same bound are one statistic.

@@ -5,9 +5,11 @@ from functools import partial
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from hlo_surgery.derived import Statistic
+from hlo_surgery.measures import MeanOf
 
 Update = Callable[..., tuple[Any, Any]]
 
@@ -92,16 +94,27 @@ def required_statistics(optimizer: Any, params: Any) -> dict[str, Statistic]:
     """
     found: dict[str, Statistic] = {}
     state = jax.eval_shape(optimizer.init, params)
-    update: Any = partial(optax.with_extra_args_support(optimizer).update, batch_size=2)
+    update: Any = partial(optax.with_extra_args_support(optimizer).update, batch_size=2, value=0.0)
     while True:
         try:
-            jax.eval_shape(partial(update, statistics=found), params, state, params, **dict.fromkeys(found, params))
+            given = {name: jax.eval_shape(partial(zero_statistic, s), params) for name, s in found.items()}
+            jax.eval_shape(partial(update, statistics=found), params, state, params, **given)
         except MissingStatistic as missing:
             if missing.name in found or _accumulates_gradients_alone(state):
                 raise TypeError(NOT_PASSED_ON) from None
             found[missing.name] = missing.statistic
         else:
             return found
+
+
+def zero_statistic(statistic: Statistic, params: Any) -> Any:
+    """Zeros as the statistic of such gradients: means may be real where gradients are complex."""
+
+    def of_leaf(x: Any) -> jax.Array:
+        made = jax.eval_shape(statistic.phi, x) if isinstance(statistic, MeanOf) else jnp.asarray(x)
+        return jnp.zeros(made.shape, made.dtype)
+
+    return jax.tree.map(of_leaf, params)
 
 
 def _accumulates_gradients_alone(state: Any) -> bool:

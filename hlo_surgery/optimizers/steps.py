@@ -41,9 +41,9 @@ class Training:
         if self.options["loss_reduction"] == "sum":
             gradient = jax.tree.map(lambda g: g / size, gradient)
         given = {name: found[name] for name in required}
-        update = optax.with_extra_args_support(self.optimizer).update
-        updates, opt_state = update(gradient, opt_state, params, **given, batch_size=size)
         loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
+        update = optax.with_extra_args_support(self.optimizer).update
+        updates, opt_state = update(gradient, opt_state, params, **given, batch_size=size, value=loss)
         metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
         return optax.apply_updates(params, updates), opt_state, metrics
 
