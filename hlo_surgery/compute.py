@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.looped import looped, looped_together
+from hlo_surgery.looped import itself, looped, looped_together
 from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, Phi, TokenMeanOf, TokenNorms, precise
 from hlo_surgery.passes.ghost_norms import ghost_gram, ghost_norms, token_norms
 from hlo_surgery.passes.ghost_paths import may_cancel
@@ -74,7 +74,7 @@ def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: R
                 norms, reliable = ghost_norms(wanted.function, wanted.paths, *arguments)
                 instantiated = partial(_instantiated_norms, wanted, known, request)
                 cancels = may_cancel(wanted.paths, request.size)
-                found[measure] = lax.cond(jnp.all(reliable), partial(_as_is, norms), instantiated) if cancels else norms
+                found[measure] = lax.cond(jnp.all(reliable), partial(itself, norms), instantiated) if cancels else norms
     return None, found
 
 
@@ -82,10 +82,6 @@ def _instantiated_norms(wanted: Wanted, known: Known, request: Request) -> jax.A
     """The norms where those from pairs of positions have cancelled."""
     norms = Norms()
     return STRATEGIES[wanted.choice.instantiating](wanted, known, [norms], request)[1][norms]
-
-
-def _as_is(x: jax.Array) -> jax.Array:
-    return x
 
 
 def _lifted(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:

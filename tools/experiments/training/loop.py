@@ -33,8 +33,6 @@ def train(run: Run, text: Text, out: Path, on_step: OnStep = lambda step, loss: 
         return log
     done, state = restore(folder, start(run))
     del log.rows[done:]
-    # Committed to a device as the step's results are, or the second step would be compiled anew.
-    state = jax.device_put(state, jax.devices()[0])
     step, since = hs.train_step(model.loss, run.optimizer()), time.perf_counter()
     for number in range(done + 1, run.steps + 1):
         *state, metrics = step(*state, text.batch(number - 1, run.batch_size, run.seed))
