@@ -19,7 +19,7 @@ LOOKUPS = ["take", "one_hot", "take_along_axis"]
 LOSSES = ["square", "log_cosh", *LABELLED]
 DTYPES = ["float32"] * 6 + ["float64", "bfloat16"]
 LONGEST = 5
-NOISE = st.binary(min_size=64, max_size=64)
+NOISE = st.binary(min_size=80, max_size=80)
 # How to compute, which must not matter.
 plannings = st.fixed_dictionaries(
     {
@@ -82,6 +82,18 @@ def separable_program(noise, min_batch=1):
     )
 
 
+def coincident_program(noise):
+    """A program in which most sizes are the batch's, or one more or less: what goes by sizes alone errs here."""
+    choose = chooser(noise[:16])
+    batch = choose([2, 3, 4, 5])
+    sizes = [batch, batch, batch, batch + 1, batch - 1, 2 * batch]
+    program = separable_program(noise[16:], min_batch=2)
+    steps = tuple(replace(step, knob=choose(sizes[:5])) for step in program.steps)
+    head = replace(program.head, knob=max(2, choose(sizes)))
+    length, width = choose([*sizes[:5], max(batch - 2, 1)]), choose(sizes)
+    return replace(program, batch=batch, length=length, width=width, steps=steps, head=head)
+
+
 def mixing_program(noise):
     """A program with mixing planted behind a layer that has parameters: mixing of the data alone is allowed."""
     choose = chooser(noise[:8])
@@ -96,4 +108,5 @@ def mixing_program(noise):
 
 
 programs = NOISE.map(separable_program)
+coincident_programs = NOISE.map(coincident_program)
 mixing_programs = NOISE.map(mixing_program)

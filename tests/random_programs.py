@@ -62,6 +62,7 @@ class Scope:
     place: str = ""
     shapes: dict[str, list[jax.Array]] = field(default_factory=dict)
     table: jax.Array | None = None
+    whole: jax.Array | None = None  # the inputs of all examples
 
     @property
     def batch(self):
@@ -194,7 +195,8 @@ def loss(program):
 
     def batch_loss(params, *batch):
         x, y, w = split_batch(program, batch)
-        rows = row_losses(Scope(program, params=params), standardise(program, x), y, w)
+        inputs = standardise(program, x)
+        rows = row_losses(Scope(program, params=params, whole=inputs), inputs, y, w)
         if program.mixing in MIXING_LOSSES:
             total = MIXING_LOSSES[program.mixing](rows)
         elif program.weighting == "normalised":
@@ -224,7 +226,7 @@ def example_loss(program, params, example, x, y, w):
         lax.dynamic_slice_in_dim(a, example, 1, axis)
         for a, axis in zip([v for v in (x, y, w) if v is not None], axes, strict=True)
     ]
-    scope = Scope(program, example=example, params=params)
+    scope = Scope(program, example=example, params=params, whole=x)
     total = row_losses(scope, *split_batch(program, one)).sum()
     if program.weighting == "normalised":
         total = total / w.sum() * (program.batch if program.reduction == "mean" else 1)
@@ -269,7 +271,7 @@ def shapes(program):
     """The shapes of the parameters and of the logits."""
 
     def run(x):
-        scope = Scope(program)
+        scope = Scope(program, whole=x)
         logits = network(scope, x)
         return scope.shapes, logits
 

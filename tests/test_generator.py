@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from .layers_data import SUMS_OF_DATA
 from .program_strategies import programs
 from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from .random_programs import Program, Step, data, gradient, in_axes, parameters, reference
@@ -100,7 +101,8 @@ def test_per_example_gradients_sum_to_the_batch_gradient(program):
 
 @given(programs)
 def test_separable_programs_have_no_mixed_second_difference(program):
-    program = replace(program, standardised=False, batch=max(program.batch, 2))
+    steps = tuple(step for step in program.steps if step.name not in SUMS_OF_DATA)
+    program = replace(program, standardised=False, batch=max(program.batch, 2), steps=steps)
     with room_for(program):
         assert mixed_second_difference(program) <= 4 * precision(program) * program.batch
 
