@@ -10,6 +10,7 @@ from hlo_surgery.leaves import as_key, flat_array, is_array, signature
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.fold_squared_sums import fold_squared_sums as fold_in_place
 from hlo_surgery.rewritten_function import lower
+from hlo_surgery.trace_context import trace_context
 
 
 def optimize(fun: Callable[..., Any]) -> "Optimized":
@@ -41,7 +42,7 @@ def fold_squared_sums(module: Source) -> Module:
 
 
 class Optimized:
-    """A function with its sums folded. Lowered once per shapes and dtypes."""
+    """A function with its sums folded. Lowered as often as `jax.jit` would trace."""
 
     def __init__(self, fun: Callable[..., Any]) -> None:
         self._fun = fun
@@ -62,7 +63,7 @@ class Optimized:
         return self._lookup(leaves, tree)[0]
 
     def _lookup(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
-        key = (tree, tuple(map(signature, leaves)))
+        key = (tree, tuple(map(signature, leaves)), trace_context())
         if key not in self._folded:
             lowered, result = lower(self._fun, leaves, tree)
             self._folded[key] = fold_squared_sums(lowered), result

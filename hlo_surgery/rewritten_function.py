@@ -14,6 +14,7 @@ from hlo_surgery.module import Module, load
 from hlo_surgery.pipeline import rewrite_module
 from hlo_surgery.plan import Plan
 from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
+from hlo_surgery.trace_context import trace_context
 
 Statistics = Statistic | Mapping[str, Statistic]
 
@@ -31,7 +32,7 @@ class Options:
 
 
 class WithStatistics:
-    """A function that returns gradients, made to return statistics too. Rewritten once per shapes and dtypes."""
+    """A function that returns gradients, made to return statistics too. Rewritten as often as `jax.jit` would trace."""
 
     def __init__(self, fun: Callable[..., Any], pick: Callable[[Any], Any], options: Options) -> None:
         self._fun, self._pick, self._options = fun, pick, options
@@ -69,7 +70,7 @@ class WithStatistics:
         batch = self._axes[kinds]
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         shards = self._options.planning.get("shards") or example_shards(arrays, batch)
-        key = (*kinds, shards)
+        key = (*kinds, shards, trace_context())
         if key not in self._rewritten:
             self._rewritten[key] = self._rewrite(leaves, tree, batch, shards)
         return self._rewritten[key]
