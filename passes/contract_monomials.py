@@ -18,9 +18,9 @@ import numpy as np
 from jax import lax
 
 from hlo_surgery.mlir import Value
+from hlo_surgery.passes.binary_exponents import exponent_of, times_power_of_two
 from hlo_surgery.passes.monomials import Atoms, Factor, Monomial, Term
 from hlo_surgery.passes.raising_attributes import precision
-from hlo_surgery.passes.scaled_norms import power_of_two
 
 FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "square": lambda x: x * x,
@@ -123,8 +123,9 @@ def _balanced(
     shared = tuple(a for a in first if a in second)
     one = _filled(one, first)
     largest = jnp.max(jnp.abs(one), [d for d, a in enumerate(first) if a not in shared])
-    scale = power_of_two(largest)
-    return one / _aligned(scale, shared, first), other * _aligned(scale, shared, second)
+    exponent = exponent_of(largest)
+    scaled = times_power_of_two(one, -_aligned(exponent, shared, first))
+    return scaled, times_power_of_two(other, _aligned(exponent, shared, second))
 
 
 def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms]:

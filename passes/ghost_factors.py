@@ -14,12 +14,20 @@ from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import stablehlo
+from hlo_surgery.passes.binary_exponents import (
+    LOWEST,
+    Scaled,
+    as_scaled,
+    exponent_of,
+    inverse_of,
+    product_of,
+    times_power_of_two,
+)
 from hlo_surgery.passes.convolution_patches import positions_of_convolution
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.ghost_paths import Dims, Path, factor_dims
 from hlo_surgery.passes.gradient_slices import Input
 from hlo_surgery.passes.raising_attributes import integers
-from hlo_surgery.passes.scaled_norms import power_of_two
 
 Given = Mapping[Input, jax.Array]
 
@@ -37,11 +45,11 @@ class Factor:
 
 @dataclass(frozen=True)
 class Share:
-    """One path of one example: two factors without their scale, and the scale."""
+    """One path of one example: two factors without their scale, and the scale; its exponent is LOWEST if all is 0."""
 
     first: Factor
     second: Factor
-    scale: jax.Array
+    scale: Scaled
 
 
 def inner(one: Factor, other: Factor) -> jax.Array:
@@ -64,11 +72,20 @@ def shares_of(paths: Sequence[Path], given: Given, factor: float) -> list[Share]
     shares: list[Share] = []
     for path in paths:
         share = FACTORS[path.site.op.name](path, given)
-        scale = scaled_by(share.scale, path, given, factor)
+        scale = product_of([share.scale, path_scale(path, given, factor)])
         swapped = factor_dims(path) != leading
         first, second = (share.second, share.first) if swapped else (share.first, share.second)
         shares.append(Share(first, second, scale))
     return shares
+
+
+def path_scale(path: Path, given: Mapping[Input, jax.Array], factor: float) -> Scaled:
+    """The product of all numbers by which a path multiplies its site."""
+    numbers = [as_scaled(jnp.asarray(-factor if path.negated else factor, jnp.float32))]
+    for key, divides in path.scales:
+        number = as_scaled(widened(given[key].ravel()[0]))
+        numbers.append(inverse_of(number) if divides else number)
+    return product_of(numbers)
 
 
 def scaled_by(x: jax.Array, path: Path, given: Given, factor: float) -> jax.Array:
@@ -135,8 +152,8 @@ def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
 def _rows(path: Path, given: Given) -> Share:
     """The updates of a scatter as [1, positions, window], and the numbers of the rows to which they are added."""
     numbers, dense, rows = rows_of(path, given)
-    scale = power_of_two(jnp.max(jnp.abs(dense), initial=0))
-    return Share(Factor(numbers[None], rows), Factor(dense[None] / scale), scale)
+    exponent = exponent_of(jnp.max(jnp.abs(dense), initial=0), LOWEST)
+    return _share(Factor(numbers[None], rows), dense[None], jnp.zeros(()), exponent)
 
 
 def _ones(path: Path, given: Given) -> Share:
@@ -167,7 +184,15 @@ def _scaled(first: jax.Array, second: jax.Array) -> Share:
 
     Each position has a scale of its own, since what is small in one factor may be large in the other.
     """
-    scales = [power_of_two(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0)) for x in (first, second)]
-    products = scales[0] * scales[1]
-    largest = power_of_two(jnp.max(products, initial=0))
-    return Share(Factor(first / scales[0]), Factor(second / scales[1] * (products / largest)), largest)
+    exponents = [exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST) for x in (first, second)]
+    largest = jnp.max(exponents[0] + exponents[1], initial=2 * LOWEST)
+    return _share(Factor(_over(first, exponents[0])), second, exponents[0], largest)
+
+
+def _share(first: Factor, second: jax.Array, taken: jax.Array, largest: jax.Array) -> Share:
+    """A share whose second factor takes back the exponents `taken` from the first, but for the largest of them all."""
+    return Share(first, Factor(_over(second, largest - taken)), (jnp.ones((), second.dtype), largest))
+
+
+def _over(x: jax.Array, exponent: jax.Array) -> jax.Array:
+    return times_power_of_two(x, jnp.where(exponent < LOWEST / 2, 0, -exponent))

@@ -17,11 +17,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.mlir import Value
+from hlo_surgery.passes.binary_exponents import Scaled, as_scaled, from_scaled, product_of, times_power_of_two
 from hlo_surgery.passes.element_types import widened
-from hlo_surgery.passes.ghost_factors import Given, Share, inner, shares_of
+from hlo_surgery.passes.ghost_factors import Given, Share, inner, path_scale, shares_of
 from hlo_surgery.passes.ghost_paths import Path, is_single_product
 from hlo_surgery.passes.lattice import PerExample
-from hlo_surgery.passes.scaled_norms import norms_along, norms_of_rows, power_of_two
+from hlo_surgery.passes.scaled_norms import norms_of_rows, scaled_norms
 from hlo_surgery.passes.slice_functions import SliceFunction, over_examples
 
 Result = TypeVar("Result")
@@ -32,8 +33,7 @@ def ghost_norms(
 ) -> tuple[jax.Array, jax.Array]:
     """The norms [B] and, for each, whether it is free of cancellation. `factor`: of a contribution in a gradient."""
     if len(paths) == 1 and is_single_product(paths[0], size):
-        norms = _single_norms(paths[0], known) * abs(factor)
-        return norms, jnp.ones(size, bool)
+        return _single_norms(paths[0], known, factor), jnp.ones(size, bool)
 
     def of_one(given: Given) -> tuple[jax.Array, jax.Array]:
         return _norm(shares_of(paths, given, factor))
@@ -46,13 +46,14 @@ def ghost_gram(
 ) -> jax.Array:
     """Inner products of all pairs of examples' gradients, [B, B], where each is one outer product."""
 
-    def of_one(given: Given) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def of_one(given: Given) -> tuple[jax.Array, jax.Array, Scaled]:
         (share,) = shares_of([path], given, factor)
         return share.first.x[:, 0], share.second.x[:, 0], share.scale
 
-    first, second, scale = _over_examples(function, known, size, of_one)
+    first, second, (scale, exponent) = _over_examples(function, known, size, of_one)
     pairs = [jnp.einsum("agd,bgd->abg", x, x, precision=lax.Precision.HIGHEST) for x in (first, second)]
-    return jnp.sum(pairs[0] * pairs[1], -1) * scale[:, None] * scale
+    products = jnp.sum(pairs[0] * pairs[1], -1) * scale[:, None] * scale
+    return from_scaled((products, exponent[:, None] + exponent))
 
 
 def token_norms(
@@ -63,7 +64,8 @@ def token_norms(
     def of_one(given: Given) -> jax.Array:
         (share,) = shares_of([path], given, factor)
         norms = [_position_norms(f.x) for f in (share.first, share.second) if f.rows is None]
-        return jnp.abs(share.scale) * norms_of_rows(math.prod(norms[1:], start=norms[0]).T)
+        mantissa, exponent = as_scaled(norms_of_rows(math.prod(norms[1:], start=norms[0]).T))
+        return jnp.abs(from_scaled(product_of([(mantissa, exponent), share.scale])))
 
     return _over_examples(function, known, size, of_one)
 
@@ -73,15 +75,12 @@ def _position_norms(x: jax.Array) -> jax.Array:
     return norms_of_rows(x.reshape(-1, x.shape[2])).reshape(x.shape[:2])
 
 
-def _single_norms(path: Path, known: Mapping[Value, jax.Array]) -> jax.Array:
+def _single_norms(path: Path, known: Mapping[Value, jax.Array], factor: float) -> jax.Array:
     """The norm of one outer product is the product of the norms."""
     operands = [(known[v], axis.dim) for v, axis in path.site.inputs if isinstance(axis, PerExample)]
-    wide = [(widened(x), dim) for x, dim in operands]
-    scales = [(jnp.abs(known[value].ravel()[0]), divides) for (value, _), divides in path.scales]
-    norms = math.prod([norms_along(x, dim) for x, dim in wide[1:]], start=norms_along(*wide[0]))
-    for number, divides in scales:
-        norms = norms / number if divides else norms * number
-    return norms
+    norms = [scaled_norms(widened(x), dim) for x, dim in operands]
+    given = {key: known[key[0]] for key, _ in path.scales}
+    return jnp.abs(from_scaled(product_of([*norms, path_scale(path, given, factor)])))
 
 
 def _over_examples(
@@ -93,17 +92,18 @@ def _over_examples(
 
 def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
     """A norm from the inner products of all pairs of shares, and whether their sum has not cancelled."""
-    largest = power_of_two(jnp.max(jnp.abs(jnp.stack([share.scale for share in shares]))))
+    largest = jnp.max(jnp.stack([exponent for _, exponent in (share.scale for share in shares)]))
     positions = sum(share.second.x.shape[1] for share in shares)
+    scales = [times_power_of_two(m, exponent - largest) for m, exponent in (share.scale for share in shares)]
     square = jnp.zeros_like(largest)
     alone = jnp.zeros_like(largest)
     for i, j in combinations_with_replacement(range(len(shares)), 2):
         one, other = shares[i], shares[j]
         terms = inner(one.first, other.first) * inner(one.second, other.second)
-        scale = (one.scale / largest) * (other.scale / largest)
+        scale = scales[i] * scales[j]
         square += (1 if i == j else 2) * scale * jnp.sum(terms)
         if i == j:
             alone += scale * jnp.sum(jnp.diagonal(terms, axis1=-2, axis2=-1))
     # The roundings of T positions add up to about eps T times the terms alone: less than 1e-3 of what is left here.
     reliable = ~(square < max(1e-2, 1e-4 * positions) * alone)
-    return largest * jnp.sqrt(jnp.maximum(square, 0)), reliable
+    return from_scaled((jnp.sqrt(jnp.maximum(square, 0)), largest)), reliable

@@ -17,6 +17,7 @@ from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Parted, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands, is_linear
+from hlo_surgery.passes.paired_dims import laid_along, magnitudes, paired_dims
 from hlo_surgery.passes.raising import Raised, raise_op
 from hlo_surgery.passes.single_op import call_op
 
@@ -57,23 +58,29 @@ def _run(sliced: GradientSlice, known: Known, weights: jax.Array | None, finite:
 def _weighted_site(
     site: Step, operands: list[jax.Array], weights: jax.Array | None, finite: jax.Array | None
 ) -> list[jax.Array]:
-    """One operand in which the site is linear scaled by the weights; all others rid of what is not finite."""
-    scaled = next(i for i, (_, axis) in enumerate(site.inputs) if _carries(axis) and is_linear(site.op, frozenset([i])))
+    """Operands in which the site is linear scaled by the weights; all of them rid of what is not finite."""
     found = list(operands)
-    for i, (value, axis) in enumerate(site.inputs):
-        if not _carries(axis) or not mlir.is_inexact(value):
-            continue
-        x = operands[i]
-        if finite is not None:
-            x = jnp.where(_along(finite, x, axis), x, jnp.zeros_like(x))
-        if i == scaled:
-            x = (
-                jnp.zeros_like(x)
-                if weights is None
-                else x * _along(weights * weights.shape[0], x, axis).astype(x.dtype)
-            )
-        found[i] = x
+    carrying = [i for i, (v, axis) in enumerate(site.inputs) if _carries(axis) and mlir.is_inexact(v)]
+    if finite is not None:
+        for i in carrying:
+            found[i] = jnp.where(_along(finite, found[i], site.inputs[i][1]), found[i], jnp.zeros_like(found[i]))
+    linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
+    if weights is None:
+        return [jnp.zeros_like(x) if i == linear[0] else x for i, x in enumerate(found)]
+    for i, takes in _taking(site, linear, found).items():
+        weight = _along(weights * weights.shape[0], found[i], site.inputs[i][1])
+        found[i] = found[i] * jnp.where(takes, weight, 1).astype(found[i].dtype)
     return found
+
+
+def _taking(site: Step, linear: Sequence[int], operands: Sequence[jax.Array]) -> dict[int, jax.Array | bool]:
+    """Which operand takes an example's weight, and where: of two factors the larger, as the other might underflow."""
+    dims = paired_dims(site.op, [site.inputs[i][1] for i in linear])
+    if dims is None:
+        return {linear[0]: True}
+    first, second = (operands[i] for i in linear)
+    is_larger = magnitudes(first, dims[0]) >= magnitudes(second, dims[1])
+    return {linear[0]: laid_along(is_larger, first, dims[0]), linear[1]: laid_along(~is_larger, second, dims[1])}
 
 
 def _carries(axis: Axis) -> bool:

@@ -16,14 +16,15 @@ from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.binary_exponents import exponent_of, times_power_of_two
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
+from hlo_surgery.passes.paired_dims import laid_along, magnitudes, paired_dims
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integers, precision
-from hlo_surgery.passes.scaled_norms import power_of_two
 
 Phi = Callable[[jax.Array], jax.Array]
 
@@ -144,19 +145,13 @@ def _balanced(site: Step, operands: Sequence[jax.Array]) -> list[jax.Array]:
 
     Else the square of one factor could underflow or overflow where that of the product does neither.
     """
-    (_, first), (_, second) = site.inputs
-    if not (isinstance(first, PerExample) and isinstance(second, PerExample)) or not (
-        first.is_whole and second.is_whole
-    ):
+    dims = paired_dims(site.op, [axis for _, axis in site.inputs])
+    if dims is None:
         return list(operands)
     lhs, rhs = map(widened, operands)
-    others = [d for d in range(lhs.ndim) if d != first.dim]
-    scale = power_of_two(jnp.max(jnp.abs(lhs), others, initial=0))
-    return [_along(1 / scale, lhs, first.dim), _along(scale, rhs, second.dim)]
-
-
-def _along(scale: jax.Array, x: jax.Array, dim: int) -> jax.Array:
-    return x * jnp.expand_dims(scale, [d for d in range(x.ndim) if d != dim]).astype(x.dtype)
+    exponent = exponent_of(magnitudes(lhs, dims[0]))
+    scaled = [laid_along(e, x, d) for e, x, d in zip((-exponent, exponent), (lhs, rhs), dims, strict=True)]
+    return [times_power_of_two(x, e) for x, e in zip((lhs, rhs), scaled, strict=True)]
 
 
 def _moved(

@@ -243,8 +243,10 @@ def test_fold_contracts_squares_of_balanced_operands():
         text_of(module),
         """
         CHECK: func.func @main(%[[H:.*]]: tensor<3x4xf32>, %[[L:.*]]: tensor<3x5xf32>,
-        CHECK: %[[SCALED_H:.*]] = stablehlo.divide %[[H]], %{{.*}}
-        CHECK: %[[SCALED_L:.*]] = stablehlo.multiply %[[L]], %{{.*}}
+        CHECK: %[[PART_H:.*]] = stablehlo.multiply %[[H]], %{{.*}}
+        CHECK: %[[SCALED_H:.*]] = stablehlo.multiply %[[PART_H]], %{{.*}}
+        CHECK: %[[PART_L:.*]] = stablehlo.multiply %[[L]], %{{.*}}
+        CHECK: %[[SCALED_L:.*]] = stablehlo.multiply %[[PART_L]], %{{.*}}
         CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[SCALED_H]], %[[SCALED_H]]
         CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[SCALED_L]], %[[SCALED_L]]
         CHECK: %[[G:.*]] = stablehlo.dot_general %[[HH]], %[[LL]], contracting_dims = [0] x [0]

@@ -125,8 +125,10 @@ def test_square_operands_contracts_the_squares():
         """
         CHECK: func.func @main(%{{.*}}: tensor<4x5xf32>, %[[H:.*]]: tensor<3x4xf32>, %[[L:.*]]: tensor<3x5xf32>)
         CHECK: %[[G:.*]] = stablehlo.dot_general %[[H]], %[[L]], contracting_dims = [0] x [0]
-        CHECK: %[[SCALED_H:.*]] = stablehlo.multiply %[[H]], %{{.*}}
-        CHECK: %[[SCALED_L:.*]] = stablehlo.multiply %[[L]], %{{.*}}
+        CHECK: %[[PART_H:.*]] = stablehlo.multiply %[[H]], %{{.*}}
+        CHECK: %[[SCALED_H:.*]] = stablehlo.multiply %[[PART_H]], %{{.*}}
+        CHECK: %[[PART_L:.*]] = stablehlo.multiply %[[L]], %{{.*}}
+        CHECK: %[[SCALED_L:.*]] = stablehlo.multiply %[[PART_L]], %{{.*}}
         CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[SCALED_H]], %[[SCALED_H]]
         CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[SCALED_L]], %[[SCALED_L]]
         CHECK: %[[THIRD_HH:.*]] = stablehlo.multiply %[[HH]], %{{.*}}

@@ -1,0 +1,111 @@
+"""Norms and clipped means wherever a norm is a normal number, whatever the operands are, under XLA's default flags."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+KINDS = [np.float32, np.float64, ml_dtypes.bfloat16, np.float16]
+STRATEGIES = ["auto", "ghost", "lift", "loop"]
+
+
+def spread(kind, positions, step):
+    """Examples whose operands have any two exponents, so long as their product is a normal number."""
+    limits = ml_dtypes.finfo(kind)
+    low, high = limits.minexp + 6, limits.maxexp - 1
+    exponents = range(low, high + 1, max(1, (high - low) // step))
+    pairs = [(i, j) for i in exponents for j in exponents if low + 8 < i + j < high - 2]
+    draw = np.random.default_rng(0)
+    x, y = (draw.uniform(1, 1.99, (len(pairs), positions, n)) * draw.choice([-1, 1], n) for n in (3, 2))
+    for b, (i, j) in enumerate(pairs):
+        x[b], y[b] = np.ldexp(x[b], i), np.ldexp(y[b], j)
+    return x.astype(kind), y.astype(kind)
+
+
+def loss(w, x, y):
+    return jnp.sum((x @ w) * y)
+
+
+def gradients(x, y):
+    return np.einsum("bti,btj->bij", x.astype(np.longdouble), y.astype(np.longdouble))
+
+
+def lengths(g):
+    return np.sqrt((g**2).sum((1, 2)))
+
+
+def found_by(asked, strategy, x, y):
+    how = {"loss_reduction": "sum", "strategy": strategy}
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=asked, **how)
+    return f(jnp.zeros((x.shape[2], y.shape[2]), x.dtype), x, y)[1]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_norms_over_all_exponents(kind, strategy):
+    with jax.enable_x64(kind is np.float64):
+        x, y = spread(kind, 1, 7)
+        asked = {"two": hs.norms()} if strategy == "ghost" else {"two": hs.norms(), "thousand": hs.norms(ord=1000)}
+        found = found_by(asked, strategy, x, y)
+        g = gradients(x, y)
+        rounding = 4 * float(ml_dtypes.finfo(kind).eps)
+        np.testing.assert_allclose(found["two"], lengths(g).astype(float), rtol=rounding)
+        if strategy != "ghost":
+            largest = np.abs(g).max((1, 2))
+            thousand = largest * ((np.abs(g) / largest[:, None, None]) ** 1000).sum((1, 2)) ** 1e-3
+            np.testing.assert_allclose(found["thousand"], thousand.astype(float), rtol=rounding)
+
+
+@pytest.mark.parametrize("positions", [1, 2])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_clipped_means_over_all_exponents(strategy, positions):
+    x, y = spread(np.float32, positions, 7)
+    # Of larger ones the weight is no normal number.
+    kept = lengths(gradients(x, y)) < 1e30
+    x, y = x[kept], y[kept]
+    clipped = found_by(hs.clipped_mean(1.0), strategy, x, y)
+    g = gradients(x, y)
+    expected = (g / np.maximum(1, lengths(g))[:, None, None]).sum(0) / len(g)
+    np.testing.assert_allclose(clipped, expected.astype(float), rtol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_example_escapes_the_bound(strategy):
+    """Also where its norm is beyond all numbers."""
+    x, y = (np.full((6, 1, 3), 1e38, np.float32) * np.float32(s) for s in (3, 1))
+    x[:, 0] *= np.float32([1e-3, 1e-1, 1, 0, 1, 1])[:, None]
+    y[:, 0] *= np.float32([1e-38, 1e-38, 1e-38, 1, 1e-2, 1])[:, None]
+    found = found_by({"norms": hs.norms(), "clipped": hs.clipped_mean(1.0)}, strategy, x, y)
+    lost = lengths(gradients(x, y)) > np.finfo(np.float32).max
+    assert np.array_equal(np.isinf(found["norms"]), lost)
+    assert np.linalg.norm(6 * np.float64(found["clipped"])) <= 6 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+@pytest.mark.parametrize("strategy", ["auto", "ghost"])
+def test_a_scale_of_the_whole_gradient(strategy, scale):
+    """An outer product that is no number by itself, scaled so that it is one: the operands alone tell its norm."""
+    x = np.full((4, 1, 3), 1e19 if scale < 1 else 1e-19, np.float32)
+    f = hs.rewrite(
+        lambda w, x, y, s: jax.grad(loss)(w, x, y) * s,
+        batch_argnums=(1, 2),
+        loss_reduction="sum",
+        statistics=hs.norms(),
+        strategy=strategy,
+    )
+    found = f(jnp.zeros((3, 3)), x, x / 30, np.float32(scale))[1]
+    np.testing.assert_allclose(found, lengths(gradients(x, x / 30) * scale).astype(float), rtol=1e-5)
+
+
+def test_gram_of_any_exponents():
+    x, y = spread(np.float32, 1, 7)
+    size = lengths(gradients(x, y))
+    x, y = (z[(size > 1e-18) & (size < 1e18)] for z in (x, y))
+    g = gradients(x, y).reshape(len(x), -1)
+    for strategy in ("ghost", "lift"):
+        found = np.float64(found_by(hs.gram(), strategy, x, y))
+        scale = np.outer(*[np.linalg.norm(g.astype(float), axis=1)] * 2)
+        np.testing.assert_allclose(found / scale, (g @ g.T / scale).astype(float), rtol=0, atol=1e-5)
