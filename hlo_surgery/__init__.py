@@ -1,5 +1,10 @@
 """Exact statistics of per-example gradients, by rewriting the StableHLO module of a minibatch gradient."""
 
+from hlo_surgery.required_jax import require_jax
+
+# Before the imports that need a JAX that is new enough.
+require_jax()
+
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
 from hlo_surgery.costs import cost, cost_of
 from hlo_surgery.errors import Refusal

@@ -1,10 +1,13 @@
 """How many random programs are drawn: `default` (also in CI) a few and always the same, `long` thousands.
 
-Choose with `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
+Also which tests are the smoke part (`pytest -m smoke`). Choose the number of programs with
+`pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 """
 
 import os
+import pathlib
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -22,3 +25,19 @@ settings.register_profile(
 )
 settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=SLOW_DRAWS, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# What another version of JAX could break, in about a minute: the analysis, the emission, the API.
+SMOKE = {
+    "test_api",
+    "test_claims",
+    "test_fixtures",
+    "test_ghost_norms",
+    "test_refusals",
+    "test_single_op",
+}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if pathlib.Path(item.fspath).stem in SMOKE:
+            item.add_marker(pytest.mark.smoke)
