@@ -157,7 +157,10 @@ def _balanced(site: Step, operands: Sequence[jax.Array]) -> list[jax.Array]:
 def _moved(
     step: Step, known: Mapping[Value, jax.Array], scales: list[jax.Array], phi: Phi, dtype: jnp.dtype
 ) -> jax.Array:
-    """One op of the tail on phi of the gradients: what scales is scaled by phi of it, what moves is moved."""
+    """One op of the tail on phi of the gradients: what scales is scaled by phi of it, what moves is moved.
+
+    `scales`: its other operands.
+    """
     op = step.op
     value = next(known[v] for v, _ in step.inputs if v in known)
     match op.name:
@@ -174,4 +177,5 @@ def _moved(
         case _:
             moved = raise_op(op)
             assert moved is not None
-            return moved(value, *(jnp.zeros((), value.dtype) for _ in op.operands[1:]))[0]
+            # A pad puts numbers beside the gradients of which phi has not been taken yet.
+            return moved(value, *(phi(padding).astype(value.dtype) for padding in scales))[0]
