@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
+from jax.core import Tracer
 
 from hlo_surgery.measures import Found, MeanOf, Measure, PerExampleGradients
+from hlo_surgery.traced_numbers import Number, traced_number
 
 # Which gradients belong together: all, each alone, or groups by label, of outputs by name or position.
 Per = Literal["global", "parameter"] | Mapping[str, Sequence[str | int]] | Any
@@ -46,8 +48,10 @@ def results_of(statistic: Statistic, found: Found, groups: Groups) -> list[jax.A
     return list(statistic.combine(found, groups)) if isinstance(statistic, Derived) else found.of(statistic)
 
 
-def positive(statistic: str, name: str, number: float) -> float:
-    """The number, if it is a positive one; else ValueError."""
+def positive(statistic: str, name: str, number: Number) -> Number:
+    """The number, if it is a positive one or traced, see `positive_in`; else ValueError."""
+    if isinstance(number, Tracer):
+        return traced_number(statistic, name, number)
     try:
         found = float(number)
     except (TypeError, ValueError):

@@ -205,6 +205,26 @@ def return_operation(block: Block) -> Operation:
     return cast(Operation, found[len(found) - 1].operation)
 
 
+def enclosing_function(op: Operation) -> func.FuncOp:
+    """The function that an op is in, however deep."""
+    found = cast(Any, op)
+    while found.operation.name != "func.func":
+        found = found.operation.parent
+    return cast(func.FuncOp, found.operation.opview)
+
+
+def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
+    """A further argument of a function, the last."""
+    block = cast(Any, body(function))
+    with context(), ir.Location.unknown():
+        old = cast(Any, function.attributes["function_type"]).value
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([*old.inputs, kind], old.results))
+        if "arg_attrs" in function.attributes:
+            known = list(cast(Any, function).attributes["arg_attrs"])
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*known, ir.DictAttr.get({})])
+        return cast(Value, block.add_argument(kind, ir.Location.unknown()))
+
+
 def set_results(function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]) -> None:
     """Make the function return these values, the last of them with new string attributes."""
     block = body(function)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from hlo_surgery.derived import Derived, Groups, Per, positive
 from hlo_surgery.measures import Found, Gram, Norms, TokenNorms
 from hlo_surgery.passes.scaled_norms import joint_norm
+from hlo_surgery.traced_numbers import Number, known, positive_in, shown
 
 NORMS = Norms()
 
@@ -22,7 +23,7 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
     >>> norms().name, norms("parameter", ord=1).name
     ('norms', "norms('parameter', ord=1)")
     """
-    if not ord > 0:
+    if not known("norms", "ord", ord) > 0:
         raise ValueError(f"norms takes ord > 0, such as 1, 2 or float('inf'), not {ord!r}")
     measure = Norms(ord)
     name = _name("norms", per, *([] if ord == 2 else [f"ord={ord}"]))
@@ -96,11 +97,12 @@ def noise_scale() -> Derived:
     return Derived("noise_scale", combine, (NORMS,), "group", least=2)
 
 
-def clipped_mean(max_norm: float, per: Per = "global", nan_safe: bool = False) -> Derived:
+def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) -> Derived:
     """The mean of the examples' gradients, each scaled down to norm `max_norm` at most: the clipping of DP-SGD.
 
     Replacing one example moves the sum of the clipped gradients by at most 2 `max_norm`, adding or removing one by
     `max_norm`, over each group of `per` (as in `norms`); the mean is that sum over B, and the caller adds the noise.
+    `max_norm` may be traced, and another one at every step; what is not positive then makes the mean NaN.
     `nan_safe`: an example whose gradient is not finite counts as zero; otherwise it makes the mean NaN.
     Accumulated in at least float32; the bound holds up to rounding, which is 1e-7 of `max_norm`, and at most 1e-3 where
     a gradient is all but cancelled among its positions. Norms are right wherever they are normal numbers. An example
@@ -113,9 +115,10 @@ def clipped_mean(max_norm: float, per: Per = "global", nan_safe: bool = False) -
     limit = positive("clipped_mean", "max_norm", max_norm)
 
     def clip(norm: jax.Array) -> jax.Array:
-        return limit / jnp.maximum(norm, limit)
+        bound = positive_in(norm.dtype, limit)
+        return bound / jnp.maximum(norm, bound)
 
-    return _weighted(_name("clipped_mean", per, str(max_norm), default=False), clip, per, nan_safe, private=True)
+    return _weighted(_name("clipped_mean", per, shown(max_norm), default=False), clip, per, nan_safe, private=True)
 
 
 def weighted_mean(w: Callable[[jax.Array], jax.Array], per: Per = "global", nan_safe: bool = False) -> Derived:

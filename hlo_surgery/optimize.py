@@ -9,7 +9,7 @@ from hlo_surgery import mlir
 from hlo_surgery.leaves import as_key, flat_array, is_array, signature
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.fold_squared_sums import fold_squared_sums as fold_in_place
-from hlo_surgery.rewritten_function import lower
+from hlo_surgery.rewritten_function import Rewritten, lower
 from hlo_surgery.trace_context import trace_context
 
 
@@ -46,15 +46,15 @@ class Optimized:
 
     def __init__(self, fun: Callable[..., Any]) -> None:
         self._fun = fun
-        self._folded: dict[Any, tuple[Module, Any]] = {}
+        self._folded: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's own result."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        module, result = self._lookup(leaves, tree)
-        outputs = jax.tree.unflatten(jax.tree.structure(result), module.jitted(*arrays))
+        module, result, closed_over = self._lookup(leaves, tree)
+        outputs = jax.tree.unflatten(jax.tree.structure(result), module.jitted(*arrays, *map(flat_array, closed_over)))
         return jax.tree.map(as_key, result, outputs)
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
@@ -62,9 +62,11 @@ class Optimized:
         leaves, tree = jax.tree.flatten((args, kwargs))
         return self._lookup(leaves, tree)[0]
 
-    def _lookup(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
+    def _lookup(self, leaves: list[Any], tree: Any) -> Rewritten:
         key = (tree, tuple(map(signature, leaves)), trace_context())
-        if key not in self._folded:
-            lowered, result = lower(self._fun, leaves, tree)
-            self._folded[key] = fold_squared_sums(lowered), result
-        return self._folded[key]
+        if key in self._folded:
+            return self._folded[key]
+        lowered, result, closed_over = lower(self._fun, leaves, tree)
+        made = fold_squared_sums(lowered), result, closed_over
+        # What is traced around one call is of no use to another.
+        return made if closed_over else self._folded.setdefault(key, made)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import jax
 
@@ -49,9 +49,19 @@ def rewrite_module(
     """
     original = load(module)
     request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning)
+    made, closed_over = rewritten(original, request)
+    if closed_over:
+        raise TypeError(
+            "a statistic closes over traced values, which a module by itself cannot; use hs.rewrite for that"
+        )
+    return made
+
+
+def rewritten(original: Module, request: Request) -> tuple[Module, list[Any]]:
+    """What was requested, and the traced values that statistics close over: the last arguments of the module."""
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
-    return Module(code, plan, request.planning.platform)
+    return Module(code, plan, request.planning.platform), [tracer for tracer, _ in request.closed_over.values()]
 
 
 def explain_module(

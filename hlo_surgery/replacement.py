@@ -210,7 +210,7 @@ def _at_end(
         gradients = [gradient for i in reused if (gradient := computed[i][0]) is not None]
         return [*gradients, *finish(Measurements(request, measured, wanted, known, outputs))]
 
-    made = splice(values, replacement, mlir.return_operation(block))
+    made = splice(values, replacement, mlir.return_operation(block), closed_over=request.closed_over)
     gradients = dict(zip(reused, made, strict=False))
     answers = [
         Answer(_plan(wanted[i], target, request), gradients.get(i))

@@ -2,13 +2,14 @@
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from hlo_surgery.derived import Derived, Groups, Statistic, named
 from hlo_surgery.module import Module, Port
+from hlo_surgery.passes.closed_over import ClosedOver
 from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
 
 LossReduction = Literal["mean", "sum"]
@@ -21,7 +22,7 @@ class Request:
     """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers.
 
     `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's output number,
-    where one is needed.
+    where one is needed. `closed_over`: traced values that the statistics were found to close over.
     """
 
     batch: Mapping[int, int]
@@ -33,6 +34,7 @@ class Request:
     loss_reduction: LossReduction
     on_mixing: OnMixing
     planning: PlanningChoices
+    closed_over: ClosedOver = field(default_factory=dict[int, Any])
 
 
 def make_request(

@@ -11,12 +11,16 @@ from hlo_surgery.example_shards import example_shards
 from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import as_key, flat_array, is_array, key_kind, kind_of, numbered, signature
 from hlo_surgery.module import Module, load
-from hlo_surgery.pipeline import rewrite_module
+from hlo_surgery.passes.closed_over import trace
+from hlo_surgery.pipeline import rewritten
 from hlo_surgery.plan import Plan
 from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
+from hlo_surgery.request import make_request
 from hlo_surgery.trace_context import trace_context
 
 Statistics = Statistic | Mapping[str, Statistic]
+# The module, the tree of what it returns, and the traced values that are its last arguments.
+Rewritten = tuple[Module, Any, list[Any]]
 
 
 @dataclass(frozen=True)
@@ -39,17 +43,16 @@ class WithStatistics:
         # Sorted by name, as the leaves of a dict are.
         self._statistics = dict(sorted(named(options.statistics).items()))
         self._axes: dict[Any, dict[int, int]] = {}
-        self._rewritten: dict[Any, tuple[Module, Any]] = {}
+        self._rewritten: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        module, result_tree = self._lookup(leaves, tree)
-        return jax.tree.map(
-            as_key, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), module.jitted(*arrays))
-        )
+        module, result_tree, closed_over = self._lookup(leaves, tree)
+        outputs = module.jitted(*arrays, *map(flat_array, closed_over))
+        return jax.tree.map(as_key, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs))
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
@@ -63,7 +66,7 @@ class WithStatistics:
         leaves, tree = jax.tree.flatten((args, kwargs))
         return self._lookup(leaves, tree)[0]
 
-    def _lookup(self, leaves: list[Any], tree: Any) -> tuple[Module, Any]:
+    def _lookup(self, leaves: list[Any], tree: Any) -> Rewritten:
         kinds = (tree, tuple(map(signature, leaves)))
         if kinds not in self._axes:
             self._axes[kinds] = self._batch(leaves, tree)
@@ -71,25 +74,22 @@ class WithStatistics:
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         shards = self._options.planning.get("shards") or example_shards(arrays, batch)
         key = (*kinds, shards, trace_context())
-        if key not in self._rewritten:
-            self._rewritten[key] = self._rewrite(leaves, tree, batch, shards)
-        return self._rewritten[key]
+        if key in self._rewritten:
+            return self._rewritten[key]
+        made = self._rewrite(leaves, tree, batch, shards)
+        # What is traced around one call is of no use to another.
+        return made if made[2] else self._rewritten.setdefault(key, made)
 
-    def _rewrite(self, leaves: list[Any], tree: Any, batch: dict[int, int], shards: int) -> tuple[Module, Any]:
-        platform = PlanningChoices(**self._options.planning).platform
-        lowered, shape = lower(self._fun, leaves, tree, platform)
+    def _rewrite(self, leaves: list[Any], tree: Any, batch: dict[int, int], shards: int) -> Rewritten:
+        options = self._options
+        lowered, shape, closed_over = lower(self._fun, leaves, tree, PlanningChoices(**options.planning).platform)
         numbers = self._pick(numbered(shape))
-        rewritten = rewrite_module(
-            lowered,
-            batch=batch,
-            statistics={name: _grouped(s, numbers) for name, s in self._statistics.items()},
-            gradients=jax.tree.leaves(numbers),
-            loss_reduction=self._options.loss_reduction,
-            on_mixing=self._options.on_mixing,
-            **{**self._options.planning, "shards": shards},
-        )
+        statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
+        planning: PlanningOptions = {**options.planning, "shards": shards}
+        asked = (statistics, jax.tree.leaves(numbers), options.loss_reduction, options.on_mixing, planning)
+        module, more = rewritten(lowered, make_request(lowered, batch, *asked))
         picked = jax.tree.structure(self._pick(shape))
-        return rewritten, (shape, self._statistics_tree(picked))
+        return module, (shape, self._statistics_tree(picked)), [*closed_over, *more]
 
     def _statistics_tree(self, gradient: Any) -> Any:
         trees = {name: _tree_of(statistic, gradient) for name, statistic in self._statistics.items()}
@@ -122,8 +122,11 @@ def _tree_of(statistic: Statistic, gradient: Any) -> Any:
     return jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
 
 
-def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any, platform: str | None = None) -> tuple[Module, Any]:
-    """The function's module for these arguments, its arrays flat; and what it returns, as a tree of shapes."""
+def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any, platform: str | None = None) -> Rewritten:
+    """The function's module for these arguments, its arrays flat; a tree of shapes of what it returns.
+
+    And the traced values that it closes over, which are the module's last arguments.
+    """
     shapes: list[Any] = []
 
     def flat(*arrays: Any) -> Any:
@@ -135,8 +138,6 @@ def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any, platform: str |
 
     kinds = [kind_of(leaf) for leaf in leaves if is_array(leaf)]
     structs = [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
-    traced = jax.jit(flat, keep_unused=True).trace(*structs)
-    lowered = load(traced.lower(lowering_platforms=(platform or jax.default_backend(),)).as_text(debug_info=True))
-    if len(lowered.arguments) != len(structs):
-        raise TypeError("the function closes over traced values; pass them as arguments, or use jax.closure_convert")
-    return lowered, shapes[0]
+    traced, closed_over = trace(flat, *structs)
+    lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
+    return load(lowered.as_text(debug_info=True)), shapes[-1], closed_over

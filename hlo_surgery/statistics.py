@@ -3,13 +3,17 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from hlo_surgery.derived import Derived, Groups, positive
 from hlo_surgery.factorable import check_elementwise, check_factorable, is_complex_factorable
 from hlo_surgery.measures import Found, MeanOf, PerExampleGradients, Phi, SumOf, TokenMeanOf
+from hlo_surgery.traced_numbers import Number, like, number, positive_in, shown
 
 
 def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
@@ -76,18 +80,25 @@ def mean_power(k: int) -> MeanOf:
 
 @dataclass(frozen=True)
 class _Clip:
-    threshold: float
+    threshold: Number
 
     def __call__(self, g: jax.Array) -> jax.Array:
-        return jnp.clip(g, -self.threshold, self.threshold)
+        bound = positive_in(jnp.finfo(g.dtype).dtype, self.threshold)
+        return jnp.clip(g, -bound, bound)
 
 
-def mean_clipped(threshold: float) -> MeanOf:
-    """The mean over the examples of g_b with each element clipped to [-threshold, threshold]."""
-    return MeanOf(f"mean_clipped({threshold})", _Clip(positive("mean_clipped", "threshold", threshold)))
+def mean_clipped(threshold: Number) -> MeanOf:
+    """The mean over the examples of g_b with each element clipped to [-threshold, threshold].
+
+    `threshold` may be traced; what is not positive then makes the mean NaN.
+    """
+    clip = _Clip(positive("mean_clipped", "threshold", threshold))
+    # A traced threshold equals nothing but itself.
+    phi = partial(_Clip.__call__, clip) if isinstance(threshold, Tracer) else clip
+    return MeanOf(f"mean_clipped({shown(threshold)})", phi)
 
 
-def linear_combination(terms: Sequence[tuple[float, MeanOf]]) -> Derived:
+def linear_combination(terms: Sequence[tuple[Number, MeanOf]]) -> Derived:
     """The sum of c * statistic over `terms`, pairs (c, statistic) of elementwise means.
 
     Where the statistics are factorable, each term costs one contraction: so the mean of any polynomial, and of the
@@ -96,28 +107,28 @@ def linear_combination(terms: Sequence[tuple[float, MeanOf]]) -> Derived:
     >>> linear_combination([(1.0, mean_power(1)), (-1 / 6, mean_power(3))]).name
     'linear_combination'
     """
-    pairs = [(float(c), s) for c, s in terms]
+    pairs = [(number("linear_combination", "a coefficient", c), s) for c, s in terms]
     if not pairs or not all(isinstance(s, MeanOf) for _, s in pairs):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("linear_combination takes pairs (coefficient, elementwise mean), such as (0.5, mean_power(2))")
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         each = zip(*(found.of(s) for _, s in pairs), strict=True)
-        return [sum(c * x for (c, _), x in zip(pairs, values, strict=True)) for values in each]  # type: ignore[misc]
+        return [sum(like(c, x) * x for (c, _), x in zip(pairs, values, strict=True)) for values in each]  # type: ignore[misc]
 
     return Derived("linear_combination", combine, tuple(s for _, s in pairs))
 
 
-def polynomial(coefficients: Sequence[float]) -> Derived:
+def polynomial(coefficients: Sequence[Number]) -> Derived:
     """The mean over the examples of c0 + c1 g + c2 g**2 + ..., elementwise; each power is one contraction."""
     if len(coefficients) < 2:
         raise ValueError("polynomial takes the coefficients of 1, g, g**2, ...; give at least two")
-    constant, *rest = map(float, coefficients)
+    constant, *rest = (number("polynomial", "a coefficient", c) for c in coefficients)
     powers = linear_combination([(c, mean_power(k)) for k, c in enumerate(rest, 1)])
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        return [constant + value for value in powers.combine(found, groups)]
+        return [like(constant, value) + value for value in powers.combine(found, groups)]
 
-    return Derived(f"polynomial({', '.join(map(str, coefficients))})", combine, powers.measures)
+    return Derived(f"polynomial({', '.join(map(shown, coefficients))})", combine, powers.measures)
 
 
 def variance(unbiased: bool = True) -> Derived:
@@ -146,24 +157,43 @@ def snr() -> Derived:
     return Derived("snr", combine, spread.measures, least=2)
 
 
-def histogram(bins: Sequence[float]) -> Derived:
+def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
     """How many of all examples' gradient entries lie in each bin, for each parameter: [len(bins) - 1], int32.
 
-    `bins` are increasing edges, as in `numpy.histogram`; what lies outside counts nowhere. For real gradients.
+    `bins` are increasing edges, as in `numpy.histogram`; what lies outside counts nowhere. Where they are traced and do
+    not increase, all counts are -1. For real gradients.
     """
-    edges = tuple(map(float, bins))
-    if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
-        raise ValueError(f"histogram takes at least two increasing edges, not {list(bins)}")
+    edges = _edges(bins)
 
     def counts(g: jax.Array) -> jax.Array:
         if jnp.iscomplexobj(g):
             raise TypeError("histogram is for real gradients; a complex one has no order")
-        where = jnp.searchsorted(jnp.asarray(edges, g.dtype), g.ravel(), side="right")
-        inside = jnp.where(g.ravel() == edges[-1], len(edges) - 1, where)
+        sides = jnp.asarray(edges, g.dtype)
+        where = jnp.searchsorted(sides, g.ravel(), side="right")
+        inside = jnp.where(g.ravel() == sides[-1], len(edges) - 1, where)
         return jnp.bincount(inside, length=len(edges) + 1)[1:-1].astype(jnp.int32)
 
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        return found.of(measure) if isinstance(edges, tuple) else [_checked(edges, n) for n in found.of(measure)]
+
     measure = SumOf("histogram", counts)
-    return Derived("histogram", lambda found, groups: found.of(measure), (measure,))
+    return Derived("histogram", combine, (measure,))
+
+
+def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
+    if any(isinstance(x, Tracer) for x in [bins, *(bins if isinstance(bins, list | tuple) else [])]):
+        traced = jnp.asarray(bins)
+        if traced.ndim != 1 or len(traced) < 2 or jnp.iscomplexobj(traced):
+            raise ValueError(f"histogram takes at least two increasing edges, not {jax.typeof(traced).str_short()}")
+        return traced
+    edges = tuple(map(float, bins))
+    if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
+        raise ValueError(f"histogram takes at least two increasing edges, not {list(bins)}")
+    return edges
+
+
+def _checked(edges: jax.Array, counts: jax.Array) -> jax.Array:
+    return jnp.where(jnp.all(edges[1:] > edges[:-1]), counts, -1)
 
 
 def per_example() -> PerExampleGradients:

@@ -12,6 +12,7 @@ import jax
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.carry import in_clean_config
+from hlo_surgery.passes.closed_over import ClosedOver, trace
 from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.inlining import inline_calls, move_body
 
@@ -19,17 +20,41 @@ Replacement = Callable[..., Sequence[jax.Array]]
 
 
 def splice(
-    values: Sequence[Value], replacement: Replacement, before: Operation, source: Operation | None = None
+    values: Sequence[Value],
+    replacement: Replacement,
+    before: Operation,
+    source: Operation | None = None,
+    closed_over: ClosedOver | None = None,
 ) -> list[Value]:
-    """Trace and lower `replacement` once, and move its ops in front of `before`.
+    """Trace `replacement` and move its ops in front of `before`. They stand for `source`, and take its source line.
 
-    They stand for the op `source`, and take its source line.
+    Traced values that it closes over become arguments of main, where `closed_over` keeps count of them.
     """
     structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
-    jitted = jax.jit(replacement, keep_unused=True)
-    lowered = mlir.parse(in_clean_config(lambda: jitted.lower(*structs).as_text()))
+    text, tracers = in_clean_config(lambda: _lowered(replacement, structs))
+    lowered = mlir.parse(text)
     mlir.run_passes(lowered, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(lowered)
     for op in mlir.nested_operations(mlir.main_function(lowered).operation):
         cast(Any, op).location = (source or before).location
-    return move_body(mlir.main_function(lowered), list(values), before)
+    further = _further_arguments(lowered, tracers, before, closed_over)
+    return move_body(mlir.main_function(lowered), [*values, *further], before)
+
+
+def _lowered(replacement: Replacement, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[str, list[Any]]:
+    traced, tracers = trace(replacement, *structs)
+    return traced.lower().as_text(), tracers
+
+
+def _further_arguments(
+    lowered: mlir.Module, tracers: Sequence[Any], before: Operation, closed_over: ClosedOver | None
+) -> list[Value]:
+    """The argument of main for each traced value, one for each value however often it is met."""
+    if not tracers:
+        return []
+    assert closed_over is not None, "only statistics are the user's, and may close over traced values"
+    main, parameters = mlir.enclosing_function(before), mlir.body(mlir.main_function(lowered)).arguments
+    for tracer, parameter in zip(tracers, list(parameters)[-len(tracers) :], strict=True):
+        if id(tracer) not in closed_over:
+            closed_over[id(tracer)] = tracer, mlir.add_argument(main, parameter.type)
+    return [closed_over[id(tracer)][1] for tracer in tracers]

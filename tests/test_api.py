@@ -183,15 +183,6 @@ def test_inside_jit_scan_and_with_donation():
     assert_close(jax.tree.map(lambda a: a[1], stacked), expected)
 
 
-def test_a_traced_value_that_the_loss_closes_over():
-    @jax.jit
-    def step(w, x, y, scale):
-        return hs.grad(lambda w, x, y: scale * loss(w, x, y), batch_argnums=(1, 2), statistics=SQUARES)(w, x, y)
-
-    with pytest.raises(TypeError, match="closes over traced values; pass them as arguments"):
-        step(W, X, Y, 2.0)
-
-
 def test_a_constant_that_the_loss_closes_over():
     scale = jnp.full((3, 1000), 2.0)
     f = hs.grad(lambda w, x, y: scale[0, 0] * loss(w, x, y), batch_argnums=(1, 2), statistics=SQUARES)
