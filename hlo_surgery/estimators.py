@@ -3,6 +3,7 @@
 mu and sigma are the mean and the standard deviation of one example's gradient g_b, elementwise. Two statistics of a
 batch of B examples determine both: `nu_adam` = (mean g)**2 and `nu_micro` = mean g**2 (`hlo_surgery.second_moment`).
 Every function here takes pytrees of arrays of the same shapes, computes in at least float32, and runs inside jit.
+`batch_size` may be a number that is known at run time alone; what takes two examples is then not finite for fewer.
 """
 
 import math
@@ -11,12 +12,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.scipy.special import erf, log_ndtr
 
 from hlo_surgery.passes.element_types import widened
 
+BatchSize = int | jax.Array
 
-def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: int) -> Any:
+
+def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
     """The unbiased estimate of mu**2: (nu_adam - nu_micro / B) / (1 - 1/B), elementwise.
 
     From the paper's section "Expectation and variance of gradients". (Its pseudocode of MicroAdamMSQ computes the
@@ -30,7 +34,7 @@ def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: int) -> Any:
     return _pairwise(lambda adam, micro: (adam - micro / size) / (1 - 1 / size), nu_adam, nu_micro)
 
 
-def variance(nu_adam: Any, nu_micro: Any, batch_size: int) -> Any:
+def variance(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
     """The unbiased estimate of sigma**2: (nu_micro - nu_adam) / (1 - 1/B), elementwise: numpy's var with ddof=1.
 
     From the same equation as `mean_squared`; linear likewise, so it applies to EMAs too. nu_micro >= nu_adam but for
@@ -44,7 +48,7 @@ def variance(nu_adam: Any, nu_micro: Any, batch_size: int) -> Any:
     return _pairwise(lambda adam, micro: jnp.maximum((micro - adam) / (1 - 1 / size), 0), nu_adam, nu_micro)
 
 
-def moment_ratio(nu_adam: Any, nu_micro: Any, batch_size: int, effective_batch_size: float | None = None) -> Any:
+def moment_ratio(nu_adam: Any, nu_micro: Any, batch_size: BatchSize, effective_batch_size: float | None = None) -> Any:
     """The ratio mu**2 / sigma_eff**2 of the two estimates, elementwise, with sigma_eff**2 = sigma**2 / B_eff.
 
     These are the two parts of an optimizer's preconditioner, in the paper's section "Expectation and variance of
@@ -120,7 +124,7 @@ def global_median(values: Any) -> jax.Array:
     return jnp.nanmedian(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(_map(_in_float32, values))]))
 
 
-def gradient_snr(nu_adam: Any, nu_micro: Any, batch_size: int) -> Any:
+def gradient_snr(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
     """The signal-to-noise ratio |mu| / sigma of one example's gradient, elementwise: sqrt(max(mu**2, 0) / sigma**2).
 
     Both from the unbiased estimates, so that EMAs of nu_adam and nu_micro approach the SNR itself; `hlo_surgery.snr`
@@ -188,7 +192,7 @@ def _in_float32(x: Any) -> jax.Array:
     return widened(jnp.asarray(x))
 
 
-def _at_least_two(batch_size: int) -> int:
-    if batch_size < 2:
+def _at_least_two(batch_size: BatchSize) -> BatchSize:
+    if not isinstance(batch_size, Tracer) and batch_size < 2:
         raise ValueError(f"batch_size must be at least 2 to tell mean from variance, not {batch_size!r}")
     return batch_size

@@ -4,6 +4,7 @@ Sections "Where should you place the sign in SignSGD?" and "A new family of Adam
 details" and "Detailed pseudocode". Each makes a function `step(params, examples) -> params` with a state of its own:
 `params` is a list of arrays (`Rounded`), `examples` a list with such a list for each example. Where the paper's
 pseudocode of MicroAdamVar and MicroAdamMSQ contradicts its equation of the unbiased estimators, the equation is right.
+Beyond the paper, the steps of these two are of at most `MOST` learning rates.
 """
 
 import math
@@ -11,6 +12,8 @@ import math
 import numpy as np
 
 from .rounded import Rounded, rounded
+
+MOST = 32
 
 
 def average(numbers):
@@ -46,15 +49,24 @@ def micro_adam(learning_rate, **options):
 
 
 def micro_adam_var(learning_rate, **options):
-    return adam_variant(variance, learning_rate, **options)
+    return adam_variant(variance, learning_rate, most=MOST, **options)
 
 
 def micro_adam_msq(learning_rate, eps=1e-6, **options):
-    return adam_variant(squared_expectation, learning_rate, eps=eps, **options)
+    return adam_variant(squared_expectation, learning_rate, eps=eps, most=MOST, **options)
 
 
 def adam_variant(
-    nu, learning_rate, b1=0.9, b2=0.999, eps=1e-8, eps_root=0.0, weight_decay=0.0, clip_norm=None, seen=None
+    nu,
+    learning_rate,
+    b1=0.9,
+    b2=0.999,
+    eps=1e-8,
+    eps_root=0.0,
+    weight_decay=0.0,
+    clip_norm=None,
+    seen=None,
+    most=math.inf,
 ):
     """`nu` of one parameter's gradients. `seen` is a list for the bias-corrected v before it is made positive."""
     m, v, powers, rates = {}, {}, (1.0, 1.0), rates_of(learning_rate)
@@ -73,6 +85,9 @@ def adam_variant(
             if seen is not None:
                 seen.append(v_hat.value)
             direction = m_hat / ((v_hat.at_least(0) + eps_root).sqrt() + eps)
+            if most < math.inf:
+                # What is divided twice is rounded twice.
+                direction = 1.0 * direction.at_least(-most).at_most(most)
             stepped.append(param - eta * direction - weight_decay * param)
         return stepped
 

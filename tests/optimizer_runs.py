@@ -52,7 +52,7 @@ def norms_of(examples):
 def statistics_of(examples, dtype):
     """What an optimizer may be given, of [..., B, *parameter], in float64 and rounded once."""
     axis = examples[-1].ndim - LEAVES[-1].ndim - 1
-    scales = np.minimum(1, MAX_NORM / norms_of(examples))
+    scales = MAX_NORM / np.maximum(norms_of(examples), MAX_NORM)
     weighted = [scales.reshape(*scales.shape, *[1] * (x.ndim - axis - 1)) * x for x in examples]
     found = {
         "gradient": examples,
@@ -98,8 +98,8 @@ def followed(reference, examples, dtype, roundings=1):
 
 
 def assert_within(found, expected, dtype):
-    """In float64 the allowance itself is at most 1e-12 of a parameter's largest entry."""
+    """In float64 the allowance itself is at most 1e-11 of a parameter's largest entry, where estimates cancel."""
     for step, wanted in enumerate(expected):
         for leaf, want in zip(jax.tree.leaves(found), wanted, strict=True):
             assert (abs(np.float64(leaf[step]) - want.value) <= want.error).all()
-            assert dtype == jnp.float32 or want.error.max() < 1e-12 * max(1, abs(want.value).max())
+            assert dtype == jnp.float32 or want.error.max() < 1e-11 * max(1, abs(want.value).max())

@@ -1,5 +1,6 @@
 """Accumulation: an optimizer that takes a step every k microbatches, with the statistics of all their examples."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -7,14 +8,15 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from hlo_surgery.optimizers.required import required_statistics, taken, zero_statistic
+from hlo_surgery.optimizers.required import batch_size, required_statistics, taken, zero_statistic
 from hlo_surgery.passes.element_types import widened_tree
 
 
 class AccumulationState(NamedTuple):
-    """How many microbatches have been added up, the sums of gradient and statistics, and the optimizer's own state."""
+    """How many microbatches and examples have been added up, the sums over these, and the optimizer's own state."""
 
     microbatch: jax.Array
+    examples: jax.Array
     sums: dict[str, Any]
     inner: Any
 
@@ -22,10 +24,10 @@ class AccumulationState(NamedTuple):
 def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExtraArgs:
     """The optimizer, which steps once in `every_k` updates: by the mean gradient and the mean statistics of them all.
 
-    Statistics that are means over the examples, as all that the optimizers here take, average to those of the whole
-    batch, if every microbatch has as many examples. (`optax.MultiSteps` accumulates the gradient alone, and would hand
-    on the statistics of the last microbatch.) Sums are kept in at least float32. Updates are zero in between. The loss
-    itself is not handed on.
+    Means over the examples, as all statistics that the optimizers here take, are weighted by `batch_size`, which
+    `update` needs and may be known at run time alone: microbatches of any sizes make the step of the whole batch.
+    (`optax.MultiSteps` accumulates the gradient alone, and would hand on the statistics of the last microbatch.) Sums
+    are kept in at least float32. Updates are zero in between. The loss itself is not handed on.
     """
     if every_k < 1:
         raise ValueError(f"every_k is {every_k}; it is a number of microbatches, at least 1")
@@ -38,28 +40,32 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
             name: zero_statistic(statistic, wide) for name, statistic in required_statistics(optimizer, wide).items()
         }
         sums = {"gradient": jax.tree.map(jnp.zeros_like, wide), **zeros}
-        return AccumulationState(jnp.zeros((), jnp.int32), sums, inner.init(wide))
+        return AccumulationState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), sums, inner.init(wide))
 
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
-        added = {"gradient": updates, **taken(required_statistics(optimizer, updates), updates, given)}
-        sums = jax.tree.map(jnp.add, state.sums, widened_tree(added))
+        size = jnp.asarray(batch_size(given), jnp.int32)
+        means = {"gradient": updates, **taken(required_statistics(optimizer, updates), updates, given)}
+        sums = jax.tree.map(lambda s, x: s + size * x, state.sums, widened_tree(means))
+        examples = state.examples + size
 
         def step() -> tuple[Any, Any]:
-            means = jax.tree.map(lambda s: s / every_k, sums)
-            gradient = means.pop("gradient")
-            sizes = {"batch_size": every_k * given["batch_size"]} if "batch_size" in given else {}
-            whole = {**{name: x for name, x in given.items() if name != "value"}, **means, **sizes}
+            whole = _whole(given, sums, examples)
             wide = None if params is None else widened_tree(params)
-            steps, following = inner.update(gradient, state.inner, wide, **whole)
-            return steps, AccumulationState(
-                jnp.zeros_like(state.microbatch), jax.tree.map(jnp.zeros_like, sums), following
-            )
+            steps, following = inner.update(whole.pop("gradient"), state.inner, wide, **whole)
+            none, empty = jnp.zeros_like(examples), jax.tree.map(jnp.zeros_like, sums)
+            return steps, AccumulationState(none, none, empty, following)
 
         def wait() -> tuple[Any, Any]:
             steps, _ = jax.eval_shape(step)
             zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), steps)
-            return zeros, AccumulationState(state.microbatch + 1, sums, state.inner)
+            return zeros, AccumulationState(state.microbatch + 1, examples, sums, state.inner)
 
         return lax.cond(state.microbatch == every_k - 1, step, wait)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _whole(given: Mapping[str, Any], sums: Mapping[str, Any], examples: jax.Array) -> dict[str, Any]:
+    """The gradient and what else is given of all microbatches together; zeros of no example at all."""
+    means = jax.tree.map(lambda s: s / jnp.maximum(examples, 1), dict(sums))
+    return {**{name: x for name, x in given.items() if name != "value"}, **means, "batch_size": examples}

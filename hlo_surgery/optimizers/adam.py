@@ -4,6 +4,10 @@ All divide the average gradient m by the root of an average v (the paper's algor
 m and v are exponential moving averages with bias correction, and a step subtracts
 `learning_rate * m / (sqrt(v + eps_root) + eps) + weight_decay * params`.
 
+An estimate of sigma**2 or mu**2 can be zero where m is not: where all examples agree, as for what a regularizer alone
+moves, or where noise hides the mean. So MicroAdamVar and MicroAdamMSQ take v to be at least (m / 32)**2: they divide by
+`max(sqrt(v + eps_root) + eps, |m| / 32)`, and no step moves a parameter by more than 32 learning rates.
+
 `clip_norm` scales the gradient to this global norm at most. The same factor then scales each example's gradient, so
 that the second moment has its square; clipping that is chained before the optimizer scales the gradient alone.
 """
@@ -24,7 +28,15 @@ from hlo_surgery.passes.scaled_norms import joint_norm, norms_of_rows
 from hlo_surgery.statistics import second_moment
 
 SECOND_MOMENT: dict[str, Statistic] = {"second_moment": second_moment()}
-Moment = Callable[[Any, Mapping[str, Any]], Any]
+# Beyond the signal-to-noise ratio that one example's gradient has, but for parameters without noise.
+MOST_LEARNING_RATES = 32.0
+
+
+class Moment(NamedTuple):
+    """What v averages: `of(gradient, given)`. An estimate can be zero where m is not, and takes two examples."""
+
+    of: Callable[[Any, Mapping[str, Any]], Any]
+    is_estimate: bool = False
 
 
 class AdamState(NamedTuple):
@@ -56,7 +68,7 @@ def adam(
 ) -> StatisticsTransformation:
     """Adam: v averages (mean_b g_b)**2. `optax.adam` with weight decay that the learning rate does not multiply."""
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer({}, squared_mean, constants, learning_rate, weight_decay)
+    return _optimizer({}, Moment(squared_mean), constants, learning_rate, weight_decay)
 
 
 def micro_adam(
@@ -75,7 +87,7 @@ def micro_adam(
     'second_moment'
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(SECOND_MOMENT, _mean_square, constants, learning_rate, weight_decay)
+    return _optimizer(SECOND_MOMENT, Moment(_mean_square), constants, learning_rate, weight_decay)
 
 
 def micro_adam_var(
@@ -88,9 +100,13 @@ def micro_adam_var(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`); at least two examples."""
+    """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`); at least two examples.
+
+    Where the average is below (m / 32)**2, as where all examples agree, v is that: steps there are of 32 learning
+    rates.
+    """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(SECOND_MOMENT, _variance, constants, learning_rate, weight_decay)
+    return _optimizer(SECOND_MOMENT, Moment(_variance, is_estimate=True), constants, learning_rate, weight_decay)
 
 
 def micro_adam_msq(
@@ -105,11 +121,11 @@ def micro_adam_msq(
 ) -> StatisticsTransformation:
     """MicroAdamMSQ: v averages the unbiased estimate of mu**2 (`estimators.mean_squared`); at least two examples.
 
-    The estimate can be negative. v is taken for zero where it is, but averaged as it is, so that it stays unbiased.
-    The paper's eps of 1e-6 and a `clip_norm` keep steps small there.
+    The estimate can be negative. It is averaged as it is, so that it stays unbiased; where the average is below
+    (m / 32)**2, v is that, so that steps are of 32 learning rates there.
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(SECOND_MOMENT, _mean_squared, constants, learning_rate, weight_decay)
+    return _optimizer(SECOND_MOMENT, Moment(_mean_squared, is_estimate=True), constants, learning_rate, weight_decay)
 
 
 def squared_mean(gradient: Any, given: Mapping[str, Any]) -> Any:
@@ -143,13 +159,21 @@ def _optimizer(
 
     def update(updates: Any, state: AdamState, params: Any, given: Mapping[str, Any]) -> tuple[Any, AdamState]:
         gradient, given = _clipped(widened_tree(updates), given, clip_norm)
-        m, v = ema_update(state.m, gradient, b1), ema_update(state.v, moment(gradient, given), b2)
+        m, v = ema_update(state.m, gradient, b1), ema_update(state.v, moment.of(gradient, given), b2)
+        v = _where_known(v, state.v, given) if moment.is_estimate else v
         return jax.tree.map(divided, ema_value(m), ema_value(v)), AdamState(m, v)
 
     def divided(m: jax.Array, v: jax.Array) -> jax.Array:
-        return m / (jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps)
+        root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
+        return m / (jnp.maximum(root, jnp.abs(m) / MOST_LEARNING_RATES) if moment.is_estimate else root)
 
     return chained(statistics, with_statistics(statistics, init, update), *stepping(learning_rate, weight_decay))
+
+
+def _where_known(new: EMAState, old: EMAState, given: Mapping[str, Any]) -> EMAState:
+    """The new average where there are two examples to estimate from, which may turn out at run time alone."""
+    known = jnp.asarray(batch_size(given)) >= 2
+    return jax.tree.map(lambda x, y: jnp.where(known, x, y), new, old)
 
 
 def _clipped(gradient: Any, given: Mapping[str, Any], clip_norm: float | None) -> tuple[Any, Mapping[str, Any]]:

@@ -46,7 +46,7 @@ def dp_sgd(
         return DPState(jax.random.PRNGKey(seed), sums)
 
     def update(updates: Any, state: DPState, params: Any, given: Mapping[str, Any]) -> tuple[Any, DPState]:
-        deviation = noise_multiplier * max_norm / batch_size(given)
+        deviation = noise_multiplier * max_norm / jnp.maximum(batch_size(given), 1)
         means, tree = jax.tree.flatten(widened_tree(given["clipped_mean"]))
         following, *keys = jax.random.split(state.key, len(means) + 1)
         noisy = [x + deviation * _noise(k, x) for x, k in zip(means, keys, strict=True)]

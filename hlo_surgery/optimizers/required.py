@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.derived import Statistic
+from hlo_surgery.estimators import BatchSize
 from hlo_surgery.measures import MeanOf
 
 Update = Callable[..., tuple[Any, Any]]
@@ -67,8 +68,8 @@ def taken(statistics: Mapping[str, Statistic], updates: Any, given: Mapping[str,
     return {name: _masked_like(updates, given[name]) for name in statistics}
 
 
-def batch_size(given: Mapping[str, Any]) -> int:
-    """The number of examples that the gradient is the mean of."""
+def batch_size(given: Mapping[str, Any]) -> BatchSize:
+    """The number of examples that the gradient is the mean of, at run time perhaps."""
     if "batch_size" not in given:
         raise TypeError("update needs batch_size=..., the number of examples that the gradient is the mean of")
     return given["batch_size"]

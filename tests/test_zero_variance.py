@@ -1,0 +1,55 @@
+"""MicroAdamVar and MicroAdamMSQ where their estimate is zero and the gradient is not: the bound of their steps."""
+
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+import hlo_surgery.optimizers as ho
+
+RATE, STEPS = 0.01, 3
+
+
+def loss(params, x):
+    """All examples have the same gradient for the bias; what decays has no examples' at all."""
+    return jnp.mean(x @ params["w"] + params["b"]) + jnp.sum(params["decays"] ** 2)
+
+
+def trained(optimizer, x):
+    params = {"w": jnp.ones(3), "b": jnp.float32(0.37), "decays": jnp.array([1e-15, 1.0, 1e15])}
+    step, state = hs.train_step(loss, optimizer), optimizer.init(params)
+    runs = [jax.tree.map(np.asarray, params)]
+    for _ in range(STEPS):
+        params, state, _ = step(params, state, x)
+        runs.append(jax.tree.map(np.asarray, params))
+    return runs
+
+
+def test_steps_are_of_32_learning_rates_where_the_variance_is_zero():
+    runs = trained(ho.micro_adam_var(RATE), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32))
+    for before, after in pairwise(runs):
+        np.testing.assert_allclose(after["b"] - before["b"], -32 * RATE, rtol=1e-5)
+        assert (abs(after["decays"] - before["decays"]) <= 32 * RATE * 1.001).all()
+        assert (abs(after["w"] - before["w"]) < 10 * RATE).all()
+
+
+@pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq"])
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_equal_and_opposite_examples(name, scale):
+    """Equal ones have no variance; the estimate of mu**2 from nearly opposite ones is negative."""
+    x = scale * jnp.array([[1.0, 1.0, 2.0], [1.0, -1.0, 2.0], [1.0, 1.0, 2.0], [1.0, -0.9, 2.0]])
+    for before, after in pairwise(trained(getattr(ho, name)(RATE), x)):
+        assert (abs(after["w"] - before["w"]) <= 32 * RATE * 1.001).all()
+
+
+def test_a_batch_of_one_example_known_at_run_time_leaves_the_estimate():
+    optimizer = ho.micro_adam_var(RATE)
+    update = jax.jit(optimizer.update)
+    given = {"second_moment": jnp.array([5.0, 2.0])}
+    _, state = update(jnp.array([1.0, -1.0]), optimizer.init(jnp.ones(2)), batch_size=4, **given)
+    updates, following = update(jnp.array([1.0, -1.0]), state, batch_size=1, **given)
+    jax.tree.map(np.testing.assert_array_equal, following[0].v, state[0].v)
+    assert np.isfinite(updates).all()
