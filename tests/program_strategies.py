@@ -36,10 +36,10 @@ def chooser(noise):
     return lambda options: list(options)[next(stream) % len(options)]
 
 
-def draw_steps(choose, kind, smooth):
-    """Up to LONGEST steps that accept one another's axes, and the kind of axes ("C", "LC", "HWC") they end with."""
+def draw_steps(choose, kind, smooth, longest):
+    """Up to `longest` steps that accept one another's axes, and the kind of axes ("C", "LC", "HWC") they end with."""
     steps = []
-    for _ in range(LONGEST):
+    for _ in range(longest):
         names = [n for n, layer in LAYERS.items() if kind in layer.accepts and not (smooth and layer.kinked)]
         present, name = choose([False, True, True]), choose(names)
         step = Step(name, choose([1, 2, 3, 4]), choose(WEIGHTS))
@@ -49,7 +49,7 @@ def draw_steps(choose, kind, smooth):
     return tuple(steps), kind
 
 
-def separable_program(noise, min_batch=1):
+def separable_program(noise, min_batch=1, longest=LONGEST):
     """The program that the bytes stand for."""
     choose = chooser(noise)
     dtype, lookup = choose(DTYPES), choose(["", "", *LOOKUPS])
@@ -61,7 +61,7 @@ def separable_program(noise, min_batch=1):
     reduction, decay = choose(["mean", "sum"]), choose([False, True])
     head = Step(choose(["dense", "tied"]) if lookup else "dense", choose(range(2, 7)), choose(WEIGHTS))
     kind = "".join(a for a in "LHW" if a in axes) + "C"
-    steps, kind = draw_steps(choose, kind, smooth)
+    steps, kind = draw_steps(choose, kind, smooth, longest)
     weighting = choose(["none", "rows", "normalised"] + ["tokens"] * (kind != "C"))
     return Program(
         axes=axes,
@@ -87,7 +87,7 @@ def coincident_program(noise):
     choose = chooser(noise[:16])
     batch = choose([2, 3, 4, 5])
     sizes = [batch, batch, batch, batch + 1, batch - 1, 2 * batch]
-    program = separable_program(noise[16:], min_batch=2)
+    program = separable_program(noise[16:], min_batch=2, longest=3)
     steps = tuple(replace(step, knob=choose(sizes[:5])) for step in program.steps)
     head = replace(program.head, knob=max(2, choose(sizes)))
     length, width = choose([*sizes[:5], max(batch - 2, 1)]), choose(sizes)

@@ -83,12 +83,12 @@ def pairs_of(name, examples, d):
 
 
 def statistics_of(program, first):
-    """Three statistics, by a number: neighbours in the list of all."""
+    """Two statistics, by a number, of the list of all."""
     joint = joint_statistics(program, True)
     everything = {**STATISTICS, **MORE, **joint, "clipped_mean": hs.clipped_mean(CLIP)}
     names = list(everything)
     step = 1 + first // len(names) % 5
-    chosen = [names[(first + i * step) % len(names)] for i in range(3)]
+    chosen = [names[(first + i * step) % len(names)] for i in range(2)]
     return {name: everything[name] for name in chosen}
 
 
