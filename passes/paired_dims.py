@@ -40,12 +40,26 @@ def _holds_all(axis: Axis) -> bool:
 
 def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
     """The largest magnitude along all other dimensions, these dimensions in their order."""
+    return _in_order(jnp.max(jnp.abs(x), _others(x, dims), initial=0), dims)
+
+
+def least_magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
+    """The least magnitude of normal numbers, inf where there are none."""
+    magnitude = jnp.abs(x)
+    normal = magnitude >= jnp.finfo(magnitude.dtype).tiny
+    return _in_order(jnp.min(jnp.where(normal, magnitude, jnp.inf), _others(x, dims), initial=jnp.inf), dims)
+
+
+def _others(x: jax.Array, dims: Dims) -> list[int]:
+    return [d for d in range(x.ndim) if d not in dims]
+
+
+def _in_order(x: jax.Array, dims: Dims) -> jax.Array:
     kept = sorted(dims)
-    largest = jnp.max(jnp.abs(x), [d for d in range(x.ndim) if d not in dims], initial=0)
-    return largest.transpose([kept.index(d) for d in dims])
+    return x.transpose([kept.index(d) for d in dims])
 
 
 def laid_along(values: jax.Array, x: jax.Array, dims: Dims) -> jax.Array:
     """Values by these dimensions, of size 1 along the others of x."""
     ordered = values.transpose([dims.index(d) for d in sorted(dims)])
-    return jnp.expand_dims(ordered, [d for d in range(x.ndim) if d not in dims])
+    return jnp.expand_dims(ordered, _others(x, dims))

@@ -16,13 +16,14 @@ from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.balanced_factors import balanced
 from hlo_surgery.passes.binary_exponents import exponent_of, times_power_of_two
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
-from hlo_surgery.passes.paired_dims import laid_along, magnitudes, paired_dims
+from hlo_surgery.passes.paired_dims import paired_dims
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integers, precision
 
@@ -41,7 +42,9 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
     rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
         isinstance(axis, Lifted | Placed) for _, axis in sliced.inputs
     )
-    return bool(sliced.sites) and rank_one and all(is_monomial(step.op) for step in sliced.tail)
+    made = {result for step in sliced.steps for result in step.op.results}
+    single = all(sum(value in made for value, _ in step.inputs) == 1 for step in sliced.tail)
+    return bool(sliced.sites) and rank_one and single and all(is_monomial(step.op) for step in sliced.tail)
 
 
 def is_monomial(op: Operation) -> bool:
@@ -129,7 +132,7 @@ def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi, scale:
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
         batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
-        lhs, rhs = map(phi, _balanced(site, operands))
+        lhs, rhs = map(phi, _balanced(site, operands, phi, scale))
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
         return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
@@ -140,18 +143,10 @@ def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi, scale:
     return scattered(jnp.zeros_like(base), indices, (phi(updates) * scale).astype(base.dtype))[0]
 
 
-def _balanced(site: Step, operands: Sequence[jax.Array]) -> list[jax.Array]:
-    """The factors of a product, each example's scaled by powers of two that cancel, so that the first is near 1.
-
-    Else the square of one factor could underflow or overflow where that of the product does neither.
-    """
+def _balanced(site: Step, operands: Sequence[jax.Array], phi: Phi, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
     dims = paired_dims(site.op, [axis for _, axis in site.inputs])
-    if dims is None:
-        return list(operands)
     lhs, rhs = map(widened, operands)
-    exponent = exponent_of(magnitudes(lhs, dims[0]))
-    scaled = [laid_along(e, x, d) for e, x, d in zip((-exponent, exponent), (lhs, rhs), dims, strict=True)]
-    return [times_power_of_two(x, e) for x, e in zip((lhs, rhs), scaled, strict=True)]
+    return (lhs, rhs) if dims is None else balanced(lhs, rhs, dims, phi, scale)
 
 
 def _moved(
@@ -167,9 +162,9 @@ def _moved(
         case "stablehlo.negate":
             return value * phi(jnp.asarray(-1, dtype))
         case "stablehlo.multiply":
-            return value * phi(scales[0])
+            return _scaled(value, scales[0], phi)
         case "stablehlo.divide":
-            return value * phi(1 / scales[0])
+            return _scaled(value, scales[0], phi, divides=True)
         case name if name in PASSED or name == "stablehlo.add":
             return value
         case "stablehlo.reduce":
@@ -179,3 +174,11 @@ def _moved(
             assert moved is not None
             # A pad puts numbers beside the gradients of which phi has not been taken yet.
             return moved(value, *(phi(padding).astype(value.dtype) for padding in scales))[0]
+
+
+def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool = False) -> jax.Array:
+    """Times phi of the scale, in two halves, neither of which is out of range where the result is not."""
+    half = jnp.trunc(exponent_of(jnp.abs(scale)) / 2)
+    power = times_power_of_two(jnp.ones_like(scale), half)
+    rest = times_power_of_two(scale, -half)
+    return value * phi(1 / power) * phi(1 / rest) if divides else value * phi(power) * phi(rest)

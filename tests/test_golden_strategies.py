@@ -129,8 +129,10 @@ def test_square_operands_contracts_the_squares():
         CHECK: %[[SCALED_H:.*]] = stablehlo.multiply %[[PART_H]], %{{.*}}
         CHECK: %[[PART_L:.*]] = stablehlo.multiply %[[L]], %{{.*}}
         CHECK: %[[SCALED_L:.*]] = stablehlo.multiply %[[PART_L]], %{{.*}}
-        CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[SCALED_H]], %[[SCALED_H]]
-        CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[SCALED_L]], %[[SCALED_L]]
+        CHECK-DAG: %[[SAFE_H:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[SCALED_H]]
+        CHECK-DAG: %[[SAFE_L:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[SCALED_L]]
+        CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[SAFE_H]], %[[SAFE_H]]
+        CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[SAFE_L]], %[[SAFE_L]]
         CHECK: %[[THIRD_HH:.*]] = stablehlo.multiply %[[HH]], %{{.*}}
         CHECK: %[[GG:.*]] = stablehlo.dot_general %[[THIRD_HH]], %[[LL]], contracting_dims = [0] x [0]
         CHECK-NOT: stablehlo.multiply
