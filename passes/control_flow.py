@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hlo_surgery import mlir
+from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value
+from hlo_surgery.passes.batch_constants import as_constant, decided_apart
 from hlo_surgery.passes.lattice import Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.until_done import frozen_carries
@@ -23,29 +25,40 @@ def classify_while(axes: Axes, op: Operation, classify: Classify) -> list[Class]
     condition, body = (region.blocks[0] for region in op.regions)
     carries = [axes.of(v) for v in op.operands]
     trained = [v in axes.trained for v in op.operands]
+    data = dict(axes.data)
     while True:
-        parting = len(axes.parting)
+        loops = len(axes.part_loops), len(axes.parting)
+        _start_over(axes, data)
         _enter(axes, (condition, body), carries, trained)
         classify(axes, body)
         returned = mlir.operands(mlir.return_operation(body))
-        joined = [_carried(op, old, v, _join(op, old, axes.of(v))) for old, v in zip(carries, returned, strict=True)]
+        joined = [_carried(axes, op, old, v) for old, v in zip(carries, returned, strict=True)]
         reached = [old or v in axes.trained for old, v in zip(trained, returned, strict=True)]
-        if joined == carries and reached == trained and parting == len(axes.parting):
+        if joined == carries and reached == trained and loops == (len(axes.part_loops), len(axes.parting)):
             break
         carries, trained = joined, reached
     classify(axes, condition)
-    return _with_condition(axes, op, axes.of(mlir.operands(mlir.return_operation(condition))[0]), carries, trained)
+    return _with_condition(axes, op, mlir.operands(mlir.return_operation(condition))[0], carries, trained)
 
 
-def _carried(op: Operation, old: Class, returned: Value, found: Class) -> Class:
+def _start_over(axes: Axes, data: dict[Value, Reason]) -> None:
+    """Forget what an earlier round took as constant: it may have known too little of the loop's state."""
+    axes.data.clear()
+    axes.data.update(data)
+
+
+def _carried(axes: Axes, op: Operation, old: Class, returned: Value) -> Class:
     """A loop over parts of the batch must not carry what belongs to one part into the next.
 
     What single examples are added to is a sum, if the next round over the body agrees.
     """
-    if isinstance(found, Local) and found.loop == op.results[0]:
-        site = mlir.defining_operation(returned)
-        if found.axis is None and isinstance(old, Shared) and site is not None and mlir.is_inexact(returned):
-            return Summed(site, old.data)
+    new, site = axes.of(returned), mlir.defining_operation(returned)
+    found = _join(op, old, new)
+    part = found if isinstance(found, Local) and found.loop == op.results[0] else None
+    if part and part.axis is None and isinstance(old, Shared) and site and mlir.is_inexact(returned):
+        return Summed(site, old.data)
+    disagrees = isinstance(old, Summed) and isinstance(new, Shared | Local) and site is not None and old.site == site
+    if part or disagrees:
         return mixed(op, "a loop over parts of the batch carries state from one part to the next")
     return found
 
@@ -53,20 +66,21 @@ def _carried(op: Operation, old: Class, returned: Value, found: Class) -> Class:
 def _enter(axes: Axes, blocks: tuple[Block, Block], carries: list[Class], trained: list[bool]) -> None:
     for block in blocks:
         for argument, known, is_trained in zip(block.arguments, carries, trained, strict=True):
-            axes.classes[argument] = known
             if is_trained:
                 axes.trained.add(argument)
+            axes.classes[argument] = as_constant(axes, argument, known)
 
 
 def _with_condition(
-    axes: Axes, op: Operation, predicate: Class, carries: list[Class], trained: list[bool]
+    axes: Axes, op: Operation, decider: Value, carries: list[Class], trained: list[bool]
 ) -> list[Class]:
     """The carries are the results, where no example decides on its own how often the loop runs."""
+    predicate = axes.of(decider)
     if isinstance(predicate, Shared):
         for result, is_trained in zip(op.results, trained, strict=True):
             if is_trained:
                 axes.trained.add(result)
-        return [Shared(predicate.data) if c == Shared() else c for c in carries]
+        return [_decided(axes, op, decider, c) for c in carries]
     axes.trained.update(op.results)
     if alone := _of_one_example([predicate, *carries]):
         return [alone] * len(carries)
@@ -92,7 +106,15 @@ def classify_case(axes: Axes, op: Operation, classify: Classify) -> list[Class]:
     joined = [axes.of(v) for v in returned[0]]
     for values in returned[1:]:
         joined = [_join(op, old, axes.of(v)) for old, v in zip(joined, values, strict=True)]
-    return joined
+    return [_decided(axes, op, op.operands[0], c) for c in joined]
+
+
+def _decided(axes: Axes, op: Operation, predicate: Value, found: Class) -> Class:
+    """What no example decides on: what data of the batch decides on is data of the batch."""
+    known = axes.of(predicate)
+    if found == Shared() and isinstance(known, Shared):
+        return known
+    return decided_apart(axes, op, predicate, found)
 
 
 def _of_one_example(classes: list[Class]) -> Local | None:

@@ -8,15 +8,14 @@ One forward pass over Shardy's rules. A value that no trained parameter reaches 
 it counts as a constant of the batch, and that is said.
 """
 
-from collections.abc import Sequence
-
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value, func
 from hlo_surgery.passes import linearity, own_examples, parts, sharding_rules, split_batches
+from hlo_surgery.passes.batch_constants import as_constant, demoted, rearranged, unlike
 from hlo_surgery.passes.control_flow import classify_case, classify_while
 from hlo_surgery.passes.lattice import SHARED, Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
-from hlo_surgery.passes.positions import common_factor, is_uniform, positional_sums
+from hlo_surgery.passes.positions import common_factor, positional_sums
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
@@ -66,25 +65,25 @@ def classify_block(axes: Axes, block: Block) -> None:
         if op.name in mlir.CONTROL_FLOW:
             flow = classify_while if op.name == "stablehlo.while" else classify_case
             for result, found in zip(op.results, flow(axes, op, classify_block), strict=True):
-                axes.classes[result] = _as_constant(axes, op, result, found)
+                axes.classes[result] = _constant(axes, op, result, found)
             continue
         sources = [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
         if not axes.trained.isdisjoint(sources):
             axes.trained.update(op.results)
         for result, found in zip(op.results, _classify(axes, op, sources), strict=True):
-            axes.classes[result] = _as_constant(axes, op, result, found)
+            axes.classes[result] = _constant(axes, op, result, found)
 
 
-def _as_constant(axes: Axes, op: Operation, result: Value, found: Class) -> Class:
+def _constant(axes: Axes, op: Operation, result: Value, found: Class) -> Class:
     """Mixed data is a constant of the batch; sums over positions that belong to examples belong to none."""
     if result in axes.positional and isinstance(found, Shared):
         return Shared(axes.positional[result])
     if result in axes.positional and isinstance(found, Summed):
         return Summed(found.site, axes.positional[result])
-    if isinstance(found, Mixed) and (result not in axes.trained or (axes.contribution and not found.unknown)):
+    if isinstance(found, Mixed) and axes.contribution and not found.unknown:
         axes.data.setdefault(result, found.reason)
         return Shared(found.reason)
-    return found
+    return as_constant(axes, result, found)
 
 
 def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
@@ -99,7 +98,7 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
         return [next((c for c in classes if c != SHARED), SHARED)] * count
     if any(isinstance(c, Split) for c in classes):
         data = (i for i, v in enumerate(op.operands) if isinstance(classes[i], Summed) and v not in axes.trained)
-        classes = _demoted(axes, op, classes, frozenset(data))
+        classes = demoted(axes, op.operands, classes, frozenset(data))
     if any(isinstance(c, Split | Local) for c in classes) or parts.slices_parts(axes, op, classes):
         return parts.classify_parts(axes, op, classes, _classify_examples)
     own, outside = classes[: len(op.operands)], classes[len(op.operands) :]
@@ -128,10 +127,10 @@ def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[
         ):
             return [_linear(op, classes, summed)] * len(op.results)
     if op.name == "stablehlo.divide" and 1 in summed and op.operands[1] not in axes.trained:
-        return _classify_examples(axes, op, _demoted(axes, op, classes, frozenset([1])))
+        return _classify_examples(axes, op, demoted(axes, op.operands, classes, frozenset([1])))
     if not axes.contribution and any(op.operands[i] in axes.trained for i in summed):
         return [_meeting(op, classes, summed)] * len(op.results)
-    return _classify_examples(axes, op, _demoted(axes, op, classes, summed))
+    return _classify_examples(axes, op, demoted(axes, op.operands, classes, summed))
 
 
 def _linear(op: Operation, classes: list[Class], summed: frozenset[int]) -> Class:
@@ -141,19 +140,6 @@ def _linear(op: Operation, classes: list[Class], summed: frozenset[int]) -> Clas
     data = next((d for d in held if d), None)
     first = next(c for c in classes if isinstance(c, Summed))
     return Summed(first.site, data)
-
-
-def _demoted(axes: Axes, op: Operation, classes: list[Class], summed: frozenset[int]) -> list[Class]:
-    """Sums of data count as constants of the batch where they are used as no sum could be."""
-    demoted = list(classes)
-    for i in summed:
-        found = classes[i]
-        assert isinstance(found, Summed)
-        what = "a sum over the batch" if op.operands[i] in axes.trained else "a sum of data over the batch"
-        reason = Reason(f"{what} is used as a constant", found.site.name, source_line(found.site))
-        axes.data.setdefault(op.operands[i], reason)
-        demoted[i] = Shared(reason)
-    return demoted
 
 
 def _meeting(op: Operation, classes: list[Class], summed: frozenset[int]) -> Mixed:
@@ -177,7 +163,8 @@ def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
         return [view]
     own = own_examples.own_numbers(op, classes, axes.size)
     if own is not None and _keeps_examples(op):
-        return [own.result if _is_aligned(axes, op, classes, own.operands) else _rearranged(op, classes)]
+        data = None if axes.contribution else unlike(op, classes, own.operands, axes.size)
+        return [rearranged(op, data) if data else own.result]
     if linearity.is_batched_call(op):
         return _batched(op, _first_axis(classes), classes)
     rule = sharding_rules.rule_of(op)
@@ -220,24 +207,9 @@ def _by_rule(axes: Axes, op: Operation, rule: Rule, classes: list[Class]) -> lis
     if found.factor in rule.blocked:
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
     along = [sharding_rules.find_axis(rule, f, v, found) for f, v in zip(rule.operands, op.operands, strict=True)]
-    if not _is_aligned(axes, op, classes, along):
-        return [_rearranged(op, classes)] * len(op.results)
+    if not axes.contribution and (data := unlike(op, classes, along, axes.size)):
+        return [rearranged(op, data)] * len(op.results)
     return [_result(axes, op, rule, found, i) for i in range(len(op.results))]
-
-
-def _is_aligned(axes: Axes, op: Operation, classes: list[Class], along: Sequence[PerExample | None]) -> bool:
-    """Whether data of the whole batch that runs along with the examples is the same for each of them."""
-    return axes.contribution or all(
-        is_uniform(value, axis, axes.size)
-        for value, known, axis in zip(op.operands, classes, along, strict=True)
-        if isinstance(known, Shared) and known.data and axis
-    )
-
-
-def _rearranged(op: Operation, classes: list[Class]) -> Mixed:
-    data = next(c.data for c in classes if isinstance(c, Shared) and c.data)
-    why = "data of the whole batch, rearranged over the examples, meets each example's own values"
-    return mixed(op, f"{why} ({data.op} at {data.where})")
 
 
 def _result(axes: Axes, op: Operation, rule: Rule, examples: ExampleFactor, index: int) -> Class:

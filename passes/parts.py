@@ -7,12 +7,13 @@ Inside, the part's examples lie along the other dimension, B/k of them; with a s
 What a part writes at its own place of a stack is Split again. Every part must come once: the index is a permutation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes import linearity
+from hlo_surgery.passes.batch_constants import demoted, differing, rearranged
 from hlo_surgery.passes.counters import counter_values, is_permutation, values_over
 from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.reasons import mixed
@@ -29,7 +30,12 @@ def slices_parts(axes: Axes, op: Operation, classes: list[Class]) -> bool:
     axis = classes[0]
     if isinstance(axis, PerExample) and axis.is_whole:
         return mlir.shape(op.results[0])[axis.dim] == 1
-    return isinstance(axis, Shared) and _positional(axes, op) is not None
+    return _is_positional(axes, axis) and _positional(axes, op) is not None
+
+
+def _is_positional(axes: Axes, known: Class) -> bool:
+    """Whether a value may hold something for each example; data of the whole batch is no example's own anywhere."""
+    return isinstance(known, Shared) and (known.data is None or axes.contribution)
 
 
 def _positional(axes: Axes, op: Operation) -> Local | None:
@@ -50,7 +56,7 @@ def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: Cl
     own = classes[: len(op.operands)]
     local = next((c for c in classes if isinstance(c, Local)), None)
     if op.name == SLICE and not isinstance(own[0], Local) and not _keeps_parts(op, own[0]):
-        positional = _positional(axes, op) if isinstance(own[0], Shared) else None
+        positional = _positional(axes, op) if _is_positional(axes, own[0]) else None
         return [positional or _part(axes, op, own[0])]
     if op.name == WRITE and isinstance(own[1], Local) and (dim := _written_place(op, own[1])) is not None:
         return [_written(axes, op, own, dim)]
@@ -132,16 +138,18 @@ def _on_part(axes: Axes, op: Operation, classes: list[Class], local: Local, clas
     if not all(isinstance(c, Shared | Summed) or _same_part(c, local) for c in classes):
         return [mixed(op, "a part of the batch meets other examples")] * len(op.results)
     values = [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
-    rearranged = (isinstance(c, Shared) and c.data and mlir.shape(v) for c, v in zip(classes, values, strict=True))
-    if any(rearranged) and not axes.contribution:
-        return [mixed(op, "data of the whole batch meets a part of it")] * len(op.results)
+    apart = differing(axes, values, classes, local)
+    if apart and not axes.contribution and not _adds_to(op, classes, apart):
+        return [rearranged(op, next(iter(apart.values())))] * len(op.results)
     if local.axis is None:
-        return [_on_example(axes, op, classes, local)] * len(op.results)
+        return [_on_example(axes, op, values, classes, local, apart)] * len(op.results)
     inside = replace(axes, size=local.count)
     views = [c.axis if isinstance(c, Local) and c.axis else c for c in classes[: len(op.operands)]]
     if any(isinstance(c, Local) for c in classes[len(op.operands) :]):
         return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * len(op.results)
     found = classify(inside, op, views)
+    if apart and not axes.contribution and not all(isinstance(c, Summed) for c in found):
+        return [rearranged(op, next(iter(apart.values())))] * len(op.results)
     return [replace(local, axis=c) if isinstance(c, PerExample) else c for c in found]
 
 
@@ -149,14 +157,25 @@ def _same_part(known: Class, local: Local) -> bool:
     return isinstance(known, Local) and replace(known, axis=local.axis) == local
 
 
-def _on_example(axes: Axes, op: Operation, classes: list[Class], local: Local) -> Class:
+def _on_example(
+    axes: Axes, op: Operation, values: list[Value], classes: list[Class], local: Local, apart: Collection[int]
+) -> Class:
     """A single example's value: added to a sum, it joins it; else it stays the example's own."""
-    summed = frozenset(i for i, c in enumerate(classes) if isinstance(c, Summed))
-    if not summed:
+    data = {i for i, c in enumerate(classes) if isinstance(c, Summed) and values[i] not in axes.trained}
+    known = demoted(axes, values, classes, data - set(apart))
+    added = [c for c in known if isinstance(c, Summed)]
+    if not added and not apart:
         return local
-    together = summed | {i for i, c in enumerate(classes) if isinstance(c, Local)}
-    if max(together) < len(op.operands) and linearity.is_linear(op, together):
-        return Summed(op, next((c.data for c in classes if isinstance(c, Summed) and c.data), None))
-    if not any(op.operands[i] in axes.trained for i in summed if i < len(op.operands)):
+    if _adds_to(op, known, apart):
+        held = (c.data for c in [*(known[i] for i in apart), *added] if isinstance(c, Shared | Summed))
+        return Summed(op, next((d for d in held if d), None))
+    if all(v in data for v, c in enumerate(known) if isinstance(c, Summed)):
+        demoted(axes, values, classes, data & set(apart))
         return local
     return mixed(op, "a sum over the examples meets one example's own values")
+
+
+def _adds_to(op: Operation, classes: Sequence[Class], apart: Collection[int]) -> bool:
+    """Whether the op adds the examples at hand to sums, and to these values, and does no more."""
+    together = frozenset(apart) | {i for i, c in enumerate(classes) if isinstance(c, Local | Summed)}
+    return max(together) < len(op.operands) and linearity.is_linear(op, together)

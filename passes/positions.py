@@ -12,56 +12,12 @@ from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes import own_examples, sharding_rules
-from hlo_surgery.passes.constants import elements
 from hlo_surgery.passes.control_flow import linked
 from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.step_positions import POSITIONAL, POSITIONAL_HELP
-
-
-def is_uniform(value: Value, along: PerExample, size: int) -> bool:
-    """Whether a value is the same for every example along an axis, as far as its making shows."""
-    op = mlir.defining_operation(value)
-    if op is None:
-        return False
-    if op.name == "stablehlo.constant":
-        return _is_uniform_constant(op, along, size)
-    if op.name == "stablehlo.broadcast_in_dim":
-        return _is_uniform_broadcast(op, along, size)
-    pairs = sources(op, along, size)
-    return bool(pairs) and all(axis is None or is_uniform(source, axis, size) for source, axis in pairs)
-
-
-def _is_uniform_constant(op: Operation, along: PerExample, size: int) -> bool:
-    numbers = elements(op)
-    parted = numbers.reshape(*numbers.shape[: along.dim], along.before, size, -1)
-    return bool((parted == parted[..., :1, :]).all())
-
-
-def _is_uniform_broadcast(op: Operation, along: PerExample, size: int) -> bool:
-    targets = list(cast(Any, op.attributes["broadcast_dimensions"]))
-    if along.dim not in targets:
-        return True
-    source = targets.index(along.dim)
-    narrow = mlir.shape(op.operands[0])[source] == 1
-    return narrow or is_uniform(op.operands[0], PerExample(source, along.before, along.after), size)
-
-
-def sources(op: Operation, along: PerExample, size: int) -> list[tuple[Value, PerExample | None]] | None:
-    """The operands of an op, each with the axis in it that runs along with this axis of the first result.
-
-    An operand without such an axis is paired with None. None where the op does not tell.
-    """
-    if op.name == "stablehlo.reshape":
-        axis = sharding_rules.reshaped_axis(op.results[0], op.operands[0], along, size)
-        return [(op.operands[0], axis)] if axis else None
-    rule = sharding_rules.rule_of(op)
-    factor = rule and sharding_rules.find_factor(rule, rule.results[0], op.results[0], along, size)
-    if rule is None or not factor or factor.factor in rule.blocked:
-        return None
-    axes = [sharding_rules.find_axis(rule, f, v, factor) for f, v in zip(rule.operands, op.operands, strict=True)]
-    return list(zip(op.operands, axes, strict=True))
+from hlo_surgery.passes.uniform import is_uniform, sources
 
 
 def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:

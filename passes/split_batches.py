@@ -10,12 +10,13 @@ import math
 from collections.abc import Sequence
 
 from hlo_surgery import mlir
-from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.errors import Reason
+from hlo_surgery.mlir import Operation
 from hlo_surgery.passes import linearity, sharding_rules
+from hlo_surgery.passes.batch_constants import rearranged, unlike
 from hlo_surgery.passes.lattice import Axes, Class, PerExample, Shared, Split, Summed
-from hlo_surgery.passes.positions import is_uniform
 from hlo_surgery.passes.reasons import mixed
-from hlo_surgery.passes.sharding_rules import ExampleFactor, Factors, Rule, reshaped_axis
+from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule, reshaped_axis
 
 
 def split_axis(op: Operation, axis: PerExample, size: int) -> Split | None:
@@ -44,21 +45,22 @@ def classify_split(axes: Axes, op: Operation, classes: list[Class]) -> list[Clas
         return [mixed(op, "each example meets others: the operands hold the parts along different dimensions")]
     if {factor.factor for factor in factors} & rule.blocked:
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
-    if not axes.contribution and any(
-        isinstance(known, Shared) and known.data and not _is_uniform(value, own, rule, factors, split.parts, axes.size)
-        for value, known, own in zip(op.operands, classes, rule.operands, strict=True)
-    ):
-        return [mixed(op, "data of the whole batch, rearranged over the examples, meets each example's own values")]
+    if not axes.contribution and (data := _apart(axes, op, classes, rule, factors)):
+        return [rearranged(op, data)] * len(op.results)
     return [_split_result(op, rule, factors, split.parts, i) for i in range(len(op.results))]
 
 
-def _is_uniform(
-    value: Value, own: Factors, rule: Rule, factors: tuple[ExampleFactor, ExampleFactor], parts: int, size: int
-) -> bool:
-    """Whether a value is the same for all examples along both dimensions, as far as it has them."""
-    pairs = zip(factors, (parts, size // parts), strict=True)
-    along = [(sharding_rules.find_axis(rule, own, value, factor), count) for factor, count in pairs]
-    return all(axis is None or is_uniform(value, axis, count) for axis, count in along)
+def _apart(
+    axes: Axes, op: Operation, classes: Sequence[Class], rule: Rule, factors: tuple[ExampleFactor, ExampleFactor]
+) -> Reason | None:
+    """Data of the whole batch of which each example meets another place, along either dimension."""
+    split = next(c for c in classes if isinstance(c, Split))
+    for factor, count in zip(factors, (split.parts, axes.size // split.parts), strict=True):
+        pairs = zip(op.operands, rule.operands, strict=True)
+        along = [sharding_rules.find_axis(rule, own, value, factor) for value, own in pairs]
+        if data := unlike(op, classes, along, count):
+            return data
+    return None
 
 
 def split_factors(

@@ -8,8 +8,8 @@ Such a dimension is [views, B]; whole views may be sliced out of it and padded, 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.lattice import Class, PerExample, Shared
-from hlo_surgery.passes.positions import is_uniform
 from hlo_surgery.passes.raising_attributes import integer, integers
+from hlo_surgery.passes.uniform import is_uniform
 
 
 def view_axis(op: Operation, classes: list[Class], axis: PerExample, size: int) -> PerExample | None:

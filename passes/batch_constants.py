@@ -1,0 +1,98 @@
+"""Batch constants: data of several examples where it meets an example's own value.
+
+A value that no parameter reaches may rest on the data of several examples. Where all examples meet the same of it,
+it counts as a constant of the batch, which the plan lists:
+
+    x - mean(x, 0)        one mean for all        =>  a constant
+
+Where each meets a place of its own in it, it is data rearranged over the examples, and is refused:
+
+    x * cumsum(x, 0)      b meets row b           =>  refused
+    x * x[::-1]
+
+A loop over the examples, or over parts of them, is no other program: what differs from step to step is data at a place
+of each part's own, as the row of an array is.
+
+    for b: s = s + x[b] ; l[b] = f(x[b] * s)      =>  refused, as with cumsum
+    for b: l[b] = f(x[b] * mean(x))               =>  a constant
+
+A sum of data that goes on being summed, as `s` alone, is no meeting: it is a constant only where it is used as one.
+"""
+
+from collections.abc import Collection, Sequence
+
+from hlo_surgery import mlir
+from hlo_surgery.errors import Reason
+from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes.lattice import Axes, Class, Local, Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.loop_steps import varies
+from hlo_surgery.passes.reasons import mixed
+from hlo_surgery.passes.source_lines import source_line
+from hlo_surgery.passes.uniform import is_uniform
+
+
+def demoted(axes: Axes, values: Sequence[Value], classes: Sequence[Class], summed: Collection[int]) -> list[Class]:
+    """The classes where these values, sums of data, count as constants: they are used as no sum could be."""
+    found = list(classes)
+    for i in summed:
+        known = classes[i]
+        assert isinstance(known, Summed)
+        what = "a sum over the batch" if values[i] in axes.trained else "a sum of data over the batch"
+        reason = Reason(f"{what} is used as a constant", known.site.name, source_line(known.site))
+        axes.data.setdefault(values[i], reason)
+        found[i] = Shared(reason)
+    return found
+
+
+def as_constant(axes: Axes, value: Value, found: Class) -> Class:
+    """Data that is mixed counts as a constant of the batch."""
+    if isinstance(found, Mixed) and value not in axes.trained:
+        axes.data.setdefault(value, found.reason)
+        return Shared(found.reason)
+    return found
+
+
+def unlike(op: Operation, classes: Sequence[Class], along: Sequence[PerExample | None], size: int) -> Reason | None:
+    """Data of the whole batch, among the operands, that is not the same at all places along the examples' axis.
+
+    `along`: that axis in each operand. What has none is the same for all, unless it is written at some places only.
+    """
+    update = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": len(along) - 1}.get(op.name)
+    lands = update is not None and along[0] is not None and along[update] is None
+    for value, known, axis in zip(op.operands, classes, along, strict=True):
+        if isinstance(known, Shared) and known.data and not (is_uniform(value, axis, size) if axis else not lands):
+            return known.data
+    return None
+
+
+def rearranged(op: Operation, data: Reason) -> Mixed:
+    """The class of what is made where each example meets a place of its own in data of the whole batch."""
+    why = "data of the whole batch, rearranged over the examples, meets each example's own values"
+    return mixed(op, f"{why} ({data.op} at {data.where})")
+
+
+def differing(axes: Axes, values: Sequence[Value], classes: Sequence[Class], local: Local) -> dict[int, Reason]:
+    """Which of the values beside a part of the batch are data of the whole batch that differs from part to part.
+
+    Where all that is mixed counts as constant, only sums that go on being summed are told apart.
+    """
+    loop = mlir.defining_operation(local.loop)
+    assert loop is not None
+    held = {i: _data(axes, value, known) for i, (value, known) in enumerate(zip(values, classes, strict=True))}
+    taken = [i for i in held if isinstance(classes[i], Summed) or not axes.contribution]
+    return {i: data for i in taken if (data := held[i]) and varies(axes, loop, values[i])}
+
+
+def _data(axes: Axes, value: Value, known: Class) -> Reason | None:
+    if isinstance(known, Summed) and value not in axes.trained:
+        return known.data or Reason("a sum of data over the batch", known.site.name, source_line(known.site))
+    return known.data if isinstance(known, Shared) else None
+
+
+def decided_apart(axes: Axes, op: Operation, predicate: Value, found: Class) -> Class:
+    """What a loop or branch makes of the examples where data of the batch that differs from part to part decides."""
+    known = axes.of(predicate)
+    if axes.contribution or isinstance(found, Shared) or not isinstance(known, Shared) or not known.data:
+        return found
+    loops = [loop for loop in mlir.enclosing_loops(op) if loop.results[0] in axes.part_loops]
+    return rearranged(op, known.data) if any(varies(axes, loop, predicate) for loop in loops) else found
