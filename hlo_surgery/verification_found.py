@@ -1,6 +1,7 @@
 """Gradients of all examples as what statistics are made of: every measure by its definition, in double precision."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,11 @@ import numpy as np
 from hlo_surgery.measures import Measure, PerToken
 from hlo_surgery.verification_tolerances import Array
 
-# Random patterns of signs, beside all up and all down: that each of them leaves a number in place is improbable.
+Direction = Callable[[Array], Array]
+# The sign in which gradients move, and the signs of their measures by turns, so that differences move both ways: the
+# variance of examples that are all alike is zero in most other patterns.
+BY_TURNS = ((1, 1, 1), (-1, -1, -1), (1, 1, -1), (1, -1, 1))
+# Random patterns of signs beside these: that each of them leaves a number in place is improbable.
 PATTERNS = 6
 
 
@@ -69,21 +74,41 @@ class Stacked:
 
 
 def moved(found: Stacked, roundings: Sequence[Array], loss_roundings: Array, relative: float) -> Iterator[Stacked]:
-    """The same with every entry of a gradient moved up or down by its rounding, all together and at random.
+    """The same with every entry of a gradient moved by its rounding, in fixed patterns and at random.
 
-    `roundings`: of each output, [B]. Each float measure moves by `relative` of itself.
+    `roundings`: of each output, like `gradients`. Each float measure moves by `relative` of itself.
     """
     generator = np.random.default_rng(2)
-    for pattern in range(2 + PATTERNS):
 
-        def signs(array: Array, pattern: int = pattern) -> Array:
-            if pattern < 2:
-                return np.ones_like(array) * (1, -1)[pattern]
-            return generator.choice((1, -1, 1j, -1j) if array.dtype.kind == "c" else (1.0, -1.0), array.shape)
+    def at_random(array: Array) -> Array:
+        return generator.choice((1, -1, 1j, -1j) if array.dtype.kind == "c" else (1.0, -1.0), array.shape)
 
+    def to(direction: Direction, measures: Direction) -> Stacked:
         def rounded(array: Array) -> Array:
-            return array * (1 + relative * signs(np.abs(array))) if array.dtype.kind in "fc" else array
+            return array * (1 + relative * measures(np.abs(array))) if array.dtype.kind in "fc" else array
 
         pairs = zip(found.gradients, roundings, strict=True)
-        gradients = [g + signs(g) * r.reshape(-1, *[1] * (g.ndim - 1)) for g, r in pairs]
-        yield Stacked(gradients, found.own_losses + signs(found.own_losses) * loss_roundings, rounded)
+        gradients = [g + direction(g) * r for g, r in pairs]
+        return Stacked(gradients, found.own_losses + direction(found.own_losses) * loss_roundings, rounded)
+
+    for sign, *turns in BY_TURNS:
+        yield to(_by_turns([sign]), _by_turns([turn for turn in turns for _ in found.gradients]))
+    yield _towards_the_mean(found, roundings)
+    for _ in range(PATTERNS):
+        yield to(at_random, at_random)
+
+
+def _by_turns(signs: Sequence[int]) -> Direction:
+    following = itertools.cycle(signs)
+    return lambda array: np.full(array.shape, float(next(following)))
+
+
+def _towards_the_mean(found: Stacked, roundings: Sequence[Array]) -> Stacked:
+    """What is within its rounding of the mean becomes the mean: what divides by a spread is then without bound."""
+
+    def nearer(g: Array, rounding: Array) -> Array:
+        way = np.mean(g, 0) - g
+        return g + way * np.minimum(1, rounding / np.maximum(np.abs(way), np.finfo(np.float64).tiny))
+
+    gradients = [nearer(g, r) for g, r in zip(found.gradients, roundings, strict=True)]
+    return Stacked(gradients, found.own_losses)

@@ -40,9 +40,9 @@ def copies(arrays: Sequence[Any], batch: Mapping[int, int], example: int, size: 
     return pick_examples(arrays, batch, np.full(size, example))
 
 
-def perturbed(arrays: Sequence[Any], relative: float) -> Arrays:
-    """Every float moved up or down by this part of itself, as one rounding would."""
-    generator = np.random.default_rng(1)
+def perturbed(arrays: Sequence[Any], relative: float, seed: int) -> Arrays:
+    """Every float moved up or down by this part of itself, as one rounding would; `seed`: which go up."""
+    generator = np.random.default_rng(seed)
 
     def moved(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         signs = generator.choice([-1.0, 1.0], array.shape)

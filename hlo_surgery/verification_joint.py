@@ -1,13 +1,14 @@
 """Expectations of statistics that rest on the gradients of all outputs, or on several measures of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from hlo_surgery.derived import results_of
 from hlo_surgery.request import Request
 from hlo_surgery.verification_found import Stacked, moved
-from hlo_surgery.verification_tolerances import Array, Comparison, distance, hold, widened
+from hlo_surgery.verification_tolerances import Array, Comparison, distance, hold_returned, widened
 
 
 class JointExpectations:
@@ -18,19 +19,19 @@ class JointExpectations:
         self._outputs = [*request.gradients, *request.losses]
         self._expected: list[tuple[str, Sequence[str], int]] = []
         self._stacks: dict[int, list[Array]] = {k: [] for k in self._outputs}
-        self._roundings: dict[int, list[float]] = {k: [] for k in self._outputs}
+        self._roundings: dict[int, list[Array]] = {k: [] for k in self._outputs}
 
     def expect(self, labels: Sequence[str], name: str, position: int) -> None:
         """A statistic by its name in the request: arrays with these labels are returned from a position on."""
         self._expected.append((name, labels, position))
 
-    def add(self, outputs: Mapping[int, Array], roundings: Mapping[int, float]) -> None:
-        """One more example's own gradients and loss, by output number, and up to what they are known."""
+    def add(self, outputs: Mapping[int, Array], roundings: Mapping[int, Array]) -> None:
+        """One more example's own gradients and loss, by output number, and up to what each entry is known."""
         for k in self._outputs if self._expected else []:
             self._stacks[k].append(outputs[k])
             self._roundings[k].append(roundings[k])
 
-    def hold(self, returned: Sequence[Array], tolerance: float) -> list[Comparison]:
+    def hold(self, returned: Sequence[Any], tolerance: float) -> list[Comparison]:
         """Compare every array of every statistic."""
         if not self._expected:
             return []
@@ -39,10 +40,10 @@ class JointExpectations:
         moves = [np.zeros(want.shape) for want in wanted]
         for other in self._moved(found, tolerance):
             triples = zip(moves, self._results(other), wanted, strict=True)
-            moves = [np.maximum(m, np.nan_to_num(distance(x, want), nan=np.inf)) for m, x, want in triples]
+            moves = [np.maximum(m, _unbounded(distance(x, want))) for m, x, want in triples]
         places = [(s, p + i) for _, labels, p in self._expected for i, s in enumerate(labels)]
         return [
-            _held(label, returned[position], want, move, tolerance)
+            _held(label, returned[position], want, move, tolerance, self._request.size)
             for (label, position), want, move in zip(places, wanted, moves, strict=True)
         ]
 
@@ -52,7 +53,7 @@ class JointExpectations:
         return Stacked(gradients, losses[0] if losses else np.zeros(self._request.size))
 
     def _moved(self, found: Stacked, tolerance: float) -> Iterator[Stacked]:
-        roundings = [np.array(self._roundings[k]) for k in self._outputs]
+        roundings = [np.stack(self._roundings[k]) for k in self._outputs]
         count = len(self._request.gradients)
         losses = roundings[count] if self._request.losses else np.zeros(self._request.size)
         return moved(found, roundings[:count], losses, tolerance)
@@ -64,7 +65,12 @@ class JointExpectations:
         return [widened(x) for n in names for x in results_of(asked.statistics[n], found, asked.groups[n])]
 
 
-def _held(label: str, got: Array, want: Array, moves: Array, tolerance: float) -> Comparison:
+def _unbounded(moves: Array) -> Array:
+    """What rounding makes of NaN, or NaN of it, has no bound."""
+    return np.where(np.isnan(moves), np.inf, moves)
+
+
+def _held(label: str, got: Any, want: Array, moves: Array, tolerance: float, size: int) -> Comparison:
     """Entries that rounding moves without bound, such as 0 / 0, may be anything."""
-    settled = np.where(np.isinf(moves), want, got)
-    return hold("statistic", label, settled, want, moves + tolerance * np.abs(want))
+    got, want = (np.where(np.isinf(moves), np.zeros_like(x), x) for x in (np.asarray(got), want))
+    return hold_returned("statistic", label, got, want, moves + tolerance * np.abs(want), size)

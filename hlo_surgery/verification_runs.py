@@ -9,11 +9,20 @@ from hlo_surgery.module import Module
 from hlo_surgery.request import Request
 from hlo_surgery.verification_expectations import Expectations
 from hlo_surgery.verification_inputs import Order, copies, disjoint_changes, perturbed, pick_examples
-from hlo_surgery.verification_tolerances import Array, Comparison, epsilon, hold, largest, relative_tolerance, widened
+from hlo_surgery.verification_tolerances import (
+    ROUNDED_OPS,
+    Array,
+    Comparison,
+    epsilon,
+    hold,
+    limits,
+    relative_tolerance,
+    widened,
+)
 
 Each = Callable[[Sequence[int]], Iterable[int]]
-# A program rounds at each of its ops, not at its inputs alone.
-ROUNDED_OPS = 4
+# So many times are the inputs rounded in other directions: that all of them leave an entry in place is improbable.
+PATTERNS = 4
 
 
 class NotFinite(Exception):
@@ -23,16 +32,16 @@ class NotFinite(Exception):
 
 
 class Runs:
-    """The original on one batch, and how far rounding moves each of its outputs there. Raises NotFinite."""
+    """The original on one batch, and how far rounding moves each entry of its outputs there. Raises NotFinite."""
 
     def __init__(self, original: Module, request: Request, inputs: Sequence[Any]) -> None:
         self.original, self.request, self.inputs = original, request, inputs
         self.names = [port.name for port in original.outputs]
-        self.tolerance = relative_tolerance(epsilon(original))
+        spacing = epsilon(original)
+        self.tolerance = relative_tolerance(spacing)
+        self._rounded = [perturbed(inputs, spacing / 2, seed) for seed in range(PATTERNS)]
         self.plain = self.run(inputs, "these inputs")
-        # An input rounded once shows what remains of a gradient that vanishes but for rounding.
-        rounded = self.run(perturbed(inputs, epsilon(original) / 2), "these inputs")
-        self.rounding = [ROUNDED_OPS * largest(a - b) for a, b in zip(self.plain, rounded, strict=True)]
+        self.rounding = self._rounding(self.plain, self._rounded, "these inputs")
 
     def run(self, arrays: Sequence[Any], what: str) -> list[Array]:
         """The original's outputs. Raises NotFinite."""
@@ -41,6 +50,16 @@ class Runs:
         if wrong:
             raise NotFinite(f"the original returns NaN or infinity on {what}, in {', '.join(wrong)}; {self._advice()}")
         return outputs
+
+    def _rounding(self, plain: Sequence[Array], batches: Iterable[Sequence[Any]], what: str) -> list[Array]:
+        """What inputs rounded once show of each entry: how much of it is the rounding of terms that cancel."""
+        moves = [
+            np.full(output.shape, limits(p.dtype)[0]) for output, p in zip(plain, self.original.outputs, strict=True)
+        ]
+        for batch in batches:
+            pairs = zip(moves, plain, self.run(batch, what), strict=True)
+            moves = [np.maximum(m, ROUNDED_OPS * np.abs(a - b)) for m, a, b in pairs]
+        return moves
 
     def _advice(self) -> str:
         named = zip(self.original.arguments, self.inputs, strict=True)
@@ -64,39 +83,37 @@ class Runs:
 
     def _vanishing(self, k: int, runs: tuple[Array, Array, Array, Array]) -> Comparison:
         plain, one, other, two = runs
-        allowed = len(runs) * (self.rounding[k] + self.tolerance * max(map(largest, runs)))
+        allowed = len(runs) * (self.rounding[k] + self.tolerance * np.max(np.abs(runs), 0))
         return hold("second difference", self.names[k], plain + two, one + other, allowed)
 
     def compare(self, rewritten: Module, each: Each) -> tuple[Comparison, ...]:
         """Outputs, second differences, the mean of the copies' gradients, and statistics, in this order."""
-        returned = [widened(output) for output in rewritten.call(*self.inputs)]
-        expected = Expectations(self.request, self.names)
-        sums = {k: np.zeros_like(self.plain[k]) for k in self._held}
-        scales = [largest(output) for output in self.plain]
+        returned = [np.asarray(output) for output in rewritten.call(*self.inputs)]
+        expected = Expectations(self.request, self.original.outputs)
+        means = {k: np.zeros_like(self.plain[k]) for k in self._held}
+        allowed = [r + self.tolerance * np.abs(x) for r, x in zip(self.rounding, self.plain, strict=True)]
         try:
             for example in each(range(self.request.size)):
-                found = self._of_example(example)
+                found, roundings = self._of_example(example)
                 for k, output in found.items():
-                    sums[k] += output / self.request.size
-                    scales[k] = max(scales[k], self._terms * largest(output))
-                expected.add(found, {k: self.rounding[k] + self.tolerance * largest(x) for k, x in found.items()})
+                    means[k] += output * self._terms / self.request.size
+                    allowed[k] += self.tolerance * np.abs(output) * self._terms / self.request.size
+                expected.add(found, roundings)
             differences = self.second_differences()
         except NotFinite as problem:
-            problem.comparisons = self._outputs(returned, scales)
+            problem.comparisons = self._outputs(returned, allowed)
             raise
-        means = [self._mean_of_copies(k, mean, scales[k]) for k, mean in sums.items()]
-        return (*self._outputs(returned, scales), *differences, *means, *expected.hold(returned, self.tolerance))
+        copied = [self._mean_of_copies(k, mean, allowed[k]) for k, mean in means.items()]
+        return (*self._outputs(returned, allowed), *differences, *copied, *expected.hold(returned, self.tolerance))
 
-    def _outputs(self, returned: Sequence[Array], scales: Sequence[float]) -> tuple[Comparison, ...]:
-        """`scales`: the largest entry of each output or, as its sum may cancel, of the examples' gradients."""
-        triples = zip(self.names, returned, self.plain, strict=False)
-        allowed = [noise + self.tolerance * scale for noise, scale in zip(self.rounding, scales, strict=True)]
+    def _outputs(self, returned: Sequence[Any], allowed: Sequence[Array]) -> tuple[Comparison, ...]:
+        """`allowed`: for each entry; where its sum over the examples cancels, by the terms of it."""
+        triples = zip(self.names, map(widened, returned), self.plain, strict=False)
         return tuple(hold("output", *triple, a) for triple, a in zip(triples, allowed, strict=True))
 
-    def _mean_of_copies(self, k: int, mean: Array, scale: float) -> Comparison:
+    def _mean_of_copies(self, k: int, mean: Array, allowed: Array) -> Comparison:
         """Equal to the batch gradient unless an example's gradient depends on its place in the batch."""
-        allowed = self.rounding[k] + self.tolerance * scale
-        return hold("mean of copies", self.names[k], mean * self._terms, self.plain[k], allowed)
+        return hold("mean of copies", self.names[k], mean, self.plain[k], allowed)
 
     @property
     def _terms(self) -> int:
@@ -108,8 +125,13 @@ class Runs:
         """The outputs that have a part for each example: the gradients, and the loss where it is asked for."""
         return (*self.request.gradients, *self.request.losses)
 
-    def _of_example(self, example: int) -> dict[int, Array]:
-        """The example's own gradients and loss, by output number."""
-        batch = copies(self.inputs, self.request.batch, example, self.request.size)
-        outputs = self.run(batch, f"copies of example {example}")
-        return {k: outputs[k] / self._terms for k in self._held}
+    def _of_example(self, example: int) -> tuple[dict[int, Array], dict[int, Array]]:
+        """The example's own gradients and loss, by output number, and up to what each entry is known."""
+        what = f"copies of example {example}"
+        plain, *rounded = (
+            copies(arrays, self.request.batch, example, self.request.size) for arrays in (self.inputs, *self._rounded)
+        )
+        outputs = self.run(plain, what)
+        noise = self._rounding(outputs, rounded, what)
+        allowed = {k: (noise[k] + self.tolerance * np.abs(outputs[k])) / self._terms for k in self._held}
+        return {k: outputs[k] / self._terms for k in self._held}, allowed

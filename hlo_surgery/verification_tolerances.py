@@ -1,4 +1,8 @@
-"""Tolerances of verification: how far rounding alone may move a result, and comparisons that hold results to it."""
+"""Tolerances of verification: how far rounding alone may move a result, and comparisons that hold results to it.
+
+Each entry has its own: the entries of one array may span more powers of ten than its precision has digits, second
+moments twice as many as gradients.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +22,8 @@ Array = np.ndarray[Any, Any]
 ROUNDINGS = 256
 # Lower precisions round only what enters and leaves a sum, which XLA accumulates in float32.
 LOW_PRECISION_ROUNDINGS = 8
+# A program rounds at each of its ops, not at its inputs alone.
+ROUNDED_OPS = 16
 # Accelerators contract float32 in TF32 or bfloat16 unless the module asks for more.
 CONTRACTION_EPSILON = {"gpu": 2.0**-10, "cuda": 2.0**-10, "rocm": 2.0**-10, "tpu": 2.0**-7}
 
@@ -51,7 +57,7 @@ def epsilon(module: Module) -> float:
 
 
 def relative_tolerance(spacing: float) -> float:
-    """The part of the largest entry by which sums in another order may differ: 3e-5 for float32, 0.06 for bfloat16.
+    """The part of its terms by which a sum in another order may differ: 3e-5 for float32, 0.06 for bfloat16.
 
     >>> round(relative_tolerance(2.0**-23), 6)
     3.1e-05
@@ -66,6 +72,28 @@ def hold(kind: str, name: str, got: Array, want: Array, allowed: Array | float) 
         shares = np.where(difference == 0, 0.0, difference / np.asarray(allowed))
     size = largest(want[np.isfinite(want)])
     return Comparison(kind, name, _ratio(largest(difference), size), largest(shares))
+
+
+def hold_returned(kind: str, name: str, got: Any, want: Array, allowed: Array, size: int) -> Comparison:
+    """Compare what a module returned with exact numbers, up to what its dtype can hold of `size` terms.
+
+    The terms of a mean are squares of parts of one `size`-th on some ways, so that they leave the range before it does.
+    """
+    lowest, highest = limits(np.asarray(got).dtype)
+    wide = widened(got)
+    overflown = ~np.isfinite(wide) & (np.abs(want) * size**2 > highest)
+    return hold(kind, name, np.where(overflown, want, wide), want, allowed + lowest * size**2)
+
+
+def limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The least and the largest magnitude that a computation in this dtype keeps.
+
+    XLA flushes subnormal numbers to zero, but for those of float16, which it computes in float32.
+    """
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return 0.0, float("inf")
+    info = jnp.finfo(dtype)
+    return float(info.smallest_subnormal if info.bits == 16 and info.nmant == 10 else info.tiny), float(info.max)
 
 
 def distance(a: Array, b: Array) -> Array:
