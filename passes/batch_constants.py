@@ -19,15 +19,16 @@ of each part's own, as the row of an array is.
 A sum of data that goes on being summed, as `s` alone, is no meeting: it is a constant only where it is used as one.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Operation, Value
-from hlo_surgery.passes.lattice import Axes, Class, Local, Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.lattice import SHARED, Axes, Class, Local, Mixed, PerExample, Shared, Summed
 from hlo_surgery.passes.loop_steps import varies
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.source_lines import source_line
+from hlo_surgery.passes.step_positions import POSITIONAL
 from hlo_surgery.passes.uniform import is_uniform
 
 
@@ -60,8 +61,9 @@ def unlike(op: Operation, classes: Sequence[Class], along: Sequence[PerExample |
     update = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": len(along) - 1}.get(op.name)
     lands = update is not None and along[0] is not None and along[update] is None
     for value, known, axis in zip(op.operands, classes, along, strict=True):
-        if isinstance(known, Shared) and known.data and not (is_uniform(value, axis, size) if axis else not lands):
-            return known.data
+        data = data_in(known)
+        if data and not (is_uniform(value, axis, size) if axis else not lands):
+            return data
     return None
 
 
@@ -83,16 +85,27 @@ def differing(axes: Axes, values: Sequence[Value], classes: Sequence[Class], loc
     return {i: data for i in taken if (data := held[i]) and varies(axes, loop, values[i])}
 
 
+def data_in(known: Class) -> Reason | None:
+    """The data of the whole batch in a value that no example reaches; positions of examples hold none."""
+    return known.data if isinstance(known, Shared) and known.data and known.data.why != POSITIONAL else None
+
+
+def shared(classes: Iterable[Class]) -> Shared:
+    """The class of what is made of these Shared values: data of the whole batch if one is, else positions if one is."""
+    held = [c for c in classes if isinstance(c, Shared) and c.data]
+    return next((c for c in held if data_in(c)), held[0] if held else SHARED)
+
+
 def _data(axes: Axes, value: Value, known: Class) -> Reason | None:
     if isinstance(known, Summed) and value not in axes.trained:
         return known.data or Reason("a sum of data over the batch", known.site.name, source_line(known.site))
-    return known.data if isinstance(known, Shared) else None
+    return data_in(known)
 
 
 def decided_apart(axes: Axes, op: Operation, predicate: Value, found: Class) -> Class:
     """What a loop or branch makes of the examples where data of the batch that differs from part to part decides."""
-    known = axes.of(predicate)
-    if axes.contribution or isinstance(found, Shared) or not isinstance(known, Shared) or not known.data:
+    data = data_in(axes.of(predicate))
+    if axes.contribution or isinstance(found, Shared) or not data:
         return found
     loops = [loop for loop in mlir.enclosing_loops(op) if loop.results[0] in axes.part_loops]
-    return rearranged(op, known.data) if any(varies(axes, loop, predicate) for loop in loops) else found
+    return rearranged(op, data) if any(varies(axes, loop, predicate) for loop in loops) else found

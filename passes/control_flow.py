@@ -12,7 +12,7 @@ from typing import Any
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value
-from hlo_surgery.passes.batch_constants import as_constant, decided_apart
+from hlo_surgery.passes.batch_constants import as_constant, decided_apart, shared
 from hlo_surgery.passes.lattice import Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.until_done import frozen_carries
@@ -112,8 +112,8 @@ def classify_case(axes: Axes, op: Operation, classify: Classify) -> list[Class]:
 def _decided(axes: Axes, op: Operation, predicate: Value, found: Class) -> Class:
     """What no example decides on: what data of the batch decides on is data of the batch."""
     known = axes.of(predicate)
-    if found == Shared() and isinstance(known, Shared):
-        return known
+    if isinstance(found, Shared) and isinstance(known, Shared):
+        return shared([found, known])
     return decided_apart(axes, op, predicate, found)
 
 
@@ -130,7 +130,9 @@ def _join(op: Operation, one: Class, other: Class) -> Class:
             return one
         case (_, Mixed()) | (Shared(None), _):
             return other
-        case (Shared(), Shared()) | (Summed(_, _), Shared()) if isinstance(one, Shared) or one.data:
+        case (Shared(), Shared()):
+            return shared([one, other])
+        case (Summed(_, data), Shared()) if data:
             return one
         case (Summed(site), Shared(data)) | (Shared(data), Summed(site)):
             return Summed(site, data)

@@ -8,11 +8,13 @@ One forward pass over Shardy's rules. A value that no trained parameter reaches 
 it counts as a constant of the batch, and that is said.
 """
 
+from dataclasses import replace
+
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value, func
 from hlo_surgery.passes import linearity, own_examples, parts, sharding_rules, split_batches
-from hlo_surgery.passes.batch_constants import as_constant, demoted, rearranged, unlike
+from hlo_surgery.passes.batch_constants import as_constant, demoted, rearranged, shared, unlike
 from hlo_surgery.passes.control_flow import classify_case, classify_while
 from hlo_surgery.passes.lattice import SHARED, Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.positions import common_factor, positional_sums
@@ -76,10 +78,8 @@ def classify_block(axes: Axes, block: Block) -> None:
 
 def _constant(axes: Axes, op: Operation, result: Value, found: Class) -> Class:
     """Mixed data is a constant of the batch; sums over positions that belong to examples belong to none."""
-    if result in axes.positional and isinstance(found, Shared):
-        return Shared(axes.positional[result])
-    if result in axes.positional and isinstance(found, Summed):
-        return Summed(found.site, axes.positional[result])
+    if result in axes.positional and isinstance(found, Shared | Summed) and not found.data:
+        return replace(found, data=axes.positional[result])
     if isinstance(found, Mixed) and axes.contribution and not found.unknown:
         axes.data.setdefault(result, found.reason)
         return Shared(found.reason)
@@ -95,7 +95,7 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
     if bad is not None:
         return [bad] * count
     if all(isinstance(c, Shared) for c in classes) and not parts.slices_parts(axes, op, classes):
-        return [next((c for c in classes if c != SHARED), SHARED)] * count
+        return [shared(classes)] * count
     if any(isinstance(c, Split) for c in classes):
         data = (i for i, v in enumerate(op.operands) if isinstance(classes[i], Summed) and v not in axes.trained)
         classes = demoted(axes, op.operands, classes, frozenset(data))
@@ -111,7 +111,7 @@ def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[
     """An op that examples reach, through slices of their own or through sums."""
     summed = frozenset(i for i, c in enumerate(classes) if isinstance(c, Summed))
     if all(isinstance(c, Shared) for c in classes):
-        return [next((c for c in classes if c != SHARED), SHARED)] * len(op.results)
+        return [shared(classes)] * len(op.results)
     if not summed:
         return _sliced(axes, op, classes)
     if linearity.is_linear(op, summed):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes import linearity
-from hlo_surgery.passes.batch_constants import demoted, differing, rearranged
+from hlo_surgery.passes.batch_constants import data_in, demoted, differing, rearranged
 from hlo_surgery.passes.counters import counter_values, is_permutation, values_over
 from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.reasons import mixed
@@ -35,7 +35,7 @@ def slices_parts(axes: Axes, op: Operation, classes: list[Class]) -> bool:
 
 def _is_positional(axes: Axes, known: Class) -> bool:
     """Whether a value may hold something for each example; data of the whole batch is no example's own anywhere."""
-    return isinstance(known, Shared) and (known.data is None or axes.contribution)
+    return isinstance(known, Shared) and (axes.contribution or not data_in(known))
 
 
 def _positional(axes: Axes, op: Operation) -> Local | None:

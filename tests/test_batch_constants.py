@@ -114,6 +114,35 @@ def test_what_each_example_meets_elsewhere_is_refused(loss):
     assert "test_batch_constants" in str(refused.value.where)
 
 
+def masked_by_keys(w, key, e):
+    key, own = jax.random.split(key)
+    return key, one(w, e * jax.random.uniform(own, e.shape))
+
+
+OWN = {
+    "numbers": scanned(1.0, lambda w, s, e: (0.9 * s, one(w, e * s))),
+    "masks": scanned(jax.random.key(0), masked_by_keys),
+}
+
+
+@pytest.mark.parametrize("loss", OWN.values(), ids=OWN.keys())
+def test_what_steps_count_or_draw_is_no_data(loss):
+    """Each step's number or mask belongs to its example: c_b is how the loss changes where that example does."""
+    found = hs.grad(loss, statistics={"all": hs.per_example(), "clipped": hs.clipped_mean(0.1)})(W, X)[1]
+    alone = jnp.stack([jax.grad(loss)(W, X * (jnp.arange(B) == b)[:, None]) for b in range(B)])
+    np.testing.assert_allclose(found["all"], B * alone, rtol=1e-5, atol=1e-6)
+
+
+def test_data_beside_positions_is_data():
+    """A running sum of numbers of the steps is none, and becomes data where data is added to it."""
+
+    def step(w, s, e):
+        return (0.9 * s[0], s[1] + s[0] + e[0]), one(w, e * (s[0] + s[1]))
+
+    with pytest.raises(hs.Refusal, match="data of the whole batch"):
+        hs.grad(scanned((1.0, 0.0), step), statistics=hs.second_moment())(W, X)
+
+
 def total_of_a_loop(w, x):
     total = lax.scan(lambda s, e: (s + e, None), ONES, x)[0]
     return jnp.mean(lax.map(lambda e: one(w, e * total), x))
