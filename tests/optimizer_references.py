@@ -141,6 +141,17 @@ def private_sgd(learning_rate, max_norm, momentum=0.0):
     return step
 
 
+def private_adam(learning_rate, max_norm, **options):
+    """Adam by the mean of the examples' gradients, each scaled to norm `max_norm` at most."""
+    step = adam(learning_rate, **options)
+
+    def clipped(params, examples):
+        scales = [clipping([example], max_norm) for example in examples]
+        return step(params, [[s * g for g in example] for s, example in zip(scales, examples, strict=True)])
+
+    return clipped
+
+
 def clipping(examples, limit):
     """What scales the mean gradient to norm `limit`, where it is longer."""
     squares = 0.0

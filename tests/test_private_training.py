@@ -5,12 +5,13 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 
-from .optimizer_references import private_sgd
+from .optimizer_references import private_adam, private_sgd
 from .optimizer_runs import MAX_NORM, assert_within, drawn, followed, norms_of, trained
 from .test_train_step import assert_followed, each_gradient, on_device
 from .training_models import SIZE, TRAININGS
@@ -27,6 +28,13 @@ def test_without_noise_as_the_reference(momentum, dtype):
     with jax.enable_x64(dtype == jnp.float64):
         found = trained(ho.dp_sgd(0.1, MAX_NORM, 0.0, seed=0, momentum=momentum), drawn(), dtype)
     assert_within(found, followed(private_sgd(0.1, MAX_NORM, momentum or 0.0), drawn(), dtype), dtype)
+
+
+def test_adam_without_noise_as_the_reference():
+    options = {"b1": 0.8, "b2": 0.95, "eps": 1e-4, "eps_root": 1e-6, "weight_decay": 0.01}
+    found = trained(ho.dp_adam(0.01, MAX_NORM, 0.0, seed=0, **options), drawn(10), jnp.float32)
+    reference = private_adam(0.01, MAX_NORM, **options)
+    assert_within(found, followed(reference, drawn(10), jnp.float32), jnp.float32)
 
 
 def test_the_drawn_runs_clip_some_examples():
@@ -107,7 +115,28 @@ def test_the_same_seed_makes_the_same_run():
     assert np.mean(first == other) < 0.01
 
 
-@pytest.mark.parametrize("max_norm", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("max_norm", [0.0, -1.0, float("nan"), float("inf")])
 def test_max_norm_is_positive(max_norm):
     with pytest.raises(ValueError, match="max_norm"):
         ho.dp_sgd(0.1, max_norm, 1.0, seed=0)
+
+
+@pytest.mark.parametrize("multiplier", [-1.0, float("nan"), float("inf")])
+def test_a_noise_multiplier_is_no_negative_number(multiplier):
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        ho.private_gradient(1.0, multiplier, seed=0)
+
+
+@pytest.mark.parametrize(("per", "groups"), [("parameter", 2), ({"a": 0, "b": 0}, 2), ("global", 1)])
+def test_groups_share_the_deviation_of_all(per, groups):
+    """One example moves each of k groups by max_norm, and so all of them together by its sqrt(k)-fold."""
+    private = ho.private_gradient(0.7, MULTIPLIER, 0, per=per)
+    noise, _ = private.update(MANY, private.init(MANY), clipped_mean=MANY, batch_size=SIZE)
+    sample = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(noise)]).astype(np.float64)
+    assert_normal(sample, MULTIPLIER * 0.7 * np.sqrt(groups) / SIZE)
+
+
+def test_groups_that_others_clip_are_not_forgotten():
+    masked = optax.masked(ho.dp_sgd(0.1, 1.0, 1.0, seed=0, per="parameter"), {"a": True, "b": False})
+    with pytest.raises(ValueError, match="how many groups"):
+        ho.required_statistics(masked, MANY)

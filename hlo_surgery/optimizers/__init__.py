@@ -5,6 +5,10 @@ Each is an `optax.GradientTransformationExtraArgs`. Its attribute `required_stat
 `hlo_surgery.train_step` passes both. Learning rates are numbers or schedules, as in optax. State is kept in at least
 float32, whatever the parameters. Needs optax: `pip install 'hlo-surgery[optim]'`.
 
+In a chain, what reads the examples' gradients comes before what changes the gradient, which it would not see:
+`required_statistics(optimizer, params)` and `train_step` raise ValueError where it does not, and so does `update` where
+the gradient is passed as `grad` too.
+
 >>> import hlo_surgery as hs, jax, jax.numpy as jnp
 >>> optimizer, params = micro_adam(0.1, b2=0.95), jnp.ones(2)
 >>> f = hs.grad(lambda w, x: jnp.mean(x @ w), statistics=optimizer.required_statistics)
@@ -25,15 +29,16 @@ if importlib.util.find_spec("optax") is None:
 
 from hlo_surgery.optimizers.accumulation import multi_steps
 from hlo_surgery.optimizers.adam import adam, micro_adam, micro_adam_msq, micro_adam_var
+from hlo_surgery.optimizers.asking import required_statistics
 from hlo_surgery.optimizers.learning_rates import batch_size_rule
 from hlo_surgery.optimizers.moments import moments, track_moments
-from hlo_surgery.optimizers.private import dp_sgd
-from hlo_surgery.optimizers.required import required_statistics
+from hlo_surgery.optimizers.private import dp_adam, dp_sgd, private_gradient
 from hlo_surgery.optimizers.signs import micro_sign_sgd, sign_ema, sign_sgd
 
 __all__ = [
     "adam",
     "batch_size_rule",
+    "dp_adam",
     "dp_sgd",
     "micro_adam",
     "micro_adam_msq",
@@ -41,6 +46,7 @@ __all__ = [
     "micro_sign_sgd",
     "moments",
     "multi_steps",
+    "private_gradient",
     "required_statistics",
     "sign_ema",
     "sign_sgd",

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from hlo_surgery.optimizers.required import batch_size, required_statistics, taken, zero_statistic
+from hlo_surgery.optimizers.asking import asked, required_statistics
+from hlo_surgery.optimizers.required import batch_size, is_gradient, taken, zero_statistic
 from hlo_surgery.passes.element_types import widened_tree
 
 
@@ -44,12 +45,12 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
 
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         size = jnp.asarray(batch_size(given), jnp.int32)
-        means = {"gradient": updates, **taken(required_statistics(optimizer, updates), updates, given)}
+        means = {"gradient": updates, **taken(asked(optimizer, updates).statistics, updates, given)}
         sums = jax.tree.map(lambda s, x: s + size * x, state.sums, widened_tree(means))
         examples = state.examples + size
 
         def step() -> tuple[Any, Any]:
-            whole = _whole(given, sums, examples)
+            whole = _whole(given, sums, examples, is_gradient(updates, given))
             wide = None if params is None else widened_tree(params)
             steps, following = inner.update(whole.pop("gradient"), state.inner, wide, **whole)
             none, empty = jnp.zeros_like(examples), jax.tree.map(jnp.zeros_like, sums)
@@ -65,7 +66,10 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _whole(given: Mapping[str, Any], sums: Mapping[str, Any], examples: jax.Array) -> dict[str, Any]:
+def _whole(given: Mapping[str, Any], sums: Mapping[str, Any], examples: jax.Array, unchanged: bool) -> dict[str, Any]:
     """The gradient and what else is given of all microbatches together; zeros of no example at all."""
     means = jax.tree.map(lambda s: s / jnp.maximum(examples, 1), dict(sums))
-    return {**{name: x for name, x in given.items() if name != "value"}, **means, "batch_size": examples}
+    # What has changed the updates has also changed their mean, which is the gradient no more.
+    gradient = means["gradient"] if unchanged else jax.tree.map(jnp.zeros_like, means["gradient"])
+    kept = {name: x for name, x in given.items() if name != "value"}
+    return {**kept, **means, "grad": gradient, "batch_size": examples}

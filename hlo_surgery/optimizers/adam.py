@@ -145,12 +145,24 @@ def _mean_squared(gradient: Any, given: Mapping[str, Any]) -> Any:
     return estimators.mean_squared(squared_mean(gradient, given), given["second_moment"], batch_size(given))
 
 
+def of_gradients(constants: AdamConstants) -> StatisticsTransformation:
+    """Adam's directions from gradients of any kind, without a learning rate."""
+    return _averaging({}, Moment(squared_mean), constants)
+
+
 def _optimizer(
     statistics: Mapping[str, Statistic],
     moment: Moment,
     constants: AdamConstants,
     learning_rate: LearningRate,
     weight_decay: LearningRate,
+) -> StatisticsTransformation:
+    directions = _averaging(statistics, moment, constants)
+    return chained(statistics, directions, *stepping(learning_rate, weight_decay))
+
+
+def _averaging(
+    statistics: Mapping[str, Statistic], moment: Moment, constants: AdamConstants
 ) -> StatisticsTransformation:
     b1, b2, eps, eps_root, clip_norm = constants
 
@@ -167,7 +179,8 @@ def _optimizer(
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
         return m / (jnp.maximum(root, jnp.abs(m) / MOST_LEARNING_RATES) if moment.is_estimate else root)
 
-    return chained(statistics, with_statistics(statistics, init, update), *stepping(learning_rate, weight_decay))
+    # An estimate takes both moments of the same gradients; a second moment alone may divide what a chain made of them.
+    return with_statistics(statistics, init, update, takes_any_updates=not moment.is_estimate)
 
 
 def _where_known(new: EMAState, old: EMAState, given: Mapping[str, Any]) -> EMAState:

@@ -1,68 +1,135 @@
-"""DP-SGD: clipped gradients of the individual examples, with noise."""
+"""Differentially private gradients and their optimizers: clipped gradients of the individual examples, with noise."""
 
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
+from hlo_surgery.derived import Per, Statistic, positive
 from hlo_surgery.norm_statistics import clipped_mean
+from hlo_surgery.optimizers.adam import AdamConstants, of_gradients
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
-from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, with_statistics
+from hlo_surgery.optimizers.noise import Seed, key_of, normal_like
+from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, is_masked, with_statistics
+from hlo_surgery.optimizers.sums import summing
 from hlo_surgery.passes.element_types import widened_tree
 
 
-class DPState(NamedTuple):
-    """The key of the noise to come, and with momentum the sums of the noisy gradients."""
+class PrivateState(NamedTuple):
+    """The key of the noise to come."""
 
     key: jax.Array
-    sums: Any
+
+
+def private_gradient(
+    max_norm: float, noise_multiplier: float, seed: Seed, *, per: Per = "global", nan_safe: bool = False
+) -> StatisticsTransformation:
+    """The mean of the examples' gradients, each clipped to `max_norm`, with normal noise: chain an optimizer behind it.
+
+    The noise of each element, and of both parts of a complex one, has the standard deviation noise_multiplier * s / B,
+    where s is how far the sum of the clipped gradients moves at most when an example is added or removed: `max_norm`,
+    or with k groups of `per` (as in `clipped_mean`, and `nan_safe` too) sqrt(k) * max_norm. Of no example at all it is
+    that of one. What privacy that buys over a whole training is for an accountant to say, such as Google's
+    dp-accounting.
+
+    `seed` is an integer from 0 to 2**64 - 1, 8 bytes or a key of `jax.random`. It must stay secret and be another one
+    for each training; within an optimizer every parameter has noise of its own. `jax.random` is not made to withstand
+    an attacker. Raises ValueError and TypeError for what is no such number.
+
+    >>> import optax
+    >>> optimizer = optax.chain(private_gradient(1.0, 1.1, seed=0), optax.adam(1e-3))
+    >>> list(private_gradient(1.0, 1.1, seed=0).required_statistics)
+    ['clipped_mean']
+    """
+    (limit, multiplier), (words, generator) = _checked(max_norm, noise_multiplier), key_of(seed)
+    groups = per if isinstance(per, str) else jax.tree.structure(per)
+    statistics = {"clipped_mean": _clipped_mean(limit, groups, nan_safe)}
+
+    def init(params: Any) -> PrivateState:
+        # A copy: states are donated.
+        return PrivateState(jnp.array(words))
+
+    def update(updates: Any, state: PrivateState, params: Any, given: Mapping[str, Any]) -> tuple[Any, PrivateState]:
+        means = widened_tree(given["clipped_mean"])
+        sensitivity = limit * math.sqrt(_groups(per, means))
+        deviation = multiplier * sensitivity / jnp.maximum(batch_size(given), 1)
+        following, now = jax.random.split(jax.random.wrap_key_data(state.key, impl=generator))
+        noisy = jax.tree.map(lambda x, noise: x + deviation * noise, means, normal_like(now, means))
+        return noisy, PrivateState(jax.random.key_data(following))
+
+    return with_statistics(statistics, init, update)
 
 
 def dp_sgd(
     learning_rate: LearningRate,
     max_norm: float,
     noise_multiplier: float,
-    seed: int,
+    seed: Seed,
     momentum: float | None = None,
+    *,
+    per: Per = "global",
+    nan_safe: bool = False,
 ) -> StatisticsTransformation:
-    """SGD by the mean of the examples' gradients, each clipped to `max_norm`, with normal noise.
-
-    The noise of each element, and of both parts of a complex one, has the standard deviation noise_multiplier *
-    max_norm / B: of the sum of the clipped gradients noise_multiplier * max_norm, which moves by `max_norm` at most
-    when an example is added or removed. What privacy that buys over a whole training is for an accountant to say, such
-    as Google's dp-accounting. `seed` must stay secret and be another one wherever noise is added, and `jax.random` is
-    not made to withstand an attacker. `momentum` sums the noisy gradients up as `optax.trace` does.
+    """SGD by `private_gradient`. `momentum` sums the noisy gradients up as `optax.trace` does.
 
     >>> list(dp_sgd(0.1, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
     ['clipped_mean']
     """
-    statistics = {"clipped_mean": _clipped_mean(max_norm)}
-
-    def init(params: Any) -> DPState:
-        sums = None if momentum is None else jax.tree.map(jnp.zeros_like, widened_tree(params))
-        return DPState(jax.random.PRNGKey(seed), sums)
-
-    def update(updates: Any, state: DPState, params: Any, given: Mapping[str, Any]) -> tuple[Any, DPState]:
-        deviation = noise_multiplier * max_norm / jnp.maximum(batch_size(given), 1)
-        means, tree = jax.tree.flatten(widened_tree(given["clipped_mean"]))
-        following, *keys = jax.random.split(state.key, len(means) + 1)
-        noisy = [x + deviation * _noise(k, x) for x, k in zip(means, keys, strict=True)]
-        direction = tree.unflatten(noisy)
-        if momentum is None:
-            return direction, DPState(following, None)
-        sums = jax.tree.map(lambda s, g: momentum * s + g, state.sums, direction)
-        return sums, DPState(following, sums)
-
-    return chained(statistics, with_statistics(statistics, init, update), *stepping(learning_rate, 0.0))
+    private = private_gradient(max_norm, noise_multiplier, seed, per=per, nan_safe=nan_safe)
+    sums = [] if momentum is None else [summing(momentum)]
+    return chained(private.required_statistics, private, *sums, *stepping(learning_rate, 0.0))
 
 
-def _noise(key: jax.Array, x: jax.Array) -> jax.Array:
-    """Of deviation 1 in each real number: that of a complex one's parts is 1 / sqrt(2) in `jax.random.normal`."""
-    return jax.random.normal(key, x.shape, x.dtype) * (math.sqrt(2) if jnp.iscomplexobj(x) else 1)
+def dp_adam(
+    learning_rate: LearningRate,
+    max_norm: float,
+    noise_multiplier: float,
+    seed: Seed,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    eps_root: float = 0.0,
+    *,
+    per: Per = "global",
+    nan_safe: bool = False,
+    weight_decay: LearningRate = 0.0,
+) -> StatisticsTransformation:
+    """Adam by `private_gradient`: both averages are of the noisy gradients.
+
+    >>> list(dp_adam(1e-3, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
+    ['clipped_mean']
+    """
+    private = private_gradient(max_norm, noise_multiplier, seed, per=per, nan_safe=nan_safe)
+    adam = of_gradients(AdamConstants(b1, b2, eps, eps_root, None))
+    return chained(private.required_statistics, private, adam, *stepping(learning_rate, weight_decay))
 
 
-# Two of the same bound are one statistic.
-_clipped_mean = cache(clipped_mean)
+def _checked(max_norm: Any, noise_multiplier: Any) -> tuple[float, Any]:
+    """Both, if a statistic can be made of one and the other is no negative number, as far as that is known."""
+    if isinstance(max_norm, Tracer):
+        raise TypeError("max_norm is traced; with optax.inject_hyperparams name it among static_args")
+    if not isinstance(noise_multiplier, Tracer) and not 0 <= float(noise_multiplier) < math.inf:
+        raise ValueError(f"noise_multiplier is {noise_multiplier!r}; it is a finite number, at least 0")
+    return float(cast(Any, positive("private_gradient", "max_norm", max_norm))), noise_multiplier
+
+
+def _groups(per: Per, means: Any) -> int:
+    """How many groups of parameters are clipped, each to its own norm."""
+    if per == "global":
+        return 1
+    if per != "parameter":
+        return len(jax.tree.leaves(per))
+    if any(map(is_masked, jax.tree.leaves(means, is_leaf=is_masked))):
+        raise ValueError('per="parameter" does not tell how many groups others clip: pass the pytree of all parameters')
+    return len(jax.tree.leaves(means))
+
+
+@cache
+def _clipped_mean(limit: float, groups: Any, nan_safe: bool) -> Statistic:
+    """Two of the same bound are one statistic. `groups` is "global", "parameter" or the structure of a prefix."""
+    per = groups if isinstance(groups, str) else groups.unflatten(range(groups.num_leaves))
+    return clipped_mean(limit, per, nan_safe)

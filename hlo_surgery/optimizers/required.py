@@ -1,7 +1,6 @@
 """Which statistics an optimizer needs: its `update` takes them by name, and says so where one is missing."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, cast
 
 import jax
@@ -13,12 +12,6 @@ from hlo_surgery.estimators import BatchSize
 from hlo_surgery.measures import MeanOf
 
 Update = Callable[..., tuple[Any, Any]]
-
-NOT_PASSED_ON = (
-    "the optimizer needs statistics that what is wrapped around it does not pass on, or not of all examples: "
-    "optax.MultiSteps accumulates the gradient alone. Use hlo_surgery.optimizers.multi_steps(optimizer, every_k), and "
-    "elsewhere transformations that take extra arguments"
-)
 
 
 class MissingStatistic(TypeError):
@@ -39,15 +32,19 @@ class StatisticsTransformation(optax.GradientTransformationExtraArgs):
 
 
 def with_statistics(
-    statistics: Mapping[str, Statistic], init: Callable[[Any], Any], update: Update
+    statistics: Mapping[str, Statistic], init: Callable[[Any], Any], update: Update, takes_any_updates: bool = False
 ) -> StatisticsTransformation:
     """The transformation whose `update(updates, state, params, given)` finds these statistics in the dict `given`.
 
-    `given` also has whatever else was passed by keyword. Raises MissingStatistic where one was not passed.
+    `given` also has whatever else was passed by keyword. Raises MissingStatistic where one was not passed, and
+    ValueError where `grad`, the gradient, is among that and the updates are not it, if it does not take any.
     """
 
     def checked(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
-        return update(updates, state, params, {**given, **taken(statistics, updates, given)})
+        found = taken(statistics, updates, given)
+        if statistics and not is_gradient(updates, given):
+            refuse_change(statistics, given, takes_any_updates)
+        return update(updates, state, params, {**given, **found})
 
     made = StatisticsTransformation(cast(Any, init), cast(Any, checked))
     made.required_statistics = dict(statistics)
@@ -75,37 +72,50 @@ def batch_size(given: Mapping[str, Any]) -> BatchSize:
     return given["batch_size"]
 
 
+def is_gradient(updates: Any, given: Mapping[str, Any]) -> bool:
+    """Whether the updates are the very arrays of `grad`, where that was passed, but for those that are masked."""
+    if "grad" not in given:
+        return True
+
+    def same(update: Any, gradient: Any) -> bool:
+        return is_masked(update) or update is gradient
+
+    try:
+        return all(jax.tree.leaves(jax.tree.map(same, updates, given["grad"], is_leaf=is_masked)))
+    except (TypeError, ValueError):
+        return False
+
+
+def refuse_change(statistics: Mapping[str, Statistic], given: Mapping[str, Any], takes_any_updates: bool) -> None:
+    """Raises ValueError: the change would be lost, or would let what is private out."""
+    names = " and ".join(statistics)
+    if not takes_any_updates:
+        raise ValueError(
+            f"what comes before a part of the optimizer that takes {names} changes the gradient, and would be lost: "
+            f"{names} is of the examples' gradients as they are. Chain it behind that part, where it changes the step, "
+            "or put it into the loss; clip_norm and weight_decay are options of the optimizers. To freeze parameters, "
+            "use optax.multi_transform with optax.set_to_zero() for theirs"
+        )
+    if any(getattr(statistic, "private", False) for statistic in given.get("statistics", {}).values()):
+        raise ValueError(
+            f"behind private gradients an optimizer takes {names} of the examples' gradients without noise, so that "
+            "its steps are not private: chain one that takes gradients alone, such as optax.adam"
+        )
+
+
 def chained(statistics: Mapping[str, Statistic], *transformations: Any) -> StatisticsTransformation:
-    """`optax.chain`, which says what it needs."""
-    made = StatisticsTransformation(*optax.chain(*transformations))
+    """An optimizer: `optax.chain`, which says what it needs, and among what is asked which updates are its steps."""
+    init, update = optax.chain(*transformations)
+
+    def stepping(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
+        steps, state = update(updates, state, params, **given)
+        # Behind another transformation they may turn its steps around, and are looked at as other updates are.
+        given.get("steps", []).extend(jax.tree.leaves(steps) if is_gradient(updates, given) else [None])
+        return steps, state
+
+    made = StatisticsTransformation(init, cast(Any, stepping))
     made.required_statistics = dict(statistics)
     return made
-
-
-def required_statistics(optimizer: Any, params: Any) -> dict[str, Statistic]:
-    """The statistics that an optimizer needs, by name: of any composition of transformations, found by asking.
-
-    Raises ValueError where two parts need different ones of the same name, and TypeError for an `optax.MultiSteps`
-    around an optimizer that needs some: it would hand on those of the last microbatch alone.
-
-    >>> import optax
-    >>> from hlo_surgery.optimizers import micro_adam
-    >>> list(required_statistics(optax.chain(optax.clip(1.0), micro_adam(1e-3)), params=jax.numpy.ones(3)))
-    ['second_moment']
-    """
-    found: dict[str, Statistic] = {}
-    state = jax.eval_shape(optimizer.init, params)
-    update: Any = partial(optax.with_extra_args_support(optimizer).update, batch_size=2, value=0.0)
-    while True:
-        try:
-            given = {name: jax.eval_shape(partial(zero_statistic, s), params) for name, s in found.items()}
-            jax.eval_shape(partial(update, statistics=found), params, state, params, **given)
-        except MissingStatistic as missing:
-            if missing.name in found or _accumulates_gradients_alone(state):
-                raise TypeError(NOT_PASSED_ON) from None
-            found[missing.name] = missing.statistic
-        else:
-            return found
 
 
 def zero_statistic(statistic: Statistic, params: Any) -> Any:
@@ -118,17 +128,11 @@ def zero_statistic(statistic: Statistic, params: Any) -> Any:
     return jax.tree.map(of_leaf, params)
 
 
-def _accumulates_gradients_alone(state: Any) -> bool:
-    def is_accumulation(x: Any) -> bool:
-        return isinstance(x, optax.MultiStepsState)
-
-    return any(map(is_accumulation, jax.tree.leaves(state, is_leaf=is_accumulation)))
+def is_masked(x: Any) -> bool:
+    """Whether `optax.masked` has taken this leaf."""
+    return isinstance(x, optax.MaskedNode)
 
 
 def _masked_like(updates: Any, statistic: Any) -> Any:
     """The statistic without the leaves that `optax.masked` has taken from the updates."""
-    return jax.tree.map(lambda u, s: u if _is_masked(u) else s, updates, statistic, is_leaf=_is_masked)
-
-
-def _is_masked(x: Any) -> bool:
-    return isinstance(x, optax.MaskedNode)
+    return jax.tree.map(lambda u, s: u if is_masked(u) else s, updates, statistic, is_leaf=is_masked)

@@ -12,7 +12,7 @@ from hlo_surgery.derived import Statistic
 from hlo_surgery.example_shards import example_shards
 from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import is_array, kind_of
-from hlo_surgery.optimizers.required import required_statistics
+from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.request import check_words
 
 
@@ -35,7 +35,7 @@ class Training:
 
     def step(self, shards: int, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
         """One step, from the arguments of the loss, with the examples on so many devices."""
-        required = required_statistics(self.optimizer, params)
+        required = statistics_of_steps(self.optimizer, params)
         (value, gradient), found = self._gradient(required, shards)(params, *rest)
         size = self._batch_size(params, *rest)
         if self.options["loss_reduction"] == "sum":
@@ -43,7 +43,7 @@ class Training:
         given = {name: found[name] for name in required}
         loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
         update = optax.with_extra_args_support(self.optimizer).update
-        updates, opt_state = update(gradient, opt_state, params, **given, batch_size=size, value=loss)
+        updates, opt_state = update(gradient, opt_state, params, **given, grad=gradient, batch_size=size, value=loss)
         metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
         return optax.apply_updates(params, updates), opt_state, metrics
 
