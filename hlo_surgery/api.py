@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 import jax
 
+from hlo_surgery.derived import Derived, named
 from hlo_surgery.pipeline import explain_module
 from hlo_surgery.plan import Plan
 from hlo_surgery.planning_options import PlanningOptions
@@ -42,6 +43,8 @@ def grad(
     [36.0, 36.0, 36.0]
     """
     differentiated = jax.grad(fun, argnums, has_aux=has_aux)
+    if any(isinstance(s, Derived) and s.losses for s in named(statistics).values()):
+        raise ValueError("per_example_losses needs a module that returns its loss; use hs.value_and_grad")
     options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning)
     return WithStatistics(differentiated, operator.itemgetter(0) if has_aux else _all, options)
 
@@ -63,7 +66,7 @@ def value_and_grad(
     Everything else is as in `grad`.
     """
     differentiated = jax.value_and_grad(fun, argnums, has_aux=has_aux)
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning)
+    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning, _value(has_aux))
     return WithStatistics(differentiated, operator.itemgetter(1), options)
 
 
@@ -74,16 +77,17 @@ def rewrite(
     in_axes: Any = 0,
     statistics: Statistics,
     gradients: Callable[[Any], Any] | None = None,
+    loss: Callable[[Any], Any] | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Any function that returns gradients of a minibatch loss already, with statistics: `f(*args) == (outputs, stats)`.
 
-    `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default all of it is.
-    Everything else is as in `grad`.
+    `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default all of it is. `loss`
+    picks the loss, where `per_example_losses` could mean more than one number. Everything else is as in `grad`.
     """
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning)
+    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning, loss)
     return WithStatistics(grad_fun, gradients or _all, options)
 
 
@@ -94,6 +98,11 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
     a module, with the keywords of `rewrite_module`.
     """
     return target.explain(*args, **kwargs) if isinstance(target, WithStatistics) else explain_module(target, **kwargs)
+
+
+def _value(has_aux: bool) -> Callable[[Any], Any]:
+    """Where `jax.value_and_grad` returns the loss."""
+    return lambda outputs: outputs[0][0] if has_aux else outputs[0]
 
 
 def _all(outputs: Any) -> Any:

@@ -110,6 +110,8 @@ def rewrite(
         with waiting("rewriting", json):
             rewritten = run_pass(only, module) if only else rewrite_module(module, **options)
         write_module(rewritten, out)
+        if rewritten.plan is not None and not json:
+            print_text(rewritten.plan.taken(), stderr=out == "-")
         if json:
             print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan})
         elif out != "-":

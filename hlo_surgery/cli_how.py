@@ -13,8 +13,13 @@ from hlo_surgery.cli_statistics import parse_statistics
 Gradients = Annotated[
     list[str] | None,
     typer.Option(
-        "--gradient", metavar="OUTPUT", help="Output that is a gradient, by name or position; else all floats."
+        "--gradient",
+        metavar="OUTPUT",
+        help="Output that is a gradient, or tree of them, by name or position; else what is like the arguments.",
     ),
+]
+Loss = Annotated[
+    str | None, typer.Option(metavar="OUTPUT", help="Output that is the loss, where per_example_losses must be told.")
 ]
 LossReduction = Annotated[str, typer.Option(help="How the loss reduces over the examples: mean or sum.")]
 OnMixing = Annotated[str, typer.Option(help="What to do where examples mix: refuse, or contribution.")]
@@ -36,6 +41,7 @@ How = dict[str, Any]
 
 def _options(
     gradient: Gradients = None,
+    loss: Loss = None,
     loss_reduction: LossReduction = "mean",
     on_mixing: OnMixing = "refuse",
     strategy: Strategy = "auto",
@@ -66,6 +72,7 @@ def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) 
     return rest | {
         "batch": parse_batch(batch),
         "statistics": parse_statistics(statistics),
+        "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
         "memory_budget": parse_bytes(how["memory_budget"]),
     }

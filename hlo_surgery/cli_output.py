@@ -93,9 +93,9 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | bool | None) else str(value)
 
 
-def print_text(text: str, style: str = "") -> None:
-    """A line on stdout."""
-    console().print(Text(text, style=style), soft_wrap=True)
+def print_text(text: str, style: str = "", stderr: bool = False) -> None:
+    """A line on stdout, or on stderr."""
+    console(stderr).print(Text(text, style=style), soft_wrap=True)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -125,6 +125,8 @@ def print_plan(plan: Plan) -> None:
     columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
     rows = (_plan_row(output, statistics) for output in plan.outputs)
     print_table(f"{plan.batch_size} examples, loss reduced by {plan.loss_reduction}", columns, rows)
+    if plan.others:
+        print_text(plan.taken())
     for reason in plan.data:
         print_text(f"taken as constant: {reason.op} at {reason.where}: {reason.why}", "yellow")
 
@@ -149,4 +151,5 @@ def print_verdict(verdict: Verdict) -> None:
     if verdict.comparisons:
         columns = ("compared", "worst", "relative error", "part of tolerance", "")
         print_table(f"{len(verdict.comparisons)} comparisons", columns, rows)
+    print_text(verdict.taken)
     print_text(f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red")

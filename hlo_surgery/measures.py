@@ -74,8 +74,7 @@ class SumOf:
 
     def of(self, g: jax.Array) -> jax.Array:
         """The definition."""
-        each = jax.vmap(self.function)(g)
-        return jnp.sum(each, 0, dtype=each.dtype)
+        return jnp.sum(jax.vmap(self.function)(g), 0)
 
 
 @dataclass(frozen=True)

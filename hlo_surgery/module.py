@@ -20,6 +20,7 @@ from hlo_surgery.passes.carry import carry, in_clean_config
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.element_types import dtype_of, is_static_array
 from hlo_surgery.passes.out_of_scope import refuse_effects
+from hlo_surgery.passes.reached import sources
 from hlo_surgery.passes.static_shapes import HELP as SHAPES_HELP
 from hlo_surgery.passes.static_shapes import is_static
 from hlo_surgery.plan import Plan
@@ -78,6 +79,12 @@ class Module:
     def returns_zero(self, output: int) -> bool:
         """Whether an output is a constant zero, as the gradient of an unused parameter is."""
         return is_splat(_returned(mlir.body(mlir.main_function(self.code)))[output], 0)
+
+    def sources(self) -> list[set[int]]:
+        """The arguments that act on each output, or may."""
+        block = mlir.body(mlir.main_function(self.code))
+        found = sources(block)
+        return [{i for i in range(len(self.arguments)) if found[v] >> i & 1} for v in _returned(block)]
 
     def text(self) -> str:
         """The module as MLIR text with source locations."""

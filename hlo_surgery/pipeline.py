@@ -36,6 +36,7 @@ def rewrite_module(
     batch: Batch,
     statistics: Statistic | Mapping[str, Statistic],
     gradients: Sequence[str | int] | None = None,
+    loss: str | int | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     **planning: Unpack[PlanningOptions],
@@ -43,12 +44,14 @@ def rewrite_module(
     """A module that returns, after what the given one returns, each statistic of each gradient.
 
     `module`: a Module, MLIR text or bytes. `batch`: example axis by argument name or position, or a list of those
-    with axis 0. `gradients`: which outputs they are; by default those like a parameter in shape and dtype.
+    with axis 0. `gradients`: which outputs they are, by name or position, where a tree's name means all that is in it;
+    by default those that form, by their names, a tree like a tree of arguments. `loss`: which output it is, where
+    `per_example_losses` needs it; by default the only real number, beside gradients, that the examples reach.
     `planning`: `strategy`, `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`.
     Raises Refusal where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
     """
     original = load(module)
-    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning)
+    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning, loss)
     made, closed_over = rewritten(original, request)
     if closed_over:
         raise TypeError(
@@ -70,6 +73,7 @@ def explain_module(
     batch: Batch,
     statistics: Statistic | Mapping[str, Statistic] | None = None,
     gradients: Sequence[str | int] | None = None,
+    loss: str | int | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     **planning: Unpack[PlanningOptions],
@@ -81,6 +85,7 @@ def explain_module(
         batch=batch,
         statistics=asked,
         gradients=gradients,
+        loss=loss,
         loss_reduction=loss_reduction,
         on_mixing=on_mixing,
         **planning,
@@ -114,7 +119,9 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     mlir.run_passes(code, "cse", "func.func(trivial-dce)")
     data = tuple(dict.fromkeys(axes.data.values()))
     plans = tuple(_by_statistic(answer.plan, request) for answer in answers[: len(request.gradients)])
-    return Plan(request.size, request.loss_reduction, plans, data)
+    loss = next((names[number] for number in request.losses), "")
+    others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
+    return Plan(request.size, request.loss_reduction, plans, data, loss, others)
 
 
 def _results(request: Request, found: Measurements) -> list[jax.Array]:

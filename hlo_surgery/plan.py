@@ -1,10 +1,12 @@
 """Plans: what is done for each gradient output, as values that print."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hlo_surgery.errors import Reason
+
+LISTED = 12
 
 
 @dataclass(frozen=True)
@@ -51,17 +53,29 @@ class OutputPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done for each gradient output, and which data of the whole batch is taken as constant."""
+    """What is done for each gradient output, and which data of the whole batch is taken as constant.
+
+    `loss`: the output that was taken as the loss, where a statistic needs it; `others`: those that are no gradients.
+    """
 
     batch_size: int
     loss_reduction: str
     outputs: tuple[OutputPlan, ...]
     data: tuple[Reason, ...] = ()
+    loss: str = ""
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         head = f"{self.batch_size} examples, loss reduced by {self.loss_reduction}"
         data = [f"  taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
-        return "\n".join([head, *data, *map(_output_text, self.outputs)])
+        taken = [f"  {self.taken()}"] if self.others else []
+        return "\n".join([head, *taken, *data, *map(_output_text, self.outputs)])
+
+    def taken(self) -> str:
+        """Which outputs were taken as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""
+        others = [f"{name} (the loss)" if name == self.loss else name for name in self.others]
+        gradients = f"gradients: {listing([output.name for output in self.outputs])}"
+        return gradients + (f"; no gradients: {listing(others)}" if others else "")
 
 
 def _output_text(output: OutputPlan) -> str:
@@ -91,6 +105,12 @@ def duration(seconds: float) -> str:
 def site_text(site: SitePlan) -> str:
     """The op, its source line, and how often a loop runs it: 'stablehlo.dot_general at model.py:9, 12 times'."""
     return f"{site.op} at {site.where}" + (f", {site.trips} times" if site.trips > 1 else "")
+
+
+def listing(each: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = len(each) - LISTED
+    return ", ".join(each[:LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def bare(op: str) -> str:

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from hlo_surgery.derived import Derived, Groups, Statistic, named
+from hlo_surgery.gradient_outputs import gradient_outputs, is_inexact
+from hlo_surgery.loss_outputs import loss_output, named_loss
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.closed_over import ClosedOver
 from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
+from hlo_surgery.port_paths import below
 
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]
@@ -45,6 +46,7 @@ def make_request(
     loss_reduction: str,
     on_mixing: str,
     planning: PlanningOptions,
+    loss: str | int | None = None,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass instead."""
     check_words(loss_reduction, on_mixing)
@@ -53,7 +55,7 @@ def make_request(
     size = _batch_size(module.arguments, axes)
     picked = _gradients(module, axes, gradients)
     wanted = named(statistics)
-    losses = (_loss(module, picked),) if any(isinstance(s, Derived) and s.losses for s in wanted.values()) else ()
+    losses = _losses(module, axes, picked, wanted.values(), loss)
     groups = {name: _groups(module, picked, s) for name, s in wanted.items()}
     for name, statistic in wanted.items():
         if isinstance(statistic, Derived) and size < statistic.least:
@@ -61,11 +63,18 @@ def make_request(
     return Request(axes, size, wanted, picked, losses, groups, loss_reduction, on_mixing, choices)  # type: ignore[arg-type]
 
 
-def _loss(module: Module, gradients: tuple[int, ...]) -> int:
-    scalars = [i for i, p in enumerate(module.outputs) if not p.shape and _is_inexact(p) and i not in gradients]
-    if not scalars:
-        raise ValueError("per_example_losses needs a module that returns its loss, as that of jax.value_and_grad does")
-    return scalars[0]
+def _losses(
+    module: Module,
+    axes: Mapping[int, int],
+    gradients: tuple[int, ...],
+    statistics: Iterable[Statistic],
+    named: str | int | None,
+) -> tuple[int, ...]:
+    """The loss's output number, where a statistic needs it."""
+    number = None if named is None else named_loss(module, gradients, _number(module.outputs, named, "output"))
+    if not any(isinstance(s, Derived) and s.losses for s in statistics):
+        return ()
+    return (loss_output(module, axes, gradients) if number is None else number,)
 
 
 def _groups(module: Module, gradients: tuple[int, ...], statistic: Statistic) -> Groups:
@@ -149,23 +158,25 @@ def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int]) -> int:
 
 
 def _gradients(module: Module, axes: Mapping[int, int], picked: Sequence[str | int] | None) -> tuple[int, ...]:
-    """The outputs picked, or all floating-point ones but the loss and other scalars that are like no parameter."""
-    if picked is not None:
-        numbers = tuple(_number(module.outputs, key, "output") for key in picked)
-    else:
-        parameters = [p for i, p in enumerate(module.arguments) if i not in axes]
-        scalars = any(_is_inexact(p) and not p.shape for p in parameters)
-        numbers = tuple(
-            i for i, p in enumerate(module.outputs) if _is_inexact(p) and (p.shape or scalars or module.returns_zero(i))
-        )
+    """The outputs picked, each once, or those whose names say that they are gradients."""
+    if picked is None:
+        return gradient_outputs(module, axes)
+    if isinstance(picked, str | bytes):
+        raise TypeError(f"gradients is {picked!r}; pass a list of outputs, by name or position")
+    numbers = [n for key in picked for n in _picked(module.outputs, key)]
     if not numbers:
-        listed = ", ".join(f"{p.name}: {p.dtype}{list(p.shape)}" for p in module.outputs) or "none"
-        raise ValueError(f"the module has no gradient: no output is a floating-point array (outputs: {listed})")
-    for port in (module.outputs[i] for i in numbers):
-        if not _is_inexact(port):
+        raise ValueError("gradients is empty; name at least one output")
+    for number in numbers:
+        port = module.outputs[number]
+        if numbers.count(number) > 1:
+            raise ValueError(f"gradients names output {port.name} more than once; each counts once in norms and clips")
+        if not is_inexact(port):
             raise ValueError(f"output {port.name} has dtype {port.dtype}, which no gradient has")
-    return numbers
+    return tuple(numbers)
 
 
-def _is_inexact(port: Port) -> bool:
-    return port.dtype.kind in "fcV" or np.issubdtype(port.dtype, np.inexact)
+def _picked(ports: Sequence[Port], key: str | int) -> list[int]:
+    """An output by name or position, or all of a tree by the name of that."""
+    names = [port.name for port in ports]
+    tree = below(key, names) if isinstance(key, str) and key not in names else []
+    return tree or [_number(ports, key, "output")]

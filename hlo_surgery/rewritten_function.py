@@ -33,6 +33,7 @@ class Options:
     loss_reduction: str
     on_mixing: str
     planning: PlanningOptions
+    loss: Callable[[Any], Any] | None = None
 
 
 class WithStatistics:
@@ -86,7 +87,8 @@ class WithStatistics:
         numbers = self._pick(numbered(shape))
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
         planning: PlanningOptions = {**options.planning, "shards": shards}
-        asked = (statistics, jax.tree.leaves(numbers), options.loss_reduction, options.on_mixing, planning)
+        loss = None if options.loss is None else _single(options.loss(numbered(shape)))
+        asked = (statistics, jax.tree.leaves(numbers), options.loss_reduction, options.on_mixing, planning, loss)
         module, more = rewritten(lowered, make_request(lowered, batch, *asked))
         picked = jax.tree.structure(self._pick(shape))
         return module, (shape, self._statistics_tree(picked)), [*closed_over, *more]
@@ -99,6 +101,13 @@ class WithStatistics:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
+
+
+def _single(picked: Any) -> int:
+    """The number of the one output that was picked as the loss."""
+    if not isinstance(picked, int):
+        raise ValueError("loss picks several outputs; it is one real number, as in loss=lambda outputs: outputs[0]")
+    return picked
 
 
 def _grouped(statistic: Statistic, numbers: Any) -> Statistic:

@@ -9,15 +9,16 @@ from hlo_surgery.verification_tolerances import Comparison
 
 @dataclass(frozen=True)
 class Verdict:
-    """What running the original showed, with every comparison; it prints."""
+    """What running the original showed, with every comparison; it prints. `taken`: which outputs as gradients."""
 
     verdict: Literal["equivalent", "not equivalent", "not applicable"]
     why: str
     comparisons: tuple[Comparison, ...] = ()
+    taken: str = ""
 
     def __str__(self) -> str:
-        head = f"{self.verdict}: {self.why}"
-        return "\n".join([head, *(f"  {_comparison_text(c)}" for c in notable(self.comparisons))])
+        head = [f"{self.verdict}: {self.why}", *([f"  {self.taken}"] if self.taken else [])]
+        return "\n".join([*head, *(f"  {_comparison_text(c)}" for c in notable(self.comparisons))])
 
 
 def notable(comparisons: Sequence[Comparison]) -> list[Comparison]:

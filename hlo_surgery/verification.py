@@ -31,6 +31,7 @@ def verify(
     batch: Batch,
     statistics: Statistic | Mapping[str, Statistic],
     gradients: Sequence[str | int] | None = None,
+    loss: str | int | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     inputs: Sequence[Any] | None = None,
@@ -44,18 +45,20 @@ def verify(
     progress bar. The verdict is "not applicable" where copies of an example do not give its gradient.
     """
     original = load(module)
-    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning)
+    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning, loss)
     rewritten = rewrite_module(
         original,
         batch=batch,
         statistics=statistics,
         gradients=gradients,
+        loss=loss,
         loss_reduction=loss_reduction,
         on_mixing=on_mixing,
         **planning,
     )
     arrays = draw_inputs(original.arguments, seed) if inputs is None else [np.asarray(a) for a in inputs]
-    return verify_rewritten(original, rewritten, request, arrays, each)
+    assert rewritten.plan is not None
+    return replace(verify_rewritten(original, rewritten, request, arrays, each), taken=rewritten.plan.taken())
 
 
 def verify_rewritten(

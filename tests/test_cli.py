@@ -304,6 +304,30 @@ def test_a_module_without_a_gradient(tmp_path):
     assert "the module has no gradient" in rejected("inspect", module, "--batch", "0")
 
 
+def dump_with_metrics(path):
+    """A module that returns the loss, an accuracy, the gradient and a new average of the parameters."""
+
+    def step(w, average, x):
+        value, gradient = jax.value_and_grad(loss)(w, x)
+        return {"accuracy": jnp.mean(x), "loss": value}, gradient, 0.9 * average + 0.1 * w
+
+    path.write_text(jax.jit(step).lower(W, W, X).as_text(debug_info=True))
+    return path
+
+
+def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
+    module, out = dump_with_metrics(tmp_path / "step.mlir"), tmp_path / "out.mlir"
+    asked = ("--batch", "x", "--statistic", "per_example_losses")
+    for each in ("inspect", module), ("rewrite", module, "-o", out), ("verify", module):
+        assert "2 [1]: float32[3], 3 [2]: float32[3]" in rejected(*each, *asked)
+        assert "name it in loss=... (--loss)" in rejected(*each, *asked, "--gradient", "[1]")
+        assert "more than once" in rejected(*each, *asked, "--gradient", "2", "--gradient", "[1]", "--gradient", "-2")
+        told = answered(*each, *asked, "--gradient", "[1]", "--loss", "[0]['loss']")
+        assert "gradients: [1]; no gradients: [0]['accuracy'], [0]['loss'] (the loss), [2]" in told.stdout
+    shown = json.loads(answered("inspect", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout)
+    assert (shown["plan"]["loss"], shown["plan"]["outputs"][0]["name"]) == ("[0]['loss']", "[1]")
+
+
 def test_what_is_needed_is_asked_for(tmp_path):
     assert "Missing option '--batch'" in rejected("rewrite", MLP, *SQUARES, "-o", tmp_path / "o")
     assert "Missing option '--statistic'" in rejected("rewrite", MLP, *MLP_BATCH, "-o", tmp_path / "o")

@@ -1,0 +1,238 @@
+"""Which outputs of a dumped module are gradients: what their names say; and a question where they do not say it."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+B = 4
+DRAW = np.random.default_rng(0).normal
+
+
+class Layer(NamedTuple):
+    w: Any
+    t: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Weights:
+    w: Any
+    t: Any
+
+
+W, T, X = (jnp.asarray(DRAW(size=shape), jnp.float32) for shape in ((3, 5), (), (B, 3)))
+P = {"w": W, "t": T}
+M = {"m": jnp.ones(5)}
+SCALE = jnp.float32(2.0)
+
+
+def hidden(p, x):
+    return jnp.tanh(x @ p["w"]) * p["t"]
+
+
+def loss(p, x):
+    return jnp.mean(jnp.sum(hidden(p, x) ** 2, -1))
+
+
+def with_aux(aux):
+    return jax.value_and_grad(lambda p, x: (loss(p, x), aux(p, x)), has_aux=True)
+
+
+def metrics(p, x):
+    return {"logits": hidden(p, x), "t": jnp.mean(x), "peak": jnp.max(x, 0)}
+
+
+def of_layer(p, x):
+    return loss(p._asdict() if isinstance(p, Layer) else {"w": p.w, "t": p.t}, x)
+
+
+def listed(p, x):
+    return loss(dict(zip("wt", p, strict=True)), x)
+
+
+def unused(p, x):
+    return loss(p, x) + 0 * jnp.sum(p["extra"])
+
+
+def of_state(s, x):
+    return jax.value_and_grad(loss)(s["params"], x)
+
+
+def dump(function, *arguments, debug_info=True):
+    return jax.jit(function).lower(*arguments).as_text(debug_info=debug_info)
+
+
+def taken(source, batch):
+    plan = hs.rewrite_module(source, batch=batch, statistics=hs.norms()).plan
+    return [output.name for output in plan.outputs]
+
+
+NAMES = {"[1]['t']", "[1]['w']"}
+CLEAR = {
+    "value_and_grad": (jax.value_and_grad(loss), (P, X), NAMES),
+    "grad": (jax.grad(loss), (P, X), {"['t']", "['w']"}),
+    "aux of other shapes": (with_aux(metrics), (P, X), NAMES),
+    "the gradient first": (
+        jax.grad(lambda p, x: (loss(p, x), hidden(p, x)), has_aux=True), (P, X), {"[0]['t']", "[0]['w']"}
+    ),
+    "by name among metrics": (
+        lambda p, x: {"loss": loss(p, x), "grads": jax.grad(loss)(p, x)}, (P, X), {"['grads']['t']", "['grads']['w']"}
+    ),
+    "a named tuple": (jax.value_and_grad(of_layer), (Layer(W, T), X), {"[1].w", "[1].t"}),
+    "a dataclass": (jax.value_and_grad(of_layer), (Weights(W, T), X), {"[1].w", "[1].t"}),
+    "a list": (jax.value_and_grad(listed), ([W, T], X), {"[1][0]", "[1][1]"}),
+    "a list of one number": (
+        jax.value_and_grad(lambda p, x: loss({"w": W, "t": p[0]}, x)), ([T], X), {"[1][0]"}
+    ),
+    "one array": (jax.value_and_grad(lambda w, x: loss({"w": w, "t": T}, x)), (W, X), {"[1]"}),
+    "a part of what is passed": (of_state, ({"params": P, "step": T, "mu": P}, X), NAMES),
+    "a parameter that is not used": (
+        jax.value_and_grad(unused), (P | {"extra": jnp.ones(2)}, X), NAMES | {"[1]['extra']"}
+    ),
+    "the examples in the same tree": (
+        lambda d: jax.value_and_grad(loss)(d["p"], d["x"]), ({"p": P, "x": X},), NAMES
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "arguments", "names"), CLEAR.values(), ids=CLEAR)
+def test_names_say_which_outputs_are_gradients(function, arguments, names):
+    module = hs.load(dump(function, *arguments))
+    (batch,) = [p.name for p in module.arguments if p.shape == (B, 3)]
+    assert set(taken(module, [batch])) == names
+
+
+def test_norms_are_those_of_the_gradient_alone():
+    module = hs.rewrite_module(dump(with_aux(metrics), P, X), batch=["x"], statistics=hs.norms())
+    each = jax.vmap(lambda row: jax.grad(loss)(P, row[None]))(X)
+    want = jnp.sqrt(sum(jnp.sum(g.reshape(B, -1) ** 2, 1) for g in jax.tree.leaves(each)))
+    np.testing.assert_allclose(module.call(T, W, X)[-1], want, rtol=1e-5)
+
+
+def updated(p, x):
+    gradient = jax.grad(loss)(p, x)
+    return gradient, jax.tree.map(lambda p, g: p - 0.1 * g, p, gradient)
+
+
+def averaged(p, ema, x):
+    return jax.grad(loss)(p, x), jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, ema, p)
+
+
+def normalised(p, stats, x):
+    h = x @ p["w"] - stats["m"]
+    return jnp.mean(jnp.tanh(h) ** 2) * p["t"], {"m": 0.9 * stats["m"] + 0.1 * h.mean(0)}
+
+
+def tempered(p, t, x):
+    return loss(p, x) * t
+
+
+def linear(p, x):
+    return jnp.mean(jnp.tanh(x @ p["w"])) + p["t"] * jnp.mean(x)
+
+
+def merged(p, x):
+    return {**jax.grad(loss)(p, x), "accuracy": jnp.mean(x)}
+
+
+def like_a_weight(p, x):
+    return {"correlation": x.T @ hidden(p, x)}
+
+
+UNCLEAR = {
+    "updated parameters": (updated, (P, X)),
+    "an average of parameters": (averaged, (P, P, X)),
+    "new statistics": (jax.grad(normalised, has_aux=True), (P, M, X)),
+    "new statistics beside the loss": (jax.value_and_grad(normalised, has_aux=True), (P, M, X)),
+    "a metric like a parameter": (with_aux(like_a_weight), (P, X)),
+    "the gradients again": (lambda p, x: (jax.grad(loss)(p, x), jax.grad(loss)(p, x)), (P, X)),
+    "another number that is passed": (jax.value_and_grad(tempered), (P, SCALE, X)),
+    "several arguments": (jax.grad(tempered, (0, 1)), (P, SCALE, X)),
+    "a number alone": (jax.value_and_grad(lambda t, x: loss({"w": W, "t": t}, x)), (T, X)),
+    "a metric in the gradient's tree": (merged, (P, X)),
+    "a parameter that JAX left out": (jax.grad(linear), (P, X)),
+    "the loss alone": (loss, (P, X)),
+}
+
+
+@pytest.mark.parametrize(("function", "arguments"), UNCLEAR.values(), ids=UNCLEAR)
+def test_what_stays_unclear_is_asked(function, arguments):
+    source = dump(function, *arguments)
+    with pytest.raises(ValueError, match=r"not clear.* name them in gradients=.*--gradient") as problem:
+        taken(source, ["x"])
+    assert all(port.name in str(problem.value) for port in hs.load(source).outputs)
+
+
+def test_a_tree_is_named_at_once():
+    source = dump(updated, P, X)
+    module = hs.rewrite_module(source, batch=["x"], statistics=hs.norms(), gradients=["[0]"])
+    assert [output.name for output in module.plan.outputs] == ["[0]['t']", "[0]['w']"]
+    assert "gradients: [0]['t'], [0]['w']; no gradients: [1]['t'], [1]['w']" in str(module.plan)
+
+
+def layered(p, x):
+    return jnp.mean((jnp.tanh(x @ p["w"]) @ p["v"]) ** 2)
+
+
+V = jnp.ones((5, 2))
+UNNAMED = {
+    "a dict": (jax.value_and_grad(loss), (P, X), ["[1]['t']", "[1]['w']"]),
+    "a dict beside metrics": (with_aux(metrics), (P, X), ["[1]['t']", "[1]['w']"]),
+    "a tuple": (jax.grad(lambda w, v, x: layered({"w": w, "v": v}, x), (0, 1)), (W, V, X), ["[0]", "[1]"]),
+    "another number that is passed": (jax.value_and_grad(tempered), (P, SCALE, X), None),
+    "a number passed before": (
+        jax.value_and_grad(lambda t, w, x: layered({"w": w, "v": V}, x) * t, 1),
+        (T, W, X),
+        None,
+    ),
+    "an average": (lambda w, ema, x: (jax.grad(loss)({"w": w, "t": T}, x)["w"], 0.9 * ema + w), (W, W, X), None),
+    "new statistics": (jax.grad(normalised, has_aux=True), (P, M, X), None),
+}
+
+
+@pytest.mark.parametrize(("function", "arguments", "names"), UNNAMED.values(), ids=UNNAMED)
+def test_without_names_of_arguments_outputs_are_like_all_of_them(function, arguments, names):
+    source, batch = dump(function, *arguments, debug_info=False), len(jax.tree.leaves(arguments)) - 1
+    if names is not None:
+        assert taken(source, [batch]) == names
+        return
+    with pytest.raises(ValueError, match="not clear"):
+        taken(source, [batch])
+
+
+@pytest.mark.parametrize("named", [[1, 1], ["[1]['w']", -1], ["[1]", "[1]['w']"]])
+def test_no_gradient_counts_twice(named):
+    with pytest.raises(ValueError, match="more than once"):
+        hs.rewrite_module(dump(jax.value_and_grad(loss), P, X), batch=["x"], statistics=hs.norms(), gradients=named)
+
+
+def test_no_gradient_is_picked_twice():
+    f = hs.rewrite(jax.grad(loss), batch_argnums=1, statistics=hs.norms(), gradients=lambda g: (g["w"], g["w"]))
+    with pytest.raises(ValueError, match="more than once"):
+        f(P, X)
+
+
+def summed(p, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ (p["u"] + p["v"])) ** 2, -1))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_parameters_with_one_gradient_count_each(strategy):
+    """Their gradient is one value that the module returns twice."""
+    p = {"u": W, "v": 0.5 * W}
+    asked = {"norms": hs.norms(), "clipped": hs.clipped_mean(0.1), "squares": hs.second_moment()}
+    module = hs.rewrite_module(dump(jax.grad(summed), p, X), batch=["x"], statistics=asked, strategy=strategy)
+    found = dict(zip([port.name for port in module.outputs], module.call(p["u"], p["v"], X), strict=True))
+    each = jax.vmap(lambda row: jax.grad(summed)(p, row[None])["u"])(X)
+    norms = jnp.sqrt(2 * jnp.sum(each**2, (1, 2)))
+    clipped = jnp.mean(each * jnp.minimum(1, 0.1 / norms)[:, None, None], 0)
+    np.testing.assert_allclose(found["norms"], norms, rtol=1e-5)
+    for name in "['u']", "['v']":
+        np.testing.assert_allclose(found[f"clipped/{name}"], clipped, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(found[f"squares/{name}"], jnp.mean(each**2, 0), rtol=1e-5)
