@@ -119,8 +119,17 @@ def _rows(fields: Mapping[str, str], costs: Sequence[Cost]) -> Iterator[list[str
     """A row for each field that says something, with the ratio of the first cost to the second."""
     for title, field in fields.items():
         values = [getattr(cost, field) for cost in costs]
-        if any(values):
-            yield [title, *(_shown(value, UNITS.get(field, "B")) for value in values), *_ratio(values)]
+        unknown = [_is_unknown(cost, field) for cost in costs]
+        if any(values) or any(unknown):
+            shown = [_shown(value, UNITS.get(field, "B")) for value in values]
+            cells = ["unknown" if hidden else cell for cell, hidden in zip(shown, unknown, strict=True)]
+            yield [title, *cells, *_ratio(values)]
+
+
+def _is_unknown(cost: Cost, field: str) -> bool:
+    """Whether a value depends on trip counts that depend on data; XLA estimates time for TPU alone."""
+    estimate = field.startswith("estimated") and not cost.target.startswith("tpu")
+    return getattr(cost, field) is None and cost.unknown_loops > 0 and not estimate
 
 
 def _shown(value: float | None, unit: str) -> str:
@@ -148,10 +157,10 @@ def _print_costs(files: Sequence[str], costs: Sequence[Cost]) -> None:
 def _counted(costs: Sequence[Cost]) -> Iterator[list[str]]:
     """How often each collective runs, and each kind of what has no estimate."""
     for title, field in (("", "collectives"), ("not in the estimate: ", "without_estimate")):
-        counts: list[dict[str, int]] = [getattr(cost, field) for cost in costs]
+        counts: list[dict[str, int | None]] = [getattr(cost, field) for cost in costs]
         for kind in sorted({kind for each in counts for kind in each}):
             values = [each.get(kind, 0) for each in counts]
-            yield [title + kind, *map(str, values), *_ratio(values)]
+            yield [title + kind, *("unknown" if n is None else str(n) for n in values), *_ratio(values)]
 
 
 def _print_memory(files: Sequence[str], costs: Sequence[Cost]) -> None:
@@ -167,6 +176,7 @@ def _print_memory(files: Sequence[str], costs: Sequence[Cost]) -> None:
 
 def _print_notes(name: str, cost: Cost) -> None:
     if cost.unknown_loops:
-        print_text(f"{name}: loops whose trip count depends on data count once: {cost.unknown_loops}", "yellow")
-    if cost.estimated_cycles is None:
+        why = "so that work and time are unknown"
+        print_text(f"{name}: loops whose trip count depends on data: {cost.unknown_loops}, {why}", "yellow")
+    if cost.estimated_cycles is None and not (cost.unknown_loops and cost.target.startswith("tpu")):
         print_text(f"{name}: XLA estimates no time for {cost.target}", "yellow")

@@ -13,7 +13,7 @@ from hlo_surgery.scheduled.executed_bytes import moved_bytes
 from hlo_surgery.scheduled.executed_collectives import collectives
 from hlo_surgery.scheduled.executed_flops import flops
 from hlo_surgery.scheduled.live_memory import Step, staircase
-from hlo_surgery.scheduled.program import parse
+from hlo_surgery.scheduled.program import Program, parse
 from hlo_surgery.scheduled.trip_counts import executed
 from hlo_surgery.targets import Target, compile_for, find_target
 
@@ -27,10 +27,11 @@ class Cost:
 
     Memory is what XLA plans: arguments, outputs and temporaries, less what outputs take over from arguments (`alias`).
     The staircase is what is live at each instruction. FLOPs, and bytes to and from main memory, are counted in the
-    scheduled HLO, loops as often as they run (`unknown_loops`, whose trip count depends on data, once).
-    `roofline_seconds` is what FLOPs or bytes alone would take at the device's peak rates. The estimates are the
-    compiler's own, with the waiting for copies; None for a target where it gives none. `without_estimate` lists what
-    counts as no time in them, `collectives` what runs between devices, both with the number of runs.
+    scheduled HLO, loops as often as they run. `roofline_seconds` is what FLOPs or bytes alone would take at the
+    device's peak rates. The estimates are the compiler's own, with the waiting for copies; None for a target where it
+    gives none. `without_estimate` lists what counts as no time in them, `collectives` what runs between devices, both
+    with the number of runs. Where there are `unknown_loops`, whose trip count depends on data, FLOPs, bytes and times
+    are None, and so are the runs within those loops.
     """
 
     target: str
@@ -39,14 +40,14 @@ class Cost:
     output_bytes: int
     alias_bytes: int
     temporary_bytes: int
-    flops: int
-    bytes_accessed: int
-    roofline_seconds: float
+    flops: int | None
+    bytes_accessed: int | None
+    roofline_seconds: float | None
     estimated_cycles: float | None
     estimated_seconds: float | None
-    without_estimate: dict[str, int]
+    without_estimate: dict[str, int | None]
     unknown_loops: int
-    collectives: dict[str, int]
+    collectives: dict[str, int | None]
     staircase: tuple[Step, ...]
 
 
@@ -73,16 +74,15 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
     target = target if isinstance(target, Target) else find_target(target)
     program = parse(executable.as_text() or "")
     memory: Any = executable.memory_analysis()
-    runs = list(executed(program))
-    computed = sum(run.times * flops(program, run.computation, run.instruction) for run in runs)
-    moved = sum(run.times * moved_bytes(program, run.computation, run.instruction) for run in runs)
-    device = roofline(target.kind)
+    device, unknown = roofline(target.kind), sum(run.unknown for run in executed(program))
+    computed, moved = _work(program)
     clock = CLOCKS.get(target.kind) if has_estimates(program) else None
     # Devices that share a chip share its memory's bandwidth.
-    cycles = estimated_cycles(program, device.bandwidth / target.devices_per_chip / clock) if clock else None
+    rate = device.bandwidth / target.devices_per_chip / clock if clock else None
+    cycles = estimated_cycles(program, rate) if rate and not unknown else None
     kept = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
-    # On TPU the parts that XLA gives do not add up to its total, which is what counts.
-    peak = getattr(memory, "total_allocation_bytes", 0) or kept + memory.temp_size_in_bytes
+    steps = tuple(staircase(program))
+    peak = _peak(memory, kept, steps, target)
     return Cost(
         target=target.name,
         peak_bytes=peak,
@@ -92,11 +92,34 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
         temporary_bytes=peak - kept,
         flops=computed,
         bytes_accessed=moved,
-        roofline_seconds=device.seconds(computed, moved) * target.devices_per_chip,
+        roofline_seconds=None if unknown else device.seconds(computed or 0, moved or 0) * target.devices_per_chip,
         estimated_cycles=cycles,
         estimated_seconds=cycles / clock if cycles is not None and clock else None,
         without_estimate=without_estimate(program) if clock else {},
-        unknown_loops=sum(run.unknown for run in runs),
+        unknown_loops=unknown,
         collectives=collectives(program),
-        staircase=tuple(staircase(program)),
+        staircase=steps,
     )
+
+
+def _peak(memory: Any, kept: int, steps: Sequence[Step], target: Target) -> int:
+    """On TPU the parts that XLA gives do not add up to its total, which is what counts.
+
+    Before jaxlib 0.12 it gives none: temporaries may then count a gap twice, and the peak the chip's own memory too.
+    """
+    together = kept + memory.temp_size_in_bytes
+    if not target.kind.startswith("tpu"):
+        return together
+    least = max(step.bytes for step in steps)
+    return getattr(memory, "total_allocation_bytes", 0) or max(least, min(together, memory.peak_memory_in_bytes))
+
+
+def _work(program: Program) -> tuple[int | None, int | None]:
+    """FLOPs, and bytes to and from main memory; None where the trip count of a loop is unknown."""
+    computed = moved = 0
+    for run in executed(program):
+        if run.unknown or run.times is None:
+            return None, None
+        computed += run.times * flops(program, run.computation, run.instruction)
+        moved += run.times * moved_bytes(program, run.computation, run.instruction)
+    return computed, moved

@@ -114,3 +114,13 @@ def weighted_by_example(wanted: Wanted, known: Known, weights: jax.Array, finite
     loop = partial(looped_gradients, wanted.function, known, size, **_steps(wanted.choice))
     totals, _ = loop([scaled], [], (weights, keep))
     return totals[0]
+
+
+def along_by_example(wanted: Wanted, known: Known, direction: jax.Array, size: int) -> jax.Array:
+    """The inner product of each example's own gradient with a direction, [B], in at least float32."""
+
+    def product(gradient: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.real(widened(gradient) * widened(direction).conj()))
+
+    _, rows = looped_gradients(wanted.function, known, size, [], [product], **_steps(wanted.choice))
+    return rows[0]

@@ -74,7 +74,8 @@ class SumOf:
 
     def of(self, g: jax.Array) -> jax.Array:
         """The definition."""
-        return jnp.sum(jax.vmap(self.function)(g), 0)
+        each = jax.vmap(self.function)(g)
+        return jnp.sum(each, 0, dtype=each.dtype)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.looped import weighted_by_example
+from hlo_surgery.looped import along_by_example, weighted_by_example
 from hlo_surgery.measures import Measure, PerExampleGradients
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.element_types import widened
@@ -52,21 +52,30 @@ class Measurements:
         return [self._weighted(i, w, finite=finite) for i, w in zip(self._gradients, weights, strict=True)]
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inner product of each example's gradient with a direction: the derivative of a weighted sum's by w."""
-        found: list[jax.Array] = []
-        for i, direction in zip(self._gradients, directions, strict=True):
-            ones = jnp.ones(self.size, widened(direction).real.dtype)
-            sums, transpose = jax.vjp(partial(self._weighted, i, finite=None), ones)
-            found += transpose(direction.conj().astype(sums.dtype))
-        return found
+        """The inner product of each example's gradient with a direction."""
+        return [self._along(i, direction) for i, direction in zip(self._gradients, directions, strict=True)]
 
     def losses(self) -> jax.Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]
 
+    def _along(self, i: int, direction: jax.Array) -> jax.Array:
+        """As the derivative of a weighted sum's by w, where that is contracted."""
+        if self._by_example(i):
+            return along_by_example(self.wanted[i], self.known, direction, self.size)
+        ones = jnp.ones(self.size, widened(direction).real.dtype)
+        sums, transpose = jax.vjp(partial(self._weighted, i, finite=None), ones)
+        (products,) = transpose(direction.conj().astype(sums.dtype))
+        return products
+
+    def _by_example(self, i: int) -> bool:
+        """Whether the weighted sum needs each example's own gradient."""
+        wanted = self.wanted[i]
+        return not is_precise(wanted.sliced) or not wanted.function.liftable
+
     def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
         wanted = self.wanted[i]
-        if not is_precise(wanted.sliced) or not wanted.function.liftable:
+        if self._by_example(i):
             return weighted_by_example(wanted, self.known, weights, finite)
         single = self.size == 1
         scale = 1 if self.request.loss_reduction == "mean" or single else 1 / self.size

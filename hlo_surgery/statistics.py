@@ -169,9 +169,9 @@ def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
         if jnp.iscomplexobj(g):
             raise TypeError("histogram is for real gradients; a complex one has no order")
         sides = jnp.asarray(edges, g.dtype)
-        where = jnp.searchsorted(sides, g.ravel(), side="right")
-        inside = jnp.where(g.ravel() == sides[-1], len(edges) - 1, where)
-        return jnp.bincount(inside, length=len(edges) + 1)[1:-1].astype(jnp.int32)
+        where = jnp.searchsorted(sides, g.ravel(), side="right", method="scan_unrolled")
+        inside = jnp.where(g.ravel() == sides[-1], len(edges) - 1, where).astype(jnp.int32)
+        return jnp.zeros(len(edges) + 1, jnp.int32).at[inside].add(1)[1:-1]
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         return found.of(measure) if isinstance(edges, tuple) else [_checked(edges, n) for n in found.of(measure)]

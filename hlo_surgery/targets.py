@@ -72,6 +72,8 @@ class Compiled:
 def find_target(name: str | None = None) -> Target:
     """The devices of a target: "cpu", "gpu", "tpu", or ahead of time "tpu:v5e" (one chip) or "tpu:v5e:2x4".
 
+    One chip is the first of a host's four, since not every libtpu knows a host of one.
+
     None is JAX's default backend. A mesh over the devices of several chips shards a module, see `compile_for`.
     Raises ValueError where there is no such target, or it cannot be had here.
 
@@ -87,7 +89,10 @@ def find_target(name: str | None = None) -> Target:
     sizes = [int(size) for size in found[2].split("x")] if found[2] else [1] * TOPOLOGIES[found[1]]
     if len(sizes) != TOPOLOGIES[found[1]] or 0 in sizes:
         raise ValueError(f"a topology of {found[1]} has {TOPOLOGIES[found[1]]} sizes above zero, and not {found[2]}")
-    return Target(name, _ahead_of_time(name, f"{found[1]}:{'x'.join(map(str, sizes))}"))
+    if set(sizes) != {1}:
+        return Target(name, _ahead_of_time(name, found[1], sizes))
+    devices = _ahead_of_time(name, found[1], (2, 2, 1)[: len(sizes)])
+    return Target(name, tuple(each for each in devices if each.coords == devices[0].coords))
 
 
 def _local(name: str) -> tuple[Any, ...]:
@@ -98,9 +103,10 @@ def _local(name: str) -> tuple[Any, ...]:
         raise ValueError(f"JAX has no {name.upper()} here{ahead}") from None
 
 
-def _ahead_of_time(name: str, topology: str) -> tuple[Any, ...]:
+def _ahead_of_time(name: str, generation: str, sizes: Sequence[int]) -> tuple[Any, ...]:
     if importlib.util.find_spec("libtpu") is None:
         raise ValueError(f"{name} needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'")
+    topology = f"{generation}:{'x'.join(map(str, sizes))}"
     try:
         return tuple(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
     except (RuntimeError, NotImplementedError) as problem:

@@ -103,7 +103,8 @@ def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
         scale = scales[i] * scales[j]
         square += (1 if i == j else 2) * scale * jnp.sum(terms)
         if i == j:
-            alone += scale * jnp.sum(jnp.diagonal(terms, axis1=-2, axis2=-1))
+            own = lax.iota(jnp.int32, terms.shape[-1])
+            alone += scale * jnp.sum(terms[..., own, own])
     # The roundings of T positions add up to about eps T times the terms alone: less than 1e-3 of what is left here.
     reliable = ~(square < max(1e-2, 1e-4 * positions) * alone)
     return from_scaled((jnp.sqrt(jnp.maximum(square, 0)), largest)), reliable

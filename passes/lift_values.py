@@ -43,8 +43,8 @@ def _lift_rows(value: Value, axis: PerExample, size: int, before: Operation) -> 
     """An output with a row for each example: the gradient of example b is B times row b, and zero elsewhere."""
 
     def replacement(rows: jax.Array) -> list[jax.Array]:
-        owner = jnp.arange(rows.shape[axis.dim]) // axis.after % size
-        own = owner == jnp.arange(size)[:, None]
+        owner = jnp.arange(rows.shape[axis.dim], dtype=jnp.int32) // axis.after % size
+        own = owner == jnp.arange(size, dtype=jnp.int32)[:, None]
         shape = [size, *(rows.shape[d] if d == axis.dim else 1 for d in range(rows.ndim))]
         return [jnp.where(own.reshape(shape), rows * size, jnp.zeros_like(rows))]
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.mlir import Value
+from hlo_surgery.passes.counted_loop import counted_loop
 from hlo_surgery.passes.slice_functions import SliceFunction, example_positions, exposed_examples, from_exposed
 
 Summand = Callable[..., jax.Array]
@@ -45,22 +46,21 @@ def looped_gradients(
     along = [_split(x, 0, shards) for x in beside]
 
     def made(start: jax.Array, width: int) -> tuple[list[jax.Array], list[jax.Array]]:
-        take = partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=width)
+        take = partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=width, allow_negative_indices=False)
         taken = [x if p is None else take(x, axis=p + 1) for x, p in zip(split, positions, strict=True)]
         gradients = _gradients(function, positions, taken, shards, width)
         more = [take(x, axis=1) for x in along]
         each = [_over_two(summand)(gradients, *more) for summand in summands]
         return [jnp.sum(x, 1, dtype=x.dtype) for x in each], [_over_two(row)(gradients) for row in rows]
 
-    def step(sums: list[jax.Array], start: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
-        added, stacked = made(start, chunk)
+    def step(sums: list[jax.Array], number: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+        added, stacked = made(number * chunk, chunk)
         return [total + x for total, x in zip(sums, added, strict=True)], stacked
 
     whole = count // chunk * chunk
     kinds, _ = jax.eval_shape(partial(made, width=chunk), jnp.int32(0))
     zeros = [jnp.zeros(kind.shape, kind.dtype) for kind in kinds]
-    starts = jnp.arange(0, whole, chunk, dtype=jnp.int32)
-    sums, stacks = lax.scan(step, zeros, starts, unroll=written_out or 1)
+    sums, stacks = counted_loop(step, zeros, whole // chunk, written_out)
     found = [jnp.moveaxis(stack, 0, 1).reshape(shards, whole, *stack.shape[3:]) for stack in stacks]
     if whole < count:
         added, rest = made(jnp.int32(whole), count - whole)

@@ -12,6 +12,7 @@ from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes.counted_loop import counted_loop
 from hlo_surgery.passes.device_mesh import Names
 from hlo_surgery.passes.device_values import Varying, aligned
 from hlo_surgery.passes.raising import raise_op
@@ -40,7 +41,9 @@ def map_op(varying: Varying, op: Operation, axes: Names) -> list[Value]:
 
 
 def _in_turn(function: OnArrays, *arrays: jax.Array) -> Sequence[jax.Array]:
-    def on_one(its_own: Sequence[jax.Array]) -> Sequence[jax.Array]:
-        return function(*its_own)
+    take = partial(lax.dynamic_index_in_dim, keepdims=False, allow_negative_indices=False)
 
-    return lax.map(on_one, arrays)
+    def on_one(nothing: tuple[()], number: jax.Array) -> tuple[tuple[()], Sequence[jax.Array]]:
+        return nothing, function(*(take(each, number) for each in arrays))
+
+    return counted_loop(on_one, (), arrays[0].shape[0])[1]

@@ -13,6 +13,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Value
@@ -52,8 +53,11 @@ def _of_one(function: SliceFunction, path: Path, factor: float, *operands: jax.A
     """The distinct rows of one example, -1 where there are fewer than positions, and its gradient in each."""
     given = dict(zip(function.inputs, operands, strict=True))
     numbers, values, _ = rows_of(path, given)
-    rows, segments = jnp.unique(numbers, return_inverse=True, size=numbers.shape[0], fill_value=-1)
-    return rows, scaled_by(jnp.zeros_like(values).at[segments].add(values), path, given, factor)
+    numbers, order = lax.sort((numbers, lax.iota(jnp.int32, numbers.shape[0])), num_keys=1)
+    segments = jnp.cumsum(jnp.append(False, numbers[1:] != numbers[:-1]), dtype=jnp.int32)
+    rows = jnp.full_like(numbers, -1).at[segments].set(numbers, indices_are_sorted=True)
+    sums = jnp.zeros_like(values).at[segments].add(values[order], indices_are_sorted=True)
+    return rows, scaled_by(sums, path, given, factor)
 
 
 def _layout(path: Path) -> tuple[list[int], frozenset[int]]:

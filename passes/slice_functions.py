@@ -145,7 +145,8 @@ def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Ar
     """The examples along the dimension of size 1 at `position` too, each at its own place among zeros."""
     split = _split(x, axis, count)
     here, place = (
-        jnp.arange(count).reshape([-1 if d == at else 1 for d in range(split.ndim)]) for at in (position, axis.dim + 1)
+        jnp.arange(count, dtype=jnp.int32).reshape([-1 if d == at else 1 for d in range(split.ndim)])
+        for at in (position, axis.dim + 1)
     )
     spread = jnp.where(here == place, split, jnp.zeros_like(split))
     return spread.reshape(*spread.shape[: axis.dim], *x.shape[axis.dim :])

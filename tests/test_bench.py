@@ -9,6 +9,8 @@ import jax
 import numpy as np
 import pytest
 
+from hlo_surgery.targets import find_target
+
 TOOLS = Path(__file__).parent.parent / "tools"
 SMALL = {
     "mlp": {"width": 8, "depth": 2},
@@ -123,6 +125,14 @@ def test_every_row_has_a_time_or_a_reason(tmp_path):
     }
     assert reasons["embedding", "8", "jit(vmap)"].startswith("skipped: 1.")
     assert (tmp_path / "bench.png").stat().st_size > 10_000
+
+
+def test_unknown_trip_counts_stop_a_bench(bench):
+    from bench_costs import known_cost
+
+    looped = jax.jit(lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x))
+    with pytest.raises(ValueError, match="the trip counts of 1 loops are unknown"):
+        known_cost(looped.lower(np.ones(3, np.float32)).compile(), find_target("cpu"))
 
 
 def test_orders_of_strategies_are_compared(bench):

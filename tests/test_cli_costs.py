@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from hlo_surgery.cli_costs import WORK
 from hlo_surgery.memory_plot import blocks
 from hlo_surgery.scheduled.live_memory import Step
 
@@ -73,7 +74,10 @@ def test_cost_against_another_shows_ratios(matmuls):
 def test_loops_by_data_are_pointed_out(tmp_path):
     looped = jax.jit(lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x))
     (tmp_path / "loop.mlir").write_text(looped.lower(jnp.ones(3)).as_text())
-    assert "loops whose trip count depends on data count once: 1" in answered("cost", tmp_path / "loop.mlir").stdout
+    shown = answered("cost", tmp_path / "loop.mlir", "--target", "cpu").stdout
+    assert "loops whose trip count depends on data: 1, so that work and time are unknown" in shown
+    assert [row[0] for name, row in cells(shown).items() if name in WORK] == ["unknown"] * 3
+    assert json.loads(answered("cost", tmp_path / "loop.mlir", "--json").stdout)["cost"]["flops"] is None
 
 
 def test_cost_draws_a_picture(tmp_path, matmuls):

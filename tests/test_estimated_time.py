@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from hlo_surgery.scheduled import trip_counts
 from hlo_surgery.scheduled.estimated_time import estimated_cycles, without_estimate
 from hlo_surgery.scheduled.program import parse
 from hlo_surgery.scheduled.trip_counts import executed
@@ -21,10 +22,13 @@ def trips(read):
     """How often the loop's body runs, None where that is not known."""
     [times] = {each.times for each in executed(read) if each.instruction.name == "y"}
     [unknown] = {each.unknown for each in executed(read) if each.instruction.name == "w"}
-    assert not unknown or times == 1
-    return None if unknown else times
+    assert unknown == (times is None)
+    return times
 
 
+# Up to 80 the next number is 80, and from then on one more.
+AT_MOST = "%more = s32[] add(%i, %one)\n%next = s32[] maximum(%more, %big)"
+CONDITIONS = f"{until(7)}\n{until(5)}".replace("ROOT ", "").replace("%n", "%m", 2).replace("%c", "%d", 1)
 FROM_CONDITION = {
     "less": (loop(until(7)), 7),
     "less, from 3": (loop(until(7), start=3), 4),
@@ -38,7 +42,15 @@ FROM_CONDITION = {
     "endless": (loop(until(0, "GT"), start=1), None),
     "limit first": (loop("%n = s32[] constant(7)\nROOT %c = pred[] compare(%n, %i), direction=GT"), 7),
     "subtracting": (loop(until(0, "GT"), step="%next = s32[] subtract(%i, %one)", start=5), 5),
-    "not even": (loop(until(64), step="%next = s32[] multiply(%i, %one)", one=2, start=1), None),
+    "not even": (loop(until(64), step="%next = s32[] multiply(%i, %one)", one=2, start=1), 6),
+    "not even, then even": (loop(until(90), step=f"%big = s32[] constant(80)\n{AT_MOST}", start=3), 11),
+    "long": (loop(until(10_000_000), start=-20), 10_000_020),
+    "in 8 bits": (
+        loop("%n = u8[] constant(3)\n%j = u8[] convert(%i)\nROOT %c = pred[] compare(%n, %j), direction=NE", start=5),
+        254,
+    ),
+    "two conditions": (loop(f"{CONDITIONS}\nROOT %b = pred[] and(%c, %d)"), 5),
+    "by data": (loop("ROOT %c = pred[] custom-call(%i)"), None),
     "known to the compiler": (loop(until(7), text=', backend_config={"known_trip_count":{"n":"9"}}'), 9),
 }
 
@@ -47,6 +59,80 @@ FROM_CONDITION = {
 def test_trip_counts(name):
     read, times = FROM_CONDITION[name]
     assert trips(read) == times
+
+
+def test_a_long_loop_that_is_not_even_is_not_known(monkeypatch):
+    monkeypatch.setattr(trip_counts, "LONGEST", 100)
+    step = f"%big = s32[] constant(1)\n{AT_MOST}"
+    assert trips(loop(until(99), step=step)) == 99
+    assert trips(loop(until(100), step=step)) is None
+
+
+def split(condition, start, step):
+    """A loop over a 64-bit counter as the compiler for TPU splits it: a low word, and a high one with its carry."""
+    low, high = start % 2**32, start // 2**32 % 2**32
+    body = computation(
+        "body",
+        f"""
+        %p = (u32[], u32[], f32[256]{{0}}) parameter(0)
+        %l = u32[] get-tuple-element(%p), index=0
+        %h = u32[] get-tuple-element(%p), index=1
+        %x = f32[256]{{0}} get-tuple-element(%p), index=2
+        %sl = u32[] constant({step % 2**32})
+        %sh = u32[] constant({step // 2**32 % 2**32})
+        %one = u32[] constant(1)
+        %nl = u32[] add(%l, %sl)
+        %carries = pred[] compare(%nl, %l), direction=LT
+        %hh = u32[] add(%h, %sh)
+        %more = u32[] add(%hh, %one)
+        %nh = u32[] select(%carries, %more, %hh)
+        %y = f32[256]{{0}} negate(%x)
+        ROOT %t = (u32[], u32[], f32[256]{{0}}) tuple(%nl, %nh, %y)""",
+    )
+    test = computation(
+        "condition",
+        f"""
+        %q = (u32[], u32[], f32[256]{{0}}) parameter(0)
+        %l = u32[] get-tuple-element(%q), index=0
+        %h = u32[] get-tuple-element(%q), index=1
+        %s = s32[] bitcast-convert(%h)
+        {condition}""",
+    )
+    entry = f"""
+        %a = f32[256]{{0}} parameter(0)
+        %l = u32[] constant({low})
+        %h = u32[] constant({high})
+        %init = (u32[], u32[], f32[256]{{0}}) tuple(%l, %h, %a)
+        %w = (u32[], u32[], f32[256]{{0}}) while(%init), condition=%condition, body=%body
+        ROOT %r = f32[256]{{0}} get-tuple-element(%w), index=2"""
+    return program(entry, body, test)
+
+
+def until_in_words(limit, direction):
+    """or(high < limit's, and(high == limit's, low < limit's))"""
+    return f"""
+        %lh = s32[] constant({limit // 2**32})
+        %ll = u32[] constant({limit % 2**32})
+        %beyond = pred[] compare(%s, %lh), direction={direction[:1]}T
+        %level = pred[] compare(%s, %lh), direction=EQ
+        %within = pred[] compare(%l, %ll), direction={direction}
+        %both = pred[] and(%level, %within)
+        ROOT %c = pred[] or(%beyond, %both)"""
+
+
+IN_WORDS = {
+    (0, 7, 1, "LT"): 7,
+    (-3, 7, 2, "LE"): 6,
+    (20, 2, -3, "GE"): 7,
+    (2**32 - 2, 2**32 + 2, 1, "LT"): 4,
+    (5, 5, 1, "LT"): 0,
+}
+
+
+@pytest.mark.parametrize("case", IN_WORDS)
+def test_counters_of_64_bits_in_two_words(case):
+    start, limit, step, direction = case
+    assert trips(split(until_in_words(limit, direction), start, step)) == IN_WORDS[case]
 
 
 def test_a_condition_and_a_step_may_be_fusions():
@@ -127,7 +213,8 @@ def test_loops_in_loops_multiply():
 def test_a_limit_that_changes_from_round_to_round_is_not_known():
     read = nested("add(%n, %one)")
     assert [each.unknown for each in executed(read) if each.instruction.name == "w"] == [True]
-    assert estimated_cycles(read, UNHINDERED) == 3 * 100
+    with pytest.raises(ValueError, match="depends on data"):
+        estimated_cycles(read, UNHINDERED)
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 7])
@@ -236,3 +323,4 @@ def test_a_loop_by_data_is_not_known_in_what_xla_compiles():
     compiled = jax.jit(lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2 + 1, x)).lower(jnp.ones(4))
     read = parse(compiled.compile().as_text())
     assert [each.times for each in executed(read) if each.unknown] == [1]
+    assert None in {each.times for each in executed(read)}

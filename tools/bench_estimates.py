@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+from bench_costs import known_cost
 from bench_methods import Candidate, DoesNotApply, Method
 from bench_models.problem import Problem
 from bench_runs import Row, Say
@@ -34,7 +35,7 @@ def _estimated(problem: Problem, name: str, candidate: Candidate, target: Target
     except jax.errors.JaxRuntimeError as reason:
         return Row(problem, name, note=f"skipped: {str(reason).splitlines()[0]}")
     seconds = time.perf_counter() - start
-    cost = hs.cost_of(executable, target)
+    cost = known_cost(executable, target)
     without = ", ".join(f"{count} {op}" for op, count in cost.without_estimate.items())
     note = "; ".join(filter(None, [candidate.label, without and f"no estimate for {without}"]))
     return Row(

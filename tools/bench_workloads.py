@@ -21,13 +21,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from bench_costs import known_cost
 from bench_models.problem import Problem
 from bench_tables import CONSOLE
 from bench_train_step import train_steps
 from rich.table import Table
 from workloads import WORKLOADS
 
-import hlo_surgery as hs
 from hlo_surgery.targets import Target, find_target, without_tpu
 
 METHODS = ("Adam", "MicroAdam", "MicroAdam by vmap")
@@ -119,7 +119,7 @@ def _estimated(row: Row, problem: Problem, args: Any, target: Target) -> Row:
         executable = lowered(problem, row.method, target.name, args).compile()
     except jax.errors.JaxRuntimeError as reason:
         return replace(row, note=_failure(str(reason)), compile_seconds=time.perf_counter() - start)
-    seconds, cost = time.perf_counter() - start, hs.cost_of(executable, target)
+    seconds, cost = time.perf_counter() - start, known_cost(executable, target)
     without = ", ".join(f"{count} {op}" for op, count in cost.without_estimate.items())
     return replace(
         row,

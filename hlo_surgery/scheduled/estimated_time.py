@@ -7,7 +7,6 @@ estimate counts as nothing, and is listed.
 
 import copy
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +15,7 @@ from hlo_surgery.scheduled.executed_collectives import COLLECTIVES
 from hlo_surgery.scheduled.known_scalars import Known, known_scalars
 from hlo_surgery.scheduled.program import Computation, Instruction, Program
 from hlo_surgery.scheduled.shapes import Array
-from hlo_surgery.scheduled.trip_counts import entered, executed
+from hlo_surgery.scheduled.trip_counts import entered, executed, summed
 
 MAIN, CHIP = 0, 1
 # Calls that compute nothing, and the ends of collectives, whose beginnings are listed.
@@ -37,6 +36,8 @@ class Clock:
 
 def estimated_cycles(program: Program, bytes_per_cycle: float) -> float:
     """The cycles of one run; `bytes_per_cycle`: what main memory delivers.
+
+    Raises ValueError where the trip count of a loop is unknown.
 
     >>> from hlo_surgery.scheduled.program import parse
     >>> program = parse('''HloModule m, is_scheduled=true
@@ -75,11 +76,13 @@ def _run(program: Program, computation: Computation, arguments: Sequence[Known],
             _run_slowest(program, each, scalars, clock)
         else:
             for inside, given, rounds in entered(program, each, scalars):
-                _repeat(program, inside, given, 1 if rounds is None else rounds, clock)
+                _repeat(program, inside, given, rounds, clock)
 
 
-def _repeat(program: Program, body: Computation, arguments: Sequence[Known], rounds: int, clock: Clock) -> None:
+def _repeat(program: Program, body: Computation, arguments: Sequence[Known], rounds: int | None, clock: Clock) -> None:
     """The first round finds the channel as it was before the loop; the others are all like the second."""
+    if rounds is None:
+        raise ValueError("the trip count of a loop depends on data, and so does the time of the program")
     for _ in range(min(rounds, 1)):
         _run(program, body, arguments, clock)
     if rounds > 1:
@@ -99,13 +102,10 @@ def _run_slowest(program: Program, conditional: Instruction, scalars: dict[str, 
     clock.now, clock.busy_until = slowest.now, slowest.busy_until
 
 
-def without_estimate(program: Program) -> dict[str, int]:
-    """What has no estimate, and how often it runs: by opcode, or the target of a custom call."""
-    counts = Counter[str]()
-    for each in executed(program):
-        if _lacks_estimate(program, each.instruction):
-            counts[_label(program, each.instruction)] += each.times
-    return dict(counts)
+def without_estimate(program: Program) -> dict[str, int | None]:
+    """What has no estimate, and how often it runs, None if unknown: by opcode, or the target of a custom call."""
+    lacking = (each for each in executed(program) if _lacks_estimate(program, each.instruction))
+    return summed((_label(program, each.instruction), each.times) for each in lacking)
 
 
 def _lacks_estimate(program: Program, instruction: Instruction) -> bool:

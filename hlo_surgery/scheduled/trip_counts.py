@@ -1,27 +1,32 @@
 """Trip counts: how often each loop of a scheduled program runs, and with it each instruction.
 
-The compilers for CPU and GPU write it down. That for TPU does not: there it is read off the condition, a comparison of
-a counter with a limit, where the body moves the counter by a constant.
+The compilers for CPU and GPU write it down. That for TPU does not: there the loop is run for its counters alone, until
+its condition fails. A long one whose counter moves evenly is then known from its first rounds.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hlo_surgery.scheduled.known_scalars import Known, known_scalars
+from hlo_surgery.scheduled.loop_counters import deciding, is_linear
 from hlo_surgery.scheduled.program import Computation, Instruction, Program
+
+# Rounds that are run one by one before a trip count is not known, and those from which an even counter is.
+LONGEST, EVEN = 1 << 15, 64
 
 
 @dataclass(frozen=True)
 class Executed:
-    """An instruction, the computation it stands in, and how often it runs.
+    """An instruction, the computation it stands in, and how often it runs: None within a loop of which that is unknown.
 
-    `unknown`: it is a loop whose trip count depends on data; its body is taken to run once.
+    `unknown`: it is such a loop, whose trip count depends on data.
     """
 
     instruction: Instruction
     computation: Computation
-    times: int
+    times: int | None
     unknown: bool
 
 
@@ -30,13 +35,29 @@ def executed(program: Program) -> Iterator[Executed]:
     yield from _executed(program, program.entry, [None] * len(program.entry.parameters), 1)
 
 
-def _executed(program: Program, computation: Computation, arguments: Sequence[Known], times: int) -> Iterator[Executed]:
+def summed(runs: Iterable[tuple[str, int | None]]) -> dict[str, int | None]:
+    """The runs of each kind together, None where one of them is unknown.
+
+    >>> summed([("sort", 2), ("gather", 1), ("sort", 3), ("gather", None)])
+    {'sort': 5, 'gather': None}
+    """
+    total = dict[str, int | None]()
+    for kind, times in runs:
+        before = total.get(kind, 0)
+        total[kind] = None if before is None or times is None else before + times
+    return total
+
+
+def _executed(
+    program: Program, computation: Computation, arguments: Sequence[Known], times: int | None
+) -> Iterator[Executed]:
     scalars = known_scalars(program, computation, arguments)
     for each in computation.instructions:
         entering = list(entered(program, each, scalars))
         yield Executed(each, computation, times, any(rounds is None for _, _, rounds in entering))
         for inside, given, rounds in entering:
-            yield from _executed(program, inside, given, times * (1 if rounds is None else rounds))
+            inner = None if times is None or rounds is None else times * rounds
+            yield from _executed(program, inside, given, inner)
 
 
 def entered(
@@ -48,9 +69,10 @@ def entered(
         body = program.computations[instruction.called("body") or ""]
         yield body, [_invariants(program, body, start)], trip_count(program, instruction, start)
     elif instruction.opcode in ("call", "conditional"):
-        for name in (name for role, name in instruction.calls if role != "calls"):
-            inside = program.computations[name]
-            yield inside, [None] * len(inside.parameters), 1
+        given = [scalars[name] for name in instruction.operands]
+        names = [name for role, name in instruction.calls if role != "calls"]
+        for branch, name in enumerate(names, 1):
+            yield program.computations[name], given if instruction.opcode == "call" else [given[branch]], 1
 
 
 def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
@@ -60,13 +82,22 @@ def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
         return int(found[1])
     body = program.computations[loop.called("body") or ""]
     condition = program.computations[loop.called("condition") or ""]
-    states = [start]
-    for _ in range(2):
-        states.append(known_scalars(program, body, states[-1:])[body.root.name])
-    compared = [_compared(program, condition, [state]) for state in states]
-    gaps = [gap for _, gap in filter(None, compared)]
-    even = len(gaps) == 3 and gaps[2] - gaps[1] == gaps[1] - gaps[0]
-    return _rounds(compared[0][0], gaps[0], gaps[1] - gaps[0]) if compared[0] and even else None
+    names, state, gaps = deciding(condition, body), start, list[int]()
+    for rounds in range(LONGEST):
+        goes_on = known_scalars(program, condition, [state], names)[condition.root.name]
+        if not goes_on:
+            return rounds if goes_on == 0 else None
+        if rounds < EVEN and (compared := _compared(program, condition, [state])):
+            gaps.append(compared[1])
+            if rounds == EVEN - 1 and is_linear(program, names, condition, body) and _is_even(gaps):
+                return _rounds(compared[0], gaps[0], gaps[1] - gaps[0])
+        state = known_scalars(program, body, [state], names)[body.root.name]
+    return None
+
+
+def _is_even(gaps: Sequence[int]) -> bool:
+    """A linear recurrence of fewer scalars than these is even for good if it is even for so long."""
+    return len(gaps) == EVEN and len({b - a for a, b in pairwise(gaps)}) == 1
 
 
 def _compared(program: Program, condition: Computation, arguments: Sequence[Known]) -> tuple[str, int] | None:

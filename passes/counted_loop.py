@@ -1,0 +1,47 @@
+"""Counted loops: given a step and how often, its loop with a counter of 32 bits, in modules of 64 bits too.
+
+`lax.scan` counts in JAX's default integers. Where those have 64 bits, the compiler for TPU makes two words of them.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+Carry = TypeVar("Carry")
+Step = Callable[[Carry, jax.Array], tuple[Carry, Any]]
+
+
+def counted_loop(step: Step[Carry], carry: Carry, count: int, written_out: bool = False) -> tuple[Carry, Any]:
+    """What `lax.scan(step, carry, arange(count))` returns. `written_out`: step after step, without a loop.
+
+    >>> total, squares = counted_loop(lambda total, i: (total + i, i * i), jnp.int32(0), 4)
+    >>> print(total, squares)
+    6 [0 1 4 9]
+    """
+    if written_out or count == 1:
+        return _written_out(step, carry, count)
+    row = jax.eval_shape(step, carry, jnp.int32(0))[1]
+    stacks = jax.tree.map(lambda each: jnp.zeros((count, *each.shape), each.dtype), row)
+
+    def go_on(state: tuple[jax.Array, Carry, Any]) -> tuple[jax.Array, Carry, Any]:
+        number, carried, stacked = state
+        carried, made = step(carried, number)
+        return number + 1, carried, jax.tree.map(lambda stack, x: _put(stack, x, number), stacked, made)
+
+    found = lax.while_loop(lambda state: state[0] < count, go_on, (jnp.int32(0), carry, stacks))
+    return found[1:]
+
+
+def _written_out(step: Step[Carry], carry: Carry, count: int) -> tuple[Carry, Any]:
+    rows: list[Any] = []
+    for number in range(count):
+        carry, row = step(carry, jnp.int32(number))
+        rows.append(row)
+    return carry, jax.tree.map(lambda *each: jnp.stack(each), *rows)
+
+
+def _put(stack: jax.Array, row: jax.Array, number: jax.Array) -> jax.Array:
+    return lax.dynamic_update_index_in_dim(stack, row, number, 0, allow_negative_indices=False)

@@ -1,0 +1,55 @@
+"""FLOPs of rewritten programs: never below those of the plain contractions, which are counted by hand here."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.costs import cost_of
+from hlo_surgery.targets import find_target, without_tpu
+
+B, L, D, F, LAYERS = 8, 16, 32, 64, 3
+without_tpu()
+TPU = pytest.param("tpu:v5e", marks=pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs libtpu"))
+
+
+def dense(w, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ w) ** 2, (1, 2)))
+
+
+def convolution(w, x):
+    y = jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jnp.mean(jnp.sum(jnp.tanh(y) ** 2, (1, 2, 3)))
+
+
+def layers(w, x):
+    return jnp.mean(jnp.sum(jax.lax.scan(lambda h, own: (jnp.tanh(h @ own), None), x, w)[0] ** 2, (1, 2)))
+
+
+def recurrent(w, x):
+    cells = jax.lax.scan(lambda h, xt: (jnp.tanh(h @ w + xt), None), jnp.ones((B, D)), jnp.moveaxis(x, 1, 0))
+    return jnp.mean(jnp.sum(cells[0] ** 2, 1))
+
+
+# Parameters, examples, and the FLOPs of: the layer, its weights' gradient, and (but for the first) its inputs'.
+PROGRAMS = {
+    dense: ((D, F), (B, L, D), 2 * 2 * B * L * D * F),
+    convolution: ((3, 3, 8, 16), (B, 10, 10, 8), 2 * 2 * B * 8 * 8 * 3 * 3 * 8 * 16),
+    layers: ((LAYERS, D, D), (B, L, D), (2 * LAYERS + LAYERS - 1) * 2 * B * L * D * D),
+    recurrent: ((D, D), (B, L, D), (2 * L + L - 1) * 2 * B * D * D),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", TPU])
+@pytest.mark.parametrize("strategy", ["loop", "lift"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_work_is_lost(program, strategy, target):
+    *shapes, least = PROGRAMS[program]
+    devices = find_target(target)
+    place = jax.sharding.SingleDeviceSharding(devices.devices[0])
+    arguments = [jax.ShapeDtypeStruct(shape, "float32", sharding=place) for shape in shapes]
+    function = hs.grad(program, statistics=hs.second_moment(), strategy=strategy, target=target)
+    found = cost_of(jax.jit(function).lower(*arguments).compile(), devices)
+    assert found.flops >= least
