@@ -31,7 +31,7 @@ def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
     Array(-3., dtype=float32)
     """
     size = _at_least_two(batch_size)
-    return _pairwise(lambda adam, micro: (adam - micro / size) / (1 - 1 / size), nu_adam, nu_micro)
+    return _pairwise(lambda adam, micro: (adam - micro / size) / (size - 1) * size, nu_adam, nu_micro)
 
 
 def variance(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
@@ -45,7 +45,7 @@ def variance(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
     Array(8., dtype=float32)
     """
     size = _at_least_two(batch_size)
-    return _pairwise(lambda adam, micro: jnp.maximum((micro - adam) / (1 - 1 / size), 0), nu_adam, nu_micro)
+    return _pairwise(lambda adam, micro: jnp.maximum((micro - adam) / (size - 1) * size, 0), nu_adam, nu_micro)
 
 
 def moment_ratio(nu_adam: Any, nu_micro: Any, batch_size: BatchSize, effective_batch_size: float | None = None) -> Any:
@@ -193,6 +193,7 @@ def _in_float32(x: Any) -> jax.Array:
 
 
 def _at_least_two(batch_size: BatchSize) -> BatchSize:
+    # Where it is an array it meets gradients first: 1 / size of integers would be of float32, whatever they are.
     if not isinstance(batch_size, Tracer) and batch_size < 2:
         raise ValueError(f"batch_size must be at least 2 to tell mean from variance, not {batch_size!r}")
     return batch_size

@@ -55,10 +55,10 @@ def private_gradient(
 
     def update(updates: Any, state: PrivateState, params: Any, given: Mapping[str, Any]) -> tuple[Any, PrivateState]:
         means = widened_tree(given["clipped_mean"])
-        sensitivity = limit * math.sqrt(_groups(per, means))
-        deviation = multiplier * sensitivity / jnp.maximum(batch_size(given), 1)
+        deviation = multiplier * (limit * math.sqrt(_groups(per, means)))
+        size = jnp.maximum(batch_size(given), 1)
         following, now = jax.random.split(jax.random.wrap_key_data(state.key, impl=generator))
-        noisy = jax.tree.map(lambda x, noise: x + deviation * noise, means, normal_like(now, means))
+        noisy = jax.tree.map(lambda x, noise: x + deviation * noise / size, means, normal_like(now, means))
         return noisy, PrivateState(jax.random.key_data(following))
 
     return with_statistics(statistics, init, update)
