@@ -15,6 +15,7 @@ from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.example_axes import find_example_axes
+from hlo_surgery.passes.example_rows import example_rows
 from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.lattice import Axes, Local, Mixed, PerExample, Shared, Split, Summed
@@ -100,7 +101,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     main = mlir.main_function(code)
     block = mlir.body(main)
     axes = _analysed(main, code, request)
-    _refuse_mixed(axes, mlir.operands(mlir.return_operation(block)), request, names)
+    _refuse_mixed(axes, block, request, names)
     for hoist in _hoists(request):
         outputs = mlir.operands(mlir.return_operation(block))
         if hoist(axes, block, [outputs[number] for number in request.gradients]):
@@ -177,11 +178,13 @@ def _return(
     mlir.set_results(main, [*outputs, *made], [{"jax.result_info": label} for label in labels])
 
 
-def _refuse_mixed(axes: Axes, outputs: Sequence[Value], request: Request, names: Sequence[str]) -> None:
+def _refuse_mixed(axes: Axes, block: mlir.Block, request: Request, names: Sequence[str]) -> None:
     """One refusal for all outputs that mix for the first one's reason."""
     if request.size == 1:
         return
+    outputs = mlir.operands(mlir.return_operation(block))
     reasons = {number: _mixing(axes, outputs[number]) for number in [*request.gradients, *request.losses]}
+    reasons |= {n: reasons[n] or example_rows(axes, block, outputs[n]) for n in request.gradients}
     first = next((reason for reason in reasons.values() if reason), None)
     if first is not None:
         concerned = [names[number] for number, reason in reasons.items() if reason]

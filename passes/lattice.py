@@ -87,6 +87,7 @@ class Axes:
     `part_loops`: loops over parts of the batch, by their first result, with the number of parts.
     `parting`: loops over single examples, by their first result, with the order in which they take them.
     `positional`: sums over positions of the examples that no example reaches, by value.
+    `aligned`: Shared values that run along with the examples, row by row.
     `varying`: what may differ from step to step, by the first result of a loop; kept once it is found.
     """
 
@@ -98,6 +99,7 @@ class Axes:
     positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     part_loops: dict[Value, int] = field(default_factory=dict[Value, int])
     parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
+    aligned: set[Value] = field(default_factory=set[Value])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
 
     def of(self, value: Value) -> Class:

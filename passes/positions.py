@@ -21,7 +21,10 @@ from hlo_surgery.passes.uniform import is_uniform, sources
 
 
 def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
-    """Sums of Shared values over an axis along which they run with the examples, by value, each with its reason."""
+    """Sums of Shared values over an axis along which they run with the examples, by value, each with its reason.
+
+    What runs along with the examples, as the search found it, is noted in `axes`.
+    """
     aligned = dict.fromkeys(_aligned_directly(axes, block))
     pending, found = list(aligned), dict[Value, Reason]()
     while pending:
@@ -30,6 +33,7 @@ def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
             if neighbour not in aligned:
                 aligned[neighbour] = None
                 pending.append(neighbour)
+    axes.aligned = {run.value for run in aligned}
     return found
 
 

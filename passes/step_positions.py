@@ -14,6 +14,7 @@ from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes.counters import counter_values
 from hlo_surgery.passes.lattice import SHARED, Axes, Summed
 from hlo_surgery.passes.linearity import is_linear
+from hlo_surgery.passes.loop_steps import varies
 from hlo_surgery.passes.source_lines import source_line
 
 POSITIONAL = "sums a value that holds something for each example's position, but no example"
@@ -44,7 +45,7 @@ def _carried_positions(axes: Axes, loop: Operation, number: int) -> Reason | Non
         op = mlir.defining_operation(value)
         if op is not None and op.name == "stablehlo.add" and op.block == body:
             pending += op.operands
-        elif value != carry and _varies(loop, value):
+        elif value != carry and varies(axes, loop, value):
             return Reason(POSITIONAL, loop.name if op is None else op.name, source_line(op or loop), POSITIONAL_HELP)
     return None
 
@@ -57,7 +58,7 @@ def _adds_positions(axes: Axes, op: Operation) -> bool:
     if not (shared and summed):
         return False
     loops = [loop for loop in mlir.enclosing_loops(op) if _is_over_parts(axes, loop)]
-    return any(_varies(loop, v) for loop in loops for v in shared)
+    return any(varies(axes, loop, v) for loop in loops for v in shared)
 
 
 def _is_over_parts(axes: Axes, loop: Operation) -> bool:
@@ -72,20 +73,3 @@ def _is_over_parts(axes: Axes, loop: Operation) -> bool:
 def _around_and_inside(loop: Operation) -> list[Operation]:
     inside = [op for op in mlir.nested_operations(loop) if op.name == "stablehlo.while"]
     return [*mlir.enclosing_loops(loop), *inside]
-
-
-def _varies(loop: Operation, value: Value) -> bool:
-    """Whether a value may differ from step to step: what a loop carries unchanged is none of its arguments."""
-    body = loop.regions[1].blocks[0]
-    seen, pending = set[Value](), [value]
-    while pending:
-        current = pending.pop()
-        op = mlir.defining_operation(current)
-        if current in seen:
-            continue
-        seen.add(current)
-        if op is None and cast(Any, current.owner) == body:
-            return True
-        if op is not None:
-            pending += [*op.operands, *(mlir.captured(op) if len(cast(Any, op.regions)) else [])]
-    return False

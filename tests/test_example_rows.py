@@ -1,0 +1,72 @@
+"""A parameter with a row for each example: row b is example b's where that shows, and refused where it does not."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+
+B = 4
+X, ROWS = (jnp.asarray(np.random.default_rng(i).normal(size=(B, 3)), jnp.float32) for i in (0, 1))
+
+
+def total(x, e):
+    return jnp.sum(x + e, -1)
+
+
+def energy(x, e):
+    return jnp.sum((x + e) ** 2, -1)
+
+
+def whole(each):
+    return lambda e, x: jnp.mean(each(x, e))
+
+
+def mapped(each):
+    return lambda e, x: jnp.mean(lax.map(lambda pair: each(*pair), (x, e)))
+
+
+def scanned(each):
+    return lambda e, x: lax.scan(lambda s, pair: (s + each(*pair), None), 0.0, (x, e))[0] / B
+
+
+def microbatched(each):
+    return lambda e, x: jnp.mean(lax.map(lambda pair: each(*pair), (x.reshape(2, 2, -1), e.reshape(2, 2, -1))))
+
+
+def flat(each):
+    return lambda e, x: jnp.mean(each(x.reshape(-1, 1), e.reshape(-1, 1))) * 3
+
+
+FORMS = {f.__name__: f for f in (whole, mapped, scanned, microbatched, flat)}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_a_row_that_its_example_reaches_is_that_examples(form):
+    gradient, found = hs.grad(form(energy), statistics=hs.per_example())(ROWS, X)
+    expected = jnp.eye(B)[:, :, None] * 2 * (X + ROWS)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient, expected.mean(0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", [*FORMS.values(), lambda each: lambda e, x: whole(each)(e[::-1], x)])
+@pytest.mark.parametrize("transform", [hs.grad, hs.value_and_grad])
+def test_a_row_that_no_example_reaches_is_refused(form, transform):
+    with pytest.raises(hs.Refusal, match="batch arg") as refused:
+        transform(form(total), statistics=hs.second_moment())(ROWS, X)
+    assert "test_example_rows" in str(refused.value.where)
+
+
+def test_rows_that_nothing_depends_on_are_zero():
+    """Whosever they are: only what is no constant zero is refused."""
+    f = hs.grad(lambda p, x: jnp.mean(x @ p["w"]), statistics=hs.per_example())
+    found = f({"unused": ROWS, "w": jnp.ones(3)}, X)[1]
+    np.testing.assert_allclose(found["w"], X, rtol=1e-6)
+    assert not found["unused"].any()
+
+
+def test_rows_passed_as_a_batch_argument_are_each_examples():
+    """The way out that the refusal names, for the other parameters of such a loss."""
+    found = hs.grad(lambda t, x, e: jnp.mean(total(t * x, e)), batch_argnums=(1, 2), statistics=hs.norms())
+    np.testing.assert_allclose(found(jnp.float32(2), X, ROWS)[1], jnp.abs(X.sum(1)), rtol=1e-5)
