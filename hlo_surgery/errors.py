@@ -36,7 +36,12 @@ class Refusal(Exception):
             reason.help,
             output,
         )
+        self._arguments = (reason, output)
         super().__init__(self._text())
+
+    def __reduce__(self) -> tuple[type["Refusal"], tuple[Reason, str]]:
+        # An exception is copied and pickled by its text alone, unless it says of what it was made.
+        return type(self), self._arguments
 
     def _text(self) -> str:
         lines = [f"{self.where}: refused: {self.op}: {self.why}"]

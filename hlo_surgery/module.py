@@ -48,6 +48,10 @@ class Module:
         self.arguments = tuple(_port(v, _argument_name(main, v, i)) for i, v in enumerate(block.arguments))
         self.outputs = tuple(_port(v, _output_name(main, i)) for i, v in enumerate(_returned(block)))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
+        """Itself: nothing changes it."""
+        return self
+
     @cached_property
     def exported(self) -> export.Exported:
         """The module as a `jax.export.Exported` for its platform; its `call` composes with `jit`.
@@ -103,13 +107,15 @@ class Module:
         return bytes(self.exported.serialize()) if suffix == ".jax_export" else mlir.to_bytecode(self.code)
 
 
-Source = Module | str | bytes | os.PathLike[str]
+DUMPING = "dump one with jax.jit(f).lower(...).as_text(debug_info=True) or jax.export.export(...)(...).serialize()"
+Source = Module | str | bytes | bytearray | memoryview | os.PathLike[str]
 
 
 def load(source: Source) -> Module:
     """A module from MLIR text or bytecode, a StableHLO portable artifact, a `jax.export` artifact, or a file of these.
 
-    Raises ValueError with the reason where it is none of them; Refusal where it runs on its host's effects in order.
+    Raises ValueError with the reason where it is none of them, TypeError for any other object; Refusal where it runs on
+    its host's effects in order.
 
     >>> module = load("func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }")
     >>> module.arguments[0].shape
@@ -119,7 +125,11 @@ def load(source: Source) -> Module:
         return source
     if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and _is_file(source)):
         return _from_bytes(Path(source).read_bytes())
-    return _from_bytes(source if isinstance(source, bytes) else source.encode())
+    if isinstance(source, str):
+        return _from_bytes(source.encode())
+    if not isinstance(source, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a module is MLIR text, bytes, a path or a Module, not {type(source).__name__}; {DUMPING}")
+    return _from_bytes(bytes(source))
 
 
 def _is_file(source: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from hlo_surgery.derived import Derived, Groups, Per, positive
 from hlo_surgery.measures import Found, Gram, Norms, TokenNorms
@@ -115,10 +116,21 @@ def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) 
     limit = positive("clipped_mean", "max_norm", max_norm)
 
     def clip(norm: jax.Array) -> jax.Array:
-        bound = positive_in(norm.dtype, limit)
+        bound = positive_in(norm.dtype, _in_range(limit, norm.dtype))
         return bound / jnp.maximum(norm, bound)
 
     return _weighted(_name("clipped_mean", per, shown(max_norm), default=False), clip, per, nan_safe, private=True)
+
+
+def _in_range(limit: Number, dtype: Any) -> Number:
+    """The limit, if it is traced or a normal number of the norms' dtype; else ValueError: a weight would be 0 / 0."""
+    range = jnp.finfo(dtype)
+    if not isinstance(limit, Tracer) and not float(range.tiny) <= float(limit) <= float(range.max):
+        raise ValueError(
+            f"clipped_mean takes a max_norm from {range.tiny:.3g} to {range.max:.3g}, as norms here are {dtype}, "
+            f"not {limit}"
+        )
+    return limit
 
 
 def weighted_mean(w: Callable[[jax.Array], jax.Array], per: Per = "global", nan_safe: bool = False) -> Derived:

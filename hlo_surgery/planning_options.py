@@ -1,7 +1,8 @@
 """What planning can be told: the keywords that everything which plans takes, checked."""
 
+import operator
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import SupportsIndex, TypedDict
 
 from hlo_surgery.rooflines import Roofline, roofline
 
@@ -39,10 +40,12 @@ class PlanningChoices:
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
             raise ValueError(f"strategy is {self.strategy!r}; it is one of {', '.join(map(repr, STRATEGIES))}")
-        if self.memory_budget is not None and self.memory_budget <= 0:
-            raise ValueError(f"memory_budget is {self.memory_budget}; it is a positive number of bytes")
-        if self.shards is not None and self.shards < 1:
-            raise ValueError(f"shards is {self.shards}; it is the number of devices that the examples lie on")
+        _check_count("memory_budget", self.memory_budget, "a positive number of bytes, such as 64_000_000")
+        _check_count("shards", self.shards, "the number of devices that the examples lie on")
+        if not isinstance(self.reuse_gradient, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"reuse_gradient is {self.reuse_gradient!r}; it is True, False or None")
+        if not isinstance(self.target, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"target is {self.target!r}; it is a name, such as 'tpu:v5e', or None")
         _ = self.device
 
     @property
@@ -54,3 +57,13 @@ class PlanningChoices:
     def device(self) -> Roofline:
         """What the target computes and moves."""
         return roofline(self.target)
+
+
+def _check_count(name: str, count: object, what: str) -> None:
+    """Raises TypeError for what is no integer, ValueError for one below 1."""
+    if count is None:
+        return
+    if isinstance(count, bool) or not isinstance(count, SupportsIndex):
+        raise TypeError(f"{name} is {count!r}; it is an integer: {what}")
+    if operator.index(count) < 1:
+        raise ValueError(f"{name} is {count}; it is {what}")

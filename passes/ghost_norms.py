@@ -24,6 +24,7 @@ from hlo_surgery.passes.ghost_paths import Path, is_single_product
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.scaled_norms import norms_of_rows, scaled_norms
 from hlo_surgery.passes.slice_functions import SliceFunction, over_examples
+from hlo_surgery.passes.token_positions import by_position
 
 Result = TypeVar("Result")
 
@@ -59,13 +60,14 @@ def ghost_gram(
 def token_norms(
     function: SliceFunction, path: Path, known: Mapping[Value, jax.Array], size: int, factor: float
 ) -> jax.Array:
-    """The norm of each position's own outer product, [B, positions]."""
+    """The norm of each position's own outer product, [B, *positions]."""
 
     def of_one(given: Given) -> jax.Array:
         (share,) = shares_of([path], given, factor)
         norms = [_position_norms(f.x) for f in (share.first, share.second) if f.rows is None]
         mantissa, exponent = as_scaled(norms_of_rows(math.prod(norms[1:], start=norms[0]).T))
-        return jnp.abs(from_scaled(product_of([(mantissa, exponent), share.scale])))
+        found = jnp.abs(from_scaled(product_of([(mantissa, exponent), share.scale])))
+        return by_position(found, path, given)
 
     return _over_examples(function, known, size, of_one)
 
