@@ -1,9 +1,9 @@
 """hlo-surgery, the command: inspect, rewrite, run, verify, compile and cost gradient modules, statistics, and a demo.
 
-Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input.
+Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input, 3 an internal error.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -20,7 +20,15 @@ from hlo_surgery.cli_arguments import (
 )
 from hlo_surgery.cli_costs import compile_module, show_cost
 from hlo_surgery.cli_demo import show_demo
-from hlo_surgery.cli_files import check_writable, output_names, read_inputs, read_module, write_arrays, write_module
+from hlo_surgery.cli_files import (
+    check_writable,
+    output_names,
+    read_inputs,
+    read_module,
+    stream_or_file,
+    write_arrays,
+    write_module,
+)
 from hlo_surgery.cli_how import How, options_of, taking_how
 from hlo_surgery.cli_output import (
     REFUSED,
@@ -36,12 +44,22 @@ from hlo_surgery.cli_output import (
 from hlo_surgery.cli_statistics import listed, print_statistics
 from hlo_surgery.cli_summaries import print_summaries, summarise
 from hlo_surgery.pipeline import explain_module, rewrite_module
+from hlo_surgery.supervision import supervised
 from hlo_surgery.targets import without_tpu
 from hlo_surgery.verification import verify as verify_module
 
-main = typer.Typer(
+
+class Supervised(typer.Typer):
+    """Commands, which as a program run in a child process of their own."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Run the command that the process was started with."""
+        supervised(lambda: super(Supervised, self).__call__(*args, **kwargs))
+
+
+main = Supervised(
     help="Exact statistics of per-example gradients, by rewriting the StableHLO module of a minibatch gradient.",
-    epilog="Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input.",
+    epilog="Exit codes: 0 done, 1 refused or not equivalent, 2 wrong use or bad input, 3 an internal error.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -97,6 +115,7 @@ def rewrite(
     artifact in .jax_export, else MLIR bytecode.
     """
     with reported(json):
+        out = stream_or_file(out)
         if json and out == "-":
             raise ValueError("--json and -o - both write to stdout; name an output file")
         check_writable(out)
@@ -130,7 +149,7 @@ def run(
     """Compile and run a module; show its outputs, and save them."""
     with reported(json):
         if out is not None:
-            check_writable(out, stdout=False)
+            check_writable(stream_or_file(out), stdout=False)
         module = read_module(file)
         arrays = read_inputs(inputs, module.arguments, seed)
         with waiting("compiling and running", json):

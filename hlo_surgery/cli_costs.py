@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from hlo_surgery.cli_arguments import File, Json
-from hlo_surgery.cli_files import check_writable, read_module
+from hlo_surgery.cli_files import check_writable, read_module, stream_or_file
 from hlo_surgery.cli_output import console, print_json, print_table, print_text, reported, waiting
 from hlo_surgery.costs import Cost, cost_of
 from hlo_surgery.memory_plot import blocks, check_plots, write_png
-from hlo_surgery.module import write_atomically
 from hlo_surgery.plan import quantity
 from hlo_surgery.targets import Compiled, compile_for, find_target
+from hlo_surgery.whole_files import write_atomically
 
 TargetName = Annotated[
     str | None,
@@ -50,6 +50,7 @@ def compile_module(
 ) -> None:
     """Compile a module for a target and show the memory that it takes; with -o, write the scheduled HLO."""
     with reported(json):
+        out = None if out is None else stream_or_file(out)
         if json and out == "-":
             raise ValueError("--json and -o - both write to stdout; name an output file")
         if out is not None:
@@ -97,9 +98,9 @@ def show_cost(
 
 
 def _check_plot(plot: str) -> None:
-    if plot == "-":
+    if stream_or_file(plot) == "-":
         raise ValueError("a picture does not go to stdout; name a file")
-    check_writable(plot)
+    check_writable(plot, stdout=False)
     check_plots()
 
 

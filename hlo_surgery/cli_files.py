@@ -1,6 +1,7 @@
 """What the commands read and write: modules and npz archives, `-` for the standard streams."""
 
 import io
+import os
 import sys
 import zipfile
 import zlib
@@ -11,17 +12,30 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.module import Module, Port, load, write_atomically
+from hlo_surgery.module import Module, Port, load
+from hlo_surgery.supervision import reading
 from hlo_surgery.verification_inputs import Arrays, draw_inputs, is_inexact
+from hlo_surgery.whole_files import write_atomically
 
 
 def read_module(file: str) -> Module:
     """The module in a file, or on stdin for `-`. Raises ValueError or OSError."""
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    name = "stdin" if file == "-" else file
     try:
-        return load(data)
+        with reading(name):
+            return load(data)
     except ValueError as problem:
-        raise ValueError(f"{'stdin' if file == '-' else file}: {problem}") from None
+        raise ValueError(f"{name}: {problem}") from None
+
+
+def stream_or_file(out: str) -> str:
+    """`-` for a link to what stdout is, such as /dev/stdout; else the file."""
+    try:
+        is_stdout = Path(out).is_symlink() and os.path.samestat(os.stat(out), os.fstat(1))
+    except OSError:
+        is_stdout = False
+    return "-" if is_stdout else out
 
 
 def check_writable(out: str, stdout: bool = True) -> None:
@@ -31,8 +45,11 @@ def check_writable(out: str, stdout: bool = True) -> None:
         raise ValueError("an npz archive does not go to stdout; name an output file")
     if out != "-" and path.exists() and not path.is_file():
         raise ValueError(f"{out} is no regular file; name another output")
-    if not path.parent.is_dir():
-        raise ValueError(f"cannot write {out}: there is no folder {path.parent}")
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise ValueError(f"cannot write {out}: there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ValueError(f"cannot write {out}: it may not be written; name another output")
 
 
 def write_module(module: Module, out: str) -> None:

@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 import json
 import math
+import traceback
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import jax
@@ -17,10 +19,13 @@ from rich.text import Text
 from hlo_surgery.errors import Refusal
 from hlo_surgery.module import Module, Port
 from hlo_surgery.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
+from hlo_surgery.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.verdict import Verdict, notable
 from hlo_surgery.verification_runs import Each
 
-REFUSED, WRONG_USE = 1, 2
+REFUSED = 1
+INTERRUPTED = 130
+LIBRARY = Path(__file__).resolve().parent
 # What a pipe or a file takes has no edge to fold lines at.
 UNBOUNDED = 10_000
 
@@ -44,10 +49,28 @@ def reported(as_json: bool) -> Generator[None]:
     except OSError as problem:
         name = f"{problem.filename}: " if problem.filename else ""
         _fail(f"error: {name}{problem.strerror or problem}", WRONG_USE)
-    except (ValueError, TypeError) as problem:
-        _fail(f"error: {problem}", WRONG_USE)
     except jax.errors.JaxRuntimeError as problem:
         _fail(f"error: XLA cannot run this module here: {str(problem).splitlines()[0]}", WRONG_USE)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as problem:
+        if isinstance(problem, (ValueError, TypeError)) and _is_said(problem):
+            _fail(f"error: {problem}", WRONG_USE)
+        _fail(_report(problem), INTERNAL)
+
+
+def _is_said(problem: Exception) -> bool:
+    """Whether this library raised it to tell its user something, or it came about where nobody had thought of it."""
+    last = traceback.extract_tb(problem.__traceback__)[-1]
+    return Path(last.filename).is_relative_to(LIBRARY) and (last.line or "").startswith("raise ")
+
+
+def _report(problem: Exception) -> str:
+    """What a bug is called, and the way to it through this library, in one line."""
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if Path(f.filename).is_relative_to(LIBRARY)]
+    way = " > ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[-6:])
+    what = " ".join(f"{type(problem).__name__}: {problem}".split())
+    return f"internal error: {what} (at {way}); please report it, with the command and the module"
 
 
 def _fail(message: str, code: int) -> None:

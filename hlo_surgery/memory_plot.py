@@ -8,8 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hlo_surgery.module import write_atomically
 from hlo_surgery.scheduled.live_memory import Step
+from hlo_surgery.whole_files import write_atomically
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ROWS = 8

@@ -103,11 +103,20 @@ def operations(block: Block) -> list[Operation]:
 
 def nested_operations(op: Operation) -> Iterator[Operation]:
     """All ops inside the regions of an op, outermost first."""
+    entered = [_inner_operations(op)]
+    while entered:
+        inner = next(entered[-1], None)
+        if inner is None:
+            entered.pop()
+        else:
+            yield inner
+            entered.append(_inner_operations(inner))
+
+
+def _inner_operations(op: Operation) -> Iterator[Operation]:
     for region in op.regions:
         for block in region.blocks:
-            for inner in operations(block):
-                yield inner
-                yield from nested_operations(inner)
+            yield from operations(block)
 
 
 def enclosing_loops(op: Operation) -> list[Operation]:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +23,8 @@ from hlo_surgery.passes.reached import sources
 from hlo_surgery.passes.static_shapes import HELP as SHAPES_HELP
 from hlo_surgery.passes.static_shapes import is_static
 from hlo_surgery.plan import Plan
+from hlo_surgery.structure import check_structure, check_text
+from hlo_surgery.whole_files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,27 @@ def _from_bytes(data: bytes) -> Module:
     if not data.strip():
         raise ValueError("the module is empty; pass MLIR text, bytecode, a portable artifact or a jax.export artifact")
     try:
-        code = mlir.parse(data if mlir.is_bytecode(data) else data.decode())
+        code = mlir.parse(data if mlir.is_bytecode(data) else _text(data))
     except (ValueError, UnicodeDecodeError) as problem:
         code = _from_export(data, problem)
-    if not code.operation.verify():
-        raise ValueError("the module does not verify")
+    _verify(code)
+    check_structure(code)
     return _checked(Module(code))
+
+
+def _text(data: bytes) -> str:
+    text = data.decode()
+    check_text(text)
+    return text
+
+
+def _verify(code: mlir.Module) -> None:
+    try:
+        valid = code.operation.verify()
+    except mlir.ir.MLIRError as problem:
+        raise ValueError(f"the module does not verify: {' '.join(str(problem).split())}") from None
+    if not valid:
+        raise ValueError("the module does not verify")
 
 
 def _from_export(data: bytes, problem: Exception) -> mlir.Module:
@@ -219,18 +235,3 @@ def _port_attribute(main: Any, ports: str, number: int, name: str) -> str | None
         return None
     attributes = ir.DictAttr(main.attributes[ports][number])
     return str(cast(Any, attributes[name]).value) if name in attributes else None
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -14,7 +14,12 @@ from jax import export
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Module, stablehlo
+from hlo_surgery.passes.inlining import inline_calls
 from hlo_surgery.passes.placement import drop_placement
+from hlo_surgery.structure import calls_of
+
+# XLA recurses over nested calls on threads whose stacks end at some 150 of them.
+DEEPEST_CALLS = 50
 
 Result = TypeVar("Result")
 
@@ -57,6 +62,9 @@ def portable_artifact(module: Module) -> bytes:
     """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
     code = mlir.clone(module)
     drop_placement(code)
+    if max(calls_of(code).values()) > DEEPEST_CALLS:
+        mlir.run_passes(code, "func.func(stablehlo-legalize-composite-to-call)")
+        inline_calls(code)
     mlir.run_passes(code, "func.func(chlo-legalize-to-stablehlo)")
     version = cast(Any, stablehlo).get_current_version()
     return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)

@@ -5,6 +5,7 @@ from typing import Any, cast
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Module, Operation, Value, func
 from hlo_surgery.passes.source_lines import inlined_location
+from hlo_surgery.structure import calls_of
 
 
 def inline_calls(module: Module) -> None:
@@ -14,21 +15,12 @@ def inline_calls(module: Module) -> None:
     """
     functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
     main = mlir.main_function(module)
-    flattened: set[str] = set()
-    _flatten(main, functions, flattened)
+    for name in calls_of(module):
+        for call in [op for op in mlir.nested_operations(functions[name].operation) if op.name == "func.call"]:
+            inline(functions[cast(Any, call.attributes["callee"]).value], call)
     for name, function in functions.items():
         if name != main.name.value:
             function.operation.erase()
-
-
-def _flatten(function: func.FuncOp, functions: dict[str, func.FuncOp], flattened: set[str]) -> None:
-    calls = [op for op in mlir.nested_operations(function.operation) if op.name == "func.call"]
-    for call in calls:
-        callee = cast(Any, call.attributes["callee"]).value
-        if callee not in flattened:
-            _flatten(functions[callee], functions, flattened)
-        inline(functions[callee], call)
-    flattened.add(function.name.value)
 
 
 def inline(function: func.FuncOp, call: Operation) -> None:

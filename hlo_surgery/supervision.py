@@ -1,0 +1,109 @@
+"""Supervision: commands run in a child process, so that native code which ends its process is reported by the parent.
+
+MLIR and XLA abort on some damaged files, and overflow the stack on deep ones. The child is forked when all is imported
+and nothing has started, so that it costs no second start. What native code writes to stderr is held back until the
+child has ended, and left out where it only says how MLIR broke on a file.
+"""
+
+import mmap
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import IO, NoReturn
+
+WRONG_USE, INTERNAL = 2, 3
+# These end a command as its user wishes.
+ASKED_FOR = ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE")
+# The file that is being read, for the parent to name: shared by both processes.
+_SHARED = mmap.mmap(-1, 4096)
+
+
+@contextmanager
+def reading(file: str) -> Generator[None]:
+    """While this lasts, a process that ends does so for the sake of this file."""
+    name = file.encode(errors="replace")[: len(_SHARED) - 1]
+    _SHARED[: len(name) + 1] = name + b"\0"
+    yield
+    _SHARED[0] = 0
+
+
+def supervised(command: Callable[[], None]) -> None:
+    """Run a command in a child, and end as it ended. Where processes cannot be forked, run it here."""
+    if not hasattr(os, "fork") or threading.active_count() > 1:
+        command()
+        return
+    with tempfile.TemporaryFile() as native:
+        ours, theirs = os.pipe()
+        child = _fork()
+        if child == 0:
+            os.close(theirs)
+            _end_with_parent(ours)
+            _set_native_apart(native)
+            command()
+            sys.exit(0)
+        os.close(ours)
+        _end_as(_waited(child), native)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX warns of threads, which have not started
+        return os.fork()
+
+
+def _end_with_parent(pipe: int) -> None:
+    """A parent that is killed takes the child with it: its end of the pipe closes."""
+
+    def wait() -> None:
+        os.read(pipe, 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _set_native_apart(native: IO[bytes]) -> None:
+    """Python goes on writing to stderr, and what writes to its descriptor writes to a file."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    stderr = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    os.dup2(native.fileno(), 2)
+    sys.stderr = stderr
+
+
+def _waited(child: int) -> int:
+    """The child's exit code, negative for a signal. Ctrl-C reaches the child too; other signals are passed on."""
+    for name in ("SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), lambda number, _: os.kill(child, number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _end_as(code: int, native: IO[bytes]) -> NoReturn:
+    name = signal.Signals(-code).name if code < 0 else ""
+    if name in ASKED_FOR:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    file = _SHARED[:].split(b"\0")[0].decode(errors="replace")
+    if code < 0 and file:
+        broken = "the file is damaged, nests too deeply, or holds names that are no UTF-8; dump it again"
+        print(f"error: {file}: this is no StableHLO module: MLIR broke on it ({name}): {broken}", file=sys.stderr)
+        sys.exit(WRONG_USE)
+    _show(native)
+    if code < 0:
+        why = (
+            "killed, perhaps for want of memory" if name == "SIGKILL" else f"native code of MLIR or XLA broke ({name})"
+        )
+        print(f"internal error: {why}; please report it, with the command and the module", file=sys.stderr)
+    sys.exit(INTERNAL if code < 0 else code)
+
+
+def _show(native: IO[bytes]) -> None:
+    native.seek(0)
+    sys.stderr.flush()
+    shutil.copyfileobj(native, sys.stderr.buffer)
+    sys.stderr.flush()

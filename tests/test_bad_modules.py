@@ -1,0 +1,144 @@
+"""Modules that MLIR accepts, or breaks on, and nothing after it could hold: one line, and exit code 2."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import hlo_surgery as hs
+from hlo_surgery import cli_output, mlir
+from hlo_surgery.cli import main
+from hlo_surgery.structure import DEEPEST
+
+T = "tensor<4x3xf32>"
+
+
+def function(name, body, kind=""):
+    return f"func.func {kind} @{name}(%x: {T}) -> {T} {{ {body} }}\n"
+
+
+def calling(name):
+    return f"%0 = call @{name}(%x) : ({T}) -> {T}\n return %0 : {T}"
+
+
+RETURN = f"return %x : {T}"
+
+
+def nested(depth):
+    """Branches one in another."""
+    leave = f'"stablehlo.return"(%x) : ({T}) -> ()'
+    text = leave
+    for i in range(depth):
+        text = f'%{i} = "stablehlo.if"(%p) ({{ {text} }}, {{ {leave} }}) : (tensor<i1>) -> {T}\n'
+        text += f'"stablehlo.return"(%{i}) : ({T}) -> ()'
+    inner = text.rsplit("\n", 1)[0]
+    return f"func.func @main(%x: {T}, %p: tensor<i1>) -> {T} {{ {inner}\n return %{depth - 1} : {T} }}\n"
+
+
+def called(depth):
+    """A function that calls a function that calls a function."""
+    each = (function(f"f{i}", calling(f"f{i + 1}"), "private") for i in range(depth))
+    return function("main", calling("f0")) + "".join(each) + function(f"f{depth}", RETURN, "private")
+
+
+BAD = {
+    "calls itself": function("main", calling("main")),
+    "function @f calls itself, by way of @g": function("main", calling("f"))
+    + function("f", calling("g"), "private")
+    + function("g", calling("f"), "private"),
+    "function @main has no blocks": f"func.func private @main({T}) -> {T}\n",
+    "function @f has no blocks": function("main", calling("f")) + f"func.func private @f({T}) -> {T}\n",
+    "function @main has 2 blocks": function("main", f"cf.br ^bb1\n^bb1:\n {RETURN}"),
+    "2 public functions": function("a", RETURN) + function("b", RETURN),
+    r"no UTF-8: \E9": f'func.func @main(%x: {T} loc("caf\\E9")) -> {T} {{ {RETURN} }}\n',
+    r"no UTF-8: \C3": f'func.func @main(%x: {T}) -> ({T} {{jax.result_info = "\\C3x"}}) {{ {RETURN} }}\n',
+    r"no UTF-8: \E9\FF": function("main", 'call @"\\E9\\FF"() : () -> ()\n' + RETURN),
+    "regions are nested more than": nested(DEEPEST + 1),
+}
+
+
+@pytest.mark.parametrize("said", BAD)
+def test_modules_that_are_none(said, tmp_path):
+    (tmp_path / "bad.mlir").write_text(BAD[said])
+    with pytest.raises(ValueError, match=r"module|function"):
+        hs.load(tmp_path / "bad.mlir")
+    for command in (["inspect"], ["run"], ["compile"], ["cost"]):
+        result = CliRunner().invoke(main, [*command, str(tmp_path / "bad.mlir")])
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+        assert said in result.stderr
+
+
+def test_names_in_utf8_are_text():
+    source = f'func.func @main(%x: {T} loc("\\C3\\A9\\\\E9é")) -> {T} {{ {RETURN} }}\n'
+    assert hs.load(source).arguments[0].name == r"é\E9é"
+
+
+def test_names_in_bytecode_are_held_to_the_same():
+    code = mlir.parse(f'module @"caf\\E9" {{ {function("main", RETURN)} }}')
+    with pytest.raises(ValueError, match=r"no UTF-8: \\E9"):
+        hs.load(mlir.to_bytecode(code))
+
+
+@pytest.mark.parametrize("source", [nested(50), called(1500)])
+def test_deep_modules_are_normalised_and_run(source):
+    module = hs.load(source)
+    x = np.ones((4, 3), np.float32)
+    for each in (module, hs.fold_squared_sums(module)):
+        assert np.array_equal(each.call(*[x, np.array(True)][: len(module.arguments)])[0], x)
+
+
+def program(*arguments, **options):
+    code = "from hlo_surgery.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("command", ["inspect", "run"])
+def test_what_mlir_breaks_on_is_reported(command, tmp_path):
+    brackets = "[" * 100_000 + "]" * 100_000
+    (tmp_path / "deep.mlir").write_text(f"module attributes {{a = {brackets}}} {{ {function('main', RETURN)} }}\n")
+    running = program(command, tmp_path / "deep.mlir")
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 2
+    assert said.startswith(f"error: {tmp_path / 'deep.mlir'}: this is no StableHLO module: MLIR broke on it (SIG")
+    assert said.count("\n") == 1
+
+
+def test_a_closed_pipe_ends_a_command_quietly():
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = "from hlo_surgery.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "statistics"], stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+
+
+def test_a_command_that_is_killed_takes_its_work_along():
+    running = program("inspect", "-")
+    running.kill()
+    running.communicate(timeout=60)  # which waits for whoever holds the pipes
+
+
+@pytest.mark.parametrize("problem", [KeyError("w"), AssertionError(), RecursionError("deep"), TypeError("of numpy")])
+def test_an_internal_error_asks_for_a_report(problem, monkeypatch):
+    def broken(*_):
+        exec(compile("raise problem", "numpy.py", "exec"), {"problem": problem})
+
+    monkeypatch.setattr("hlo_surgery.cli.read_module", broken)
+    result = CliRunner().invoke(main, ["inspect", "x"])
+    assert result.exit_code == cli_output.INTERNAL == 3
+    assert result.stderr.startswith(f"internal error: {type(problem).__name__}")
+    assert "please report it" in result.stderr
+    assert result.stderr.count("\n") == 1
