@@ -47,10 +47,9 @@ def arrays(dtype=np.float32):
 
 
 def lowered(inputs):
-    def gradient(b, table, w, tokens, x):
-        return jax.grad(loss)({"b": b, "table": table, "w": w}, tokens, x)
-
-    return hs.load(jax.jit(gradient).lower(*inputs).as_text(debug_info=True))
+    b, table, w, tokens, x = inputs
+    dumped = jax.jit(jax.grad(loss)).lower({"b": b, "table": table, "w": w}, tokens, x)
+    return hs.load(dumped.as_text(debug_info=True))
 
 
 INPUTS = arrays()
