@@ -147,7 +147,10 @@ def variance(unbiased: bool = True) -> Derived:
 
 
 def snr() -> Derived:
-    """|mean| / standard deviation of the examples' gradients, elementwise (Roulet and Agarwala, appendix on SNR)."""
+    """|mean| / standard deviation of the examples' gradients, elementwise (Roulet and Agarwala, appendix on SNR).
+
+    The deviation is that of `variance`: above about 1e3 in float32 the ratio is made of roundings.
+    """
     spread = variance()
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:

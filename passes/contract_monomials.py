@@ -6,11 +6,9 @@ The factors fall into sides, by the indices that they have. One or two sides hav
 contracted as the outer product was made, in its precision; the others multiply the result.
 """
 
-import functools
 import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -18,16 +16,12 @@ import numpy as np
 from jax import lax
 
 from hlo_surgery.mlir import Value
-from hlo_surgery.passes.binary_exponents import exponent_of, times_power_of_two
+from hlo_surgery.passes.balanced_factors import Ends, balance
+from hlo_surgery.passes.binary_exponents import LOWEST, Scaled, exponent_of, from_scaled, times_power_of_two
+from hlo_surgery.passes.monomial_products import aligned, array_of, filled, mantissa_of, product_of_terms, sum_by_terms
 from hlo_surgery.passes.monomials import Atoms, Factor, Monomial, Term
+from hlo_surgery.passes.paired_dims import laid_along, least_magnitudes, magnitudes
 from hlo_surgery.passes.raising_attributes import precision
-
-FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "square": lambda x: x * x,
-    "abs": jnp.abs,
-    "sign": lax.sign,
-    "conj": jnp.conj,
-}
 
 
 @dataclass(frozen=True)
@@ -58,74 +52,100 @@ def contraction(monomial: Monomial, summed: Atoms) -> Contraction | None:
 
 
 def contract(of: Contraction, operands: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
-    """The sum, with the atoms that are left as its dimensions, in the order of the monomial."""
+    """The sum, with the atoms that are left as its dimensions, in the order of the monomial.
+
+    Where an operand or the result is not finite, or no scaling keeps all factors in range, it is summed term by term.
+    """
     part = jnp.finfo(dtype).dtype
     given = {v: x.astype(jnp.promote_types(x.dtype, part)) for v, x in zip(of.values, operands, strict=True)}
-    arrays = _side_products(of, given)
+    arrays, suits = _side_products(of, given)
+    found = _of_sides(of, arrays).astype(dtype)
+    exact = suits & jnp.all(jnp.isfinite(found))
+    return lax.cond(exact, lambda: found, lambda: sum_by_terms(of.monomial, of.summed, given).astype(dtype))
+
+
+def _of_sides(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
     total, atoms = _sum(of, arrays[: of.summed_sides])
     for array, side in zip(arrays[of.summed_sides :], of.sides[of.summed_sides :], strict=True):
         both = (*atoms, *(a for a in side if a not in atoms))
-        total, atoms = _aligned(total, atoms, both) * _aligned(array, side, both), both
+        total, atoms = aligned(total, atoms, both) * aligned(array, side, both), both
     kept = tuple(a for a in of.monomial.atoms if a not in of.summed)
     times = math.prod(a.size for a in of.summed if not any(a in side for side in of.sides))
     real = lax.real(total) if of.monomial.real else total
-    repeated = _filled(_aligned(real, atoms, kept), kept).astype(dtype)
+    repeated = filled(aligned(real, atoms, kept), kept)
     return repeated if times == 1 else repeated * times
 
 
-def _side_products(of: Contraction, given: Mapping[Value, jax.Array]) -> list[jax.Array]:
-    """The product of all terms on each side."""
-    terms = of.monomial.terms
-    is_power = any("square" in term.functions for term in terms) or len(of.values) < len(of.monomial.factors)
-    products: list[list[jax.Array]] = [[] for _ in of.sides]
-    for term in terms:
-        bases = [_base(term, side, of.sides, given) for side in of.sides]
-        if is_power:
-            bases[:2] = _balanced(bases[0], bases[1], of.sides)
-        for found, base in zip(products, bases, strict=True):
-            found += [] if base is None else [_of(term.functions, base)]
-    sides = zip(products, of.sides, strict=True)
-    return [_filled(functools.reduce(operator.mul, found), side) for found, side in sides]
+def _side_products(of: Contraction, given: Mapping[Value, jax.Array]) -> tuple[list[jax.Array], jax.Array]:
+    """The product of all terms on each side, the first two balanced; and whether that lost nothing."""
+    if _is_plain(of):
+        return _plain_products(of, given)
+    sides: list[Scaled] = []
+    finite = jnp.asarray(True)
+    for side in of.sides:
+        product, is_finite = product_of_terms(_terms_of(side, of), side, given)
+        sides.append(product)
+        finite &= is_finite
+    # What multiplies the sum is at most about 1, so that the sum is lost only where the result is.
+    others = [jnp.max(exponent) for _, exponent in sides[2:]]
+    first, second = sides[:2]
+    second = second[0], second[1] + sum(others)
+    balanced, suits = _balanced(first, second, of.sides)
+    rest = [(m, e - other) for (m, e), other in zip(sides[2:], others, strict=True)]
+    arrays = [filled(from_scaled(x), side) for x, side in zip((*balanced, *rest), of.sides, strict=True)]
+    return arrays, finite & suits & jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in arrays]))
 
 
-def _of(functions: Sequence[str], x: jax.Array) -> jax.Array:
-    for name in functions:
-        x = FUNCTIONS[name](x)
-    return x
+def _is_plain(of: Contraction) -> bool:
+    """Whether it is a function of a product of two arrays: then one exponent for each pair of rows will do."""
+    return len(of.monomial.terms) == 1 and len(of.monomial.factors) == len(of.sides) == 2
 
 
-def _base(term: Term, side: Atoms, sides: Sequence[Atoms], given: Mapping[Value, jax.Array]) -> jax.Array | None:
-    """What of a term belongs to a side: each factor to the first side with all its atoms."""
-    own = [f for f in term.factors if next(s for s in sides if set(f.atoms) <= set(s)) == side]
-    if not own:
-        return None
-    product = jnp.ones((), given[own[0].value].dtype)
-    for i, factor in enumerate(sorted(own, key=lambda f: f.inverted)):
-        x = _array(factor, side, given)
-        product = product / x if factor.inverted else x if i == 0 else product * x
-    return product
+def _plain_products(of: Contraction, given: Mapping[Value, jax.Array]) -> tuple[list[jax.Array], jax.Array]:
+    (term,) = of.monomial.terms
+    factors = [_terms_of(side, of)[0].factors[0] for side in of.sides]
+    arrays = [array_of(f, side, given) for f, side in zip(factors, of.sides, strict=True)]
+    shared = [a for a in of.sides[0] if a in of.sides[1]]
+    dims = [tuple(side.index(a) for a in shared) for side in of.sides]
+    ends = [
+        (exponent_of(magnitudes(x, d), LOWEST), exponent_of(least_magnitudes(x, d)))
+        for x, d in zip(arrays, dims, strict=True)
+    ]
+    power = 2 ** term.functions.count("square")
+    exponent, suits = balance(ends[0], ends[1], (float(jnp.finfo(ends[0][0].dtype).maxexp) - 4) / power)
+    exponents = [laid_along(e, x, d) for e, x, d in zip((exponent, -exponent), arrays, dims, strict=True)]
+    scaled = [times_power_of_two(x, e) for x, e in zip(arrays, exponents, strict=True)]
+    finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in arrays]))
+    return [mantissa_of(term.functions, x) for x in scaled], finite & jnp.all(suits)
 
 
-def _array(factor: Factor, side: Atoms, given: Mapping[Value, jax.Array]) -> jax.Array:
-    return _aligned(given[factor.value].reshape(_sizes(factor.atoms)), factor.atoms, side)
+def _terms_of(side: Atoms, of: Contraction) -> list[Term]:
+    """What of each term belongs to a side."""
+    own = (tuple(f for f in term.factors if _side_of(f, of.sides) == side) for term in of.monomial.terms)
+    return [replace(t, factors=factors) for t, factors in zip(of.monomial.terms, own, strict=True) if factors]
 
 
-def _balanced(
-    one: jax.Array | None, other: jax.Array | None, sides: Sequence[Atoms]
-) -> tuple[jax.Array | None, jax.Array | None]:
-    """Two factors of a product, scaled by powers of two that cancel, so that the first is near 1.
+def _side_of(factor: Factor, sides: Sequence[Atoms]) -> Atoms:
+    """Each factor belongs to the first side with all its atoms."""
+    return next(s for s in sides if set(factor.atoms) <= set(s))
 
-    Else the square of one factor could underflow or overflow where that of the product does neither.
-    """
-    if one is None or other is None:
-        return one, other
+
+def _balanced(one: Scaled, other: Scaled, sides: Sequence[Atoms]) -> tuple[tuple[Scaled, Scaled], jax.Array]:
+    """Two factors of a product, scaled by powers of two that cancel, so that both are in range if the product is."""
     first, second = sides[:2]
     shared = tuple(a for a in first if a in second)
-    one = _filled(one, first)
-    largest = jnp.max(jnp.abs(one), [d for d, a in enumerate(first) if a not in shared])
-    exponent = exponent_of(largest)
-    scaled = times_power_of_two(one, -_aligned(exponent, shared, first))
-    return scaled, times_power_of_two(other, _aligned(exponent, shared, second))
+    ends = [_ends(x, side, shared) for x, side in zip((one, other), (first, second), strict=True)]
+    exponent, suits = balance(ends[0], ends[1], float(jnp.finfo(ends[0][0].dtype).maxexp) - 4)
+    scaled = one[0], one[1] + aligned(exponent, shared, first)
+    return (scaled, (other[0], other[1] - aligned(exponent, shared, second))), jnp.all(suits)
+
+
+def _ends(x: Scaled, side: Atoms, shared: Atoms) -> Ends:
+    """The largest and the least exponent of what is not zero, by shared atoms, in the order of the first side."""
+    along = [d for d, a in enumerate(side) if a not in shared]
+    exponent, kept = filled(x[1], side), [a for a in side if a in shared]
+    least = jnp.where(exponent < LOWEST / 2, -LOWEST, exponent)
+    return aligned(jnp.max(exponent, along), kept, shared), aligned(jnp.min(least, along), kept, shared)
 
 
 def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms]:
@@ -139,7 +159,7 @@ def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms
     batch = [a for a in own if a in others and a not in of.summed]
     atoms = (*batch, *(a for a in (*own, *others) if (a in own) != (a in others)))
     if not contracted:
-        return _aligned(left, own, atoms) * _aligned(right, others, atoms), atoms
+        return aligned(left, own, atoms) * aligned(right, others, atoms), atoms
     dtype = jnp.promote_types(left.dtype, right.dtype)
     over, along = (([own.index(a) for a in both], [others.index(a) for a in both]) for both in (contracted, batch))
     how = precision(of.monomial.dots[0])
@@ -152,18 +172,3 @@ def _sum_own(of: Contraction, x: jax.Array, side: Atoms, sides: Sequence[Atoms])
     alone = [a for a in side if a in of.summed and sum(a in s for s in sides) == 1]
     left = tuple(a for a in side if a not in alone)
     return jnp.sum(x, [side.index(a) for a in alone]) if alone else x, left
-
-
-def _aligned(x: jax.Array, own: Sequence[object], target: Sequence[object]) -> jax.Array:
-    """The array with its dimensions in the order of the target, and of size 1 where it has none."""
-    order = [own.index(a) for a in target if a in own]
-    sizes = iter([x.shape[d] for d in order])
-    return x.transpose(order).reshape([next(sizes) if a in own else 1 for a in target])
-
-
-def _filled(x: jax.Array, atoms: Atoms) -> jax.Array:
-    return x if x.shape == _sizes(atoms) else jnp.broadcast_to(x, _sizes(atoms))
-
-
-def _sizes(atoms: Atoms) -> tuple[int, ...]:
-    return tuple(a.size for a in atoms)

@@ -51,6 +51,8 @@ def factored(value: Value) -> Monomial:
 def _rule(op: Operation) -> Rule | None:
     if len(op.results) != 1 or not is_precise(op.results[0]):
         return None
+    if any(0 in mlir.shape(value) for value in (*op.operands, *op.results)):
+        return None
     return _annotation if is_annotation(op) else RULES.get(op.name)
 
 
