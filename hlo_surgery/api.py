@@ -23,6 +23,7 @@ def grad(
     statistics: Statistics,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
+    is_real: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: returns f with `f(*args) == (result, stats)`.
@@ -30,7 +31,9 @@ def grad(
     `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient (for one statistic,
     not in a dict, that pytree itself). `batch_argnums` are the arguments whose leaves carry the examples, along
     `in_axes` (as in `jax.vmap`: one int, or one entry for each batch argument, each a pytree prefix).
-    `loss_reduction` says whether `fun` averages or sums over the examples.
+    `loss_reduction` says whether `fun` averages or sums over the examples. `is_real` says which examples are no
+    padding, where some are: an array [B] of flags or 0/1, the position of an argument that is one, or a function of
+    f's arguments, such as `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
 
     Calling f raises `Refusal` where an example's own gradient is not defined or not proved, naming the source line.
 
@@ -45,7 +48,7 @@ def grad(
     differentiated = jax.grad(fun, argnums, has_aux=has_aux)
     if any(isinstance(s, Derived) and s.losses for s in named(statistics).values()):
         raise ValueError("per_example_losses needs a module that returns its loss; use hs.value_and_grad")
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning)
+    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning)
     return WithStatistics(differentiated, operator.itemgetter(0) if has_aux else _all, options)
 
 
@@ -59,6 +62,7 @@ def value_and_grad(
     statistics: Statistics,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
+    is_real: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics: `f(*args) == ((value, gradient), stats)`.
@@ -66,7 +70,8 @@ def value_and_grad(
     Everything else is as in `grad`.
     """
     differentiated = jax.value_and_grad(fun, argnums, has_aux=has_aux)
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning, _value(has_aux))
+    asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning)
+    options = Options(*asked, _value(has_aux))
     return WithStatistics(differentiated, operator.itemgetter(1), options)
 
 
@@ -80,6 +85,7 @@ def rewrite(
     loss: Callable[[Any], Any] | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
+    is_real: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Any function that returns gradients of a minibatch loss already, with statistics: `f(*args) == (outputs, stats)`.
@@ -87,7 +93,7 @@ def rewrite(
     `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default all of it is. `loss`
     picks the loss, where `per_example_losses` could mean more than one number. Everything else is as in `grad`.
     """
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, planning, loss)
+    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning, loss)
     return WithStatistics(grad_fun, gradients or _all, options)
 
 

@@ -23,6 +23,10 @@ Loss = Annotated[
 ]
 LossReduction = Annotated[str, typer.Option(help="How the loss reduces over the examples: mean or sum.")]
 OnMixing = Annotated[str, typer.Option(help="What to do where examples mix: refuse, or contribution.")]
+IsReal = Annotated[
+    str | None,
+    typer.Option("--is-real", metavar="ARG", help="Argument that says which examples are no padding; else all are."),
+]
 Strategy = Annotated[str, typer.Option(help="auto, square, ghost, segments, lift or loop.")]
 MemoryBudget = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB.")
@@ -44,6 +48,7 @@ def _options(
     loss: Loss = None,
     loss_reduction: LossReduction = "mean",
     on_mixing: OnMixing = "refuse",
+    is_real: IsReal = None,
     strategy: Strategy = "auto",
     memory_budget: MemoryBudget = None,
     target: PlannedTarget = None,
@@ -73,6 +78,7 @@ def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) 
         "batch": parse_batch(batch),
         "statistics": parse_statistics(statistics),
         "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
+        "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
         "memory_budget": parse_bytes(how["memory_budget"]),
     }

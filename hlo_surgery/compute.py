@@ -14,6 +14,7 @@ from hlo_surgery.passes.ghost_paths import may_cancel
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.segment_rows import segmented_mean
 from hlo_surgery.passes.square_operands import squared_mean
+from hlo_surgery.real_examples import count_of, flags_of, measured, without_padding
 from hlo_surgery.request import Request
 from hlo_surgery.wanted import Computed, Known, Measured, Wanted, in_own_dtype, statistic_dtype, total_of
 
@@ -47,21 +48,25 @@ def _taken(wanted: Wanted, strategy: str) -> list[Measure]:
 
 def _squared(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     given = {key: known[key[0]] for key in wanted.function.inputs}
+    count, real = count_of(known, request), flags_of(known, request)
     dtype, mean_loss = statistic_dtype(wanted.sliced.value), request.loss_reduction == "mean"
     phis = {m: precise_phi(m.phi, dtype) for m in measures if isinstance(m, MeanOf | TokenMeanOf)}
-    return None, {m: squared_mean(wanted.sliced, given, phi, dtype, request.size, mean_loss) for m, phi in phis.items()}
+    mean = partial(squared_mean, wanted.sliced, given)
+    return None, {m: mean(phi, dtype, count, mean_loss, real) for m, phi in phis.items()}
 
 
 def _segmented(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
-    factor = request.size if request.loss_reduction == "mean" else 1
+    factor = count_of(known, request) if request.loss_reduction == "mean" else 1
     dtype = statistic_dtype(wanted.sliced.value)
     phis = {m: precise_phi(m.phi, dtype) for m in measures if isinstance(m, MeanOf)}
     mean = partial(segmented_mean, wanted.function, wanted.paths[0], known)
-    return None, {m: mean(phi, request.size, factor) for m, phi in phis.items()}
+    real = flags_of(known, request)
+    return None, {m: mean(phi, request.size, factor, real) for m, phi in phis.items()}
 
 
 def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
-    factor = request.size if request.loss_reduction == "mean" else 1
+    factor = count_of(known, request) if request.loss_reduction == "mean" else 1
+    real = flags_of(known, request)
     arguments = (known, request.size, factor)
     found: Measured = {}
     for measure in measures:
@@ -74,8 +79,20 @@ def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: R
                 norms, reliable = ghost_norms(wanted.function, wanted.paths, *arguments)
                 instantiated = partial(_instantiated_norms, wanted, known, request)
                 cancels = may_cancel(wanted.paths, request.size)
-                found[measure] = lax.cond(jnp.all(reliable), partial(itself, norms), instantiated) if cancels else norms
-    return None, found
+                found[measure] = (
+                    lax.cond(
+                        jnp.all(reliable if real is None else reliable | ~real), partial(itself, norms), instantiated
+                    )
+                    if cancels
+                    else norms
+                )
+    return None, {m: _only(m, x, real) for m, x in found.items()}
+
+
+def _only(measure: Measure, x: jax.Array, real: jax.Array | None) -> jax.Array:
+    """Rows by example, zero for padding; of inner products the columns too."""
+    rows = without_padding(x, real)
+    return without_padding(rows.T, real).T if isinstance(measure, Gram) else rows
 
 
 def _instantiated_norms(wanted: Wanted, known: Known, request: Request) -> jax.Array:
@@ -86,7 +103,9 @@ def _instantiated_norms(wanted: Wanted, known: Known, request: Request) -> jax.A
 
 def _lifted(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
     gradients = lifted_gradients(wanted.function, known, request.size)
-    found: Measured = {m: m.of(gradients) for m in measures if not isinstance(m, TokenMeanOf | TokenNorms)}
+    count, real = count_of(known, request), flags_of(known, request)
+    plain = [m for m in measures if not isinstance(m, TokenMeanOf | TokenNorms)]
+    found: Measured = {m: measured(m, gradients, real, count) for m in plain}
     # Divided before they are summed, since the sum of B gradients may overflow where their mean does not.
     return total_of(wanted, jnp.sum(gradients / request.size, 0), request), in_own_dtype(wanted, found)
 

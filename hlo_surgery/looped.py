@@ -1,6 +1,6 @@
 """Looped: measures of gradients whose examples are looped over; gradients with operands in common share one loop."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.loop_examples import looped_gradients
 from hlo_surgery.passes.slice_functions import jointly
 from hlo_surgery.planning import Choice
+from hlo_surgery.real_examples import count_of, flags_of, without_padding
 from hlo_surgery.request import Request
 from hlo_surgery.wanted import Computed, Known, Wanted, in_own_dtype, total_of
 
@@ -49,17 +50,22 @@ def looped_together(
         (i, m): _row(m) for i, m in asked if isinstance(m, Norms | PerExampleGradients | Gram)
     }
     reused = [i for i, one in enumerate(wanted) if one.choice.reuse]
+    real = flags_of(known, request)
     divided = [partial(_of_gradient, i, partial(_divided, request.size)) for i in reused]
     summands = [*divided, *(partial(_of_gradient, i, phi) for (i, _), phi in sums.items())]
+    if real is not None:
+        summands = [partial(_of_real, summand) for summand in summands]
     function = jointly([one.function for one in wanted])
     loop = partial(looped_gradients, function, known, request.size, **_steps(wanted[0].choice))
-    totals, stacks = loop(summands, [partial(_of_gradient, i, row) for (i, _), row in rows.items()])
+    by_row = [partial(_of_gradient, i, row) for (i, _), row in rows.items()]
+    totals, stacks = loop(summands, by_row, () if real is None else (real,))
+    stacks = [without_padding(stack, real) for stack in stacks]
     means = dict(zip(reused, totals, strict=False))
     found = dict(zip([*sums, *rows], [*totals[len(reused) :], *stacks], strict=True))
     return [
         (
             total_of(one, means[i], request) if i in means else None,
-            in_own_dtype(one, {m: _of_looped(m, found[i, m], request.size) for m in measures[i]}),
+            in_own_dtype(one, {m: _of_looped(m, found[i, m], count_of(known, request)) for m in measures[i]}),
         )
         for i, one in enumerate(wanted)
     ]
@@ -78,7 +84,14 @@ def _of_gradient(i: int, phi: Phi, gradients: Sequence[jax.Array]) -> jax.Array:
     return phi(gradients[i])
 
 
-def _of_looped(measure: Measure, x: jax.Array, size: int) -> jax.Array:
+def _of_real(
+    summand: Callable[[Sequence[jax.Array]], jax.Array], gradients: Sequence[jax.Array], real: jax.Array
+) -> jax.Array:
+    found = summand(gradients)
+    return jnp.where(real, found, jnp.zeros_like(found))
+
+
+def _of_looped(measure: Measure, x: jax.Array, size: Any) -> jax.Array:
     """A measure from the sum over the examples, or from their rows."""
     if isinstance(measure, MeanOf):
         return x / size

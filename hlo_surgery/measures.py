@@ -5,7 +5,7 @@ Each is a definition on g, the gradients of all examples at once, [B, *parameter
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -102,6 +102,11 @@ class Found(Protocol):
         """B."""
         ...
 
+    @property
+    def count(self) -> Any:
+        """How many of the examples are real, a number or a traced one; 1 where none is."""
+        ...
+
     def of(self, measure: Measure) -> list[jax.Array]:
         """A measure of each output."""
         ...
@@ -121,6 +126,15 @@ class Found(Protocol):
     def losses(self) -> jax.Array:
         """Each example's own loss, [B]."""
         ...
+
+
+def unbiased(count: Any) -> Any:
+    """n / (n - 1); NaN where so many examples have no variance."""
+    return (
+        jnp.where(count > 1, count / jnp.maximum(count - 1, 1), jnp.nan)
+        if isinstance(count, jax.Array)
+        else count / (count - 1)
+    )
 
 
 def precise(phi: Phi, g: jax.Array) -> jax.Array:

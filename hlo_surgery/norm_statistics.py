@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from hlo_surgery.derived import Derived, Groups, Per, positive
-from hlo_surgery.measures import Found, Gram, Norms, TokenNorms
+from hlo_surgery.measures import Found, Gram, Norms, TokenNorms, unbiased
 from hlo_surgery.passes.scaled_norms import joint_norm
 from hlo_surgery.traced_numbers import Number, known, positive_in, shown
 
@@ -90,10 +90,11 @@ def noise_scale() -> Derived:
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         (every,) = groups
         each, means = found.of(NORMS), found.mean()
-        squares = jnp.mean(jnp.square(joint_norm([each[i] for i in every])))
+        count = found.count
+        squares = jnp.sum(jnp.square(joint_norm([each[i] for i in every]))) / count
         mean = jnp.square(joint_norm([NORMS.of(means[i][None]) for i in every]))[0]
-        noise = (squares - mean) * found.size / (found.size - 1)
-        return [noise / (mean - noise / found.size)]
+        noise = (squares - mean) * unbiased(count)
+        return [noise / (mean - noise / count)]
 
     return Derived("noise_scale", combine, (NORMS,), "group", least=2)
 
@@ -153,7 +154,7 @@ def _weighted(
             weight = w(norm)
             if weight.shape != norm.shape:
                 raise ValueError(f"weights must be one for each example, {norm.shape}; w made {weight.shape}")
-            weights.update(dict.fromkeys(group, weight / found.size))
+            weights |= dict.fromkeys(group, weight / jnp.asarray(found.count, norm.dtype))
         return found.weighted([weights[i] for i in range(len(weights))], finite)
 
     return Derived(name, combine, (NORMS,), "gradient", per, reweights=True, private=private)

@@ -20,14 +20,17 @@ from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.lattice import Axes, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.normalize import normalize
+from hlo_surgery.passes.splice import splice
 from hlo_surgery.plan import OutputPlan, Plan
 from hlo_surgery.planning_options import PlanningOptions
+from hlo_surgery.real_examples import flags_and_count
 from hlo_surgery.replacement import Answer, Target, block_statistics
 from hlo_surgery.request import Batch, Request, labels_of, make_request
 from hlo_surgery.results import Measurements
 from hlo_surgery.statistics import second_moment
 
 Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
+PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
 PRIVATE_HELP = "make the loss a mean or sum of per-example losses that rest on nothing but the example"
 
 
@@ -40,6 +43,7 @@ def rewrite_module(
     loss: str | int | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
+    is_real: str | int | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> Module:
     """A module that returns, after what the given one returns, each statistic of each gradient.
@@ -48,11 +52,13 @@ def rewrite_module(
     with axis 0. `gradients`: which outputs they are, by name or position, where a tree's name means all that is in it;
     by default those that form, by their names, a tree like a tree of arguments. `loss`: which output it is, where
     `per_example_losses` needs it; by default the only real number, beside gradients, that the examples reach.
+    `is_real`: the argument, [B], that says which examples are no padding, where some are; see README.
     `planning`: `strategy`, `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`.
     Raises Refusal where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
     """
     original = load(module)
-    request = make_request(original, batch, statistics, gradients, loss_reduction, on_mixing, planning, loss)
+    asked = (loss_reduction, on_mixing, planning, loss, is_real)
+    request = make_request(original, batch, statistics, gradients, *asked)
     made, closed_over = rewritten(original, request)
     if closed_over:
         raise TypeError(
@@ -77,6 +83,7 @@ def explain_module(
     loss: str | int | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
+    is_real: str | int | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> Plan:
     """The plan of `rewrite_module`, which prints."""
@@ -89,6 +96,7 @@ def explain_module(
         loss=loss,
         loss_reduction=loss_reduction,
         on_mixing=on_mixing,
+        is_real=is_real,
         **planning,
     ).plan
     assert plan is not None
@@ -107,6 +115,9 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
         if hoist(axes, block, [outputs[number] for number in request.gradients]):
             axes = _analysed(main, code, request)
     _refuse_unprotected(axes, request)
+    if request.is_real is not None:
+        flags, axes.count = splice([block.arguments[request.is_real]], flags_and_count, mlir.operations(block)[0])
+        request = replace(request, real=(flags, axes.count))
     end = mlir.return_operation(block)
     numbers = [*request.gradients, *request.losses]
     targets = [Target(end, number, names[number]) for number in numbers]
@@ -143,6 +154,9 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
 def _refuse_unprotected(axes: Axes, request: Request) -> None:
     """A private statistic bounds what one example can do to it, so no constant may rest on the others."""
     private = [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
+    if private and request.is_real is not None and request.loss_reduction == "mean":
+        why = f"{private[0]} bounds each example's influence, but a mean over the real examples rests on their number"
+        raise Refusal(Reason(why, "is_real", "request", PADDING_HELP), private[0])
     if private and axes.data and request.size > 1:
         reason = next(iter(axes.data.values()))
         why = f"{private[0]} bounds each example's influence, but here all examples meet in a constant: {reason.why}"

@@ -29,6 +29,7 @@ from hlo_surgery.passes.square_operands import moved_statistic
 from hlo_surgery.passes.wide_slices import is_widenable
 from hlo_surgery.plan import OutputPlan
 from hlo_surgery.planning import Planned, choose
+from hlo_surgery.real_examples import real_values
 from hlo_surgery.request import Request
 from hlo_surgery.results import Measurements
 from hlo_surgery.site_counts import lifted_bytes, site_plan
@@ -175,7 +176,8 @@ def _wanted(
     wide = request.size > 1 and is_widenable(sliced)
     device = request.planning.device
     how = Contracting(device.group_patches, wide, upcast=not device.narrow_operands)
-    function = slice_function(sliced, request.size, request.loss_reduction if request.size > 1 else "mean", how)
+    reduction = request.loss_reduction if request.size > 1 else "mean"
+    function = slice_function(sliced, request.size, reduction, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
     planned = Planned(sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning)
@@ -199,7 +201,7 @@ def _at_end(
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
-    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs]))
+    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *real_values(request)]))
     reused = [i for i in wanted if wanted[i].choice.reuse]
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:

@@ -2,12 +2,13 @@
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from hlo_surgery.derived import Derived, Groups, Statistic, named
 from hlo_surgery.gradient_outputs import gradient_outputs, is_inexact
 from hlo_surgery.loss_outputs import loss_output, named_loss
+from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.closed_over import ClosedOver
 from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
@@ -23,7 +24,8 @@ class Request:
     """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers.
 
     `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's output number,
-    where one is needed. `closed_over`: traced values that the statistics were found to close over.
+    where one is needed. `is_real`: the argument that says which examples are no padding, and `real` the values that say
+    it, with their number. `closed_over`: traced values that the statistics were found to close over.
     """
 
     batch: Mapping[int, int]
@@ -36,6 +38,8 @@ class Request:
     on_mixing: OnMixing
     planning: PlanningChoices
     closed_over: ClosedOver = field(default_factory=dict[int, Any])
+    is_real: int | None = None
+    real: tuple[Value, Value] | None = None
 
 
 def make_request(
@@ -47,12 +51,16 @@ def make_request(
     on_mixing: str,
     planning: PlanningOptions,
     loss: str | int | None = None,
+    is_real: str | int | None = None,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass instead."""
     check_words(loss_reduction, on_mixing)
-    choices = PlanningChoices(**planning)
     axes = _batch_axes(module.arguments, batch)
     size = _batch_size(module.arguments, axes)
+    flags = None if is_real is None else _flags(module.arguments, is_real, size)
+    # A gradient taken from the tensor of the real examples' own would be another where the loss counts padding.
+    choices = PlanningChoices(**planning)
+    choices = choices if flags is None else replace(choices, reuse_gradient=False)
     picked = _gradients(module, axes, gradients)
     wanted = named(statistics)
     losses = _losses(module, axes, picked, wanted.values(), loss)
@@ -60,7 +68,18 @@ def make_request(
     for name, statistic in wanted.items():
         if isinstance(statistic, Derived) and size < statistic.least:
             raise ValueError(f"{name} is defined for at least {statistic.least} examples; the batch has {size}")
-    return Request(axes, size, wanted, picked, losses, groups, loss_reduction, on_mixing, choices)  # type: ignore[arg-type]
+    asked: Any = (loss_reduction, on_mixing, choices)
+    return Request(axes, size, wanted, picked, losses, groups, *asked, is_real=flags)
+
+
+def _flags(arguments: Sequence[Port], is_real: str | int, size: int) -> int:
+    """The argument that says which examples are real, one flag for each."""
+    number = _number(arguments, is_real, "argument")
+    port = arguments[number]
+    if port.shape != (size,) or port.dtype.kind not in "biuf":
+        said = f"{port.name} is {port.dtype}{list(port.shape)}"
+        raise ValueError(f"is_real must hold one flag or 0/1 for each of the {size} examples; {said}")
+    return number
 
 
 def _losses(

@@ -15,6 +15,7 @@ from hlo_surgery.passes.closed_over import trace
 from hlo_surgery.pipeline import rewritten
 from hlo_surgery.plan import Plan
 from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
+from hlo_surgery.real_flags import flags_among
 from hlo_surgery.request import make_request
 from hlo_surgery.trace_context import trace_context
 
@@ -32,6 +33,7 @@ class Options:
     statistics: Statistics
     loss_reduction: str
     on_mixing: str
+    is_real: Any
     planning: PlanningOptions
     loss: Callable[[Any], Any] | None = None
 
@@ -53,26 +55,30 @@ class WithStatistics:
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
+        leaves = jax.tree.leaves((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        module, result_tree, closed_over = self._lookup(leaves, tree)
-        outputs = module.jitted(*arrays, *map(flat_array, closed_over))
+        module, result_tree, closed_over = self._lookup(args, kwargs)
+        outputs = module.jitted(*arrays, *self._flags(args, kwargs), *map(flat_array, closed_over))
         return jax.tree.map(as_key, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs))
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        plan = self._lookup(leaves, tree)[0].plan
+        plan = self._lookup(args, kwargs)[0].plan
         assert plan is not None
         return plan
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        return self._lookup(leaves, tree)[0]
+        return self._lookup(args, kwargs)[0]
 
-    def _lookup(self, leaves: list[Any], tree: Any) -> Rewritten:
-        kinds = (tree, tuple(map(signature, leaves)))
+    def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        is_real = self._options.is_real
+        return [] if is_real is None else [flags_among(is_real, args, kwargs)]
+
+    def _lookup(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Rewritten:
+        leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
+        flags = self._flags(args, kwargs)
+        kinds = (tree, tuple(map(signature, [*leaves, *flags])))
         if kinds not in self._axes:
             self._axes[kinds] = self._batch(leaves, tree)
         batch = self._axes[kinds]
@@ -81,19 +87,22 @@ class WithStatistics:
         key = (*kinds, shards, trace_context())
         if key in self._rewritten:
             return self._rewritten[key]
-        made = self._rewrite(leaves, tree, batch, shards)
+        made = self._rewrite(leaves, tree, flags, batch, shards)
         # What is traced around one call is of no use to another.
         return made if made[2] else self._rewritten.setdefault(key, made)
 
-    def _rewrite(self, leaves: list[Any], tree: Any, batch: dict[int, int], shards: int) -> Rewritten:
+    def _rewrite(self, leaves: list[Any], tree: Any, flags: list[Any], batch: dict[int, int], shards: int) -> Rewritten:
         options = self._options
-        lowered, shape, closed_over = lower(self._fun, leaves, tree, PlanningChoices(**options.planning).platform)
+        platform = PlanningChoices(**options.planning).platform
+        lowered, shape, closed_over = lower(self._fun, leaves, tree, platform, flags)
+        is_real = sum(map(is_array, leaves)) if flags else None
         numbers = self._pick(numbered(shape))
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
         planning: PlanningOptions = {**options.planning, "shards": shards}
         loss = None if options.loss is None else _single(options.loss(numbered(shape)))
-        asked = (statistics, jax.tree.leaves(numbers), options.loss_reduction, options.on_mixing, planning, loss)
-        module, more = rewritten(lowered, make_request(lowered, batch, *asked))
+        how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
+        asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how)
+        module, more = rewritten(lowered, asked)
         picked = jax.tree.structure(self._pick(shape))
         return module, (shape, self._statistics_tree(picked)), [*closed_over, *more]
 
@@ -135,10 +144,13 @@ def _tree_of(statistic: Statistic, gradient: Any) -> Any:
     return jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
 
 
-def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any, platform: str | None = None) -> Rewritten:
+def lower(
+    fun: Callable[..., Any], leaves: list[Any], tree: Any, platform: str | None = None, beside: Sequence[Any] = ()
+) -> Rewritten:
     """The function's module for these arguments, its arrays flat; a tree of shapes of what it returns.
 
-    And the traced values that it closes over, which are the module's last arguments.
+    And the traced values that it closes over, which are the module's last arguments. In front of these it takes what is
+    given `beside`, of which the function knows nothing.
     """
     shapes: list[Any] = []
 
@@ -149,7 +161,7 @@ def lower(fun: Callable[..., Any], leaves: list[Any], tree: Any, platform: str |
         shapes.append(jax.tree.map(key_kind, result))
         return result
 
-    kinds = [kind_of(leaf) for leaf in leaves if is_array(leaf)]
+    kinds = [kind_of(leaf) for leaf in [*filter(is_array, leaves), *beside]]
     structs = [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
     traced, closed_over = trace(flat, *structs)
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))

@@ -13,6 +13,7 @@ from jax.core import Tracer
 from hlo_surgery.derived import Derived, Groups, positive
 from hlo_surgery.factorable import check_elementwise, check_factorable, is_complex_factorable
 from hlo_surgery.measures import Found, MeanOf, PerExampleGradients, Phi, SumOf, TokenMeanOf
+from hlo_surgery.measures import unbiased as unbiased_factor
 from hlo_surgery.traced_numbers import Number, like, number, positive_in, shown
 
 
@@ -139,7 +140,7 @@ def variance(unbiased: bool = True) -> Derived:
     """
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        scale = found.size / (found.size - 1) if unbiased else 1.0
+        scale = unbiased_factor(found.count) if unbiased else 1.0
         pairs = zip(found.of(SECOND_MOMENT), found.mean(), strict=True)
         return [scale * jnp.maximum(square - _square(mean), 0) for square, mean in pairs]
 

@@ -22,6 +22,7 @@ def train_step(
     statistics: Statistics | None = None,
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
+    is_real: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "TrainStep":
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params, opt_state, metrics).
@@ -30,8 +31,9 @@ def train_step(
     a composition, and opt_state begins as `optimizer.init(params)`. Both params and opt_state are donated: use those
     that are returned. The optimizer gets the mean of the examples' gradients, also where the loss is their sum, and the
     statistics that it needs. `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a
-    dict) by its name, and "aux" with `has_aux`. The other keywords are as in `value_and_grad`, and `step.lower` as in
-    `jax.jit`. Raises Refusal and ValueError when first called; needs optax.
+    dict) by its name, and "aux" with `has_aux`. With `is_real`, the optimizer's batch size is the number of the real
+    examples, counted at every step; a step without any has zeros for statistics. The other keywords are as in
+    `value_and_grad`, and `step.lower` as in `jax.jit`. Raises Refusal and ValueError when first called; needs optax.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
@@ -49,7 +51,8 @@ def train_step(
     from hlo_surgery.optimizers.steps import Training
 
     PlanningChoices(**planning)
-    options: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing, **planning}
+    asked_how: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing}
+    options: Any = {**asked_how, "is_real": is_real, **planning}
     asked = named(statistics) if statistics else {}
     return TrainStep(Training(loss, optimizer, batch_argnums, has_aux, asked, options))
 

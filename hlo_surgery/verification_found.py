@@ -42,6 +42,11 @@ class Stacked:
         """B."""
         return len(self.gradients[0])
 
+    @property
+    def count(self) -> int:
+        """How many of them are real: all that are held here."""
+        return self.size
+
     def of(self, measure: Measure) -> list[jax.Array]:
         """A measure of each output."""
         if isinstance(measure, PerToken):

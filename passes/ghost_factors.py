@@ -7,6 +7,7 @@ reduce %l[t, f]                     =>  ones, l         convolution %x, %l[t, f]
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +67,7 @@ def inner(one: Factor, other: Factor) -> jax.Array:
     return jnp.swapaxes(inner(other, one), 1, 2)
 
 
-def shares_of(paths: Sequence[Path], given: Given, factor: float) -> list[Share]:
+def shares_of(paths: Sequence[Path], given: Given, factor: Any) -> list[Share]:
     """The shares of one example, their factors over the same dimensions in the same order."""
     leading = factor_dims(paths[0])
     shares: list[Share] = []
@@ -79,7 +80,7 @@ def shares_of(paths: Sequence[Path], given: Given, factor: float) -> list[Share]
     return shares
 
 
-def path_scale(path: Path, given: Mapping[Input, jax.Array], factor: float) -> Scaled:
+def path_scale(path: Path, given: Mapping[Input, jax.Array], factor: Any) -> Scaled:
     """The product of all numbers by which a path multiplies its site."""
     numbers = [as_scaled(jnp.asarray(-factor if path.negated else factor, jnp.float32))]
     for key, divides in path.scales:
@@ -88,7 +89,7 @@ def path_scale(path: Path, given: Mapping[Input, jax.Array], factor: float) -> S
     return product_of(numbers)
 
 
-def scaled_by(x: jax.Array, path: Path, given: Given, factor: float) -> jax.Array:
+def scaled_by(x: jax.Array, path: Path, given: Given, factor: Any) -> jax.Array:
     """What lies at a site, as it comes out at the end of the path."""
     scaled = x * (-factor if path.negated else factor)
     for key, divides in path.scales:

@@ -10,7 +10,7 @@ Strong Differentially Private Learners", for sequences.)
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations_with_replacement
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 def ghost_norms(
-    function: SliceFunction, paths: Sequence[Path], known: Mapping[Value, jax.Array], size: int, factor: float
+    function: SliceFunction, paths: Sequence[Path], known: Mapping[Value, jax.Array], size: int, factor: Any
 ) -> tuple[jax.Array, jax.Array]:
     """The norms [B] and, for each, whether it is free of cancellation. `factor`: of a contribution in a gradient."""
     if len(paths) == 1 and is_single_product(paths[0], size):
@@ -43,7 +43,7 @@ def ghost_norms(
 
 
 def ghost_gram(
-    function: SliceFunction, path: Path, known: Mapping[Value, jax.Array], size: int, factor: float
+    function: SliceFunction, path: Path, known: Mapping[Value, jax.Array], size: int, factor: Any
 ) -> jax.Array:
     """Inner products of all pairs of examples' gradients, [B, B], where each is one outer product."""
 
@@ -58,7 +58,7 @@ def ghost_gram(
 
 
 def token_norms(
-    function: SliceFunction, path: Path, known: Mapping[Value, jax.Array], size: int, factor: float
+    function: SliceFunction, path: Path, known: Mapping[Value, jax.Array], size: int, factor: Any
 ) -> jax.Array:
     """The norm of each position's own outer product, [B, *positions]."""
 
@@ -77,7 +77,7 @@ def _position_norms(x: jax.Array) -> jax.Array:
     return norms_of_rows(x.reshape(-1, x.shape[2])).reshape(x.shape[:2])
 
 
-def _single_norms(path: Path, known: Mapping[Value, jax.Array], factor: float) -> jax.Array:
+def _single_norms(path: Path, known: Mapping[Value, jax.Array], factor: Any) -> jax.Array:
     """The norm of one outer product is the product of the norms."""
     operands = [(known[v], axis.dim) for v, axis in path.site.inputs if isinstance(axis, PerExample)]
     norms = [scaled_norms(widened(x), dim) for x, dim in operands]

@@ -89,6 +89,7 @@ class Axes:
     `positional`: sums over positions of the examples that no example reaches, by value.
     `aligned`: Shared values that run along with the examples, row by row.
     `varying`: what may differ from step to step, by the first result of a loop; kept once it is found.
+    `count`: the number of real examples, where some are padding.
     """
 
     size: int
@@ -97,6 +98,7 @@ class Axes:
     trained: set[Value] = field(default_factory=set[Value])
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+    count: Value | None = None
     part_loops: dict[Value, int] = field(default_factory=dict[Value, int])
     parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
     aligned: set[Value] = field(default_factory=set[Value])

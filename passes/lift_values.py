@@ -35,20 +35,22 @@ def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lif
     _lift_block(axes, block, reached_values(axes, outputs), lifted)
     for value in (end.operands[i] for i in numbers):
         if isinstance(axis := axes.of(value), PerExample):
-            lifted[value] = _lift_rows(value, axis, axes.size, end)
+            lifted[value] = _lift_rows(axes, value, axis, end)
     return lifted
 
 
-def _lift_rows(value: Value, axis: PerExample, size: int, before: Operation) -> Value:
+def _lift_rows(axes: Axes, value: Value, axis: PerExample, before: Operation) -> Value:
     """An output with a row for each example: the gradient of example b is B times row b, and zero elsewhere."""
+    size = axes.size
 
-    def replacement(rows: jax.Array) -> list[jax.Array]:
+    def replacement(rows: jax.Array, *count: jax.Array) -> list[jax.Array]:
         owner = jnp.arange(rows.shape[axis.dim], dtype=jnp.int32) // axis.after % size
         own = owner == jnp.arange(size, dtype=jnp.int32)[:, None]
         shape = [size, *(rows.shape[d] if d == axis.dim else 1 for d in range(rows.ndim))]
-        return [jnp.where(own.reshape(shape), rows * size, jnp.zeros_like(rows))]
+        scaled = rows * (count[0].astype(rows.dtype) if count else size)
+        return [jnp.where(own.reshape(shape), scaled, jnp.zeros_like(rows))]
 
-    return splice([value], replacement, before)[0]
+    return splice([value, *([] if axes.count is None else [axes.count])], replacement, before)[0]
 
 
 def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
@@ -102,7 +104,8 @@ def lift_before(axes: Axes, values: Sequence[Value], lifted: Lifted, before: Ope
     """Lifted versions of values of one block, computed in front of an op."""
     if not values:
         return []
-    functions = [slice_function(gradient_slice(axes, v, lifted), axes.size, "mean") for v in values]
+    slices = [gradient_slice(axes, v, lifted) for v in values]
+    functions = [slice_function(s, axes.size, "mean", count=axes.count) for s in slices]
     inputs = list(dict.fromkeys(value for f in functions for value in f.values))
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:

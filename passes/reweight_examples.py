@@ -7,6 +7,7 @@ the inner products of every g_b with a direction.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,19 +25,23 @@ from hlo_surgery.passes.single_op import call_op
 Known = Mapping[Value, jax.Array]
 
 
-def reweighted(sliced: GradientSlice, known: Known, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
-    """The sum over b of w_b g_b for a mean loss, in the gradient's own precision.
+def reweighted(
+    sliced: GradientSlice, known: Known, weights: jax.Array, scale: Any, finite: jax.Array | None
+) -> jax.Array:
+    """The sum over b of w_b g_b for a mean loss over `scale` examples, in the gradient's own precision.
 
     Where `finite` is given, examples that are not are left out, whatever they hold.
     """
-    contracted = _run(sliced, known, weights, finite)
-    if not _has_offset(sliced):
+    contracted = _run(sliced, known, weights, scale, finite)
+    if not has_offset(sliced):
         return contracted
-    offset = _run(sliced, known, None, None)
+    offset = _run(sliced, known, None, scale, None)
     return contracted + (jnp.sum(weights) - 1).astype(offset.dtype) * offset
 
 
-def _run(sliced: GradientSlice, known: Known, weights: jax.Array | None, finite: jax.Array | None) -> jax.Array:
+def _run(
+    sliced: GradientSlice, known: Known, weights: jax.Array | None, scale: Any, finite: jax.Array | None
+) -> jax.Array:
     """The slice on all examples at once; without weights, on none: what is left is the offset of its affine ops."""
     made: dict[Value, jax.Array] = {}
 
@@ -50,25 +55,27 @@ def _run(sliced: GradientSlice, known: Known, weights: jax.Array | None, finite:
         function: Raised = raise_op(step.op) or call_op(step.op)
         operands = [operand(key) for key in step.inputs]
         if step.is_site:
-            operands = _weighted_site(step, operands, weights, finite)
+            operands = _weighted_site(step, operands, weights, scale, finite)
         made |= zip(step.op.results, function(*operands), strict=True)
     return operand(sliced.output)
 
 
 def _weighted_site(
-    site: Step, operands: list[jax.Array], weights: jax.Array | None, finite: jax.Array | None
+    site: Step, operands: list[jax.Array], weights: jax.Array | None, scale: Any, finite: jax.Array | None
 ) -> list[jax.Array]:
     """Operands in which the site is linear scaled by the weights; all of them rid of what is not finite."""
     found = list(operands)
     carrying = [i for i, (v, axis) in enumerate(site.inputs) if _carries(axis) and mlir.is_inexact(v)]
     if finite is not None:
         for i in carrying:
-            found[i] = jnp.where(_along(finite, found[i], site.inputs[i][1]), found[i], jnp.zeros_like(found[i]))
+            found[i] = jnp.where(
+                along_examples(finite, site.inputs[i][1], found[i]), found[i], jnp.zeros_like(found[i])
+            )
     linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
     if weights is None:
         return [jnp.zeros_like(x) if i == linear[0] else x for i, x in enumerate(found)]
     for i, takes in _taking(site, linear, found).items():
-        weight = _along(weights * weights.shape[0], found[i], site.inputs[i][1])
+        weight = along_examples(weights * scale, site.inputs[i][1], found[i])
         found[i] = found[i] * jnp.where(takes, weight, 1).astype(found[i].dtype)
     return found
 
@@ -87,7 +94,7 @@ def _carries(axis: Axis) -> bool:
     return isinstance(axis, PerExample | Parted)
 
 
-def _along(weights: jax.Array, x: jax.Array, axis: Axis) -> jax.Array:
+def along_examples(weights: jax.Array, axis: Axis, x: jax.Array) -> jax.Array:
     """Weights by example, laid along the dimension or dimensions of x that hold the examples."""
     if isinstance(axis, PerExample):
         return _spread(weights, x, [(axis, weights.shape[0])])
@@ -113,12 +120,15 @@ def _summed(lifted: jax.Array, weights: jax.Array | None, finite: jax.Array | No
     if weights is None:
         return jnp.zeros(lifted.shape[1:], lifted.dtype)
     if finite is not None:
-        lifted = jnp.where(_along(finite, lifted, PerExample(0)), lifted, jnp.zeros_like(lifted))
+        lifted = jnp.where(along_examples(finite, PerExample(0), lifted), lifted, jnp.zeros_like(lifted))
     return jnp.tensordot(weights.astype(lifted.dtype), lifted, 1, precision="highest")
 
 
-def _has_offset(sliced: GradientSlice) -> bool:
-    """Whether the gradient holds anything beside the examples' contributions, such as a regulariser's."""
+def has_offset(sliced: GradientSlice) -> bool:
+    """Whether the gradient holds anything beside the examples' contributions, such as a regulariser's.
+
+    What a loop has lifted may hold it too, and does not tell.
+    """
     made: set[Value] = {result for step in sliced.steps for result in step.op.results}
     return not sliced.steps or any(_adds(step.op, step, made) for step in sliced.steps)
 

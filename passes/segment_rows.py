@@ -10,6 +10,7 @@ embedding is such a scatter. Any phi will do, and nothing as large as the table 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,10 +31,18 @@ def has_segments(paths: Sequence[Path]) -> bool:
 
 
 def segmented_mean(
-    function: SliceFunction, path: Path, known: Mapping[Value, jax.Array], phi: Phi, size: int, factor: float
+    function: SliceFunction,
+    path: Path,
+    known: Mapping[Value, jax.Array],
+    phi: Phi,
+    size: int,
+    factor: Any,
+    real: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean over the examples of phi of their gradients. `factor`: of a contribution in a gradient."""
+    """The mean over the `real` examples of phi of their gradients. `factor`: of a contribution in a gradient."""
     rows, sums = over_examples(function, known, size, partial(_of_one, function, path, factor))
+    rows = rows if real is None else jnp.where(real[:, None], rows, -1)
+    number = size if real is None else jnp.sum(real, dtype=jnp.int32)
     shape, by_rows = _layout(path)
     dims = [*sorted(by_rows), *(d for d in range(len(shape)) if d not in by_rows)]
     count = math.prod(shape[d] for d in by_rows)
@@ -44,12 +53,12 @@ def segmented_mean(
     total = jnp.zeros((count, found.shape[1]), found.dtype).at[rows].add(found, mode="drop")
     # A zero is moved and scaled like any other row: it may come out as -0, or as NaN.
     scales = {key: known[key[0]] for key, _ in path.scales}
-    untouched = (size - touching) * phi(scaled_by(jnp.zeros((), sums.dtype), path, scales, factor))
-    mean = (total + jnp.where(touching == size, 0, untouched)) / size
+    untouched = (number - touching) * phi(scaled_by(jnp.zeros((), sums.dtype), path, scales, factor))
+    mean = (total + jnp.where(touching == number, 0, untouched)) / jnp.maximum(number, 1).astype(total.dtype)
     return mean.reshape([shape[d] for d in dims]).transpose([dims.index(d) for d in range(len(dims))])
 
 
-def _of_one(function: SliceFunction, path: Path, factor: float, *operands: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _of_one(function: SliceFunction, path: Path, factor: Any, *operands: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The distinct rows of one example, -1 where there are fewer than positions, and its gradient in each."""
     given = dict(zip(function.inputs, operands, strict=True))
     numbers, values, _ = rows_of(path, given)

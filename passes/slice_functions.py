@@ -14,6 +14,7 @@ from jax import lax
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.convolution_patches import convolution_by_patches
+from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
@@ -32,6 +33,7 @@ class SliceFunction:
     `of_one(operands)`: the example's gradient, or a list of several, `operands` in the order of `inputs`, each with one
     example.
     `liftable`: whether `vmap` can lift it; a loop works always. `wide`: it keeps float32 where the module rounds.
+    `count`: the number of real examples, where some are padding; it is among the inputs then, and stands for B.
     """
 
     inputs: tuple[Input, ...]
@@ -39,6 +41,7 @@ class SliceFunction:
     of_one: Callable[..., Any]
     liftable: bool
     wide: bool = False
+    count: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -55,24 +58,36 @@ class Contracting:
 
 
 def slice_function(
-    sliced: GradientSlice, size: int, loss_reduction: str, how: Contracting = Contracting()
+    sliced: GradientSlice,
+    size: int,
+    loss_reduction: str,
+    how: Contracting = Contracting(),
+    count: Value | None = None,
 ) -> SliceFunction:
     """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's."""
-    inputs = sliced.inputs
+    added: tuple[Input, ...] = () if count is None else ((count, None),)
+    inputs = (*sliced.inputs, *(key for key in added if key not in sliced.inputs))
     raised = [_raised(step, how) for step in sliced.steps]
     functions = [rule or call_op(step.op) for rule, step in zip(raised, sliced.steps, strict=True)]
 
     def of_one(*operands: jax.Array) -> jax.Array:
         given = dict(zip(inputs, operands, strict=True))
         known: dict[Value, jax.Array] = {}
+        total = size if count is None else given[count, None]
         for step, function in zip(sliced.steps, functions, strict=True):
             values = [known[key[0]] if key[0] in known else given[key] for key in step.inputs]
-            made = _contributions(step, size, function, values) if step.is_site else function(*values)
+            made = _contributions(step, total, function, values) if step.is_site else function(*values)
             known |= zip(step.op.results, made, strict=True)
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
-        return gradient if loss_reduction == "mean" else gradient / size
+        return gradient if loss_reduction == "mean" else _scaled(gradient, 1 / total)
 
-    return SliceFunction(inputs, sliced.values, of_one, None not in raised, how.wide)
+    values = tuple(dict.fromkeys([*sliced.values, *(value for value, _ in added)]))
+    return SliceFunction(inputs, values, of_one, None not in raised, how.wide, count)
+
+
+def _scaled(x: jax.Array, factor: Any) -> jax.Array:
+    """x times a number, rounded once."""
+    return (widened(x) * factor).astype(x.dtype) if isinstance(factor, jax.Array) else x * factor
 
 
 def _raised(step: Step, how: Contracting) -> Raised | None:
@@ -83,11 +98,11 @@ def _raised(step: Step, how: Contracting) -> Raised | None:
     return (convolution_by_patches(step.op) if by_patches else None) or raise_op(step.op)
 
 
-def _contributions(site: Step, size: int, function: Raised, operands: list[jax.Array]) -> Sequence[jax.Array]:
+def _contributions(site: Step, size: Any, function: Raised, operands: list[jax.Array]) -> Sequence[jax.Array]:
     """B * M_b, on top of what the site adds the examples to."""
     initial = {i: operands[i] for i in initial_operands(site.op)}
     alone = [jnp.zeros_like(x) if i in initial else x for i, x in enumerate(operands)]
-    contributions = [contribution * size for contribution in function(*alone)]
+    contributions = [_scaled(contribution, size) for contribution in function(*alone)]
     if not initial:
         return contributions
     offsets = [None if is_splat(site.op.operands[i], 0) else x for i, x in initial.items()]
@@ -96,12 +111,13 @@ def _contributions(site: Step, size: int, function: Raised, operands: list[jax.A
 
 def exposed_examples(function: SliceFunction, known: Mapping[Value, jax.Array], size: int) -> list[jax.Array]:
     """The function's inputs, each with a dimension of its own for the examples, where it has any."""
-    return [_exposed(known, value, axis, size) for value, axis in function.inputs]
+    count = size if function.count is None else known[function.count]
+    return [_exposed(known, value, axis, size, count) for value, axis in function.inputs]
 
 
-def _exposed(known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int) -> jax.Array:
+def _exposed(known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int, count: Any) -> jax.Array:
     if isinstance(axis, Placed):
-        return _placed(known[value], known[axis.index], axis, size)
+        return _placed(known[value], known[axis.index], axis, size, count)
     if isinstance(axis, Parted):
         return _parted(known[value], axis, size)
     return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
@@ -113,10 +129,10 @@ def _split(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
     return x.reshape(*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :])
 
 
-def _placed(x: jax.Array, index: jax.Array, placed: Placed, size: int) -> jax.Array:
+def _placed(x: jax.Array, index: jax.Array, placed: Placed, size: int, count: Any) -> jax.Array:
     """[B, ...] with a part's examples at their places; B times a single example, which is all of its contribution."""
     axis = placed.axis
-    own = x[None] * size if axis is None else jnp.moveaxis(_split(x, axis, placed.count), axis.dim + 1, 0)
+    own = _scaled(x[None], count) if axis is None else jnp.moveaxis(_split(x, axis, placed.count), axis.dim + 1, 0)
     parts = size // placed.count
     shape = (parts, placed.count) if placed.major else (placed.count, parts)
     whole = jnp.zeros((*shape, *own.shape[1:]), own.dtype)
@@ -188,7 +204,7 @@ def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
 
     values = tuple(dict.fromkeys(value for function in functions for value in function.values))
     liftable, wide = all(f.liftable for f in functions), any(f.wide for f in functions)
-    return SliceFunction(inputs, values, of_one, liftable, wide)
+    return SliceFunction(inputs, values, of_one, liftable, wide, functions[0].count)
 
 
 def over_examples(

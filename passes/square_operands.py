@@ -9,6 +9,7 @@ per-example gradients have rank one.)
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.paired_dims import paired_dims
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integers, precision
+from hlo_surgery.passes.reweight_examples import along_examples
 
 Phi = Callable[[jax.Array], jax.Array]
 
@@ -101,11 +103,19 @@ def _alone(value: Value, axis: Axis, summed: Sequence[int]) -> bool:
 
 
 def squared_mean(
-    sliced: GradientSlice, given: Mapping[Input, jax.Array], phi: Phi, dtype: jnp.dtype, size: int, mean_loss: bool
+    sliced: GradientSlice,
+    given: Mapping[Input, jax.Array],
+    phi: Phi,
+    dtype: jnp.dtype,
+    size: Any,
+    mean_loss: bool,
+    real: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean over the examples of phi of their gradients, accumulated in `dtype`."""
+    """The mean over `size` examples of phi of their gradients, accumulated in `dtype`; where not all are `real`."""
     scale = phi(jnp.asarray(size, dtype)) / size if mean_loss else jnp.asarray(1 / size, dtype)
-    sites = {s.op.results[0]: _squared_site(s, given, lambda x: phi(x.astype(dtype)), scale) for s in sliced.sites}
+    sites = {
+        s.op.results[0]: _squared_site(s, given, lambda x: phi(x.astype(dtype)), scale, real) for s in sliced.sites
+    }
     return moved_statistic(sliced, sites, given, phi, dtype)
 
 
@@ -124,7 +134,9 @@ def moved_statistic(
     return known[sliced.value]
 
 
-def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi, scale: jax.Array) -> jax.Array:
+def _squared_site(
+    site: Step, given: Mapping[Input, jax.Array], phi: Phi, scale: jax.Array, real: jax.Array | None
+) -> jax.Array:
     """The contraction of phi of the operands; its scale is taken in with the smaller one, not with the result."""
     op = site.op
     operands = [given[key] for key in site.inputs]
@@ -132,15 +144,25 @@ def _squared_site(site: Step, given: Mapping[Input, jax.Array], phi: Phi, scale:
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
         batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
-        lhs, rhs = map(phi, _balanced(site, operands, phi, scale))
+        factors = zip(_balanced(site, operands, phi, scale), site.inputs, strict=True)
+        lhs, rhs = (_real(phi(x), axis, real) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
         return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
-        return jnp.sum(phi(operands[0]), integers(op, "dimensions")) * scale
+        return jnp.sum(_real(phi(operands[0]), site.inputs[0][1], real), integers(op, "dimensions")) * scale
     scattered = raise_op(op)
     assert scattered is not None
     base, indices, updates = operands
-    return scattered(jnp.zeros_like(base), indices, (phi(updates) * scale).astype(base.dtype))[0]
+    return scattered(
+        jnp.zeros_like(base), indices, (_real(phi(updates), site.inputs[2][1], real) * scale).astype(base.dtype)
+    )[0]
+
+
+def _real(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Array:
+    """The examples of an operand that are no padding; zero for the others."""
+    if real is None or axis is None:
+        return x
+    return jnp.where(along_examples(real, axis, x), x, jnp.zeros_like(x))
 
 
 def _balanced(site: Step, operands: Sequence[jax.Array], phi: Phi, scale: jax.Array) -> tuple[jax.Array, jax.Array]:

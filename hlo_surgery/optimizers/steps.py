@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from hlo_surgery.api import value_and_grad
@@ -13,6 +14,7 @@ from hlo_surgery.example_shards import example_shards
 from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import is_array, kind_of
 from hlo_surgery.optimizers.asking import statistics_of_steps
+from hlo_surgery.real_flags import flags_among
 from hlo_surgery.request import check_words
 
 
@@ -39,7 +41,7 @@ class Training:
         (value, gradient), found = self._gradient(required, shards)(params, *rest)
         size = self._batch_size(params, *rest)
         if self.options["loss_reduction"] == "sum":
-            gradient = jax.tree.map(lambda g: g / size, gradient)
+            gradient = jax.tree.map(lambda g: (g / jnp.maximum(size, 1)).astype(g.dtype), gradient)
         given = {name: found[name] for name in required}
         loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
         update = optax.with_extra_args_support(self.optimizer).update
@@ -63,7 +65,12 @@ class Training:
         options: Any = {**self.options, "batch_argnums": self.batch_argnums, "has_aux": self.has_aux, "shards": shards}
         return value_and_grad(self.loss, statistics=statistics, **options)
 
-    def _batch_size(self, *args: Any) -> int:
+    def _batch_size(self, *args: Any) -> Any:
+        """How many examples there are, or how many of them are real."""
+        size, is_real = self._size(*args), self.options.get("is_real")
+        return size if is_real is None else jnp.sum(flags_among(is_real, args, {}) != 0, dtype=jnp.int32)
+
+    def _size(self, *args: Any) -> int:
         arrays, axes = self._examples(args)
         sizes = {kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
         if len(sizes) != 1 or 0 in sizes:

@@ -1,0 +1,34 @@
+"""Real flags: which examples of a call are no padding, as its arguments or whoever made the function say."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+
+def flags_among(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The flags [B]: an array as it is, an argument by its position, or what a function picks from the arguments.
+
+    Raises TypeError or ValueError where that is no array of one dimension.
+    """
+    found = _picked(is_real, args, kwargs)
+    if isinstance(found, jax.ShapeDtypeStruct):
+        return found
+    try:
+        flags = jnp.asarray(found)
+    except (TypeError, ValueError):
+        flags = jnp.zeros(())
+    if flags.ndim != 1:
+        raise TypeError(f"is_real must be or pick one array [B] of flags or 0/1, not {found!r}")
+    return flags
+
+
+def _picked(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if callable(is_real):
+        return cast(Callable[..., Any], is_real)(*args, **kwargs)
+    if not isinstance(is_real, int) or isinstance(is_real, bool):
+        return is_real
+    if not -len(args) <= is_real < len(args):
+        raise ValueError(f"is_real names argument {is_real}; {len(args)} positional ones were given")
+    return args[is_real]
