@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Unpack
 
 import jax
+import jax.numpy as jnp
 
 from hlo_surgery import mlir
 from hlo_surgery.derived import Derived, Statistic, measures_of, results_of
@@ -14,6 +15,7 @@ from hlo_surgery.measures import PerExampleGradients
 from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
+from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.example_axes import find_example_axes
 from hlo_surgery.passes.example_rows import example_rows
 from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
@@ -116,7 +118,9 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
             axes = _analysed(main, code, request)
     _refuse_unprotected(axes, request)
     if request.is_real is not None:
-        flags, axes.count = splice([block.arguments[request.is_real]], flags_and_count, mlir.operations(block)[0])
+        outputs = mlir.operands(mlir.return_operation(block))
+        flag = partial(flags_and_count, _widest([outputs[number] for number in request.gradients]))
+        flags, axes.count = splice([block.arguments[request.is_real]], flag, mlir.operations(block)[0])
         request = replace(request, real=(flags, axes.count))
     end = mlir.return_operation(block)
     numbers = [*request.gradients, *request.losses]
@@ -134,6 +138,11 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     loss = next((names[number] for number in request.losses), "")
     others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
     return Plan(request.size, request.loss_reduction, plans, data, loss, others)
+
+
+def _widest(gradients: Sequence[Value]) -> jnp.dtype:
+    """The real dtype in which numbers lose nothing beside these gradients: float32 at least."""
+    return jnp.finfo(jnp.result_type(jnp.float32, *map(dtype_of, gradients))).dtype
 
 
 def _results(request: Request, found: Measurements) -> list[jax.Array]:

@@ -49,7 +49,7 @@ def real_values(request: Request) -> list[Value]:
     return [] if request.real is None else list(request.real)
 
 
-def flags_and_count(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What is real, and how many in float32; 1 where none is, so that a mean over none is zero."""
+def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What is real, and how many as a float; 1 where none is, so that a mean over none is zero."""
     real = mask != 0
-    return real, jnp.maximum(jnp.sum(real, dtype=jnp.float32), 1)
+    return real, jnp.maximum(jnp.sum(real, dtype=dtype), 1)

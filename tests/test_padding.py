@@ -99,6 +99,21 @@ def test_scans_over_layers_and_positions():
     assert_that_of_the_real(loss, (P, TOKENS, Y), ["second_moment", "cos", "norms"])
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_float64_is_exact(reduction):
+    def fun(w, x, real):
+        return dense(w, x, real) * (jnp.sum(real) if reduction == "sum" else 1) + jnp.sum(w**2)
+
+    options = {"batch_argnums": (1, 2), "loss_reduction": reduction}
+    statistics = {k: ALL[k] for k in ("second_moment", "cos", "variance", "noise_scale", "weighted_mean")}
+    with jax.enable_x64(True):
+        w, x = np.asarray(W, np.float64), np.asarray(X, np.float64)
+        found = hs.grad(fun, is_real=2, statistics=statistics, **options)(w, x, MASK)
+        expected = hs.grad(fun, statistics=statistics, **options)(w, x[MASK], MASK[MASK])
+    for a, e in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-11)
+
+
 def test_one_real_example():
     names = ["second_moment", "cos", "norms", "weighted_mean", "losses"]
     assert_that_of_the_real(dense, (W, X), names, np.arange(6) == 5)
