@@ -66,13 +66,20 @@ def _copy(op: Operation, known: dict[Value, Value]) -> None:
     known.update(zip(op.results, copied.results, strict=True))
 
 
+def copied_from(value: Value) -> Value:
+    """What a value is a copy of, at other places or in another element type; itself where it is none."""
+    op = mlir.defining_operation(value)
+    while op is not None and op.name in COPIES:
+        value = op.operands[0]
+        op = mlir.defining_operation(value)
+    return value
+
+
 def is_splat(value: Value, number: float) -> bool:
     """Whether every element of the value is this number, as far as constants and what copies them show."""
-    op = mlir.defining_operation(value)
+    op = mlir.defining_operation(copied_from(value))
     if op is None:
         return False
-    if op.name in COPIES:
-        return is_splat(op.operands[0], number)
     return op.name == "stablehlo.constant" and _is_constant_splat(op, number)
 
 

@@ -89,21 +89,31 @@ def values_over(value: Value, counters: dict[Value, Numbers]) -> Numbers | None:
 
 
 def _collect(value: Value, known: set[Value], ops: list[Operation]) -> bool:
-    """The ops that make one number of counters and constants, in order."""
-    if value in known:
-        return True
+    """The ops that make one number of counters and constants, in order; False where it rests on more than those."""
+    pending = [value]
+    while pending:
+        current = pending[-1]
+        op, operands = _number_from(current) if current not in known else (None, [])
+        if op is None and current not in known:
+            return False
+        missing = [v for v in operands if v not in known]
+        pending += missing
+        if not missing:
+            pending.pop()
+        if op is not None and not missing:
+            known.add(current)
+            ops.append(op)
+    return True
+
+
+def _number_from(value: Value) -> tuple[Operation | None, list[Value]]:
+    """The op that makes one number of others, and those; no op where it cannot be followed."""
     op = mlir.defining_operation(value)
     if op is None or math.prod(mlir.shape(value)) != 1 or mlir.is_inexact(value):
-        return False
+        return None, []
     if op.name == "stablehlo.dynamic_slice":
-        made = evaluate(op.operands[0]) is not None and all(_collect(v, known, ops) for v in list(op.operands)[1:])
-    else:
-        made = op.name in SCALAR_OPS and all(_collect(v, known, ops) for v in op.operands)
-    if not made and op.name != "stablehlo.constant":
-        return False
-    known.add(value)
-    ops.append(op)
-    return True
+        return (op, list(op.operands)[1:]) if evaluate(op.operands[0]) is not None else (None, [])
+    return (op, list(op.operands)) if op.name in SCALAR_OPS | {"stablehlo.constant"} else (None, [])
 
 
 def _stretched(value: Value, trips: int) -> ir.Type:

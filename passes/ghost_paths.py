@@ -8,10 +8,11 @@ The norm of such a gradient, and inner products of two, need the factors alone a
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
-from hlo_surgery.passes.constants import is_splat
+from hlo_surgery.passes.constants import copied_from, is_splat
 from hlo_surgery.passes.gradient_slices import GradientSlice, Input, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
@@ -115,14 +116,11 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
 
 def is_one_number(value: Value) -> bool:
     """Whether all elements of a value are the same, as far as its making shows."""
-    op = mlir.defining_operation(value)
-    if not mlir.shape(value):
+    source = copied_from(value)
+    op = mlir.defining_operation(source)
+    if math.prod(mlir.shape(source)) == 1:
         return True
-    if op is None:
-        return False
-    if op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
-        return is_one_number(op.operands[0])
-    return op.name == "stablehlo.constant" and bool(op.attributes["value"].is_splat)  # type: ignore[attr-defined]
+    return op is not None and op.name == "stablehlo.constant" and bool(cast(Any, op.attributes["value"]).is_splat)
 
 
 def _fit(paths: list[Path]) -> bool:

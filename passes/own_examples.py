@@ -118,15 +118,22 @@ def _column(indices: Value, column: int, vector_dim: int) -> npt.NDArray[Any] | 
     """One column of an index, evaluated; only the piece of a concatenation that holds it needs to be constant."""
     rank = len(mlir.shape(indices))
     op = mlir.defining_operation(indices)
-    if vector_dim < rank and op is not None and op.name == "stablehlo.concatenate":
+    while vector_dim < rank and op is not None and op.name == "stablehlo.concatenate":
         if int(cast(Any, op.attributes["dimension"])) != vector_dim:
             return None
-        for piece in op.operands:
-            length = mlir.shape(piece)[vector_dim]
-            if column < length:
-                return _column(piece, column, vector_dim)
-            column -= length
+        indices, column = _piece(op, column, vector_dim)
+        op = mlir.defining_operation(indices)
     numbers = evaluate(indices)
     if numbers is None or vector_dim == rank:
         return numbers
     return numbers.take(column, vector_dim)
+
+
+def _piece(op: Operation, place: int, dim: int) -> tuple[Value, int]:
+    """The operand of a concatenation that holds a place along its dimension, and the place in that."""
+    for piece in op.operands:
+        length = mlir.shape(piece)[dim]
+        if place < length:
+            return piece, place
+        place -= length
+    raise IndexError(place)

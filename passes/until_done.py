@@ -12,7 +12,9 @@ from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.lattice import Axes, PerExample
 
-PASSED = frozenset(["stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose"])
+PASSED = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose")
+LOGICAL = frozenset([*PASSED, "stablehlo.not", "stablehlo.and", "stablehlo.or"])
+Pair = tuple[Value, Value]
 
 
 def frozen_carries(axes: Axes, loop: Operation) -> set[int]:
@@ -46,31 +48,42 @@ def _any_of(axes: Axes, value: Value) -> Value | None:
 
 def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:
     """Whether two values are made in the same way from the same, the one from the condition's arguments."""
-    if one in arguments:
-        return arguments[one] == other
-    if one == other:
-        return True
+    known, seen, pending = dict(arguments), set[Pair](), [(one, other)]
+    while pending:
+        pair = pending.pop()
+        if pair in seen:
+            continue
+        seen.add(pair)
+        rests = _same_if(*pair, known)
+        if rests is None:
+            return False
+        pending += rests
+    return True
+
+
+def _same_if(one: Value, other: Value, known: dict[Value, Value]) -> list[Pair] | None:
+    """The pairs that must be the same for these two to be; None where they are not. `known`: arguments that are."""
+    if one in known or one == other:
+        return [] if known.get(one, one) == other else None
     first, second = mlir.defining_operation(one), mlir.defining_operation(other)
-    if first is None or second is None or first.name != second.name or len(first.operands) != len(second.operands):
-        return False
-    alike = mlir.results(first).index(one) == mlir.results(second).index(other)
-    if not alike or one.type != other.type or not _same_attributes(first, second):
-        return False
-    return all(_same(a, b, arguments) for a, b in zip(first.operands, second.operands, strict=True))
+    if first is None or second is None or not _same_kind(first, second) or one.type != other.type:
+        return None
+    if mlir.results(first).index(one) != mlir.results(second).index(other):
+        return None
+    pairs = list(zip(first.operands, second.operands, strict=True))
+    for region, twin in zip(first.regions, second.regions, strict=True):
+        block, copy = region.blocks[0], twin.blocks[0]
+        returned = [mlir.operands(mlir.return_operation(b)) for b in (block, copy)]
+        if len(block.arguments) != len(copy.arguments) or len(returned[0]) != len(returned[1]):
+            return None
+        known.update(zip(block.arguments, copy.arguments, strict=True))
+        pairs += zip(*returned, strict=True)
+    return pairs
 
 
-def _same_attributes(first: Operation, second: Operation) -> bool:
-    regions = zip(first.regions, second.regions, strict=True)
-    return mlir.attributes(first) == mlir.attributes(second) and all(_same_body(*pair) for pair in regions)
-
-
-def _same_body(one: Any, other: Any) -> bool:
-    """Whether the blocks of two small regions, as of reductions, return the same of their arguments."""
-    first, second = one.blocks[0], other.blocks[0]
-    arguments: dict[Value, Value] = dict(zip(first.arguments, second.arguments, strict=False))
-    returned = [mlir.operands(mlir.return_operation(block)) for block in (first, second)]
-    alike = len(first.arguments) == len(second.arguments) and len(returned[0]) == len(returned[1])
-    return alike and all(_same(a, b, arguments) for a, b in zip(*returned, strict=True))
+def _same_kind(first: Operation, second: Operation) -> bool:
+    counts = [(op.name, len(op.operands), len(op.regions)) for op in (first, second)]
+    return counts[0] == counts[1] and mlir.attributes(first) == mlir.attributes(second)
 
 
 def _when_done(value: Value, predicates: list[Value]) -> Value:
@@ -87,21 +100,32 @@ def _when_done(value: Value, predicates: list[Value]) -> Value:
 
 def _known(value: Value, predicates: list[Value]) -> bool | None:
     """What a predicate is for an example that is done; None if that is not known."""
-    if value in predicates:
-        return False
-    op = mlir.defining_operation(value)
-    if op is None:
-        return None
-    known = [_known(v, predicates) for v in op.operands]
-    if op.name in PASSED:
-        return known[0]
-    if op.name == "stablehlo.not":
-        return None if known[0] is None else not known[0]
-    if op.name == "stablehlo.and":
-        return False if False in known else (True if known == [True, True] else None)
-    if op.name == "stablehlo.or":
-        return True if True in known else (False if known == [False, False] else None)
-    return None
+    found: dict[Value, bool | None] = dict.fromkeys(predicates, False)
+    pending = [value]
+    while pending:
+        op = mlir.defining_operation(pending[-1])
+        logical = op if op is not None and op.name in LOGICAL else None
+        missing = [v for v in logical.operands if v not in found] if logical is not None else []
+        if pending[-1] not in found and missing:
+            pending += missing
+            continue
+        current = pending.pop()
+        if current not in found:
+            found[current] = _of_operands(logical, [found[v] for v in logical.operands]) if logical else None
+    return found[value]
+
+
+def _of_operands(op: Operation, known: list[bool | None]) -> bool | None:
+    """What a logical op makes of these, None being what is not known."""
+    match op.name:
+        case "stablehlo.not":
+            return None if known[0] is None else not known[0]
+        case "stablehlo.and":
+            return False if False in known else (True if known == [True, True] else None)
+        case "stablehlo.or":
+            return True if True in known else (False if known == [False, False] else None)
+        case _:
+            return known[0]
 
 
 def _rests_on(value: Value, argument: Value) -> bool:

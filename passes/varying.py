@@ -111,7 +111,10 @@ def _returned_alike(varying: Varying, operand: Value, dims: tuple[Names, ...]) -
 def placed(value: Value) -> Value:
     """The value itself, before ops that say where it lies."""
     op = mlir.defining_operation(value)
-    return placed(op.operands[0]) if op is not None and is_annotation(op) else value
+    while op is not None and is_annotation(op):
+        value = op.operands[0]
+        op = mlir.defining_operation(value)
+    return value
 
 
 def _of_loop(varying: Varying, op: Operation, manual: frozenset[str] | None) -> Sequence[Names]:

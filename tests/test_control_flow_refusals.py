@@ -93,6 +93,22 @@ def test_examples_that_meet_in_a_loop_are_refused(loss, params, x, axis):
     assert "test_control_flow" in str(refused.value.where)
 
 
+def turned_at_each_step(p, x):
+    """As many features as examples: behind one step the examples lie where the features were."""
+    return jnp.mean(lax.scan(lambda h, _: (jnp.tanh(h @ p).T, None), x, None, length=2)[0][0])
+
+
+def turned_in_a_branch(p, x):
+    h = jnp.tanh(x @ p)
+    return jnp.mean(jnp.sin(lax.cond(p[0, 0] > 0, lambda h: h, lambda h: h.T, h))[0])
+
+
+@pytest.mark.parametrize("loss", [turned_at_each_step, turned_in_a_branch])
+def test_examples_now_along_one_dimension_and_now_along_another_are_refused(loss):
+    with pytest.raises(hs.Refusal, match="now in one way, now in another"):
+        hs.grad(loss, statistics=hs.second_moment())(jnp.eye(4) + 0.1, features()[:4, :4])
+
+
 MASKS = np.random.default_rng(0).random((3, B, 1)).astype(np.float32)
 
 

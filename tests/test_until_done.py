@@ -102,3 +102,21 @@ def test_unfrozen_examples_are_refused():
 
     with pytest.raises(hs.Refusal, match="the examples decide together how often this loop runs"):
         hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
+
+
+def until_the_first_is_done(w, x):
+    """Each example keeps its carry once it is done, but none goes on after the first is."""
+
+    def going(h):
+        return jnp.sum(h**2, -1) > 1
+
+    return lax.while_loop(lambda h: jnp.all(going(h)), lambda h: jnp.where(going(h)[:, None], 0.5 * h, h), x @ w)
+
+
+def test_a_loop_until_the_first_example_is_done_is_refused():
+    def loss(p, x, y):
+        h = lax.stop_gradient(until_the_first_is_done(p["r"], x @ p["a"]))
+        return jnp.mean(jnp.sum((h @ p["c"] - y) ** 2, -1))
+
+    with pytest.raises(hs.Refusal, match="the examples decide together how often this loop runs"):
+        hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
