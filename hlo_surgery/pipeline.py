@@ -15,12 +15,13 @@ from hlo_surgery.measures import PerExampleGradients
 from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
+from hlo_surgery.passes.contributions import unclear
 from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.example_axes import find_example_axes
 from hlo_surgery.passes.example_rows import example_rows
 from hlo_surgery.passes.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.hoist_stacks import hoist_stacks
-from hlo_surgery.passes.lattice import Axes, Local, Mixed, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.lattice import Axes, Crossed, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.normalize import normalize
 from hlo_surgery.passes.splice import splice
 from hlo_surgery.plan import OutputPlan, Plan
@@ -219,9 +220,11 @@ def _mixing(axes: Axes, output: Value) -> Reason | None:
     match axes.of(output):
         case Mixed(reason):
             return reason
+        case _ if axes.contribution and (reason := unclear(axes, output)):
+            return reason
         case Shared(data) | Summed(_, data):
             return None if axes.contribution else data
         case PerExample():
             return None
-        case Split() | Local():
+        case Split() | Local() | Crossed():
             return Reason("this gradient holds the examples in parts", "func.return", "module")

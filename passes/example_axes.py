@@ -15,9 +15,11 @@ from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value, func
 from hlo_surgery.passes import linearity, own_examples, parts, sharding_rules, split_batches
 from hlo_surgery.passes.batch_constants import as_constant, demoted, rearranged, shared, unlike
+from hlo_surgery.passes.contributions import settle, settle_flow
 from hlo_surgery.passes.control_flow import classify_case, classify_while
-from hlo_surgery.passes.lattice import SHARED, Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
-from hlo_surgery.passes.positions import common_factor, positional_sums
+from hlo_surgery.passes.lattice import SHARED, Axes, Class, Crossed, Local, Mixed, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.places import classify_places
+from hlo_surgery.passes.positions import common_factor, placed_values, positional_sums
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
@@ -39,10 +41,21 @@ def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, c
         axes.trained.update(a for a in block.arguments if mlir.is_inexact(a))
         axes.data.clear()
         classify_block(axes, block)
+    if contribution:
+        _place_rows(axes, block)
     axes.positional = positional_sums(axes, block) | step_sums(axes, block)
     if axes.positional:
         classify_block(axes, block)
     return axes
+
+
+def _place_rows(axes: Axes, block: Block) -> None:
+    """Rows that run along with the examples' anywhere are theirs everywhere."""
+    while placed := {v: axis for v, axis in placed_values(axes, block).items() if v not in axes.placed}:
+        axes.placed |= placed
+        axes.unplaced.clear()
+        axes.lost.clear()
+        classify_block(axes, block)
 
 
 def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None:
@@ -65,15 +78,26 @@ def classify_block(axes: Axes, block: Block) -> None:
     """Classify every value of a block, in order; the block's arguments are classified already."""
     for op in mlir.operations(block)[:-1]:
         if op.name in mlir.CONTROL_FLOW:
-            flow = classify_while if op.name == "stablehlo.while" else classify_case
-            for result, found in zip(op.results, flow(axes, op, classify_block), strict=True):
-                axes.classes[result] = _constant(axes, op, result, found)
+            _classify_flow(axes, op)
             continue
         sources = [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
         if not axes.trained.isdisjoint(sources):
             axes.trained.update(op.results)
-        for result, found in zip(op.results, _classify(axes, op, sources), strict=True):
+        if len(op.results):
+            axes.taken.pop(op.results[0], None)
+        classes = _classify(axes, op, sources)
+        for result, found in zip(op.results, classes, strict=True):
             axes.classes[result] = _constant(axes, op, result, found)
+        if axes.contribution:
+            settle(axes, op, classes)
+
+
+def _classify_flow(axes: Axes, op: Operation) -> None:
+    flow = classify_while if op.name == "stablehlo.while" else classify_case
+    for result, found in zip(op.results, flow(axes, op, classify_block), strict=True):
+        axes.classes[result] = _constant(axes, op, result, found)
+    if axes.contribution and settle_flow(axes, op):
+        _classify_flow(axes, op)
 
 
 def _constant(axes: Axes, op: Operation, result: Value, found: Class) -> Class:
@@ -100,15 +124,35 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
         data = (i for i, v in enumerate(op.operands) if isinstance(classes[i], Summed) and v not in axes.trained)
         classes = demoted(axes, op.operands, classes, frozenset(data))
     if any(isinstance(c, Split | Local) for c in classes) or parts.slices_parts(axes, op, classes):
-        return parts.classify_parts(axes, op, classes, _classify_examples)
+        return _classify_parts(axes, op, classes)
     own, outside = classes[: len(op.operands)], classes[len(op.operands) :]
     if not all(isinstance(c, Shared) for c in outside):
         return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * count
     return _classify_examples(axes, op, own)
 
 
+def _classify_parts(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
+    """The same where the batch is in parts; the op took its operands as parts then."""
+    found = parts.classify_parts(axes, op, classes, _classify_examples)
+    taken = axes.taken.get(op.results[0], classes)
+    pairs = zip(classes, taken, strict=False)
+    axes.taken[op.results[0]] = tuple(own if isinstance(own, Local) else seen for own, seen in pairs)
+    return found
+
+
 def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     """An op that examples reach, through slices of their own or through sums."""
+    axes.taken[op.results[0]] = tuple(classes)
+    if any(isinstance(c, Crossed) for c in classes):
+        return classify_places(axes, op, classes, _classify_examples)
+    found = _classify_one_place(axes, op, classes)
+    meets = axes.contribution and all(isinstance(c, Mixed) and not c.unknown for c in found)
+    if meets and sum(isinstance(c, PerExample) for c in classes) > 1:
+        return classify_places(axes, op, classes, _classify_examples)
+    return found
+
+
+def _classify_one_place(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     summed = frozenset(i for i, c in enumerate(classes) if isinstance(c, Summed))
     if all(isinstance(c, Shared) for c in classes):
         return [shared(classes)] * len(op.results)

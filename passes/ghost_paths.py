@@ -13,7 +13,7 @@ from typing import Any, cast
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.constants import copied_from, is_splat
-from hlo_surgery.passes.gradient_slices import GradientSlice, Input, Step
+from hlo_surgery.passes.gradient_slices import GradientSlice, Held, Input, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.raising import raise_op
@@ -88,7 +88,7 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
     op = step.op
     summed = [v for v, _ in step.inputs if v in paths]
     others = [key for key in step.inputs if key[0] not in paths]
-    if not summed:
+    if not summed or any(isinstance(axis, Held) for _, axis in step.inputs):
         return None
     known = [path for v in summed for path in paths[v]]
     match op.name:

@@ -5,7 +5,7 @@
 return %t
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any, Literal, cast
@@ -48,8 +48,13 @@ class Parted:
     kept: Literal["major", "minor", ""]
 
 
-LIFTED = Lifted()
-Axis = PerExample | Lifted | Placed | Parted | None
+@dataclass(frozen=True)
+class Held:
+    """A value as a constant over all examples, in a slice that sums it by examples too."""
+
+
+LIFTED, HELD = Lifted(), Held()
+Axis = PerExample | Lifted | Placed | Parted | Held | None
 Input = tuple[Value, Axis]
 
 
@@ -93,13 +98,18 @@ class GradientSlice:
         """What the slice takes from outside it."""
         made = {result for step in self.steps for result in step.op.results}
         asked = [key for step in self.steps for key in step.inputs] if self.steps else [self.output]
-        return tuple(dict.fromkeys(key for key in asked if key[0] not in made))
+        return tuple(dict.fromkeys(key for key in asked if not is_made(key, made)))
 
     @property
     def values(self) -> tuple[Value, ...]:
         """The values of the module that the inputs are made of."""
         indices = [axis.index for _, axis in self.inputs if isinstance(axis, Placed)]
         return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *indices]))
+
+
+def is_made(key: Input, made: Container[Value]) -> bool:
+    """Whether an input is the result of an earlier step, of which `made` holds all."""
+    return key[1] is None and key[0] in made
 
 
 def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> GradientSlice:
@@ -114,9 +124,9 @@ def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> 
         if value in found or value in lifted or not isinstance(axes.of(value), Summed):
             continue
         found.add(value)
-        pending += _producer(value).operands
+        pending += axes.summed(_producer(value))
     ordered = _in_program_order(found)
-    return GradientSlice(_input(output, None, lifted), tuple(_step(axes, op, lifted) for op in ordered))
+    return GradientSlice(_input(output, None, lifted), tuple(_step(axes, op, lifted, found) for op in ordered))
 
 
 def behind_barriers(value: Value) -> Value:
@@ -149,32 +159,41 @@ def _input(value: Value, axis: Axis, lifted: Mapping[Value, Value]) -> Input:
     return (lifted[source], LIFTED) if source in lifted else (source, axis)
 
 
-def _example_or_input(value: Value, known: Class, lifted: Mapping[Value, Value]) -> Input:
+def _operand(value: Value, known: Class, lifted: Mapping[Value, Value], made: Container[Value]) -> Input:
+    """An operand without an axis of the examples: a sum that belongs to the slice, or a constant."""
+    if isinstance(known, Summed):
+        return _input(value, None, lifted)
+    source = behind_barriers(value)
+    return source, HELD if source in made or source in lifted else None
+
+
+def _example_or_input(value: Value, known: Class, lifted: Mapping[Value, Value], made: Container[Value]) -> Input:
     if isinstance(known, Local):
         return value, Placed(known.index, None, 1, known.major)
-    return _input(value, None, lifted)
+    return _operand(value, known, lifted, made)
 
 
 def gradient_step(axes: Axes, op: Operation) -> Step:
     """One op that sums over the examples, by itself."""
-    return _step(axes, op, {})
+    return _step(axes, op, {}, ())
 
 
 def _is_sliced(axis: Axis) -> bool:
     return isinstance(axis, Placed) and axis.axis is not None
 
 
-def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value]) -> Step:
-    known = [axes.of(v) for v in op.operands]
+def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Container[Value]) -> Step:
+    known = axes.at(op)
     local = next((c for c in known if isinstance(c, Local)), None)
     if local is not None and local.axis is None:
-        return Step(op, tuple(_example_or_input(v, c, lifted) for v, c in zip(op.operands, known, strict=True)))
+        own = (_example_or_input(v, c, lifted, made) for v, c in zip(op.operands, known, strict=True))
+        return Step(op, tuple(own))
     if any(isinstance(c, Split) for c in known):
         return _parted_step(axes, op, known)
     size = local.count if local else axes.size
     classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
     if not any(isinstance(c, PerExample) for c in classes):
-        return Step(op, tuple(_input(v, None, lifted) for v in op.operands))
+        return Step(op, tuple(_operand(v, c, lifted, made) for v, c in zip(op.operands, classes, strict=True)))
     rule = sharding_rules.rule_of(op)
     factor = rule and common_factor(op, rule, classes, size)
     assert rule is not None
@@ -186,7 +205,7 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value]) -> Step:
         if axis and local:
             inputs.append((value, Placed(local.index, axis, local.count, local.major)))
         else:
-            inputs.append((value, axis) if axis else _input(value, None, lifted))
+            inputs.append((value, axis) if axis else _operand(value, known, lifted, made))
     return Step(op, tuple(inputs))
 
 

@@ -107,10 +107,10 @@ def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
     tail: list[Operation] = []
     op = mlir.defining_operation(value)
     while op is not None and op.block == body and isinstance(axes.of(op.results[0]), Summed):
-        if any(isinstance(axes.of(v), PerExample) for v in op.operands):
+        if any(isinstance(c, PerExample) for c in axes.at(op)):
             return Term(gradient_step(axes, op), tuple(reversed(tail))) if _is_hoistable(op) else None
-        summed = [v for v in op.operands if isinstance(axes.of(v), Summed)]
-        others = [v for v in op.operands if not isinstance(axes.of(v), Summed)]
+        summed = axes.summed(op)
+        others = [v for v in op.operands if v not in summed]
         if not is_monomial(op) or len(summed) != 1 or any(_is_of(v, body) for v in others):
             return None
         tail.append(op)

@@ -28,6 +28,16 @@ class PerExample:
 
 
 @dataclass(frozen=True)
+class Crossed:
+    """Along each of several dimensions row b is example b's place, as in a matrix of similarities.
+
+    In contributions alone: each entry is a constant of the batch, and belongs to one example along each dimension.
+    """
+
+    places: tuple[PerExample, ...]
+
+
+@dataclass(frozen=True)
 class Split:
     """The example axis split over two dimensions, as in microbatches: example b lies at (b // minor, b % minor).
 
@@ -74,7 +84,7 @@ class Mixed:
     unknown: bool = False
 
 
-Class = Shared | PerExample | Split | Local | Summed | Mixed
+Class = Shared | PerExample | Crossed | Split | Local | Summed | Mixed
 SHARED = Shared()
 
 
@@ -90,6 +100,12 @@ class Axes:
     `aligned`: Shared values that run along with the examples, row by row.
     `varying`: what may differ from step to step, by the first result of a loop; kept once it is found.
     `count`: the number of real examples, where some are padding.
+    `taken`: as what an op took its operands, by its first result, where that may differ from their classes.
+
+    Of contributions alone:
+    `placed`: where rows of values turned out to run along with the examples'.
+    `unplaced`: values that may hold rows of the examples along dimensions of which that is not known.
+    `lost`: values in which such rows were summed, so that their shares in a gradient are not known.
     """
 
     size: int
@@ -103,7 +119,23 @@ class Axes:
     parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
     aligned: set[Value] = field(default_factory=set[Value])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
+    taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
+    placed: dict[Value, PerExample] = field(default_factory=dict[Value, PerExample])
+    unplaced: set[Value] = field(default_factory=set[Value])
+    lost: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
 
     def of(self, value: Value) -> Class:
         """The class of a value."""
         return self.classes.get(value, SHARED)
+
+    def at(self, op: Operation) -> list[Class]:
+        """The classes of an op's operands as the op took them: a sum may be a constant to one op, and none to another.
+
+        Whoever looks at the examples through an op must see these.
+        """
+        known = self.taken.get(op.results[0]) if len(op.results) else None
+        return [self.of(v) for v in op.operands] if known is None else list(known[: len(op.operands)])
+
+    def summed(self, op: Operation) -> list[Value]:
+        """The operands that the op took as sums over the examples."""
+        return [v for v, c in zip(op.operands, self.at(op), strict=True) if isinstance(c, Summed)]

@@ -63,7 +63,7 @@ def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
             continue
         found.add(value)
         op = mlir.defining_operation(value)
-        pending += ties(value) if op is None or op.name in mlir.CONTROL_FLOW else op.operands
+        pending += ties(value) if op is None or op.name in mlir.CONTROL_FLOW else axes.summed(op)
     return found
 
 

@@ -163,6 +163,7 @@ def _on_example(
     """A single example's value: added to a sum, it joins it; else it stays the example's own."""
     data = {i for i, c in enumerate(classes) if isinstance(c, Summed) and values[i] not in axes.trained}
     known = demoted(axes, values, classes, data - set(apart))
+    axes.taken[op.results[0]] = tuple(known)
     added = [c for c in known if isinstance(c, Summed)]
     if not added and not apart:
         return local

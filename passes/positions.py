@@ -13,28 +13,12 @@ from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes import own_examples, sharding_rules
 from hlo_surgery.passes.control_flow import linked
-from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split
+from hlo_surgery.passes.lattice import Axes, Class, Crossed, Local, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.places import views
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.step_positions import POSITIONAL, POSITIONAL_HELP
 from hlo_surgery.passes.uniform import is_uniform, sources
-
-
-def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
-    """Sums of Shared values over an axis along which they run with the examples, by value, each with its reason.
-
-    What runs along with the examples, as the search found it, is noted in `axes`.
-    """
-    aligned = dict.fromkeys(_aligned_directly(axes, block))
-    pending, found = list(aligned), dict[Value, Reason]()
-    while pending:
-        run = pending.pop()
-        for neighbour in [*_behind(axes, run), *_ahead(axes, run, found)]:
-            if neighbour not in aligned:
-                aligned[neighbour] = None
-                pending.append(neighbour)
-    axes.aligned = {run.value for run in aligned}
-    return found
 
 
 @dataclass(frozen=True)
@@ -46,10 +30,45 @@ class Run:
     size: int
 
 
+def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
+    """Sums of Shared values over an axis along which they run with the examples, by value, each with its reason.
+
+    What runs along with the examples, as the search found it, is noted in `axes`.
+    """
+    runs, found = _aligned(axes, block)
+    axes.aligned = {run.value for run in runs}
+    return found
+
+
+def placed_values(axes: Axes, block: Block) -> dict[Value, PerExample]:
+    """Results of ops that are constants of the batch, or sums, and run along with the examples; and how they do."""
+    runs, _ = _aligned(axes, block)
+    return {r.value: r.along for r in runs if r.size == axes.size and _is_placeable(axes, r.value)}
+
+
+def _is_placeable(axes: Axes, value: Value) -> bool:
+    op, known = mlir.defining_operation(value), axes.of(value)
+    constant = isinstance(known, Summed) or (isinstance(known, Shared) and known.data is not None)
+    return constant and op is not None and op.name not in mlir.CONTROL_FLOW
+
+
+def _aligned(axes: Axes, block: Block) -> tuple[list[Run], dict[Value, Reason]]:
+    """What runs along with the examples, and sums over such rows."""
+    aligned = dict.fromkeys(_aligned_directly(axes, block))
+    pending, found = list(aligned), dict[Value, Reason]()
+    while pending:
+        run = pending.pop()
+        for neighbour in [*_behind(axes, run), *_ahead(axes, run, found)]:
+            if neighbour not in aligned:
+                aligned[neighbour] = None
+                pending.append(neighbour)
+    return list(aligned), found
+
+
 def _aligned_directly(axes: Axes, block: Block) -> Iterator[Run]:
     """Shared operands beside PerExample ones, with the axis that runs along with the examples."""
     for op in mlir.nested_operations(block.owner.operation):
-        for classes, size in _views(axes, [axes.of(v) for v in op.operands]):
+        for classes, size in _views(axes, axes.at(op)):
             if any(isinstance(c, PerExample) for c in classes):
                 yield from _aligned_operands(op, classes, size)
 
@@ -64,6 +83,8 @@ def _views(axes: Axes, classes: list[Class]) -> list[tuple[list[Class], int]]:
         majors: list[Class] = [c.major if isinstance(c, Split) else c for c in classes]
         minors: list[Class] = [c.minor if isinstance(c, Split) else c for c in classes]
         return [(majors, split.parts), (minors, axes.size // split.parts)]
+    if any(isinstance(c, Crossed) for c in classes):
+        return [(view, axes.size) for view in views(classes, Shared())]
     return [(classes, axes.size)]
 
 

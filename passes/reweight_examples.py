@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Parted, Step
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Held, Input, Lifted, Parted, Step, is_made
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands, is_linear
 from hlo_surgery.passes.paired_dims import laid_along, magnitudes, paired_dims
@@ -47,7 +47,7 @@ def _run(
 
     def operand(key: Input) -> jax.Array:
         value, axis = key
-        if value in made:
+        if is_made(key, made):
             return made[value]
         return _summed(known[value], weights, finite) if isinstance(axis, Lifted) else known[value]
 
@@ -133,8 +133,12 @@ def has_offset(sliced: GradientSlice) -> bool:
     return not sliced.steps or any(_adds(step.op, step, made) for step in sliced.steps)
 
 
+def _is_shared(axis: Axis) -> bool:
+    return axis is None or isinstance(axis, Held)
+
+
 def _adds(op: Operation, step: Step, made: set[Value]) -> bool:
-    shared = [i for i, (value, axis) in enumerate(step.inputs) if axis is None and value not in made]
+    shared = [i for i, (value, axis) in enumerate(step.inputs) if _is_shared(axis) and not is_made((value, axis), made)]
     summed = frozenset(range(len(step.inputs))) - frozenset(shared)
     added = [i for i in shared if i in initial_operands(op) or is_linear(op, summed | {i})]
     return any(not is_splat(op.operands[i], 0) for i in added)

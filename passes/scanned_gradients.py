@@ -70,10 +70,10 @@ def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
     value, moves_only, keeps_norms = behind_barriers(gradient), True, True
     op = mlir.defining_operation(value)
     while op is not None and op.name != "stablehlo.while":
-        if not isinstance(axes.of(value), Summed) or not is_monomial(op):
+        if not isinstance(axes.of(value), Summed) or not is_monomial(op) or len(axes.summed(op)) != 1:
             return None
         moves_only = moves_only and op.name not in ("stablehlo.multiply", "stablehlo.divide", "stablehlo.negate")
-        value = behind_barriers(next(v for v in op.operands if isinstance(axes.of(v), Summed)))
+        value = behind_barriers(axes.summed(op)[0])
         keeps_norms = keeps_norms and moves_only and keeps_elements(op, value)
         op = mlir.defining_operation(value)
     scan = scanned_carry(axes, op, mlir.results(op).index(value)) if op is not None else None

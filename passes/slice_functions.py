@@ -15,7 +15,7 @@ from hlo_surgery.mlir import Value
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.convolution_patches import convolution_by_patches
 from hlo_surgery.passes.element_types import widened
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Parted, Placed, Step
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Held, Input, Parted, Placed, Step, is_made
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
@@ -75,7 +75,7 @@ def slice_function(
         known: dict[Value, jax.Array] = {}
         total = size if count is None else given[count, None]
         for step, function in zip(sliced.steps, functions, strict=True):
-            values = [known[key[0]] if key[0] in known else given[key] for key in step.inputs]
+            values = [known[key[0]] if is_made(key, known) else given[key] for key in step.inputs]
             made = _contributions(step, total, function, values) if step.is_site else function(*values)
             known |= zip(step.op.results, made, strict=True)
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
@@ -178,7 +178,7 @@ def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
 
 def _example_position(axis: Axis) -> int | None:
     """The dimension that holds the examples once exposed."""
-    if axis is None:
+    if axis is None or isinstance(axis, Held):
         return None
     return axis.dim + 1 if isinstance(axis, PerExample) else 0
 

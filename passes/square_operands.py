@@ -21,7 +21,7 @@ from hlo_surgery.passes.balanced_factors import balanced
 from hlo_surgery.passes.binary_exponents import exponent_of, times_power_of_two
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.element_types import widened
-from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Lifted, Parted, Placed, Step
+from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Held, Input, Lifted, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
 from hlo_surgery.passes.paired_dims import paired_dims
@@ -42,7 +42,7 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
     `per_token`: whether it is if each position that is contracted counts as an example of its own.
     """
     rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
-        isinstance(axis, Lifted | Placed) for _, axis in sliced.inputs
+        isinstance(axis, Lifted | Placed | Held) for _, axis in sliced.inputs
     )
     made = {result for step in sliced.steps for result in step.op.results}
     single = all(sum(value in made for value, _ in step.inputs) == 1 for step in sliced.tail)

@@ -52,7 +52,7 @@ def _carried_positions(axes: Axes, loop: Operation, number: int) -> Reason | Non
 
 def _adds_positions(axes: Axes, op: Operation) -> bool:
     """Whether what an op adds to a sum over the examples differs from part to part."""
-    summed = frozenset(i for i, v in enumerate(op.operands) if isinstance(axes.of(v), Summed))
+    summed = frozenset(i for i, c in enumerate(axes.at(op)) if isinstance(c, Summed))
     added = [v for i, v in enumerate(op.operands) if i not in summed and is_linear(op, summed | {i})]
     shared = [v for v in added if axes.of(v) == SHARED and mlir.is_inexact(v)]
     if not (shared and summed):
