@@ -1,5 +1,6 @@
 """Constants: given a value that no argument reaches, its numbers, by StableHLO's reference interpreter."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, func, ir, stablehlo
 from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.integer_division import guarded, is_defined, is_integer_division
 
 LARGEST = 1 << 20  # elements: an index larger than this is not worth evaluating
 EVALUATED = frozenset(
@@ -25,20 +27,33 @@ _BUFFERS = frozenset(map(np.dtype, ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u
 
 
 def evaluate(value: Value) -> npt.NDArray[Any] | None:
-    """The numbers of a value; None where it rests on an argument, or on ops that are not worth evaluating."""
+    """The numbers of a value; None where it rests on an argument, on ops that are not worth evaluating, or on none."""
     ops = _slice(value)
     if ops is None or dtype_of(value) not in _BUFFERS:
         return None
     with mlir.context(), ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", ir.FunctionType.get([], [value.type]))
+            function = func.FuncOp("main", ir.FunctionType.get([], []))
         known: dict[Value, Value] = {}
         with ir.InsertionPoint(function.add_entry_block()):
-            for op in ops:
-                _copy(op, known)
-            func.ReturnOp([known[value]])
-        return np.array(cast(Any, stablehlo).eval_module(module, [])[0])
+            divided = [v for op in ops for v in _copy(op, known)]
+        return interpret(module, function, [], [known[value], *divided])
+
+
+def interpret(
+    module: ir.Module, function: func.FuncOp, arguments: Sequence[Any], values: Sequence[Value]
+) -> npt.NDArray[Any] | None:
+    """The first of these values of the module's function. `values[1:]`: dividends and divisors, by turns.
+
+    None where a division has no result.
+    """
+    with ir.InsertionPoint(mlir.body(function)):
+        func.ReturnOp(list(values))
+    inputs = [v.type for v in mlir.body(function).arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, [v.type for v in values]))
+    found, *divided = [np.array(x) for x in cast(Any, stablehlo).eval_module(module, list(arguments))]
+    return found if is_defined(divided) else None
 
 
 def _slice(value: Value) -> list[Operation] | None:
@@ -50,7 +65,7 @@ def _slice(value: Value) -> list[Operation] | None:
         op = mlir.defining_operation(current)
         if current in ops:
             continue
-        if op is None or op.name not in EVALUATED or np.prod(mlir.shape(current)) > LARGEST:
+        if op is None or not _is_evaluated(op) or np.prod(mlir.shape(current)) > LARGEST:
             return None
         if ready:
             ops[current] = op
@@ -59,11 +74,19 @@ def _slice(value: Value) -> list[Operation] | None:
     return list(ops.values())
 
 
-def _copy(op: Operation, known: dict[Value, Value]) -> None:
+def _is_evaluated(op: Operation) -> bool:
+    """Whether the interpreter takes the op: complex numbers end the process, and so does what is divided by zero."""
+    divides = is_integer_division(op) and dtype_of(op.results[0]) not in _BUFFERS
+    return op.name in EVALUATED and not mlir.is_complex(op.results[0]) and not divides
+
+
+def _copy(op: Operation, known: dict[Value, Value]) -> list[Value]:
+    """Copy an op of known operands; what it divides, and by what."""
     copied = cast(Any, op.clone()).operation
     for i, operand in enumerate(op.operands):
         copied.operands[i] = known[operand]
     known.update(zip(op.results, copied.results, strict=True))
+    return guarded(copied)
 
 
 def copied_from(value: Value) -> Value:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value, func, ir, stablehlo
-from hlo_surgery.passes.constants import evaluate
+from hlo_surgery.passes.constants import evaluate, interpret
+from hlo_surgery.passes.integer_division import guarded
 
 Numbers = npt.NDArray[Any]
 LONGEST = 1 << 20
@@ -76,16 +77,16 @@ def values_over(value: Value, counters: dict[Value, Numbers]) -> Numbers | None:
         module = ir.Module.create()
         kinds = [_stretched(v, trips) for v in counters]
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", ir.FunctionType.get(kinds, [_stretched(value, trips)]))
+            function = func.FuncOp("main", ir.FunctionType.get(kinds, []))
         block = function.add_entry_block()
         made: dict[Value, Value] = dict(zip(counters, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for op in ops:
                 stretch = _look_up if op.name == "stablehlo.dynamic_slice" else _stretch
                 made[op.results[0]] = stretch(op, made, trips)
-            func.ReturnOp([made[value]])
+        divided = [v for op in mlir.operations(block) for v in guarded(op)]
         arguments = [cast(Any, ir.DenseElementsAttr).get(np.ascontiguousarray(v)) for v in counters.values()]
-        return np.array(cast(Any, stablehlo).eval_module(module, arguments)[0])
+        return interpret(module, function, arguments, [made[value], *divided])
 
 
 def _collect(value: Value, known: set[Value], ops: list[Operation]) -> bool:
