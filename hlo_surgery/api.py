@@ -10,7 +10,7 @@ from hlo_surgery.derived import Derived, named
 from hlo_surgery.pipeline import explain_module
 from hlo_surgery.plan import Plan
 from hlo_surgery.planning_options import PlanningOptions
-from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics
+from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics, all_of_it
 
 
 def grad(
@@ -49,7 +49,7 @@ def grad(
     if any(isinstance(s, Derived) and s.losses for s in named(statistics).values()):
         raise ValueError("per_example_losses needs a module that returns its loss; use hs.value_and_grad")
     options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning)
-    return WithStatistics(differentiated, operator.itemgetter(0) if has_aux else _all, options)
+    return WithStatistics(differentiated, operator.itemgetter(0) if has_aux else all_of_it, options)
 
 
 def value_and_grad(
@@ -90,11 +90,12 @@ def rewrite(
 ) -> "WithStatistics":
     """Any function that returns gradients of a minibatch loss already, with statistics: `f(*args) == (outputs, stats)`.
 
-    `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default all of it is. `loss`
-    picks the loss, where `per_example_losses` could mean more than one number. Everything else is as in `grad`.
+    `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default all of it is, and
+    ValueError is raised where it holds more numbers than the arguments do, of which one must be a loss or a metric.
+    `loss` picks the loss, where `per_example_losses` could mean more than one number. Everything else is as in `grad`.
     """
     options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning, loss)
-    return WithStatistics(grad_fun, gradients or _all, options)
+    return WithStatistics(grad_fun, gradients or all_of_it, options)
 
 
 def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
@@ -109,7 +110,3 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
 def _value(has_aux: bool) -> Callable[[Any], Any]:
     """Where `jax.value_and_grad` returns the loss."""
     return lambda outputs: outputs[0][0] if has_aux else outputs[0]
-
-
-def _all(outputs: Any) -> Any:
-    return outputs

@@ -54,6 +54,15 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
     return tree.outputs
 
 
+def refuse_more_numbers(module: Module, batch: Collection[int]) -> None:
+    """Raises ValueError where more outputs than parameters are numbers: one of them is a loss or a metric."""
+    parameters = [p for i, p in enumerate(module.arguments) if i not in batch]
+    numbers, own = ([p for p in ports if is_inexact(p) and not p.shape] for ports in (module.outputs, parameters))
+    if len(numbers) > len(own):
+        named = listing([port_text(p) for p in numbers])
+        raise ValueError(f"not all of these can be gradients: {named}; pick those in gradients=lambda outputs: ...")
+
+
 def _alike(module: Module, outputs: Mapping[int, Port], parameters: Mapping[int, Port]) -> list[Alike]:
     """All nodes of the outputs that are like nodes of the arguments; single arrays only where no trees are."""
     if all(p.name == f"arg{i}" for i, p in parameters.items()):

@@ -8,6 +8,7 @@ import jax
 
 from hlo_surgery.derived import Derived, Statistic, named
 from hlo_surgery.example_shards import example_shards
+from hlo_surgery.gradient_outputs import refuse_more_numbers
 from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import as_key, flat_array, is_array, key_kind, kind_of, numbered, signature
 from hlo_surgery.module import Module, load
@@ -96,6 +97,8 @@ class WithStatistics:
         platform = PlanningChoices(**options.planning).platform
         lowered, shape, closed_over = lower(self._fun, leaves, tree, platform, flags)
         is_real = sum(map(is_array, leaves)) if flags else None
+        if self._pick is all_of_it:
+            refuse_more_numbers(lowered, batch)
         numbers = self._pick(numbered(shape))
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
         planning: PlanningOptions = {**options.planning, "shards": shards}
@@ -114,6 +117,11 @@ class WithStatistics:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
+
+
+def all_of_it(outputs: Any) -> Any:
+    """Where everything that is returned is a gradient."""
+    return outputs
 
 
 def _single(picked: Any) -> int:

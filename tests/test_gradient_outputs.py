@@ -218,6 +218,12 @@ def test_no_gradient_is_picked_twice():
         f(P, X)
 
 
+@pytest.mark.parametrize("function", [jax.value_and_grad(loss), jax.grad(lambda p, x: (loss(p, x),) * 2, has_aux=True)])
+def test_a_loss_among_what_a_function_returns_is_no_gradient(function):
+    with pytest.raises(ValueError, match=r"not all of these can be gradients.*pick those in gradients="):
+        hs.rewrite(function, batch_argnums=1, statistics=hs.norms())(P, X)
+
+
 def summed(p, x):
     return jnp.mean(jnp.sum(jnp.tanh(x @ (p["u"] + p["v"])) ** 2, -1))
 
