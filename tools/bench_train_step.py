@@ -1,9 +1,10 @@
 """A train step with Adam against one with MicroAdam, whose second moment is of the examples' own gradients, on TPU.
 
-python tools/bench_train_step.py [--model lm] [--batches 1 2 4 8] [--loss take] [--layers 12] [--target tpu:v5e]
+python tools/bench_train_step.py [--model tied] [--batches 1 2 4 8] [--loss take] [--layers 12] [--target tpu:v5e]
 
-Compiled ahead of time; cycles and memory are the compiler's own estimates, and nothing runs. The decoder LM has the
-paper's size (bfloat16 compute, float32 parameters, layers rematerialised); one batch size takes minutes to compile.
+Compiled ahead of time; nothing runs. Cycles are counted twice: by the compiler's own estimates, and by the bundles that
+its fusions run (`bundle_time.py`). The decoder LM has the paper's size (bfloat16 compute, float32 parameters, layers
+rematerialised), its head is its embedding or (`lm`) a matrix of its own; one batch size takes minutes to compile.
 """
 
 import argparse
@@ -15,8 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from bench_costs import known_cost
+from bundle_time import compiled_with_bundles, dump_bundles
 
 import hlo_surgery as hs
+from hlo_surgery.targets import without_tpu
 
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN = 32101, 2048, 1024, 16, 4096
 MLP_WIDTH, MLP_DEPTH = 1024, 6
@@ -46,7 +49,8 @@ def lm_loss(p: dict[str, Any], tokens: jax.Array, *, how: str) -> jax.Array:
     x = p["embedding"].astype(HALF)[tokens] + p["positions"].astype(HALF)
     for q in p["layers"]:
         x = layer(q, x)
-    logits = (normalised(x, *p["norm"]) @ p["head"].astype(HALF)).astype(jnp.float32)
+    head = p["head"] if "head" in p else p["embedding"].T
+    logits = (normalised(x, *p["norm"]) @ head.astype(HALF)).astype(jnp.float32)
     found, labels = jax.nn.log_softmax(logits), jnp.roll(tokens, -1, 1)
     if how == "onehot":
         return -jnp.mean(jnp.sum(found * jax.nn.one_hot(labels, VOCABULARY), -1))
@@ -59,13 +63,14 @@ def mlp_loss(p: list[Any], x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.mean(jnp.sum((x - y) ** 2, -1))
 
 
-def lm_shapes(of: Callable[..., Any], layers: int) -> dict[str, Any]:
+def lm_shapes(of: Callable[..., Any], layers: int, tied: bool) -> dict[str, Any]:
     square = {name: of(WIDTH, WIDTH) for name in "qkvo"}
     mlp = {"up": of(WIDTH, HIDDEN), "down": of(HIDDEN, WIDTH), "up_bias": of(HIDDEN), "down_bias": of(WIDTH)}
     norm = (of(WIDTH), of(WIDTH))
     one = {**square, **mlp, "norm1": norm, "norm2": norm}
-    ends = {"embedding": of(VOCABULARY, WIDTH), "positions": of(LENGTH, WIDTH), "head": of(WIDTH, VOCABULARY)}
-    return {**ends, "layers": [one] * layers, "norm": norm}
+    ends = {"embedding": of(VOCABULARY, WIDTH), "positions": of(LENGTH, WIDTH)}
+    head = {} if tied else {"head": of(WIDTH, VOCABULARY)}
+    return {**ends, **head, "layers": [one] * layers, "norm": norm}
 
 
 def moving(decay: float, old: jax.Array, new: jax.Array) -> jax.Array:
@@ -105,13 +110,15 @@ def train_steps(loss: Loss, arguments: int, target: str, methods: list[str]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=["lm", "mlp"], default="lm")
+    parser.add_argument("--model", choices=["tied", "lm", "mlp"], default="tied")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--loss", choices=["take", "onehot"], default="take", help="how the LM picks the labels")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--methods", nargs="+", default=["Adam", "MicroAdam"])
     parser.add_argument("--target", default="tpu:v5e")
     options = parser.parse_args()
+    folder = dump_bundles()
+    without_tpu()
     target = hs.find_target(options.target)
     sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
 
@@ -119,8 +126,8 @@ def main() -> None:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
     for size in options.batches:
-        if options.model == "lm":
-            loss, p = partial(lm_loss, how=options.loss), lm_shapes(of, options.layers)
+        if options.model != "mlp":
+            loss, p = partial(lm_loss, how=options.loss), lm_shapes(of, options.layers, options.model == "tied")
             batch = [of(size, LENGTH, dtype=jnp.int32)]
         else:
             loss, p = mlp_loss, [(of(MLP_WIDTH, MLP_WIDTH), of(MLP_WIDTH))] * MLP_DEPTH
@@ -128,13 +135,17 @@ def main() -> None:
         first: Any = None
         for name, step in train_steps(loss, len(batch), options.target, options.methods).items():
             start = time.perf_counter()
-            compiled = jax.jit(step, donate_argnums=(0, 1, 2)).lower(p, p, p, *batch).compile()
+            lowered = jax.jit(step, donate_argnums=(0, 1, 2)).lower(p, p, p, *batch)
+            compiled, bundles = compiled_with_bundles(lowered.compile, folder, target)
             cost = known_cost(compiled, target)
-            first = first or cost
-            cycles, memory = cost.estimated_cycles or 0, cost.peak_bytes
+            found = (bundles.cycles, cost.estimated_cycles or 0, cost.peak_bytes, cost.flops or 0, bundles.bytes)
+            first = first or found
+            by_bundles, estimated, memory, flops, moved = (one / other for one, other in zip(found, first, strict=True))
             print(
-                f"batch {size} {name:18} {cycles / 1e6:9.3f} Mcycles x{cycles / (first.estimated_cycles or 1):.3f} "
-                f"{memory / 2**30:7.3f} GiB x{memory / first.peak_bytes:.3f}, {time.perf_counter() - start:.0f} s",
+                f"batch {size} {name:18} bundles {found[0] / 1e6:9.3f} Mcycles x{by_bundles:.3f}, "
+                f"estimate {found[1] / 1e6:9.3f} Mcycles x{estimated:.3f}, {found[2] / 2**30:7.3f} GiB x{memory:.3f}, "
+                f"{found[3] / 1e12:.3f} TFLOP x{flops:.3f}, fusions move x{moved:.3f}, "
+                f"{time.perf_counter() - start:.0f} s, without bundles: {bundles.without_bundles}",
                 flush=True,
             )
 

@@ -7,7 +7,7 @@ estimate counts as nothing, and is listed.
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hlo_surgery.scheduled.executed_bytes import COPIES, FREE, copied, moved_bytes
@@ -24,18 +24,24 @@ FREE_CALLS = {"AllocateBuffer", "AsyncCollectiveDone", "ConcatBitcast"}
 TELLING = (*COLLECTIVES, "scatter", "gather", "sort")
 
 
+CyclesOf = Callable[[Instruction], float]
+
+
 @dataclass
 class Clock:
     """Cycles now, until when the copying channel is busy, and when each copy that has begun is done."""
 
     bytes_per_cycle: float
+    cycles_of: CyclesOf
     now: float = 0.0
     busy_until: float = 0.0
     done: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def estimated_cycles(program: Program, bytes_per_cycle: float) -> float:
+def estimated_cycles(program: Program, bytes_per_cycle: float, cycles_of: CyclesOf | None = None) -> float:
     """The cycles of one run; `bytes_per_cycle`: what main memory delivers.
+
+    `cycles_of` tells an instruction's cycles, by default the compiler's own estimate.
 
     Raises ValueError where the trip count of a loop is unknown.
 
@@ -51,7 +57,7 @@ def estimated_cycles(program: Program, bytes_per_cycle: float) -> float:
     >>> estimated_cycles(program, bytes_per_cycle=32)
     69.0
     """
-    clock = Clock(bytes_per_cycle)
+    clock = Clock(bytes_per_cycle, cycles_of or (lambda instruction: instruction.estimated_cycles or 0))
     _run(program, program.entry, [None] * len(program.entry.parameters), clock)
     return max(clock.now, clock.busy_until)
 
@@ -64,7 +70,7 @@ def has_estimates(program: Program) -> bool:
 def _run(program: Program, computation: Computation, arguments: Sequence[Known], clock: Clock) -> None:
     scalars = known_scalars(program, computation, arguments)
     for each in computation.instructions:
-        clock.now += each.estimated_cycles or 0
+        clock.now += clock.cycles_of(each)
         if each.opcode in COPIES:
             clock.busy_until = (
                 max(clock.now, clock.busy_until) + moved_bytes(program, computation, each) / clock.bytes_per_cycle

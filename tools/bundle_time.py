@@ -1,0 +1,101 @@
+"""A second count of a TPU program's time: the bundles that its fusions run, from what libtpu dumps as it compiles.
+
+Independent of `estimated_cycles`: each fusion takes its bundles, or as long as main memory takes to deliver what its
+copies move, or as the matrix units take at their peak (bundles alone would beat that by up to 16 %), whichever is
+longest; loops and copies between fusions are timed as the estimate times them. Nothing runs. `dump_bundles` must be called before libtpu is loaded; what has been dumped before a compilation is dropped.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+from bundle_count import Count, count_of
+from bundle_text import read_bundles
+
+from hlo_surgery.costs import CLOCKS
+from hlo_surgery.rooflines import roofline
+from hlo_surgery.scheduled.estimated_time import estimated_cycles
+from hlo_surgery.scheduled.executed_flops import flops
+from hlo_surgery.scheduled.program import Computation, Instruction, Program, parse
+from hlo_surgery.scheduled.trip_counts import executed, summed
+from hlo_surgery.targets import Target
+
+FLAGS = "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_bundles"
+NAME = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")
+
+
+@dataclass(frozen=True)
+class BundleTime:
+    """Cycles of one run, the bytes that fusions move, and how often what has no bundles runs, by opcode."""
+
+    cycles: float
+    bytes: int
+    without_bundles: dict[str, int | None]
+
+
+def dump_bundles() -> Path:
+    """Make libtpu dump the final bundles of what it compiles, and where to."""
+    folder = Path(tempfile.mkdtemp(prefix="bundles"))
+    os.environ["LIBTPU_INIT_ARGS"] = " ".join([os.environ.get("LIBTPU_INIT_ARGS", ""), FLAGS.format(folder)]).strip()
+    return folder
+
+
+def compiled_with_bundles(
+    compile_: Callable[[], jax.stages.Compiled], folder: Path, target: Target
+) -> tuple[jax.stages.Compiled, BundleTime]:
+    """Compile, and count the bundles of what was compiled."""
+    for file in folder.iterdir():
+        file.unlink()
+    executable = compile_()
+    return executable, bundle_time(parse(executable.as_text() or ""), counts_in(folder), target)
+
+
+def counts_in(folder: Path) -> dict[str, Count]:
+    """What each dumped program runs, by the instruction's name."""
+    found = {file: NAME.fullmatch(file.name) for file in sorted(folder.iterdir())}
+    texts = {match[1]: file.read_text() for file, match in found.items() if match}
+    return {name: count_of(read_bundles(text)) for name, text in texts.items() if _is_fusion(name)}
+
+
+def _is_fusion(name: str) -> bool:
+    return not name.startswith(("TLP", "<late")) and not name.endswith("schedule-analysis")
+
+
+def bundle_time(program: Program, counts: dict[str, Count], target: Target) -> BundleTime:
+    """The time of a scheduled program by the bundles of its instructions."""
+    device, clock = roofline(target.kind), CLOCKS[target.kind] * target.devices_per_chip
+    rate, peak = device.bandwidth / clock, device.flops / clock
+    runs = list(executed(program))
+    contracted = {each.instruction.name: _contracted(program, each.computation, each.instruction) for each in runs}
+
+    def cycles_of(instruction: Instruction) -> float:
+        count = _count(instruction, counts)
+        return max(count.bundles, count.bytes / rate, contracted[instruction.name] / peak) if count else 0
+
+    moved = sum((each.times or 0) * count.bytes for each in runs if (count := _count(each.instruction, counts)))
+    missing = [each for each in runs if _estimates(each.instruction) and not _count(each.instruction, counts)]
+    without = summed((each.instruction.opcode, each.times) for each in missing)
+    return BundleTime(estimated_cycles(program, rate, cycles_of), moved, without)
+
+
+def _contracted(program: Program, computation: Computation, instruction: Instruction) -> int:
+    """The FLOPs of the contractions in an instruction."""
+    if instruction.opcode == "fusion":
+        inside = program.computations[instruction.called("calls") or ""]
+        return sum(_contracted(program, inside, each) for each in inside.instructions)
+    return flops(program, computation, instruction) if instruction.opcode in ("convolution", "dot") else 0
+
+
+def _count(instruction: Instruction, counts: dict[str, Count]) -> Count | None:
+    """Equal fusions are compiled once, under the name of one of them."""
+    same = re.search(r'deduplicated_name="([^"]+)"', instruction.text)
+    return counts.get(instruction.name) or (counts.get(same[1]) if same else None)
+
+
+def _estimates(instruction: Instruction) -> bool:
+    made = instruction.opcode in ("fusion", "custom-call", "sort", "scatter", "gather")
+    return (bool(instruction.estimated_cycles) or made) and "AllocateBuffer" not in instruction.text
