@@ -75,7 +75,7 @@ def predict_lift(counts: Counts, device: Roofline) -> Predicted:
     lifted = counts.size * counts.gradient
     fused = device.fuses_lifted and len(counts.sites) == 1 and counts.sites[0].contracts
     moved = device.lifting_seconds(counts.gradient, counts.size, fused)
-    held = _patches(counts) + (0 if fused else lifted)
+    held = _patches(counts, device) + (0 if fused else lifted)
     return Predicted(made + moved - plain_seconds(counts, device), held)
 
 
@@ -92,17 +92,17 @@ def predict_loop(counts: Counts, device: Roofline, chunk: int, written_out: bool
     moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
     held = (2 + chunk) * counts.gradient
     seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds
-    return Predicted(seconds - plain_seconds(counts, device), held + chunk * _patches(counts) // counts.size)
+    return Predicted(seconds - plain_seconds(counts, device), held + chunk * _patches(counts, device) // counts.size)
 
 
-def _patches(counts: Counts) -> int:
-    """What the images of all examples take once they are taken apart."""
-    return sum((site.spread - 1) * site.read for site in counts.sites)
+def _patches(counts: Counts, device: Roofline) -> int:
+    """What the images of all examples take once they are taken apart; nothing where XLA does that on the way."""
+    return 0 if device.fuses_lifted else sum((site.spread - 1) * site.read for site in counts.sites)
 
 
 def _made_at_once(counts: Counts, device: Roofline, chunk: int) -> float:
     """The time to contract each example alone, `chunk` of them at a time."""
-    patches = _patches(counts)
+    patches = _patches(counts, device)
     moving = device.moving_seconds(2 * patches, patches * chunk // counts.size)
     return moving + sum(_contracted_alone(site, counts.size, device, chunk > 1) for site in counts.sites)
 

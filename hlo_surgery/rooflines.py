@@ -15,11 +15,11 @@ class Roofline:
     `step_seconds` what a step of a loop costs beside its work; `cached` how much faster what fits into `cache` bytes is
     moved; `lifted_element` the seconds for each element of lifted gradients of more than `small` bytes each.
     `fuses_lifted`: XLA reduces over the examples within the batched contraction that makes their gradients, so that
-    those never reach memory. `written_out`: up to so many steps of a loop are better written out one after the other,
-    as XLA then fuses each example's contraction with the sums that it is added to, if those fit into `cache`.
-    `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions with groups, as depthwise ones,
-    are better contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere; XLA on CPU
-    fails to in some loops.
+    those never reach memory, nor do convolutions' patches. `written_out`: up to so many steps of a loop are better
+    written out one after the other, as XLA then fuses each example's contraction with the sums that it is added to, if
+    those fit into `cache`. `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions with
+    groups, as depthwise ones, are better contracted by patches too. `narrow_operands`: bfloat16 is contracted into
+    float32 everywhere; XLA on CPU fails to in some loops.
     """
 
     name: str
@@ -70,9 +70,10 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
         flops,
         bandwidth,
         depth=128,
+        step_seconds=1.5e-6,
         cache=64e6,
-        cached=10,
-        lifted_element=20e-12,
+        cached=40,
+        lifted_element=2.5e-12,
         widest_chunk=1,
         fuses_lifted=True,
         written_out=2,
@@ -81,11 +82,12 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
 
 
 # Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu" is an H200. TPU:
-# the chip's own memory as cache, and the rest by the compiler's estimates for v5e: of dense layers, where an element
-# of lifted gradients costs 8 to 32 ps, a loop of one example a step all but nothing while its sums fit into the cache,
-# and two steps written out less; and of whole train steps, where more than two written out cost more. CPU: two cores,
-# measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib
-# 0.10 take about 10 ns for each element of large results, whatever their terms.
+# the chip's own memory as cache, and the rest by bundles counted for v5e (`tools/bundle_time.py`), where a step of a
+# loop costs 1.2 to 12 us over convolutions and about 1 us over dense layers of 1024 x 1024 and 1024 x 4096, an element
+# of lifted gradients 1 to 12 ps, and two steps written out less than a loop; so that dense layers are looped over where
+# their sums fit into the cache, and convolutions lifted. CPU: two cores, measured with a float32 matmul of 2048, a copy
+# of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib 0.10 take about 10 ns for each element of large
+# results, whatever their terms.
 ROOFLINES = {
     "cpu": Roofline(
         "cpu",

@@ -5,8 +5,8 @@ python tools/bench.py [--families mlp lm conv] [--batches 64 256] [--widths 1024
 
 All sizes but the first of each list are taken one at a time, with the first of the others, for the families that have
 such a size. A method runs in fewer rounds where it is slow; where it has not run at all, its row says why. With
---target nothing runs: times are the compiler's estimates for that device. With --strategies every strategy is forced,
-and the order of their times held against the predicted one.
+--target nothing runs: times on that TPU are counted in bundles, beside the compiler's estimates. With --strategies
+every strategy is forced, and the order of their times held against the predicted one.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from bench_plot import plot
 from bench_runs import Row, Say, measure
 from bench_strategies import FORCED, agreement
 from bench_tables import show, write_csv
+from bundle_time import dump_bundles
 from rich.console import Console
 from rich.progress import Progress
 
@@ -60,13 +61,14 @@ def _sized(build: Build, family: str, options: argparse.Namespace) -> Iterator[P
 def rows_of(problem: Problem, options: argparse.Namespace, say: Say) -> list[Row]:
     methods = FORCED if options.strategies else {name: METHODS[name] for name in options.methods}
     if options.target:
-        return estimate(problem, methods, find_target(options.target), say)
+        return estimate(problem, methods, find_target(options.target), say, options.folder)
     return measure(problem, methods, options.rounds, options.limit_gb * 1e9, say)
 
 
 def main() -> None:
     options = parsed()
     if options.target:
+        options.folder = dump_bundles()
         without_tpu()
     tables: list[list[Row]] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -1,7 +1,8 @@
-"""Estimates: what the compiler of a device that is not here says of every method."""
+"""Estimates for a TPU that is not here: every method's time by bundles, and beside it by the compiler's estimates."""
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,44 +10,46 @@ from bench_costs import known_cost
 from bench_methods import Candidate, DoesNotApply, Method
 from bench_models.problem import Problem
 from bench_runs import Row, Say
+from bundle_time import compiled_with_bundles
 
 import hlo_surgery as hs
 from hlo_surgery.targets import Target
 
 
-def estimate(problem: Problem, methods: Mapping[str, Method], target: Target, say: Say) -> list[Row]:
-    """A row for each method, of several candidates the one with the least estimated time. Nothing runs."""
+def estimate(problem: Problem, methods: Mapping[str, Method], target: Target, say: Say, folder: Path) -> list[Row]:
+    """A row for each method, of several candidates the one with the least time. libtpu dumps bundles to `folder`."""
     rows: list[Row] = []
     for name, method in methods.items():
         say(f"{problem.title}: {name} compiles for {target.name}")
         try:
-            found = [_estimated(problem, name, candidate, target) for candidate in method(problem, target.name)]
+            found = [_estimated(problem, name, candidate, target, folder) for candidate in method(problem, target.name)]
             rows.append(min(found, key=lambda row: (row.seconds is None, row.seconds)))
         except (DoesNotApply, hs.Refusal) as reason:
             rows.append(Row(problem, name, note=f"{reason}"))
     return rows
 
 
-def _estimated(problem: Problem, name: str, candidate: Candidate, target: Target) -> Row:
+def _estimated(problem: Problem, name: str, candidate: Candidate, target: Target, folder: Path) -> Row:
     lowered = jax.jit(candidate.function).lower(*_on_device(problem.structs, target))
     start = time.perf_counter()
     try:
-        executable = lowered.compile()
+        executable, bundles = compiled_with_bundles(lowered.compile, folder, target)
     except jax.errors.JaxRuntimeError as reason:
         return Row(problem, name, note=f"skipped: {str(reason).splitlines()[0]}")
     seconds = time.perf_counter() - start
     cost = known_cost(executable, target)
-    without = ", ".join(f"{count} {op}" for op, count in cost.without_estimate.items())
-    note = "; ".join(filter(None, [candidate.label, without and f"no estimate for {without}"]))
+    without = ", ".join(f"{count} {op}" for op, count in bundles.without_bundles.items())
+    note = "; ".join(filter(None, [candidate.label, without and f"no bundles for {without}"]))
     return Row(
         problem,
         name,
-        cost.roofline_seconds if cost.estimated_seconds is None else cost.estimated_seconds,
+        bundles.seconds,
         cost.temporary_bytes,
         cost.peak_bytes,
         seconds,
         note=note,
         predicted=candidate.predicted,
+        estimated=cost.estimated_seconds,
     )
 
 

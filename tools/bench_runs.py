@@ -23,7 +23,8 @@ Say = Callable[[str], None]
 class Row:
     """What a method takes on a problem; `seconds` is None where it has not run, and `note` says why.
 
-    `peak` is temporaries, arguments and outputs. `predicted`: seconds beside the plain gradient, by the plan.
+    `peak` is temporaries, arguments and outputs. `predicted`: seconds beside the plain gradient, by the plan;
+    `estimated`: by the compiler, where `seconds` are counted in bundles.
     """
 
     problem: Problem
@@ -35,6 +36,7 @@ class Row:
     runs: int = 0
     note: str = ""
     predicted: float | None = None
+    estimated: float | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ CONSOLE = Console(width=None if Console().is_terminal else 140)
 def show(rows: Sequence[Row]) -> None:
     """A problem's rows; ratios are to its first method."""
     table = Table(title=rows[0].problem.title, title_justify="left")
-    for heading in ("method", "time", "ratio", "temporaries", "ratio", "XLA compiles", "runs", "note"):
+    for heading in ("method", "time", "ratio", "estimate", "temporaries", "ratio", "XLA compiles", "runs", "note"):
         table.add_column(heading, justify="left" if heading in ("method", "note") else "right")
     for row in rows:
         table.add_row(row.method, *_cells(row, rows[0]), row.note)
@@ -23,10 +23,11 @@ def show(rows: Sequence[Row]) -> None:
 
 def _cells(row: Row, first: Row) -> list[str]:
     if row.seconds is None:
-        return ["-"] * 6
+        return ["-"] * 7
     return [
         f"{row.seconds * 1e3:.4g} ms",
         f"{ratio(row, first):.2f} x" if first.seconds else "-",
+        f"{(row.estimated or 0) / (first.estimated or 1):.2f} x" if row.estimated else "-",
         f"{row.temporaries / 1e6:.2f} MB",
         f"{row.temporaries / max(first.temporaries, 1):.2f} x",
         f"{row.compile_seconds:.1f} s",
@@ -63,5 +64,6 @@ def _values(row: Row, first: Row) -> dict[str, object]:
         "compile_seconds": row.compile_seconds if ran else "",
         "runs": row.runs if ran else "",
         "predicted": row.predicted,
+        "estimated": row.estimated,
         "note": row.note,
     }

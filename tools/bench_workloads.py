@@ -3,8 +3,8 @@
 python tools/bench_workloads.py [--size small] [--workloads unet lm] [--methods Adam] [--rounds 15] [--csv FILE]
 python tools/bench_workloads.py --size full --target tpu:v5e [--workloads vit] [--csv FILE]
 
-Without --target the steps run here, in interleaved rounds, and medians are given. With it nothing runs: time and memory
-are the compiler's own estimates for that device, and full sizes take minutes to compile. Rows are appended to the CSV
+Without --target the steps run here, in interleaved rounds, and medians are given. With it nothing runs: time is counted
+in bundles, beside the compiler's own estimates, and full sizes take minutes to compile. Rows are appended to the CSV
 file as they come.
 """
 
@@ -25,6 +25,7 @@ from bench_costs import known_cost
 from bench_models.problem import Problem
 from bench_tables import CONSOLE
 from bench_train_step import train_steps
+from bundle_time import compiled_with_bundles, dump_bundles
 from rich.table import Table
 from workloads import WORKLOADS
 
@@ -44,6 +45,7 @@ class Row:
     method: str
     seconds: float | None = None
     cycles: float | None = None
+    estimated: float | None = None
     temporaries: int = 0
     peak: int = 0
     compile_seconds: float = 0
@@ -110,25 +112,27 @@ def estimate(name: str, problem: Problem, options: argparse.Namespace, target: T
     params, *batch = jax.tree.map(placed, problem.structs)
     for method in options.methods:
         row = Row(name, options.size, problem.batch, method)
-        yield _estimated(row, problem, (params, params, params, *batch), target)
+        yield _estimated(row, problem, (params, params, params, *batch), target, options.folder)
 
 
-def _estimated(row: Row, problem: Problem, args: Any, target: Target) -> Row:
+def _estimated(row: Row, problem: Problem, args: Any, target: Target, folder: Path) -> Row:
     start = time.perf_counter()
     try:
-        executable = lowered(problem, row.method, target.name, args).compile()
+        program = lowered(problem, row.method, target.name, args)
+        executable, bundles = compiled_with_bundles(program.compile, folder, target)
     except jax.errors.JaxRuntimeError as reason:
         return replace(row, note=_failure(str(reason)), compile_seconds=time.perf_counter() - start)
     seconds, cost = time.perf_counter() - start, known_cost(executable, target)
-    without = ", ".join(f"{count} {op}" for op, count in cost.without_estimate.items())
+    without = ", ".join(f"{count} {op}" for op, count in bundles.without_bundles.items())
     return replace(
         row,
-        seconds=cost.estimated_seconds,
-        cycles=cost.estimated_cycles,
+        seconds=bundles.seconds,
+        cycles=bundles.cycles,
+        estimated=cost.estimated_cycles,
         temporaries=cost.temporary_bytes,
         peak=cost.peak_bytes,
         compile_seconds=seconds,
-        note=without and f"no estimate for {without}",
+        note=without and f"no bundles for {without}",
     )
 
 
@@ -141,7 +145,7 @@ def _failure(problem: str) -> str:
 def show(rows: list[Row], title: str) -> None:
     """Ratios are to the first method."""
     table = Table(title=title, title_justify="left")
-    for heading in ("method", "time", "ratio", "temporaries", "ratio", "peak", "ratio", "compiles", "note"):
+    for heading in ("method", "time", "ratio", "estimate", "temporaries", "ratio", "peak", "ratio", "compiles", "note"):
         table.add_column(heading, justify="left" if heading in ("method", "note") else "right")
     for row in rows:
         table.add_row(row.method, *_cells(row, rows[0]), f"{row.compile_seconds:.0f} s", row.note)
@@ -150,11 +154,12 @@ def show(rows: list[Row], title: str) -> None:
 
 def _cells(row: Row, first: Row) -> list[str]:
     if row.seconds is None:
-        return ["-"] * 6
+        return ["-"] * 7
     taken = f"{row.cycles / 1e6:.4g} Mcycles" if row.cycles else f"{row.seconds * 1e3:.4g} ms"
     return [
         taken,
         f"{row.seconds / first.seconds:.3f}" if first.seconds else "-",
+        f"{row.estimated / first.estimated:.3f}" if row.estimated and first.estimated else "-",
         *(cell for name in ("temporaries", "peak") for cell in _bytes(getattr(row, name), getattr(first, name))),
     ]
 
@@ -181,6 +186,7 @@ def rows_of(name: str, problem: Problem, options: argparse.Namespace) -> Iterabl
 def main() -> None:
     options = parsed()
     if options.target:
+        options.folder = dump_bundles()
         without_tpu()
     for name in options.workloads:
         problem, rows = WORKLOADS[name].of(options.size), list[Row]()

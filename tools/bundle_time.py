@@ -2,7 +2,8 @@
 
 Independent of `estimated_cycles`: each fusion takes its bundles, or as long as main memory takes to deliver what its
 copies move, or as the matrix units take at their peak (bundles alone would beat that by up to 16 %), whichever is
-longest; loops and copies between fusions are timed as the estimate times them. Nothing runs. `dump_bundles` must be called before libtpu is loaded; what has been dumped before a compilation is dropped.
+longest; loops and copies between fusions are timed as the estimate times them. Nothing runs. `dump_bundles` must be
+called before libtpu is loaded; what has been dumped before a compilation is dropped.
 """
 
 import os
@@ -19,6 +20,7 @@ from bundle_text import read_bundles
 from hlo_surgery.costs import CLOCKS
 from hlo_surgery.rooflines import roofline
 from hlo_surgery.scheduled.estimated_time import estimated_cycles
+from hlo_surgery.scheduled.executed_bytes import moved_bytes
 from hlo_surgery.scheduled.executed_flops import flops
 from hlo_surgery.scheduled.program import Computation, Instruction, Program, parse
 from hlo_surgery.scheduled.trip_counts import executed, summed
@@ -30,9 +32,13 @@ NAME = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")
 
 @dataclass(frozen=True)
 class BundleTime:
-    """Cycles of one run, the bytes that fusions move, and how often what has no bundles runs, by opcode."""
+    """Cycles and seconds of one run, the bytes that fusions move, and how often what has no count runs, by opcode.
+
+    The latter, such as scatters, takes as long as main memory takes for its operands and results.
+    """
 
     cycles: float
+    seconds: float
     bytes: int
     without_bundles: dict[str, int | None]
 
@@ -58,7 +64,16 @@ def counts_in(folder: Path) -> dict[str, Count]:
     """What each dumped program runs, by the instruction's name."""
     found = {file: NAME.fullmatch(file.name) for file in sorted(folder.iterdir())}
     texts = {match[1]: file.read_text() for file, match in found.items() if match}
-    return {name: count_of(read_bundles(text)) for name, text in texts.items() if _is_fusion(name)}
+    counts = {name: _counted(text) for name, text in texts.items() if _is_fusion(name)}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _counted(text: str) -> Count | None:
+    """None where data decides how long it takes, as in a scatter."""
+    try:
+        return count_of(read_bundles(text))
+    except ValueError:
+        return None
 
 
 def _is_fusion(name: str) -> bool:
@@ -67,19 +82,27 @@ def _is_fusion(name: str) -> bool:
 
 def bundle_time(program: Program, counts: dict[str, Count], target: Target) -> BundleTime:
     """The time of a scheduled program by the bundles of its instructions."""
-    device, clock = roofline(target.kind), CLOCKS[target.kind] * target.devices_per_chip
+    device = roofline(target.kind)
+    clock = CLOCKS[target.kind] * target.devices_per_chip
     rate, peak = device.bandwidth / clock, device.flops / clock
     runs = list(executed(program))
-    contracted = {each.instruction.name: _contracted(program, each.computation, each.instruction) for each in runs}
+    known = {
+        each.instruction.name: (each.computation, _contracted(program, each.computation, each.instruction))
+        for each in runs
+    }
 
     def cycles_of(instruction: Instruction) -> float:
         count = _count(instruction, counts)
-        return max(count.bundles, count.bytes / rate, contracted[instruction.name] / peak) if count else 0
+        computation, contracted = known[instruction.name]
+        if count is None:
+            return moved_bytes(program, computation, instruction) / rate if _computes(instruction) else 0
+        return max(count.bundles, count.bytes / rate, contracted / peak)
 
     moved = sum((each.times or 0) * count.bytes for each in runs if (count := _count(each.instruction, counts)))
-    missing = [each for each in runs if _estimates(each.instruction) and not _count(each.instruction, counts)]
+    missing = [each for each in runs if _computes(each.instruction) and not _count(each.instruction, counts)]
     without = summed((each.instruction.opcode, each.times) for each in missing)
-    return BundleTime(estimated_cycles(program, rate, cycles_of), moved, without)
+    cycles = estimated_cycles(program, rate, cycles_of)
+    return BundleTime(cycles, cycles / CLOCKS[target.kind], moved, without)
 
 
 def _contracted(program: Program, computation: Computation, instruction: Instruction) -> int:
@@ -96,6 +119,6 @@ def _count(instruction: Instruction, counts: dict[str, Count]) -> Count | None:
     return counts.get(instruction.name) or (counts.get(same[1]) if same else None)
 
 
-def _estimates(instruction: Instruction) -> bool:
+def _computes(instruction: Instruction) -> bool:
     made = instruction.opcode in ("fusion", "custom-call", "sort", "scatter", "gather")
     return (bool(instruction.estimated_cycles) or made) and "AllocateBuffer" not in instruction.text
