@@ -13,8 +13,10 @@ from typing import Any, cast
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Module, Operation, Value, sdy
 from hlo_surgery.passes.lattice import PerExample
+from hlo_surgery.passes.raising_attributes import integers
 
 ATTRIBUTE = "sdy.sharding_rule"
+PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 Factors = tuple[tuple[int, ...], ...]
 
 
@@ -57,13 +59,23 @@ def rule_of(op: Operation) -> Rule | None:
         return None
     attribute = cast(Any, sdy).OpShardingRuleAttr(op.attributes[ATTRIBUTE])
     blocked = [*attribute.need_replication_factors, *attribute.permutation_factors]
+    results = tuple(map(_factors, attribute.result_mappings))
+    moved = (factor for dim in _padded_dims(op) for factor in results[0][dim])
     return Rule(
         tuple(attribute.factor_sizes),
         tuple(map(_factors, attribute.operand_mappings)),
-        tuple(map(_factors, attribute.result_mappings)),
+        results,
         frozenset(attribute.reduction_factors),
-        frozenset([*blocked, *attribute.blocked_propagation_factors]),
+        frozenset([*blocked, *attribute.blocked_propagation_factors, *moved]),
     )
+
+
+def _padded_dims(op: Operation) -> list[int]:
+    """Dimensions along which a pad moves its operand: of those that keep their size, Shardy's rule does not tell."""
+    if op.name != "stablehlo.pad":
+        return []
+    paddings = zip(*(integers(op, name) for name in PADDINGS), strict=True)
+    return [dim for dim, amounts in enumerate(paddings) if any(amounts)]
 
 
 def _factors(mapping: Any) -> Factors:

@@ -41,8 +41,15 @@ def _uniform_if(value: Value, along: PerExample, size: int) -> Sequence[Along] |
         return [] if _is_uniform_constant(op, along, size) else None
     if op.name == "stablehlo.broadcast_in_dim":
         return _uniform_broadcast_if(op, along)
-    pairs = [(v, axis) for v, axis in sources(op, along, size) or [] if axis]
-    return pairs or None
+    found = sources(op, along, size) or []
+    pairs = [(v, axis) for v, axis in found if axis]
+    return None if _lands_somewhere(op, found) else pairs or None
+
+
+def _lands_somewhere(op: Operation, found: Sequence[tuple[Value, PerExample | None]]) -> bool:
+    """Whether an update without the axis is put at some of its places, and the others stay as they were."""
+    update = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": len(found) - 1}.get(op.name)
+    return bool(found) and update is not None and found[update][1] is None
 
 
 def _is_uniform_constant(op: Operation, along: PerExample, size: int) -> bool:
