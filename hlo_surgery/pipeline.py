@@ -15,6 +15,7 @@ from hlo_surgery.measures import PerExampleGradients
 from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
+from hlo_surgery.passes.ancestors import ancestors
 from hlo_surgery.passes.contributions import unclear
 from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.example_axes import find_example_axes
@@ -117,6 +118,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
         outputs = mlir.operands(mlir.return_operation(block))
         if hoist(axes, block, [outputs[number] for number in request.gradients]):
             axes = _analysed(main, code, request)
+    _forget_unused(axes, block, request)
     _refuse_unprotected(axes, request)
     if request.is_real is not None:
         outputs = mlir.operands(mlir.return_operation(block))
@@ -139,6 +141,13 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     loss = next((names[number] for number in request.losses), "")
     others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
     return Plan(request.size, request.loss_reduction, plans, data, loss, others)
+
+
+def _forget_unused(axes: Axes, block: mlir.Block, request: Request) -> None:
+    """What is taken as constant and no gradient rests on, nor a loss that was asked for, concerns nobody."""
+    outputs = mlir.operands(mlir.return_operation(block))
+    behind = ancestors([outputs[number] for number in [*request.gradients, *request.losses]])
+    axes.data = {value: reason for value, reason in axes.data.items() if value in behind}
 
 
 def _widest(gradients: Sequence[Value]) -> jnp.dtype:

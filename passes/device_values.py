@@ -24,6 +24,8 @@ from hlo_surgery.passes.leading_dims import set_shape
 from hlo_surgery.passes.splice import splice
 
 Sizes = tuple[int, ...]
+# Operands that may be a scalar whatever the others' shape: a predicate, and bounds.
+SCALARS = {"stablehlo.select": (0,), "stablehlo.clamp": (0, 2)}
 Unary = Callable[[jax.Array], jax.Array]
 
 
@@ -104,12 +106,12 @@ def aligned(varying: Varying, value: Value, lead: Names, before: Operation, loca
 
 
 def align_operands(varying: Varying, op: Operation, leads: Sequence[Names]) -> None:
-    """Repeat the first operands along the axes that they lack. Where an op takes scalars, they may stay alone."""
-    takes_scalars = op.name in ("stablehlo.select", "stablehlo.clamp")
+    """Repeat the first operands along the axes that they lack. A scalar that stands for all may stay alone."""
+    scalars = SCALARS.get(op.name, ())
+    local = mlir.shape(op.results[0]) if scalars else None
     for i, lead in enumerate(leads):
         operand = op.operands[i]
-        if not (takes_scalars and mlir.shape(operand) == ()):
-            local = mlir.shape(op.results[0]) if takes_scalars else None
+        if i not in scalars or mlir.shape(operand):
             op.operands[i] = aligned(varying, operand, lead, op, local)
 
 

@@ -14,6 +14,7 @@ from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes import sharding_rules, split_batches
 from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.positions import common_factor
 
 
@@ -219,7 +220,8 @@ def _parted_step(axes: Axes, op: Operation, classes: Sequence[Class]) -> Step:
     stays = [factor.factor not in rule.reduced for factor in factors]
     kept = "major" if stays[0] else "minor" if stays[1] else ""
     inputs: list[Input] = []
-    for value, own in zip(op.operands, rule.operands, strict=True):
+    for i, (value, own) in enumerate(zip(op.operands, rule.operands, strict=True)):
         major, minor = (sharding_rules.find_axis(rule, own, value, factor) for factor in factors)
-        inputs.append((value, Parted(major, minor, count, kept) if major or minor else None))
+        parted = (major or minor) and i not in initial_operands(op)
+        inputs.append((value, Parted(major, minor, count, kept) if parted else None))
     return Step(op, tuple(inputs))

@@ -21,7 +21,7 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
 
     A dot_general multiplies only what agrees in all of them; of a convolution nothing is known but the examples.
     """
-    if op.name not in SUMMING or len(axes) != 2 or not all(map(_holds_all, axes)):
+    if op.name not in SUMMING or len(axes) != 2 or not all(map(holds_all, axes)):
         return None
     if op.name == "stablehlo.dot_general":
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
@@ -33,7 +33,7 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
     return ((first.dim,), (second.dim,)) if first.is_whole and second.is_whole else None
 
 
-def _holds_all(axis: Axis) -> bool:
+def holds_all(axis: Axis) -> bool:
     """Whether all examples lie along one or two dimensions."""
     return isinstance(axis, PerExample) or (isinstance(axis, Parted) and None not in (axis.major, axis.minor))
 

@@ -18,7 +18,7 @@ from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Held, Input, Lifted, Parted, Step, is_made
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands, is_linear
-from hlo_surgery.passes.paired_dims import laid_along, magnitudes, paired_dims
+from hlo_surgery.passes.paired_dims import holds_all, laid_along, magnitudes, paired_dims
 from hlo_surgery.passes.raising import Raised, raise_op
 from hlo_surgery.passes.single_op import call_op
 
@@ -91,28 +91,31 @@ def _taking(site: Step, linear: Sequence[int], operands: Sequence[jax.Array]) ->
 
 
 def _carries(axis: Axis) -> bool:
-    return isinstance(axis, PerExample | Parted)
+    """Whether an operand holds every example apart; what examples have in common is none's to weigh."""
+    return isinstance(axis, PerExample | Parted) and holds_all(axis)
 
 
 def along_examples(weights: jax.Array, axis: Axis, x: jax.Array) -> jax.Array:
     """Weights by example, laid along the dimension or dimensions of x that hold the examples."""
     if isinstance(axis, PerExample):
-        return _spread(weights, x, [(axis, weights.shape[0])])
+        return _spread(weights, x, [axis])
     assert isinstance(axis, Parted)
-    counts = (axis.parts, weights.shape[0] // axis.parts)
     assert axis.major is not None
     assert axis.minor is not None
-    return _spread(weights, x, sorted([(axis.major, counts[0]), (axis.minor, counts[1])], key=lambda p: p[0].dim))
+    apart = weights.reshape(axis.parts, -1)
+    in_order = axis.major.dim < axis.minor.dim
+    dims = [axis.major, axis.minor] if in_order else [axis.minor, axis.major]
+    return _spread(apart if in_order else apart.T, x, dims)
 
 
-def _spread(weights: jax.Array, x: jax.Array, dims: Sequence[tuple[PerExample, int]]) -> jax.Array:
+def _spread(weights: jax.Array, x: jax.Array, axes: Sequence[PerExample]) -> jax.Array:
+    """Weights with a dimension for each of the axes, which come in the order of x's dimensions."""
     shape = [1] * x.ndim
-    spread = weights.reshape([count for _, count in dims])
-    for k, (axis, count) in enumerate(dims):
-        spread = jnp.repeat(spread, axis.after, axis=k)
-        spread = jnp.concatenate([spread] * axis.before, axis=k) if axis.before > 1 else spread
-        shape[axis.dim] = axis.before * count * axis.after
-    return spread.reshape(shape)
+    for k, axis in enumerate(axes):
+        weights = jnp.repeat(weights, axis.after, axis=k)
+        weights = jnp.concatenate([weights] * axis.before, axis=k) if axis.before > 1 else weights
+        shape[axis.dim] = weights.shape[k]
+    return weights.reshape(shape)
 
 
 def _summed(lifted: jax.Array, weights: jax.Array | None, finite: jax.Array | None) -> jax.Array:

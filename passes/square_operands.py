@@ -24,7 +24,7 @@ from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Held, Input, Lifted, Parted, Placed, Step
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import added_results, initial_operands
-from hlo_surgery.passes.paired_dims import paired_dims
+from hlo_surgery.passes.paired_dims import holds_all, paired_dims
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_attributes import integers, precision
 from hlo_surgery.passes.reweight_examples import along_examples
@@ -160,7 +160,7 @@ def _squared_site(
 
 def _real(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Array:
     """The examples of an operand that are no padding; zero for the others."""
-    if real is None or axis is None:
+    if real is None or not holds_all(axis):
         return x
     return jnp.where(along_examples(real, axis, x), x, jnp.zeros_like(x))
 

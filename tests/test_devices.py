@@ -101,6 +101,8 @@ BODIES = {
     "ppermute": lambda x: lax.ppermute(x, "model", NEXT),
     "axis_index": lambda x: x * lax.axis_index("model") + 10 * lax.axis_index("data"),
     "axis_index compared": lambda x: jnp.where(lax.axis_index("model") == 1, x, -x),
+    "one number by the axis_index": lambda x: x + jnp.where(lax.axis_index("data") == 0, x.mean(), 0.0),
+    "one number between two": lambda x: x * lax.clamp(x.mean(), lax.psum(x.sum(), "model"), x.max()),
     "slice at the axis_index": lambda x: lax.dynamic_slice_in_dim(x, lax.axis_index("model"), 1, 1) * x,
     "update at the axis_index": lambda x: lax.dynamic_update_slice_in_dim(x, x[:, :1], lax.axis_index("model"), 1),
     "sort": lambda x: jnp.sort(x, axis=1) + jnp.argsort(x, axis=0),
