@@ -13,6 +13,7 @@ from hlo_surgery import mlir
 from hlo_surgery.errors import Reason, Refusal
 from hlo_surgery.mlir import Module, Operation, ir
 from hlo_surgery.passes.constants import is_splat
+from hlo_surgery.passes.held_divisions import fold_divisions, hold_divisions, release_divisions
 from hlo_surgery.passes.source_lines import source_line
 
 HELP = (
@@ -26,8 +27,12 @@ REFINING = ("stablehlo-refine-shapes", "func.func(stablehlo-canonicalize-dynamis
 def make_shapes_static(module: Module) -> None:
     """Refine shapes in place. Raises Refusal at the first op whose shape only a run can tell."""
     if _first_dynamic(module):
+        hold_divisions(module)
         with contextlib.suppress(ir.MLIRError):  # where the pass fails, an op is left to be named below
             mlir.run_passes(module, *REFINING)
+            while fold_divisions(module):
+                mlir.run_passes(module, *REFINING)
+        release_divisions(module)
         _drop_assertions(module)
     dynamic = _first_dynamic(module)
     if dynamic:

@@ -144,6 +144,10 @@ def in_order_of_size(p, x, *_):
     return jnp.mean(jnp.arange(6.0)[:, None] * jnp.sort(x + p["d"], 0))
 
 
+def taken_by_the_others(p, x, _, labels):
+    return squares(jnp.sin((x + p["d"])[(2 * labels + 1) % B]) * x)
+
+
 def row_by_row_of_a_table(p, x, *_):
     return squares(jnp.tanh(x @ x.T) @ p["rows"])
 
@@ -158,6 +162,7 @@ UNCLEAR = [
     (with_temperature, "t", "pairs of examples are summed at once"),
     (fixed_neighbours, "w", "not known which row is whose"),
     (in_order_of_size, "d", "not known which row is whose"),
+    (taken_by_the_others, "d", "not known which row is whose"),
     (row_by_row_of_a_table, "rows", "has rows of its own for the examples"),
     (of_differences, "w", "not known which row is whose"),
 ]

@@ -43,7 +43,7 @@ def rows_on_each_device(w, x):
 
 
 def columns_on_each_device(w, x):
-    return lax.pmean(squares(x @ w), BOTH)
+    return lax.pmean(lax.pmean(squares(x @ w), "model"), "data")
 
 
 BATCH = P(BOTH)
@@ -52,7 +52,7 @@ LOSSES = {
     "parts around features": (parts_around_features, dense),
     "a table, over two axes": (mapped(rows_on_each_device, GRID, (P(), BATCH), P()), rows_of_a_table),
     "examples over one axis, columns over the other": (
-        mapped(columns_on_each_device, GRID, (P(None, "model"), P("data")), P()),
+        mapped(columns_on_each_device, GRID, (P(None, "model"), P("data")), P(), check_vma=True),
         dense,
     ),
 }
