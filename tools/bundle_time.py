@@ -9,21 +9,22 @@ called before libtpu is loaded; what has been dumped before a compilation is dro
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 from bundle_count import Count, count_of
 from bundle_text import read_bundles
+from equal_fusions import form_of
 
 from hlo_surgery.costs import CLOCKS
 from hlo_surgery.rooflines import roofline
-from hlo_surgery.scheduled.estimated_time import estimated_cycles
+from hlo_surgery.scheduled.estimated_time import FREE_CALLS, estimated_cycles
 from hlo_surgery.scheduled.executed_bytes import moved_bytes
 from hlo_surgery.scheduled.executed_flops import flops
 from hlo_surgery.scheduled.program import Computation, Instruction, Program, parse
-from hlo_surgery.scheduled.trip_counts import executed, summed
+from hlo_surgery.scheduled.trip_counts import Executed, executed, summed
 from hlo_surgery.targets import Target
 
 FLAGS = "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_bundles"
@@ -86,20 +87,21 @@ def bundle_time(program: Program, counts: dict[str, Count], target: Target) -> B
     clock = CLOCKS[target.kind] * target.devices_per_chip
     rate, peak = device.bandwidth / clock, device.flops / clock
     runs = list(executed(program))
+    counts = _with_equals(program, runs, counts)
     known = {
         each.instruction.name: (each.computation, _contracted(program, each.computation, each.instruction))
         for each in runs
     }
 
     def cycles_of(instruction: Instruction) -> float:
-        count = _count(instruction, counts)
+        count = counts.get(instruction.name)
         computation, contracted = known[instruction.name]
         if count is None:
             return moved_bytes(program, computation, instruction) / rate if _computes(instruction) else 0
         return max(count.bundles, count.bytes / rate, contracted / peak)
 
-    moved = sum((each.times or 0) * count.bytes for each in runs if (count := _count(each.instruction, counts)))
-    missing = [each for each in runs if _computes(each.instruction) and not _count(each.instruction, counts)]
+    moved = sum((each.times or 0) * count.bytes for each in runs if (count := counts.get(each.instruction.name)))
+    missing = [each for each in runs if _computes(each.instruction) and each.instruction.name not in counts]
     without = summed((each.instruction.opcode, each.times) for each in missing)
     cycles = estimated_cycles(program, rate, cycles_of)
     return BundleTime(cycles, cycles / CLOCKS[target.kind], moved, without)
@@ -113,12 +115,15 @@ def _contracted(program: Program, computation: Computation, instruction: Instruc
     return flops(program, computation, instruction) if instruction.opcode in ("convolution", "dot") else 0
 
 
-def _count(instruction: Instruction, counts: dict[str, Count]) -> Count | None:
-    """Equal fusions are compiled once, under the name of one of them."""
-    same = re.search(r'deduplicated_name="([^"]+)"', instruction.text)
-    return counts.get(instruction.name) or (counts.get(same[1]) if same else None)
+def _with_equals(program: Program, runs: Sequence[Executed], counts: dict[str, Count]) -> dict[str, Count]:
+    """The counts of what is compiled under another's name as well."""
+    computing = {each.instruction.name: each for each in runs if _computes(each.instruction)}
+    forms = {name: form_of(program, each.computation, each.instruction) for name, each in computing.items()}
+    by_form = {forms[name]: count for name, count in counts.items() if name in forms}
+    return {name: by_form[form] for name, form in forms.items() if form in by_form} | counts
 
 
 def _computes(instruction: Instruction) -> bool:
     made = instruction.opcode in ("fusion", "custom-call", "sort", "scatter", "gather")
-    return (bool(instruction.estimated_cycles) or made) and "AllocateBuffer" not in instruction.text
+    free = any(f'custom_call_target="{name}"' in instruction.text for name in FREE_CALLS)
+    return (bool(instruction.estimated_cycles) or made) and not free
