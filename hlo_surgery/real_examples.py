@@ -50,6 +50,10 @@ def real_values(request: Request) -> list[Value]:
 
 
 def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What is real, and how many as a float; 1 where none is, so that a mean over none is zero."""
-    real = mask != 0
-    return real, jnp.maximum(jnp.sum(real, dtype=dtype), 1)
+    """What is real, and how many as a float; 1 where none is, so that a mean over none is zero.
+
+    The number is NaN where a flag is neither 0 nor 1: nobody can say what such an example counts.
+    """
+    real = mask == 1
+    count = jnp.maximum(jnp.sum(real, dtype=dtype), 1)
+    return real, jnp.where(jnp.all(real | (mask == 0)), count, jnp.nan)

@@ -8,12 +8,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.derived import Derived, Groups, positive
 from hlo_surgery.factorable import check_elementwise, check_factorable, is_complex_factorable
 from hlo_surgery.measures import Found, MeanOf, PerExampleGradients, Phi, SumOf, TokenMeanOf
 from hlo_surgery.measures import unbiased as unbiased_factor
+from hlo_surgery.passes.element_types import widened
 from hlo_surgery.traced_numbers import Number, like, number, positive_in, shown
 
 
@@ -172,9 +174,11 @@ def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
     def counts(g: jax.Array) -> jax.Array:
         if jnp.iscomplexobj(g):
             raise TypeError("histogram is for real gradients; a complex one has no order")
-        sides = jnp.asarray(edges, g.dtype)
-        where = jnp.searchsorted(sides, g.ravel(), side="right", method="scan_unrolled")
-        inside = jnp.where(g.ravel() == sides[-1], len(edges) - 1, where).astype(jnp.int32)
+        entries = widened(g).ravel()
+        sides, last = _sides(edges, entries.dtype)
+        entries = entries.astype(sides.dtype)
+        where = jnp.searchsorted(sides, entries, side="right", method="scan_unrolled")
+        inside = jnp.where(entries == last, len(edges) - 1, where).astype(jnp.int32)
         return jnp.zeros(len(edges) + 1, jnp.int32).at[inside].add(1)[1:-1]
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
@@ -194,6 +198,21 @@ def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
     if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
         raise ValueError(f"histogram takes at least two increasing edges, not {list(bins)}")
     return edges
+
+
+def _sides(edges: tuple[float, ...] | jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """The edges in a dtype in which gradients compare with them exactly, and the last one, which is in its bin.
+
+    A known edge that the dtype lacks becomes the next larger number, as of that on gradients lie beyond it.
+    """
+    if not isinstance(edges, tuple):
+        sides = edges.astype(jnp.promote_types(edges.dtype, dtype))
+        return sides, sides[-1]
+    exact = np.asarray(edges, np.float64)
+    with np.errstate(over="ignore"):
+        nearest = exact.astype(dtype)
+    sides = np.where(nearest < exact, np.nextafter(nearest, np.asarray(np.inf, dtype)), nearest)
+    return jnp.asarray(sides), jnp.asarray(sides[-1] if sides[-1] == exact[-1] else np.nan, dtype)
 
 
 def _checked(edges: jax.Array, counts: jax.Array) -> jax.Array:

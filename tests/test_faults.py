@@ -53,6 +53,15 @@ def test_a_histogram_counts_in_int32(x64):
             assert f(W, X)[1].dtype == jnp.int32
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
+@pytest.mark.parametrize("edges", [(0, 0.7, 2), (0, 1, 1.00000001, 2), (0.1, 1, 1e5), (0.1, 0.7)])
+def test_the_edges_of_a_histogram_are_not_rounded(edges, dtype):
+    gradients = jnp.array([0.7, 1.0, 1.0, 0.1, 0.69999999, jnp.inf], dtype)
+    (measure,) = hs.histogram(edges).measures
+    counts = np.histogram(np.asarray(gradients, np.float64), edges)[0]
+    np.testing.assert_array_equal(measure.function(gradients), counts)
+
+
 @pytest.mark.parametrize("max_norm", [1e-46, 1e-39, 1e39])
 def test_a_bound_that_norms_cannot_hold_is_rejected(max_norm):
     with pytest.raises(ValueError, match=r"max_norm from 1\.18e-38 to 3\.4e\+38, as norms here are float32"):

@@ -196,3 +196,10 @@ def test_a_train_step(reduction):
         *states[0], _ = padded(*states[0], X, mask)
         *states[1], _ = plain(*states[1], X[mask], mask[mask])
     held(states[0][0], states[1][0])
+
+
+@pytest.mark.parametrize("flag", [np.nan, 0.5, 2.0])
+def test_a_flag_that_is_neither_0_nor_1_makes_nan(flag):
+    flags = np.array([1, 1, flag, 0, 1, 0], np.float32)[: len(X)]
+    f = hs.grad(lambda w, x: jnp.mean((x @ w) ** 2), is_real=flags, statistics=hs.second_moment())
+    assert np.isnan(f(W, X)[1]).all()

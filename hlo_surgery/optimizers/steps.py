@@ -68,7 +68,7 @@ class Training:
     def _batch_size(self, *args: Any) -> Any:
         """How many examples there are, or how many of them are real."""
         size, is_real = self._size(*args), self.options.get("is_real")
-        return size if is_real is None else jnp.sum(flags_among(is_real, args, {}) != 0, dtype=jnp.int32)
+        return size if is_real is None else jnp.sum(flags_among(is_real, args, {}) == 1, dtype=jnp.int32)
 
     def _size(self, *args: Any) -> int:
         arrays, axes = self._examples(args)
