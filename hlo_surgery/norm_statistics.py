@@ -84,7 +84,9 @@ def noise_scale() -> Derived:
     """The gradient noise scale tr(Sigma) / |G|**2, one number, from unbiased estimates of both.
 
     tr(Sigma) = (mean |g_b|**2 - |mean|**2) B/(B-1) and |G|**2 = |mean|**2 - tr(Sigma)/B (McCandlish et al., "An
-    Empirical Model of Large-Batch Training", appendix A). It can be negative where the batch is far too small.
+    Empirical Model of Large-Batch Training", appendix A). It can be negative where the batch is far too small. The mean
+    is the gradient as the module rounds it: of bfloat16 gradients |G|**2 is known to about 1e-3, and no ratio is to be
+    had where that is more than tr(Sigma)/B.
     """
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
