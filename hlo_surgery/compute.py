@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.looped import itself, looped, looped_together
-from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, Phi, TokenMeanOf, TokenNorms, precise
+from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, Phi, TokenMeanOf, TokenNorms, Variance, precise
+from hlo_surgery.passes.centred_operands import central_moment, centred_variance, squared_magnitude
 from hlo_surgery.passes.ghost_norms import ghost_gram, ghost_norms, token_norms
 from hlo_surgery.passes.ghost_paths import may_cancel
 from hlo_surgery.passes.lift_examples import lifted_gradients
 from hlo_surgery.passes.segment_rows import segmented_mean
 from hlo_surgery.passes.square_operands import squared_mean
-from hlo_surgery.real_examples import count_of, flags_of, measured, without_padding
+from hlo_surgery.real_examples import count_of, flags_of, mean_of_examples, measured, without_padding
 from hlo_surgery.request import Request
 from hlo_surgery.wanted import Computed, Known, Measured, Wanted, in_own_dtype, statistic_dtype, total_of
 
@@ -52,7 +53,11 @@ def _squared(wanted: Wanted, known: Known, measures: Sequence[Measure], request:
     dtype, mean_loss = statistic_dtype(wanted.sliced.value), request.loss_reduction == "mean"
     phis = {m: precise_phi(m.phi, dtype) for m in measures if isinstance(m, MeanOf | TokenMeanOf)}
     mean = partial(squared_mean, wanted.sliced, given)
-    return None, {m: mean(phi, dtype, count, mean_loss, real) for m, phi in phis.items()}
+    found: Measured = {m: mean(phi, dtype, count, mean_loss, real) for m, phi in phis.items()}
+    for measure in measures:
+        if isinstance(measure, Variance):
+            found[measure] = centred_variance(wanted.sliced, given, dtype, count, mean_loss, real)
+    return None, found
 
 
 def _segmented(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
@@ -60,8 +65,13 @@ def _segmented(wanted: Wanted, known: Known, measures: Sequence[Measure], reques
     dtype = statistic_dtype(wanted.sliced.value)
     phis = {m: precise_phi(m.phi, dtype) for m in measures if isinstance(m, MeanOf)}
     mean = partial(segmented_mean, wanted.function, wanted.paths[0], known)
-    real = flags_of(known, request)
-    return None, {m: mean(phi, request.size, factor, real) for m, phi in phis.items()}
+    of = partial(mean, size=request.size, factor=factor, real=flags_of(known, request))
+    found: Measured = {m: of(phi) for m, phi in phis.items()}
+    for measure in measures:
+        if isinstance(measure, Variance):
+            about = mean_of_examples(wanted.gradient, known, request)
+            found[measure] = central_moment(of(squared_magnitude, about=about), of(itself, about=about))
+    return None, found
 
 
 def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:

@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, PerExampleGradients, Phi, SumOf, precise
+from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, PerExampleGradients, Phi, SumOf, Variance, precise
+from hlo_surgery.passes.centred_operands import central_moment
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.loop_examples import looped_gradients
 from hlo_surgery.passes.slice_functions import jointly
 from hlo_surgery.planning import Choice
-from hlo_surgery.real_examples import count_of, flags_of, without_padding
+from hlo_surgery.real_examples import count_of, flags_of, mean_of_examples, without_padding
 from hlo_surgery.request import Request
 from hlo_surgery.wanted import Computed, Known, Wanted, in_own_dtype, total_of
 
@@ -45,7 +46,11 @@ def looped_together(
 ) -> list[Computed]:
     """Means and sums are accumulated over the examples; norms and the gradients themselves are stacked."""
     asked = [(i, measure) for i, of_one in enumerate(measures) for measure in of_one]
-    sums: dict[tuple[int, Measure], Phi] = {(i, m): _summand(m) for i, m in asked if isinstance(m, MeanOf | SumOf)}
+    sums: dict[tuple[int, Measure], Phi] = {
+        (i, m): _summand(m, mean_of_examples(wanted[i].gradient, known, request))
+        for i, m in asked
+        if isinstance(m, MeanOf | SumOf | Variance)
+    }
     rows: dict[tuple[int, Measure], Phi] = {
         (i, m): _row(m) for i, m in asked if isinstance(m, Norms | PerExampleGradients | Gram)
     }
@@ -95,11 +100,21 @@ def _of_looped(measure: Measure, x: jax.Array, size: Any) -> jax.Array:
     """A measure from the sum over the examples, or from their rows."""
     if isinstance(measure, MeanOf):
         return x / size
+    if isinstance(measure, Variance):
+        return central_moment(jnp.real(x[0]) / size, x[1] / size)
     return measure.of(x) if isinstance(measure, Gram) else x
 
 
-def _summand(measure: MeanOf | SumOf) -> Phi:
+def _summand(measure: MeanOf | SumOf | Variance, mean: jax.Array) -> Phi:
+    if isinstance(measure, Variance):
+        return partial(_deviation, mean)
     return measure.function if isinstance(measure, SumOf) else lambda g: precise(measure.phi, g)
+
+
+def _deviation(mean: jax.Array, gradient: jax.Array) -> jax.Array:
+    """Its square and itself. The mean that was known before is rounded as the module rounds it."""
+    off = widened(gradient) - mean
+    return jnp.stack([off * jnp.conj(off), off])
 
 
 def _row(measure: Norms | PerExampleGradients | Gram) -> Phi:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.centred_operands import central_moment, squared_magnitude
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.scaled_norms import norms_of_rows
 
@@ -31,6 +32,18 @@ class MeanOf:
     def of(self, g: jax.Array) -> jax.Array:
         """The definition."""
         return jnp.mean(precise(self.phi, g), 0)
+
+
+@dataclass(frozen=True)
+class Variance:
+    """The mean over the examples of |g_b - mean|**2, [*parameter]: centred first, so that nothing large cancels."""
+
+    name: str = "variance"
+
+    def of(self, g: jax.Array) -> jax.Array:
+        """The definition."""
+        off = widened(g) - jnp.mean(widened(g), 0)
+        return central_moment(jnp.mean(squared_magnitude(off), 0), jnp.mean(off, 0))
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,7 @@ class TokenNorms:
     """The norm of each position's own share of the gradient, [B, *positions]."""
 
 
-Measure = MeanOf | PerExampleGradients | Norms | Gram | SumOf | TokenMeanOf | TokenNorms
+Measure = MeanOf | Variance | PerExampleGradients | Norms | Gram | SumOf | TokenMeanOf | TokenNorms
 PerToken = TokenMeanOf | TokenNorms
 
 

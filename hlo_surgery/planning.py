@@ -6,7 +6,8 @@ from functools import cached_property
 
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason, Refusal
-from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, PerToken, TokenMeanOf, TokenNorms
+from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, PerToken, TokenMeanOf, TokenNorms, Variance
+from hlo_surgery.passes.centred_operands import CENTRED
 from hlo_surgery.passes.ghost_paths import Path, is_cheaper, path_counts
 from hlo_surgery.passes.gradient_slices import GradientSlice
 from hlo_surgery.passes.segment_rows import has_segments
@@ -148,9 +149,9 @@ def _applying(planned: Planned, measure: Measure, predicted: Mapping[str, Predic
     applies: dict[str, bool] = {}
     if isinstance(measure, PerToken):
         return applies
-    if "square" in predicted and isinstance(measure, MeanOf) and _factors(measure, planned.sliced):
+    if "square" in predicted and _factors(measure, planned.sliced):
         applies["square"] = True
-    if "segments" in predicted and isinstance(measure, MeanOf):
+    if "segments" in predicted and isinstance(measure, MeanOf | Variance):
         applies["segments"] = predicted["segments"].seconds <= predicted["loop"].seconds
     if "ghost" in predicted and _has_ghost(planned, measure):
         applies["ghost"] = isinstance(measure, Gram) or is_cheaper(planned.paths, planned.sliced.value, planned.size)
@@ -185,8 +186,10 @@ def _has_ghost(planned: Planned, measure: Measure) -> bool:
     return measure == Norms()
 
 
-def _factors(measure: MeanOf, sliced: GradientSlice) -> bool:
-    """Whether phi(ab) = phi(a) phi(b) for numbers of the gradient's kind."""
+def _factors(measure: Measure, sliced: GradientSlice) -> bool:
+    """Whether phi(ab) = phi(a) phi(b) for numbers of the gradient's kind, or factors are centred in place of both."""
+    if not isinstance(measure, MeanOf):
+        return isinstance(measure, Variance) and all(site.op.name in CENTRED for site in sliced.sites)
     return measure.complex_factorable if mlir.is_complex(sliced.value) else measure.factorable
 
 

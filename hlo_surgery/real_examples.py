@@ -5,8 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.measures import Gram, MeanOf, Measure, PerExampleGradients, SumOf, precise
+from hlo_surgery.measures import Gram, MeanOf, Measure, PerExampleGradients, SumOf, Variance, precise
 from hlo_surgery.mlir import Value
+from hlo_surgery.passes.centred_operands import central_moment, squared_magnitude
+from hlo_surgery.passes.element_types import widened
 from hlo_surgery.request import Request
 from hlo_surgery.wanted import Known
 
@@ -14,6 +16,12 @@ from hlo_surgery.wanted import Known
 def count_of(known: Known, request: Request) -> Any:
     """The number of examples that a mean is over: B, or a traced number that is 1 at least."""
     return request.size if request.real is None else known[request.real[1]]
+
+
+def mean_of_examples(gradient: Value, known: Known, request: Request) -> jax.Array:
+    """The mean of the examples' gradients, from the module's own."""
+    scale = 1 if request.loss_reduction == "mean" else count_of(known, request)
+    return widened(known[gradient]) / scale
 
 
 def flags_of(known: Known, request: Request) -> jax.Array | None:
@@ -35,6 +43,10 @@ def measured(measure: Measure, gradients: jax.Array, real: jax.Array | None, cou
             return measure.of(gradients)  # type: ignore[union-attr]
         case MeanOf():
             return jnp.sum(without_padding(precise(measure.phi, gradients), real), 0) / count
+        case Variance():
+            wide = without_padding(widened(gradients), real)
+            off = without_padding(wide - jnp.sum(wide, 0) / count, real)
+            return central_moment(jnp.sum(squared_magnitude(off), 0) / count, jnp.sum(off, 0) / count)
         case SumOf():
             rows = without_padding(jax.vmap(measure.function)(gradients), real)
             return jnp.sum(rows, 0, dtype=rows.dtype)

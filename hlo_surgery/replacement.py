@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from hlo_surgery import mlir
 from hlo_surgery.compute import compute_measures, precise_phi
 from hlo_surgery.looped import loop_groups, with_common_chunks
-from hlo_surgery.measures import MeanOf, Measure, Norms
+from hlo_surgery.measures import MeanOf, Measure, Norms, Variance
 from hlo_surgery.mlir import Block, Operation, Value
+from hlo_surgery.passes.centred_operands import variance_behind
 from hlo_surgery.passes.counters import counter_values
 from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.ghost_paths import ghost_paths
@@ -108,6 +109,8 @@ def _is_stackable(scan: Scan, measure: Measure) -> bool:
     """Whether a measure of the stack can be had from the measures of its slices."""
     if isinstance(measure, MeanOf):
         return scan.moves_only or measure.factorable
+    if isinstance(measure, Variance):
+        return True
     return isinstance(measure, Norms) and scan.keeps_norms
 
 
@@ -181,7 +184,7 @@ def _wanted(
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
     planned = Planned(sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning)
-    return Wanted(sliced, function, paths, choose(planned, measures))
+    return Wanted(target.value, sliced, function, paths, choose(planned, measures))
 
 
 def _at_end(
@@ -231,6 +234,8 @@ def _behind_loop(stacked: _Stacked, tail: GradientSlice, known: Mapping[Value, j
         if isinstance(measure, MeanOf):
             inside = {stacked.result: known[stack]}
             found[measure] = moved_statistic(tail, inside, given, precise_phi(measure.phi, dtype), dtype)
+        elif isinstance(measure, Variance):
+            found[measure] = variance_behind(tail, {stacked.result: known[stack]}, given, dtype)
         else:
             assert isinstance(measure, Norms)
             found[measure] = joint_norm(list(known[stack]), measure.ord)

@@ -16,7 +16,7 @@ from hlo_surgery.mlir import Value
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.passes.gradient_slices import Lifted
 from hlo_surgery.passes.reweight_examples import has_offset, reweighted
-from hlo_surgery.real_examples import count_of, flags_of, without_padding
+from hlo_surgery.real_examples import count_of, flags_of, mean_of_examples, without_padding
 from hlo_surgery.request import Request
 from hlo_surgery.wanted import Measured, Wanted, is_precise
 
@@ -60,8 +60,7 @@ class Measurements:
 
     def mean(self) -> list[jax.Array]:
         """The mean of the examples' gradients."""
-        scale = 1 if self.request.loss_reduction == "mean" else self.count
-        return [widened(self.known[self.targets[i]]) / scale for i in self._gradients]
+        return [mean_of_examples(self.targets[i], self.known, self.request) for i in self._gradients]
 
     def weighted(self, weights: Sequence[jax.Array], finite: jax.Array | None = None) -> list[jax.Array]:
         """The sum over b of w_b g_b."""

@@ -13,8 +13,9 @@ from jax.core import Tracer
 
 from hlo_surgery.derived import Derived, Groups, positive
 from hlo_surgery.factorable import check_elementwise, check_factorable, is_complex_factorable
-from hlo_surgery.measures import Found, MeanOf, PerExampleGradients, Phi, SumOf, TokenMeanOf
+from hlo_surgery.measures import Found, MeanOf, PerExampleGradients, Phi, SumOf, TokenMeanOf, Variance
 from hlo_surgery.measures import unbiased as unbiased_factor
+from hlo_surgery.passes.centred_operands import squared_magnitude
 from hlo_surgery.passes.element_types import widened
 from hlo_surgery.traced_numbers import Number, like, number, positive_in, shown
 
@@ -42,11 +43,7 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     return MeanOf(f"mean_of({name})", phi, factorable=True, complex_factorable=is_complex_factorable(phi))
 
 
-def _square(g: jax.Array) -> jax.Array:
-    return jnp.real(g * jnp.conj(g))
-
-
-SECOND_MOMENT = MeanOf("second_moment", _square, factorable=True, complex_factorable=True)
+SECOND_MOMENT = MeanOf("second_moment", squared_magnitude, factorable=True, complex_factorable=True)
 
 
 def second_moment() -> MeanOf:
@@ -137,22 +134,22 @@ def polynomial(coefficients: Sequence[Number]) -> Derived:
 def variance(unbiased: bool = True) -> Derived:
     """The variance of the examples' gradients, elementwise: the mean of |g_b - mean|**2, times B/(B-1) if unbiased.
 
-    It is the second moment less the squared mean, so that rounding leaves about 1e-7 of the second moment. The unbiased
-    one needs two examples; with one, ValueError is raised.
+    Every gradient is centred before it is squared, so that a spread far below the mean is as precise as the gradients
+    are. The unbiased one needs two examples; with one, ValueError is raised.
     """
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         scale = unbiased_factor(found.count) if unbiased else 1.0
-        pairs = zip(found.of(SECOND_MOMENT), found.mean(), strict=True)
-        return [scale * jnp.maximum(square - _square(mean), 0) for square, mean in pairs]
+        return [scale * spread for spread in found.of(measure)]
 
-    return Derived("variance" if unbiased else "variance(False)", combine, (SECOND_MOMENT,), least=1 + unbiased)
+    measure = Variance()
+    return Derived("variance" if unbiased else "variance(False)", combine, (measure,), least=1 + unbiased)
 
 
 def snr() -> Derived:
     """|mean| / standard deviation of the examples' gradients, elementwise (Roulet and Agarwala, appendix on SNR).
 
-    The deviation is that of `variance`: above about 1e3 in float32 the ratio is made of roundings.
+    The deviation is the root of `variance`. Where examples do not differ but by rounding, the ratio is huge or inf.
     """
     spread = variance()
 
@@ -236,5 +233,5 @@ def per_token_second_moment() -> Derived:
     2.4): one contraction of squares where `second_moment` needs every example's gradient. Raises Refusal where a
     gradient is not a single contraction over examples and positions.
     """
-    measure = TokenMeanOf(_square)
+    measure = TokenMeanOf(squared_magnitude)
     return Derived("per_token_second_moment", lambda found, groups: found.of(measure), (measure,))

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.derived import Derived, Statistic, measures_of
-from hlo_surgery.measures import MeanOf, PerExampleGradients, PerToken
+from hlo_surgery.measures import MeanOf, PerExampleGradients, PerToken, Variance
 from hlo_surgery.module import Port
 from hlo_surgery.passes.element_types import wide_dtype
+from hlo_surgery.plan import Plan
 from hlo_surgery.request import Request, labels_of
 from hlo_surgery.verification_joint import JointExpectations
 from hlo_surgery.verification_tolerances import ROUNDED_OPS, Array, Comparison, distance, hold_returned, widened
@@ -22,12 +23,15 @@ def is_held(statistic: Statistic) -> bool:
 
 
 class Expectations:
-    """All statistics of a request. Gradients are kept only where a statistic rests on those of all outputs."""
+    """All statistics of a request. Gradients are kept only where a statistic rests on those of all outputs.
 
-    def __init__(self, request: Request, outputs: Sequence[Port]) -> None:
+    `plan`: by which strategies they are claimed to be made, where that is known.
+    """
+
+    def __init__(self, request: Request, outputs: Sequence[Port], plan: Plan | None) -> None:
         names = [port.name for port in outputs]
         self._each: dict[int, list[Expectation]] = {k: [] for k in request.gradients}
-        self._joint = JointExpectations(request)
+        self._joint = JointExpectations(request, _contracted(request, plan))
         position = len(names)
         for name, statistic in request.statistics.items():
             labels = labels_of(name, statistic, request, names)
@@ -49,6 +53,13 @@ class Expectations:
         """What a module returned, its own outputs first, against what the statistics ought to be."""
         each = [e.hold(returned[e.position], tolerance) for found in self._each.values() for e in found]
         return [*each, *self._joint.hold(returned, tolerance)]
+
+
+def _contracted(request: Request, plan: Plan | None) -> frozenset[int]:
+    """The gradients, by position, of which a variance is made by contractions."""
+    outputs = () if plan is None else plan.outputs
+    names = [name for name, s in request.statistics.items() if Variance() in measures_of(s)]
+    return frozenset(i for i, output in enumerate(outputs) if "square" in map(output.strategies.get, names))
 
 
 class Expectation:

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.measures import Measure, PerToken
+from hlo_surgery.measures import Measure, PerToken, Variance
+from hlo_surgery.passes.centred_operands import squared_magnitude
 from hlo_surgery.verification_tolerances import Array
 
 Direction = Callable[[Array], Array]
@@ -29,12 +30,14 @@ def exact(array: Array) -> Array:
 class Stacked:
     """The gradients [B, *parameter] of each output, and the examples' losses [B], as `hlo_surgery.measures.Found`.
 
-    `rounded` moves each measure as rounding may.
+    `rounded` moves each measure as rounding may. `contracted`: outputs whose variance is summed from the factors of
+    gradients, in terms as large as their squares.
     """
 
     gradients: Sequence[Array]
     own_losses: Array
     rounded: Any = exact
+    contracted: frozenset[int] = frozenset()
     measured: dict[Measure, list[jax.Array]] = field(default_factory=dict[Measure, list[jax.Array]])
 
     @property
@@ -52,8 +55,16 @@ class Stacked:
         if isinstance(measure, PerToken):
             raise TypeError(f"{measure} is of the examples' positions, which their gradients do not tell apart")
         if measure not in self.measured:
-            self.measured[measure] = [self._round(measure.of(jnp.asarray(g))) for g in self.gradients]
+            self.measured[measure] = [self._measure(measure, i) for i in range(len(self.gradients))]
         return self.measured[measure]
+
+    def _measure(self, measure: Any, i: int) -> jax.Array:
+        g = jnp.asarray(self.gradients[i])
+        found = self._round(measure.of(g))
+        if not isinstance(measure, Variance) or i not in self.contracted:
+            return found
+        square = jnp.mean(squared_magnitude(g), 0)
+        return jnp.maximum(found + self._round(square) - square, 0)
 
     def mean(self) -> list[jax.Array]:
         """The mean of the examples' gradients."""
@@ -94,7 +105,8 @@ def moved(found: Stacked, roundings: Sequence[Array], loss_roundings: Array, rel
 
         pairs = zip(found.gradients, roundings, strict=True)
         gradients = [g + direction(g) * r for g, r in pairs]
-        return Stacked(gradients, found.own_losses + direction(found.own_losses) * loss_roundings, rounded)
+        losses = found.own_losses + direction(found.own_losses) * loss_roundings
+        return Stacked(gradients, losses, rounded, found.contracted)
 
     for sign, *turns in BY_TURNS:
         yield to(_by_turns([sign]), _by_turns([turn for turn in turns for _ in found.gradients]))

@@ -14,8 +14,8 @@ from hlo_surgery.verification_tolerances import Array, Comparison, distance, hol
 class JointExpectations:
     """Statistics by their definition, and how far they move as the gradients are rounded in a few patterns of signs."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+    def __init__(self, request: Request, contracted: frozenset[int]) -> None:
+        self._request, self._contracted = request, contracted
         self._outputs = [*request.gradients, *request.losses]
         self._expected: list[tuple[str, Sequence[str], int]] = []
         self._stacks: dict[int, list[Array]] = {k: [] for k in self._outputs}
@@ -50,7 +50,8 @@ class JointExpectations:
     def _found(self) -> Stacked:
         losses = [np.stack(self._stacks[k]) for k in self._request.losses]
         gradients = [np.stack(self._stacks[k]) for k in self._request.gradients]
-        return Stacked(gradients, losses[0] if losses else np.zeros(self._request.size))
+        own_losses = losses[0] if losses else np.zeros(self._request.size)
+        return Stacked(gradients, own_losses, contracted=self._contracted)
 
     def _moved(self, found: Stacked, tolerance: float) -> Iterator[Stacked]:
         roundings = [np.stack(self._roundings[k]) for k in self._outputs]

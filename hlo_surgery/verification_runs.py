@@ -89,7 +89,7 @@ class Runs:
     def compare(self, rewritten: Module, each: Each) -> tuple[Comparison, ...]:
         """Outputs, second differences, the mean of the copies' gradients, and statistics, in this order."""
         returned = [np.asarray(output) for output in rewritten.call(*self.inputs)]
-        expected = Expectations(self.request, self.original.outputs)
+        expected = Expectations(self.request, self.original.outputs, rewritten.plan)
         means = {k: np.zeros_like(self.plain[k]) for k in self._held}
         allowed = [r + self.tolerance * np.abs(x) for r, x in zip(self.rounding, self.plain, strict=True)]
         try:

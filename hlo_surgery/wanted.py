@@ -20,8 +20,9 @@ from hlo_surgery.request import Request
 
 @dataclass(frozen=True)
 class Wanted:
-    """One gradient: its slice, the function of one example, its ghost paths, and how each measure is computed."""
+    """One gradient: the module's own, its slice, the function of one example, its ghost paths, and strategies."""
 
+    gradient: Value
     sliced: GradientSlice
     function: SliceFunction
     paths: Sequence[Path]

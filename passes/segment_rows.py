@@ -38,8 +38,12 @@ def segmented_mean(
     size: int,
     factor: Any,
     real: jax.Array | None = None,
+    about: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean over the `real` examples of phi of their gradients. `factor`: of a contribution in a gradient."""
+    """The mean over the `real` examples of phi of their gradients, or of how far off these are from one like them.
+
+    `factor`: of a contribution in a gradient; `about`: that one gradient.
+    """
     rows, sums = over_examples(function, known, size, partial(_of_one, function, path, factor))
     rows = rows if real is None else jnp.where(real[:, None], rows, -1)
     number = size if real is None else jnp.sum(real, dtype=jnp.int32)
@@ -48,12 +52,15 @@ def segmented_mean(
     count = math.prod(shape[d] for d in by_rows)
     # Where there is no row the number is past the last one, and is dropped.
     rows = jnp.where(rows < 0, count, rows).ravel()
-    found = phi(sums).reshape(-1, sums.shape[-1])
+    centre = None if about is None else about.transpose(dims).reshape(count, -1)
+    off = sums if centre is None else sums - centre.at[rows].get(mode="clip").reshape(sums.shape)
+    found = phi(off).reshape(-1, sums.shape[-1])
     touching = jnp.zeros(count, jnp.int32).at[rows].add(1, mode="drop")[:, None]
     total = jnp.zeros((count, found.shape[1]), found.dtype).at[rows].add(found, mode="drop")
     # A zero is moved and scaled like any other row: it may come out as -0, or as NaN.
     scales = {key: known[key[0]] for key, _ in path.scales}
-    untouched = (number - touching) * phi(scaled_by(jnp.zeros((), sums.dtype), path, scales, factor))
+    zero = scaled_by(jnp.zeros((), sums.dtype), path, scales, factor)
+    untouched = (number - touching) * phi(zero if centre is None else zero - centre)
     mean = (total + jnp.where(touching == number, 0, untouched)) / jnp.maximum(number, 1).astype(total.dtype)
     return mean.reshape([shape[d] for d in dims]).transpose([dims.index(d) for d in range(len(dims))])
 

@@ -125,12 +125,16 @@ def moved_statistic(
     given: Mapping[Input, jax.Array],
     phi: Phi,
     dtype: jnp.dtype,
+    of_padding: Phi | None = None,
 ) -> jax.Array:
-    """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it."""
+    """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it.
+
+    `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with.
+    """
     known = dict(statistics)
     for step in sliced.tail:
         scales = [given[key].astype(dtype) for key in step.inputs if key in given and key[0] not in known]
-        known[step.op.results[0]] = _moved(step, known, scales, phi, dtype)
+        known[step.op.results[0]] = _moved(step, known, scales, phi, dtype, of_padding or phi)
     return known[sliced.value]
 
 
@@ -145,20 +149,22 @@ def _squared_site(
         contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
         batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
         factors = zip(_balanced(site, operands, phi, scale), site.inputs, strict=True)
-        lhs, rhs = (_real(phi(x), axis, real) for x, (_, axis) in factors)
+        lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
         return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
-        return jnp.sum(_real(phi(operands[0]), site.inputs[0][1], real), integers(op, "dimensions")) * scale
+        return jnp.sum(of_real_examples(phi(operands[0]), site.inputs[0][1], real), integers(op, "dimensions")) * scale
     scattered = raise_op(op)
     assert scattered is not None
     base, indices, updates = operands
     return scattered(
-        jnp.zeros_like(base), indices, (_real(phi(updates), site.inputs[2][1], real) * scale).astype(base.dtype)
+        jnp.zeros_like(base),
+        indices,
+        (of_real_examples(phi(updates), site.inputs[2][1], real) * scale).astype(base.dtype),
     )[0]
 
 
-def _real(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Array:
+def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Array:
     """The examples of an operand that are no padding; zero for the others."""
     if real is None or not holds_all(axis):
         return x
@@ -172,7 +178,12 @@ def _balanced(site: Step, operands: Sequence[jax.Array], phi: Phi, scale: jax.Ar
 
 
 def _moved(
-    step: Step, known: Mapping[Value, jax.Array], scales: list[jax.Array], phi: Phi, dtype: jnp.dtype
+    step: Step,
+    known: Mapping[Value, jax.Array],
+    scales: list[jax.Array],
+    phi: Phi,
+    dtype: jnp.dtype,
+    of_padding: Phi,
 ) -> jax.Array:
     """One op of the tail on phi of the gradients: what scales is scaled by phi of it, what moves is moved.
 
@@ -195,7 +206,7 @@ def _moved(
             moved = raise_op(op)
             assert moved is not None
             # A pad puts numbers beside the gradients of which phi has not been taken yet.
-            return moved(value, *(phi(padding).astype(value.dtype) for padding in scales))[0]
+            return moved(value, *(of_padding(padding).astype(value.dtype) for padding in scales))[0]
 
 
 def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool = False) -> jax.Array:

@@ -1,0 +1,105 @@
+"""Variances far below the squared mean, by every strategy: as precise as the examples' gradients are."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+
+B, TOKENS, ROWS = 16, 3, 4
+NOISE = 1e-4
+DRAW = np.random.default_rng(0)
+X, U, R = (np.float32(1 + NOISE * DRAW.normal(size=shape)) for shape in ((B, 3), (B, 2), (B, TOKENS, 2)))
+IDS = DRAW.integers(0, ROWS, (B, TOKENS))
+# One row is touched by all examples, and once by each.
+IDS[:, 0], IDS[:, 1:] = 0, np.maximum(IDS[:, 1:], 1)
+SHAPES = {"w": (3, 2), "b": (2,), "table": (ROWS, 2), "layers": (2, 3, 2), "untouched": (2,)}
+P = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
+REAL = np.arange(B) % 4 != 0
+
+
+def each(p, x, u, r, ids):
+    """Linear in its parameters, so that the data are the gradients."""
+    h, _ = lax.scan(lambda h, layer: (h - 2 * (x @ layer), None), x @ p["w"] + p["b"], p["layers"])
+    return jnp.sum(h * u, -1) + jnp.sum(p["table"][ids] * r, (1, 2)) + jnp.sum(p["untouched"])
+
+
+def gradients():
+    x, u, r = (a.astype(np.float64) for a in (X, U, R))
+    outer = x[:, :, None] * u[:, None]
+    table = np.zeros((B, ROWS, 2))
+    np.add.at(table, (np.arange(B)[:, None], IDS), r)
+    layers = np.stack([-2 * outer] * 2, 1)
+    return {"w": outer, "b": u, "table": table, "layers": layers, "untouched": np.ones((B, 2))}
+
+
+def assert_variances(found, g):
+    for name, own in g.items():
+        variance, rounding = own.var(0, ddof=1), 4 * np.finfo(np.float32).eps * np.abs(own).max()
+        allowed = rounding**2 + 2 * rounding * np.sqrt(variance)
+        assert np.all(np.abs(np.float64(found[name]) - variance) <= allowed), name
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_noise_of_a_ten_thousandth_of_the_mean(strategy):
+    def loss(p, *batch):
+        return jnp.mean(each(p, *batch))
+
+    how = {"strategy": strategy, "batch_argnums": (1, 2, 3, 4)}
+    f = hs.grad(loss, statistics={"v": hs.variance(), "snr": hs.snr()}, **how)
+    found, g = f(P, X, U, R, IDS)[1], gradients()
+    assert_variances(found["v"], g)
+    snr = np.abs(g["w"].mean(0)) / g["w"].std(0, ddof=1)
+    np.testing.assert_allclose(found["snr"]["w"], snr, rtol=2e-3)
+    taken = {output.name: output.strategies["v"] for output in f.explain(P, X, U, R, IDS).outputs}
+    contracted = {"['w']": "square", "['b']": "square", "['layers']": "square"}
+    assert strategy != "auto" or taken.items() >= contracted.items()
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_padding_is_no_part_of_the_mean(strategy):
+    def loss(p, x, u, r, ids, real):
+        return jnp.sum(jnp.where(real, each(p, x, u, r, ids), 0))
+
+    how = {"strategy": strategy, "loss_reduction": "sum", "batch_argnums": (1, 2, 3, 4, 5), "is_real": 5}
+    filled = [np.where(REAL.reshape(-1, *[1] * (a.ndim - 1)), a, np.float32(3)) for a in (X, U, R)]
+    found = hs.grad(loss, statistics=hs.variance(), **how)(P, *filled, IDS, REAL)[1]
+    assert_variances(found, {name: g[REAL] for name, g in gradients().items()})
+
+
+def test_padding_of_an_array_has_no_variance():
+    """What a tail puts beside the gradients is the same for all examples; what it scales by is squared."""
+
+    def gradient(w, x, u):
+        return jnp.pad(-3 * jnp.einsum("bi,bj->ij", x, u), ((1, 0), (0, 0)), constant_values=0) / B
+
+    found = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=hs.variance(), strategy="square")
+    g = np.pad(-3 * gradients()["w"], ((0, 0), (1, 0), (0, 0)))
+    assert_variances({"w": found(P["w"], X, U)[1]}, {"w": g})
+
+
+def test_a_narrow_gradient_is_no_centre_by_itself():
+    """The module rounds the mean to bfloat16; the examples' own products are kept in float32."""
+    x, u = (jnp.asarray(1 + 2.0**-6 * DRAW.normal(size=(B, n)), jnp.bfloat16) for n in (3, 2))
+
+    def loss(w, x, u):
+        return jnp.mean(jnp.sum((x @ w) * u, -1))
+
+    g = np.float64(x)[:, :, None] * np.float64(u)[:, None]
+    for strategy in ("auto", "loop"):
+        how = {"batch_argnums": (1, 2), "strategy": strategy, "statistics": hs.variance()}
+        found = hs.grad(loss, **how)(jnp.zeros((3, 2), jnp.bfloat16), x, u)[1]
+        np.testing.assert_allclose(found, g.var(0, ddof=1), rtol=1e-4)
+
+
+def test_factors_that_are_large_for_different_examples():
+    """No product is other than zero, and so is no variance, however far off the factors are."""
+    x, u = np.float32(DRAW.normal(size=(B, 3))), np.float32(DRAW.normal(size=(B, 2)))
+    x[::2], u[1::2] = 0, 0
+
+    def loss(w, x, u):
+        return jnp.mean(jnp.sum((x @ w) * u, -1))
+
+    how = {"batch_argnums": (1, 2), "strategy": "square", "statistics": hs.variance()}
+    assert not np.any(hs.grad(loss, **how)(P["w"], x, u)[1])
