@@ -80,6 +80,15 @@ OWN_GATHER = (
 )
 
 
+ON_OWN_GATHER = (
+    OWN_GATHER.replace("%r =", "%g ="),
+    "%h = stablehlo.slice %0 [0:3, 0:1] : (tensor<3x4xf64>) -> tensor<3x1xf64>",
+    "%k = stablehlo.reshape %h : (tensor<3x1xf64>) -> tensor<3xf64>",
+    "%r = stablehlo.multiply %g, %k : tensor<3xf64>",
+)
+TWO_VIEWS = "%v = stablehlo.concatenate %0, %1, dim = 0 : (tensor<3x4xf64>, tensor<3x4xf64>) -> tensor<6x4xf64>"
+
+
 def own_scatter(operand, region):
     return (
         f'%r = "stablehlo.scatter"({operand}, %i, %2) <{{scatter_dimension_numbers = #stablehlo.scatter<'
@@ -778,11 +787,164 @@ TRAPS = {
             "%one = stablehlo.constant dense<1> : tensor<3x1xi32>",
             "%n = stablehlo.add %m, %one : tensor<3x1xi32>",
             *OWN_LABELS[1:],
-            OWN_GATHER.replace("%r =", "%g ="),
-            "%h = stablehlo.slice %0 [0:3, 0:1] : (tensor<3x4xf64>) -> tensor<3x1xf64>",
-            "%k = stablehlo.reshape %h : (tensor<3x1xf64>) -> tensor<3xf64>",
-            "%r = stablehlo.multiply %g, %k : tensor<3xf64>",
+            *ON_OWN_GATHER,
         ),
         {0: 0, 1: 0},
+    ),
+    "3 reduce whose body adds a product": on_sum(
+        "%one = stablehlo.constant dense<1.0> : tensor<f64>",
+        '%r = "stablehlo.reduce"(%sum, %one) <{dimensions = array<i64: 0>}> ({ '
+        "^bb0(%a: tensor<f64>, %b: tensor<f64>):\n"
+        "%p = stablehlo.multiply %a, %b : tensor<f64>\n%s = stablehlo.add %a, %p : tensor<f64>\n"
+        "stablehlo.return %s : tensor<f64> }) : (tensor<4xf64>, tensor<f64>) -> tensor<f64>",
+    ),
+    "3 reduce of sums, one result of which is a product": on_sum(
+        TWO_REDUCED.format("%s = stablehlo.add %a, %c : tensor<f64>\n%u = stablehlo.multiply %b, %d : tensor<f64>")
+        .replace("return %sum", "return %s")
+        .replace("tensor<3xf64>", "tensor<4xf64>")
+        .replace("(%0, %1, %2, %2)", "(%sum, %sum, %1, %1)"),
+        others=["f64"],
+    ),
+    "the absolute value of a sum": on_sum("%r = stablehlo.abs %sum : tensor<4xf64>"),
+    "a sum sorted": on_sum(
+        SORT.format(0).replace("%0", "%sum").replace("3x4x", "4x"),
+    ),
+    "every other row of two views": row(
+        lines(
+            ["3x4xf64", "3x4xf64"],
+            TWO_VIEWS,
+            "%e = stablehlo.slice %v [0:6:2, 0:4] : (tensor<6x4xf64>) -> tensor<3x4xf64>",
+            "%s = stablehlo.slice %e [0:3, 0:4] : (tensor<3x4xf64>) -> tensor<3x4xf64>",
+            "%r = stablehlo.multiply %s, %0 : tensor<3x4xf64>",
+        ),
+        {0: 0, 1: 0},
+    ),
+    "examples with padding between them": row(
+        lines(
+            ["3x4xf64", "f64"],
+            "%p = stablehlo.pad %0, %1, low = [0, 0], high = [0, 0], interior = [1, 0] : "
+            "(tensor<3x4xf64>, tensor<f64>) -> tensor<5x4xf64>",
+            "%s = stablehlo.slice %p [0:3, 0:4] : (tensor<5x4xf64>) -> tensor<3x4xf64>",
+            "%r = stablehlo.multiply %s, %0 : tensor<3x4xf64>",
+        ),
+        {0: 0},
+    ),
+    "views behind rows side by side": row(
+        lines(
+            ["3x4xf64", "3x4xf64", "3x2x4xf64"],
+            TWO_VIEWS,
+            "%p = stablehlo.reshape %2 : (tensor<3x2x4xf64>) -> tensor<6x4xf64>",
+            "%c = stablehlo.concatenate %p, %v, dim = 0 : (tensor<6x4xf64>, tensor<6x4xf64>) -> tensor<12x4xf64>",
+            "%s = stablehlo.slice %c [6:12, 0:4] : (tensor<12x4xf64>) -> tensor<6x4xf64>",
+            "%r = stablehlo.multiply %s, %p : tensor<6x4xf64>",
+        ),
+        {0: 0, 1: 0, 2: 0},
+    ),
+    "an index that is the own number for some": row(
+        lines(
+            ["3x4xf64", "3xi32"],
+            "%n = stablehlo.constant dense<[[0], [1], [1]]> : tensor<3x1xi32>",
+            *OWN_LABELS[1:],
+            *ON_OWN_GATHER,
+        ),
+        {0: 0, 1: 0},
+    ),
+    "an own number counted along another dimension": row(
+        lines(
+            ["3x3xf64", "3x3xi32"],
+            "%n = stablehlo.iota dim = 1 : tensor<3x3x1xi32>",
+            "%c = stablehlo.reshape %1 : (tensor<3x3xi32>) -> tensor<3x3x1xi32>",
+            "%i = stablehlo.concatenate %n, %c, dim = 2 : (tensor<3x3x1xi32>, tensor<3x3x1xi32>) -> tensor<3x3x2xi32>",
+            '%r = "stablehlo.gather"(%0, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], '
+            "start_index_map = [0, 1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>}> : "
+            "(tensor<3x3xf64>, tensor<3x3x2xi32>) -> tensor<3x3xf64>",
+        ),
+        {0: 0, 1: 0},
+    ),
+    "own numbers along the features": row(
+        lines(
+            ["3x3xf64", "3xi32"],
+            *OWN_LABELS,
+            OWN_GATHER.replace("3x4x", "3x3x"),
+        ),
+        {0: 1, 1: 0},
+    ),
+    "several examples from each one's own number on": row(
+        lines(
+            ["3x4xf64"],
+            OWN_LABELS[0],
+            '%g = "stablehlo.gather"(%0, %n) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2], '
+            "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 2, 4>}> : "
+            "(tensor<3x4xf64>, tensor<3x1xi32>) -> tensor<3x2x4xf64>",
+            "%r = stablehlo.multiply %g, %g : tensor<3x2x4xf64>",
+            "%b = stablehlo.broadcast_in_dim %0, dims = [0, 2] : (tensor<3x4xf64>) -> tensor<3x2x4xf64>",
+            "%h = stablehlo.multiply %r, %b : tensor<3x2x4xf64>",
+        ),
+        {0: 0},
+    ),
+}
+
+
+def captured(line):
+    """Over the rows of %d, by a body that adds something from outside."""
+    return (
+        "%z = stablehlo.constant dense<0.0> : tensor<f64>",
+        '%r = "stablehlo.reduce"(%d, %z) <{dimensions = array<i64: 0>}> ({ ^bb0(%a: tensor<f64>, %b: tensor<f64>):\n'
+        f"%m = stablehlo.maximum %a, %b : tensor<f64>\n{line}\n%u = stablehlo.add %m, %t : tensor<f64>\n"
+        "stablehlo.return %u : tensor<f64> }) : (tensor<3x4xf64>, tensor<f64>) -> tensor<4xf64>",
+    )
+
+
+def solved(shape):
+    return (
+        "%r = stablehlo.custom_call @lapack_dtrsm_ffi(%0, %1) {mhlo.backend_config = {side = 82 : ui8}} : "
+        f"(tensor<{shape}xf64>, tensor<{shape}xf64>) -> tensor<{shape}xf64>"
+    )
+
+
+# Mixed, though no execution can tell: XLA does not run such bodies and calls, or the examples are added up otherwise.
+UNTOLD = {
+    "a body that captures an example's value": row(
+        lines(
+            ["3x4xf64", "3x4xf64"],
+            "%d = stablehlo.negate %1 : tensor<3x4xf64>",
+            *captured(
+                "%t = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [0, 1] : "
+                "(tensor<3x4xf64>, tensor<f64>) -> tensor<f64>"
+            ),
+        ),
+        {0: 0},
+    ),
+    "a body that captures a parameter": row(
+        lines(
+            ["3x4xi32"],
+            "%d = stablehlo.convert %0 : (tensor<3x4xi32>) -> tensor<3x4xf64>",
+            *captured("%t = stablehlo.negate %w : tensor<f64>"),
+        ),
+        {0: 0},
+    ),
+    "a reduction within each example, on top of a sum over all": row(
+        lines(
+            ["3x4xf64"],
+            total("%0", "3x4", 2, "sum"),
+            "%r = stablehlo.reduce(%0 init: %sum) applies stablehlo.add across dimensions = [1] : "
+            "(tensor<3x4xf64>, tensor<f64>) -> tensor<3xf64>",
+        ),
+        {0: 0},
+    ),
+    "a solve with matrices along one dimension and sides along another": row(
+        lines(["3x3x3xf64", "3x3x3xf64"], solved("3x3x3")), {0: 0, 1: 1}
+    ),
+    "a solve with a matrix whose rows are the examples'": row(
+        lines(["3x3xf64", "3x3xf64"], solved("3x3")), {0: 0, 1: 0}
+    ),
+    "a solve with a sum as its matrix": on_sum(
+        "%m = stablehlo.reshape %sum : (tensor<4xf64>) -> tensor<2x2xf64>",
+        solved("2x2").replace("%0", "%m"),
+        others=["2x2xf64"],
+    ),
+    "a call of which nothing is known": row(
+        lines(["3x2x2xf64"], "%r = stablehlo.custom_call @unknown(%0) : (tensor<3x2x2xf64>) -> tensor<3x2x2xf64>"),
+        {0: 0},
     ),
 }

@@ -17,7 +17,7 @@ from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.example_axes import find_example_axes
 from hlo_surgery.passes.lattice import Mixed, PerExample, Shared, Summed
 
-from .claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS
+from .claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
 from .single_ops import random_array
 
 ROUNDING = 1e-9  # every float in the rows has 64 bits
@@ -141,6 +141,11 @@ def test_what_only_looks_separable(row):
     analysed = Analysed(row)
     assert isinstance(analysed.classes[-1], Mixed), analysed.classes[-1]
     assert any(mixes(analysed, seed) for seed in range(32))
+
+
+@named(UNTOLD)
+def test_what_no_probe_tells_apart(row):
+    assert isinstance(Analysed(row).classes[-1], Mixed)
 
 
 def test_a_sharding_rule_of_its_author_says_nothing_of_independence():

@@ -75,6 +75,18 @@ def test_statistics_of_a_split_batch(name, strategy):
         np.testing.assert_allclose(second, np.mean(np.square(g), 0), rtol=0, atol=1e-6 * np.square(g).max())
 
 
+def test_examples_are_split_behind_another_dimension():
+    """As long as the major dimension is."""
+
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x.reshape(PARTS, PARTS, COUNT, 4) @ w) ** 2)
+
+    x = jnp.moveaxis(X[:, :PARTS], 1, 0)
+    found = hs.grad(loss, in_axes=1, statistics=hs.per_example())(W, x)[1]
+    expected = [jax.grad(loss)(W, jnp.repeat(x[:, b : b + 1], SIZE, 1)) for b in range(SIZE)]
+    np.testing.assert_allclose(found, jnp.stack(expected), rtol=0, atol=1e-6)
+
+
 def test_a_sum_over_both_dimensions_squares_its_operands():
     gradient = hs.rewrite(jax.grad(lambda w, x: jnp.mean(jnp.tanh(x.reshape(PARTS, COUNT, 4) @ w))), **SECOND_MOMENT)
     plan = hs.explain(gradient, W, X[:, 0])

@@ -1,0 +1,406 @@
+"""Near misses: programs that are one condition away from what is separable, each refused for that one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+
+B, D, PARTS = 6, 3, 2
+W = jnp.asarray(np.random.default_rng(0).normal(size=(D, D)), jnp.float32)
+X = jnp.asarray(np.random.default_rng(1).normal(size=(B, D)), jnp.float32)
+
+
+def one(w, e):
+    return jnp.sum(jnp.tanh(e @ w))
+
+
+def mean_of(w, rows):
+    return jnp.mean(jax.vmap(one, (None, 0))(w, rows))
+
+
+def until_done(going, step, start=0.0, kept=1):
+    """The rows of a layer go through a loop that runs as long as `going` says, beside some other state."""
+
+    def loss(w, x):
+        h = lax.stop_gradient(x @ w)
+        state = h, start + jnp.zeros_like(h)
+        state = lax.while_loop(lambda s: going(*s), lambda s: step(*s), state)
+        return mean_of(w, x * sum(state[:kept]))
+
+    return loss
+
+
+def halved(keeps):
+    """Halved where `keeps` says so."""
+    return lambda h, t: (jnp.where(keeps(h, t), h / 2, h), t)
+
+
+def any_large(h, t):
+    return jnp.any(h > 1)
+
+
+UNTIL_DONE = {
+    "until the first is done": until_done(lambda h, t: jnp.all(h > 1), halved(lambda h, t: h > 1)),
+    "done, and started again": until_done(
+        lambda h, t: jnp.any(h > t), lambda h, t: (jnp.where(h > t, h / 2, h), jnp.sin(t + 1))
+    ),
+    "under another comparison": until_done(any_large, halved(lambda h, t: h < 1)),
+    "under another value's": until_done(
+        any_large, lambda h, t: (jnp.where(t > 1, h / 2, h), jnp.where(t > 1, t / 2, t)), 9.0
+    ),
+    "under another bound": until_done(any_large, halved(lambda h, t: h > 2)),
+    "under another reduction": until_done(
+        lambda h, t: jnp.any(lax.reduce(h, 0.0, lax.max, (1,)) > 1),
+        halved(lambda h, t: jnp.broadcast_to((lax.reduce(h, 0.0, lax.min, (1,)) > 1)[:, None], h.shape)),
+    ),
+    "where it is done": until_done(any_large, lambda h, t: (jnp.where(h > 1, h, h / 2), t)),
+    "where it is not going": until_done(any_large, halved(lambda h, t: ~(h > 1))),
+    "or where another condition holds": until_done(any_large, halved(lambda h, t: (h > 1) | (t > 1))),
+    "beside what goes on": until_done(any_large, lambda h, t: (jnp.where(h > 1, h / 2, h), t + h), kept=2),
+}
+
+
+def reached_in_the_second_step(w, x):
+    """In the first round over the loop the maximum is one of data."""
+
+    def step(carry, _):
+        first, second, h = carry
+        return (w, first, jnp.tanh(h + jnp.max(x @ second))), None
+
+    return jnp.mean(lax.scan(step, (jnp.ones_like(w), jnp.ones_like(w), x), None, length=3)[0][2])
+
+
+def nonlinear_state_of_all(w, x):
+    total = lax.scan(lambda s, e: (jnp.tanh(s + e), None), jnp.zeros(D), x)[0]
+    return jnp.sum(w * total) + mean_of(w, x)
+
+
+def steps_by_data(w, x):
+    times = jnp.sum(x > 0)
+    grown = lax.while_loop(lambda s: s[0] < times, lambda s: (s[0] + 1, 1.1 * s[1]), (0, 1.0))[1]
+    return mean_of(w, x) + grown * jnp.sum(w**2)
+
+
+def number_of_steps(w, x):
+    def step(s):
+        return 0.5 * jnp.tanh(s[0]), s[1] + 1.0
+
+    times = lax.while_loop(lambda s: jnp.any(s[0] > 0.1), step, (lax.stop_gradient(x @ w), 0.0))[1]
+    return mean_of(w, x * times)
+
+
+def branch_to_a_sum(w, x):
+    total = jnp.sum(jnp.tanh(x @ w))
+    return jnp.mean(lax.map(lambda e: lax.cond(e[0] > 0, lambda: one(w, e), lambda: total), x))
+
+
+def branch_by_parameters(w, x):
+    taken = lax.cond(w[0, 0] > 0, lambda: x, lambda: 2 * x)
+    return mean_of(w, x * taken.max())
+
+
+def branch_with_data(w, x):
+    return lax.cond(w[0, 0] > 0, lambda: mean_of(w, x), lambda: x.max() * jnp.sum(w))
+
+
+def branches_of_sums(w, x):
+    return lax.cond(w[0, 0] > 0, lambda: mean_of(w, x) + x.max() * jnp.sum(w), lambda: mean_of(w, 2 * x))
+
+
+def branch_of_one_example(w, x):
+    def step(s, e):
+        return s + e, lax.cond(s[0] > 0, lambda: one(w, e), lambda: one(w, 2 * e))
+
+    return jnp.mean(lax.scan(step, jnp.zeros(D), x)[1])
+
+
+def product_of_sums(w, x):
+    """One sum is of data; the other is none."""
+    return mean_of(w, x * lax.stop_gradient(jnp.tanh(x @ w).sum(0) * x.sum(0)))
+
+
+def own_numbers_in_another_order(w, x):
+    return jnp.mean(jnp.tanh(x @ w).sum(1) * x[::-1][jnp.arange(B), jnp.argmax(x, 1)])
+
+
+FLOW = (
+    product_of_sums,
+    own_numbers_in_another_order,
+    reached_in_the_second_step,
+    nonlinear_state_of_all,
+    steps_by_data,
+    number_of_steps,
+    branch_to_a_sum,
+    branch_by_parameters,
+    branch_with_data,
+    branches_of_sums,
+    branch_of_one_example,
+)
+
+
+def accumulated(parts, order):
+    """The gradient, added up over parts of the batch, which are taken in this order."""
+
+    def gradient(w, x):
+        def step(total, i):
+            return total + jax.grad(one)(w, lax.dynamic_index_in_dim(parts(x), i, keepdims=False)), None
+
+        return lax.scan(step, jnp.zeros_like(w), np.array(order))[0]
+
+    return gradient
+
+
+def tokens(x):
+    """[B, 2, D]"""
+    return jnp.stack([x, x**2], 1)
+
+
+def of_two(x):
+    return x.reshape(-1, 2, D)
+
+
+def forwards_and_backwards(w, x):
+    def step(total, i):
+        return total + jax.grad(lambda w: one(w, (x[i] @ w) * (x[B - 1 - i] @ w)))(w), None
+
+    return lax.scan(step, jnp.zeros_like(w), jnp.arange(B))[0]
+
+
+def one_step_after_the_other(w, x):
+    """Each from where the one before led."""
+    return lax.scan(lambda total, e: (total + jax.grad(one)(w - 0.1 * total, e), None), jnp.zeros_like(w), x)[0]
+
+
+def counted_by_another(w, x):
+    """What looks like a counter that grows by one is one more than half of another."""
+
+    def step(k, state):
+        return k // 2 + 1, state[1] + jax.grad(one)(w, x[state[0]])
+
+    return lax.fori_loop(0, B, step, (0, jnp.zeros_like(w)))[1]
+
+
+def in_two_places(w, x):
+    def step(total, i):
+        return total + jax.grad(one)(w, lax.dynamic_slice_in_dim(of_two(x), i, 2)), None
+
+    return lax.scan(step, jnp.zeros_like(w), jnp.arange(3))[0]
+
+
+def on_data(w, x):
+    return lax.reduce(jax.vmap(jax.grad(one), (None, 0))(w, x), x.max(), lax.add, (0,))
+
+
+def largest_of_parts(w, x):
+    return jax.vmap(jax.grad(one), (None, 0))(w, x).reshape(PARTS, -1, D, D).max(1).sum(0)
+
+
+ACCUMULATED = {
+    "the largest of each part": largest_of_parts,
+    "on top of data": on_data,
+    "counted by another": counted_by_another,
+    "one step after the other": one_step_after_the_other,
+    "tokens one by one": accumulated(lambda x: tokens(x).reshape(2 * B, D), range(2 * B)),
+    "tokens of parts": accumulated(lambda x: tokens(x).reshape(PARTS, B, D).swapaxes(0, 1), range(B)),
+    "parts of tokens": accumulated(
+        lambda x: tokens(x).reshape(PARTS, -1, 2, D).swapaxes(1, 2).reshape(2 * PARTS, -1, D), range(2 * PARTS)
+    ),
+    "an example twice": accumulated(lambda x: x, [0, 1, 2, 3, 4, 4]),
+    "an example once more": accumulated(lambda x: x, [0, 1, 2, 3, 4, 5, 0]),
+    "an example never": accumulated(lambda x: x, range(B - 1)),
+    "a part twice": accumulated(of_two, [0, 1, 1]),
+    "parts that overlap": in_two_places,
+    "forwards and backwards": forwards_and_backwards,
+}
+
+
+@pytest.mark.parametrize("gradient", ACCUMULATED.values(), ids=ACCUMULATED.keys())
+def test_accumulated_otherwise_than_once_is_refused(gradient):
+    with pytest.raises(hs.Refusal):
+        hs.rewrite(gradient, batch_argnums=1, statistics=hs.second_moment())(W, X)
+
+
+@pytest.mark.parametrize(("parts", "count"), [(lambda x: x, B), (of_two, B // 2)])
+def test_accumulated_in_any_order_is_accepted(parts, count):
+    gradient = hs.rewrite(accumulated(parts, range(count)[::-1]), batch_argnums=1, statistics=hs.second_moment())
+    assert hs.explain(gradient, W, X).outputs
+
+
+def rows_carried(w, x):
+    """The rows of one microbatch go into the next."""
+    return jnp.sum(lax.scan(lambda s, rows: (jnp.tanh(s + rows @ w), None), jnp.zeros((2, D)), of_two(x))[0])
+
+
+def weights_backwards(w, x):
+    """Each example beside the weight of another's step, which no example reaches."""
+    weights = jnp.arange(1.0, B + 1)
+
+    def step(total, i):
+        return total + one(w, x[i]) + weights[B - 1 - i] * jnp.sum(w**2), None
+
+    return lax.scan(step, 0.0, jnp.arange(B))[0]
+
+
+def written_into_columns(w, x):
+    """Row b is example b's only where the last step wrote; elsewhere the columns are."""
+    h = lax.stop_gradient(jnp.tile(jnp.tanh(x @ w), (1, B // D)))
+    out = lax.fori_loop(0, B, lambda i, _: lax.dynamic_update_slice(h.T, h[i][None], (i, 0)), jnp.zeros((B, B)))
+    return mean_of(w, x * out[:, :D])
+
+
+def attending_to_all(w, x):
+    return jnp.mean(lax.map(lambda e: one(w, jax.nn.softmax((x @ w) @ e) @ x), x))
+
+
+def written(place, rows=1, start=None):
+    """What a loop makes of each example, written at `place` of it; then beside the examples."""
+
+    def loss(w, x):
+        h = lax.stop_gradient(jnp.tanh(x @ w))
+
+        def step(i, out):
+            return lax.dynamic_update_slice(out, jnp.tile(h[i], (rows, 1)), (place(i), 0))
+
+        return mean_of(w, x * lax.fori_loop(0, B, step, jnp.zeros_like(x) if start is None else start(h)))
+
+    return loss
+
+
+def running(met):
+    def step(w, s, rows):
+        return s + rows.sum(0), mean_of(w, met(s, rows))
+
+    return lambda w, x: jnp.mean(lax.scan(lambda s, e: step(w, s, e), jnp.ones(D), x.reshape(PARTS, -1, D))[1])
+
+
+def repeated_as_the_state_says(w, x):
+    def step(s, e):
+        return s + (e[0] > 0), one(w, e * lax.fori_loop(0, s, lambda _, h: 1.1 * h, 1.0))
+
+    return jnp.mean(lax.scan(step, 0, x)[1])
+
+
+def added_one_by_one(w, x):
+    return jnp.mean(lax.scan(lambda s, e: (s + e, one(w, s + e)), jnp.ones(D), x)[1])
+
+
+def largest_added(w, x):
+    return jnp.mean(lax.scan(lambda s, e: (jnp.maximum(s, e), one(w, s + e)), jnp.ones(D), x)[1])
+
+
+def between_two_sums(w, x):
+    """Of data below, and above of what parameters reach."""
+
+    def step(s, e):
+        return (s[0] + e, s[1] + e @ w), one(w, lax.clamp(s[0], e, s[1]))
+
+    return jnp.mean(lax.scan(step, (jnp.ones(D), jnp.ones(D)), x)[1])
+
+
+def two_running_sums(w, x):
+    """One of data, one of what parameters reach, and the example that meets both."""
+
+    def step(s, e):
+        return (s[0] + e, s[1] + e @ w), one(w, s[0] * s[1] * e)
+
+    return jnp.mean(lax.scan(step, (jnp.ones(D), jnp.ones(D)), x)[1])
+
+
+LOOPS = {
+    **{f.__name__: f for f in (weights_backwards, written_into_columns, attending_to_all)},
+    repeated_as_the_state_says.__name__: repeated_as_the_state_says,
+    **{f.__name__: f for f in (added_one_by_one, largest_added, two_running_sums, between_two_sums, rows_carried)},
+    "written at another's place": written(lambda i: B - 1 - i),
+    "written over others": written(lambda i: i, rows=2),
+    "written beside others": written(lambda i: i, start=lambda h: jnp.broadcast_to(h.sum(0), h.shape)),
+    "added to a microbatch's rows": running(lambda s, rows: s + rows),
+}
+
+
+def in_groups(met):
+    """Examples that lie along two dimensions, [PARTS, B / PARTS, D]."""
+
+    def loss(w, x):
+        return jnp.mean(met(jnp.tanh(x.reshape(PARTS, B // PARTS, D) @ w), jnp.tanh(x @ w)))
+
+    return loss
+
+
+GROUPS = {
+    "a batch in parts beside a whole one": in_groups(lambda h, z: h * z.reshape(B, D)[: B // PARTS]),
+    "turned within a part": in_groups(lambda h, z: h * h.swapaxes(1, 2)),
+    "turned across parts": in_groups(lambda h, z: h[..., :PARTS] * h[..., :PARTS].swapaxes(0, 2)),
+    "regrouped in another order": in_groups(lambda h, z: h.swapaxes(0, 1).reshape(B, D) * z),
+    "beside a sum over the batch": in_groups(lambda h, z: h * lax.stop_gradient(z.sum(0))),
+    "the largest of each part": in_groups(lambda h, z: h.max(1) ** 2),
+    "the largest over parts": in_groups(lambda h, z: h.max(0) ** 2),
+    "reversed within a part": in_groups(lambda h, z: h * h[:, ::-1]),
+}
+
+
+def solved(call):
+    """A call of LAPACK's on the square matrix that a layer makes of the batch."""
+    return lambda w, x: jnp.mean(call(jnp.tile(x @ w, (1, B // D))) ** 2)
+
+
+SHARED = np.eye(B, dtype=np.float32) + 1
+SOLVES = {
+    "a factorisation of the batch": solved(lambda h: lax.linalg.cholesky(h, symmetrize_input=False)),
+    "a solve from the left": solved(lambda h: lax.linalg.triangular_solve(SHARED, h, left_side=True)),
+    "a solve from the right": solved(lambda h: lax.linalg.triangular_solve(SHARED, h.T)),
+    "a solve with a matrix of examples' rows": solved(lambda h: lax.linalg.triangular_solve(h, h)),
+    "matrices and sides along different dimensions": solved(
+        lambda h: lax.linalg.triangular_solve(jnp.stack([h] * B, 2), jnp.stack([h] * B, 0))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*UNTIL_DONE, *(f.__name__ for f in FLOW), *LOOPS, *GROUPS, *SOLVES])
+def test_refused(name):
+    losses = {**UNTIL_DONE, **{f.__name__: f for f in FLOW}, **LOOPS, **GROUPS, **SOLVES}
+    with pytest.raises(hs.Refusal):
+        hs.grad(losses[name], statistics=hs.second_moment())(W, X)
+
+
+SEPARABLE = {
+    "until done": until_done(any_large, halved(lambda h, t: h > 1)),
+    "written at its own place": written(lambda i: i),
+    "in parts": in_groups(lambda h, z: h * z.reshape(h.shape)),
+    "a solve from the right": solved(lambda h: lax.linalg.triangular_solve(SHARED, h)),
+    "the largest of each": in_groups(lambda h, z: h.max(2) ** 2),
+}
+
+
+@pytest.mark.parametrize("loss", SEPARABLE.values(), ids=SEPARABLE.keys())
+def test_what_they_nearly_are_is_accepted(loss):
+    assert hs.explain(hs.grad(loss, statistics=hs.second_moment()), W, X).outputs
+
+
+def weighted(weights, shape=(B,)):
+    """A linear head: no example reaches the gradient of its offset, and yet each has a weight of its own in it."""
+    return lambda w, x: jnp.mean(weights * (x.sum(1).reshape(shape) + w.sum()))
+
+
+def carried_weights(w, x):
+    """They lie beside the examples in the loop, and are summed behind it."""
+    start = jnp.arange(1.0, B + 1), jnp.zeros(B)
+    weights, h = lax.fori_loop(0, 2, lambda _, s: (1.5 * s[0], s[1] + s[0] * x.sum(1)), start)
+    return jnp.mean(h * (x @ w).sum(1)) + weights.sum() * w.sum()
+
+
+WEIGHTS = {
+    "of a loop": carried_weights,
+    "numbers of the examples": weighted(jnp.arange(B)),
+    "the same for some": weighted(np.array([1, 1, 1, 1, 1, 3.0])),
+    "by part": weighted(np.array([[1.0], [2.0]]), (PARTS, -1)),
+    "by place in a part": weighted(np.array([[1.0, 2.0, 3.0]]), (PARTS, -1)),
+}
+
+
+@pytest.mark.parametrize("loss", WEIGHTS.values(), ids=WEIGHTS.keys())
+def test_weights_by_place(loss):
+    with pytest.raises(hs.Refusal, match="position"):
+        hs.grad(loss, statistics=hs.second_moment())(W, X)

@@ -1,0 +1,134 @@
+"""Whether the tests see a bug in what proves examples apart: each is planted in a copy of the tree, and the tests run.
+
+python tools/planted_bugs.py [FILE ...]      of passes/, such as parts.py; all without any
+
+The bugs are those of `soundness_bugs.py`, each of which accepts what is unsound. A bug takes a few seconds if it is
+killed, minutes if it survives. Exits with 1 if one survives, with 2 if one can no longer be planted.
+"""
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from soundness_bugs import BUGS, TESTS, Bug
+
+ROOT = Path(__file__).parent.parent
+LIMIT = 600  # seconds for the tests of one bug
+# What every test imports and no bug is in is imported once, and forked.
+FORKS = multiprocessing.get_context("forkserver")
+IMPORTED = ["hypothesis", "jax", "jax.export", "numpy", "optax", "pytest", "rich"]
+
+
+def chosen() -> list[Bug]:
+    """The bugs of the files that were named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE")
+    files: list[str] = parser.parse_args().files
+    known = {bug.file for bug in BUGS}
+    if not known.issuperset(files):
+        parser.error(f"bugs are planted in {', '.join(sorted(known))}")
+    return [bug for bug in BUGS if not files or bug.file in files]
+
+
+class _FirstFailure:
+    """A plugin of pytest: the test that fails, or the file that cannot be collected."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.pytest_collectreport(report)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed and not self.name:
+            self.name = report.nodeid
+
+
+def _test(tree: str, answer: Connection) -> None:
+    """In a process of its own: the tests of a tree, until one fails."""
+    os.chdir(tree)
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, tree)
+    import hlo_surgery
+
+    assert hlo_surgery.__file__.startswith(tree), "the planted code is not what is tested"
+    failure = _FirstFailure()
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        code = pytest.main(["-x", "-n", "0", "-p", "no:cacheprovider", *TESTS], plugins=[failure])
+    answer.send(failure.name or ("" if code == pytest.ExitCode.OK else f"pytest: {code!r}"))
+
+
+def killer(tree: Path) -> str:
+    """The test that fails on a tree; empty where none does."""
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=_test, args=(str(tree), theirs))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(LIMIT) else "out of time"
+    except EOFError:
+        return "the process died"
+    finally:
+        process.kill()
+        process.join()
+
+
+def planted(tree: Path, bug: Bug) -> str:
+    """The test that kills a bug; the tree is as it was before."""
+    path = tree / "passes" / bug.file
+    text = path.read_text()
+    path.write_text(text.replace(bug.old, bug.new))
+    try:
+        return killer(tree)
+    finally:
+        path.write_text(text)
+
+
+def misfits(bugs: list[Bug]) -> list[Bug]:
+    """Bugs whose old text is not in its file, or more than once."""
+    return [bug for bug in bugs if (ROOT / "passes" / bug.file).read_text().count(bug.old) != 1]
+
+
+def copied(folder: str) -> Path:
+    tree = Path(folder).resolve() / "tree"
+    ignored = shutil.ignore_patterns(".git", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=ignored)
+    return tree
+
+
+def plant_all(bugs: list[Bug], console: Console) -> int:
+    """Say what killed each, then all in a table; how many survived."""
+    table, survived = Table("file", "accepts", "killed by"), 0
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copied(folder)
+        for bug in bugs:
+            found = planted(tree, bug)
+            survived += not found
+            console.print(f"{bug.file}: {bug.accepts}: {found or 'survived'}", markup=False)
+            table.add_row(bug.file, bug.accepts, escape(found) or "[red]survived")
+    console.print(table, f"{len(bugs) - survived} of {len(bugs)} killed")
+    return survived
+
+
+def main() -> None:
+    bugs, console = chosen(), Console()
+    if stale := misfits(bugs):
+        for bug in stale:
+            console.print(f"{bug.file}: not there exactly once: {bug.old}", markup=False)
+        sys.exit(2)
+    FORKS.set_forkserver_preload(IMPORTED)
+    sys.exit(1 if plant_all(bugs, console) else 0)
+
+
+if __name__ == "__main__":
+    main()
