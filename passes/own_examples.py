@@ -1,7 +1,8 @@
 """Indices that are the example's own number: `x[arange(B), labels]` and the scatter that transposes it.
 
 A gather or scatter along the example axis usually mixes examples. It does not where index b along that axis is b,
-which is proved by evaluating the index column, an iota behind JAX's normalisation of negative indices.
+which is proved by evaluating the index column, an iota behind JAX's normalisation of negative indices. Where the axis
+holds several rows of each example, as flattened tokens do, index r is to be r for every row.
 """
 
 from collections.abc import Sequence
@@ -42,8 +43,8 @@ def _gather(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers | 
     found = _own_column(op, classes, dims, columns, numbers.index_vector_dim, size, _known(classes[1], numbers))
     if found is None:
         return None
-    dim, along = found
-    axes = (PerExample(dim), _in_indices(along, numbers.index_vector_dim))
+    own, along = found
+    axes = (own, _in_indices(along, numbers.index_vector_dim))
     return OwnNumbers(axes, PerExample(outside[along.dim], along.before, along.after))
 
 
@@ -60,10 +61,10 @@ def _scatter(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers |
     found = _own_column(op, classes, dims, columns, numbers.index_vector_dim, size, known)
     if found is None:
         return None
-    dim, along = found
+    own, along = found
     in_updates = PerExample(outside[along.dim], along.before, along.after)
-    axes = (PerExample(dim), _in_indices(along, numbers.index_vector_dim), in_updates)
-    return OwnNumbers(axes, PerExample(dim))
+    axes = (own, _in_indices(along, numbers.index_vector_dim), in_updates)
+    return OwnNumbers(axes, own)
 
 
 def _known(indices: Class, numbers: Any) -> PerExample | None:
@@ -87,29 +88,31 @@ def _own_column(
     vector_dim: int,
     size: int,
     known: PerExample | None,
-) -> tuple[int, PerExample] | None:
-    """The operand's example dimension and the index's, if the index numbers the examples along it."""
+) -> tuple[PerExample, PerExample] | None:
+    """The operand's example axis and the index's, if the index numbers the examples along it, or all their rows."""
     operand, indices = op.operands[0], op.operands[1]
     held = classes[0]
     batch = [length for d, length in enumerate(mlir.shape(indices)) if d != vector_dim]
     candidates = [known] if known else [PerExample(d) for d, length in enumerate(batch) if length == size]
-    for dim in dims:
-        whole = mlir.shape(operand)[dim] == size and dim in columns
-        if not whole or (isinstance(held, PerExample) and held != PerExample(dim)):
-            continue
+    for dim in (d for d in dims if d in columns):
         for along in candidates:
-            if _counts_examples(indices, columns.index(dim), vector_dim, along, size):
-                return dim, along
+            length = mlir.shape(operand)[dim]
+            rows = PerExample(dim, along.before, along.after)
+            for own in (PerExample(dim), rows):
+                fits = own.before * size * own.after == length and (held == own or not isinstance(held, PerExample))
+                if fits and _counts(indices, columns.index(dim), vector_dim, along, own, size):
+                    return own, along
     return None
 
 
-def _counts_examples(indices: Value, column: int, vector_dim: int, along: PerExample, size: int) -> bool:
-    """Whether entry b of this index column is b, for every b along the given batch dimension."""
+def _counts(indices: Value, column: int, vector_dim: int, along: PerExample, own: PerExample, size: int) -> bool:
+    """Whether this index column, along the given batch dimension, counts the examples, or the rows that they have."""
     numbers = _column(indices, column, vector_dim)
     if numbers is None:
         return False
     length = numbers.shape[along.dim]
-    wanted = (np.arange(length) // along.after) % size
+    rows = np.arange(length)
+    wanted = (rows // along.after) % size if own.is_whole else rows
     shape = [length if d == along.dim else 1 for d in range(numbers.ndim)]
     return bool((numbers == wanted.reshape(shape)).all())
 
