@@ -1,10 +1,14 @@
-"""Leaves of pytrees: which are traced, what stands for them, and PRNG keys as the integers that hold them."""
+"""Leaves of pytrees: which are traced, what stands for them, and what a module does not tell: keys and weak types."""
 
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+# No implementation of a generator's name.
+WEAK = "weak type"
 
 
 def is_array(leaf: Any) -> bool:
@@ -37,12 +41,24 @@ def flat_array(leaf: Any) -> Any:
     return jax.random.key_data(leaf) if is_key else leaf
 
 
-def key_kind(output: Any) -> str:
-    """The implementation of a PRNG key's generator; "" for any other output."""
-    is_key = isinstance(output, jax.Array) and jnp.issubdtype(output.dtype, jax.dtypes.prng_key)
-    return str(jax.random.key_impl(output)) if is_key else ""
+def returned_kind(output: Any) -> str:
+    """What a module does not tell of an output: the implementation of a PRNG key, or a weak type; "" of any other."""
+    if isinstance(output, jax.Array) and jnp.issubdtype(output.dtype, jax.dtypes.prng_key):
+        return str(jax.random.key_impl(output))
+    return WEAK if jax.typeof(output).weak_type else ""
 
 
-def as_key(kind: str, output: jax.Array) -> jax.Array:
-    """An output as the PRNG key that it was, if it was one."""
+def as_returned(kind: str, output: jax.Array) -> jax.Array:
+    """An output of a module as the function returned it."""
+    if kind == WEAK:
+        primitive, params = _weak_conversion()
+        return primitive.bind(output, **{**params, "new_dtype": output.dtype})
     return jax.random.wrap_key_data(output, impl=kind) if kind else output
+
+
+@cache
+def _weak_conversion() -> tuple[Any, dict[str, Any]]:
+    """The op that makes arrays weakly typed, which no public function does, as JAX itself writes it."""
+    with jax.numpy_dtype_promotion("standard"):
+        equations = jax.make_jaxpr(lambda n: n * 1.5)(3).eqns
+    return next((e.primitive, e.params) for e in equations if e.params.get("weak_type"))

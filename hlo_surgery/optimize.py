@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from hlo_surgery import mlir
-from hlo_surgery.leaves import as_key, flat_array, is_array, signature
+from hlo_surgery.leaves import as_returned, flat_array, is_array, signature
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.fold_squared_sums import fold_squared_sums as fold_in_place
 from hlo_surgery.rewritten_function import Rewritten, lower
@@ -55,7 +55,7 @@ class Optimized:
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         module, result, closed_over = self._lookup(leaves, tree)
         outputs = jax.tree.unflatten(jax.tree.structure(result), module.jitted(*arrays, *map(flat_array, closed_over)))
-        return jax.tree.map(as_key, result, outputs)
+        return jax.tree.map(as_returned, result, outputs)
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The folded module for these arguments: its text, to save it."""

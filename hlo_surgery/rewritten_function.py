@@ -10,7 +10,7 @@ from hlo_surgery.derived import Derived, Statistic, named
 from hlo_surgery.example_shards import example_shards
 from hlo_surgery.gradient_outputs import refuse_more_numbers
 from hlo_surgery.in_axes import leaf_axes
-from hlo_surgery.leaves import as_key, flat_array, is_array, key_kind, kind_of, numbered, signature
+from hlo_surgery.leaves import as_returned, flat_array, is_array, kind_of, numbered, returned_kind, signature
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.closed_over import trace
 from hlo_surgery.pipeline import rewritten
@@ -60,7 +60,7 @@ class WithStatistics:
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         module, result_tree, closed_over = self._lookup(args, kwargs)
         outputs = module.jitted(*arrays, *self._flags(args, kwargs), *map(flat_array, closed_over))
-        return jax.tree.map(as_key, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs))
+        return jax.tree.map(as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs))
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
@@ -166,7 +166,7 @@ def lower(
         remaining = iter(arrays)
         args, kwargs = jax.tree.unflatten(tree, [next(remaining) if is_array(x) else x for x in leaves])
         result = fun(*args, **kwargs)
-        shapes.append(jax.tree.map(key_kind, result))
+        shapes.append(jax.tree.map(returned_kind, result))
         return result
 
     kinds = [kind_of(leaf) for leaf in [*filter(is_array, leaves), *beside]]

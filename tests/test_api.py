@@ -405,3 +405,20 @@ def test_sharded_batch():
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip() == "sharded over 8"
+
+
+def test_weak_types_are_returned_as_such():
+    def made(scale, x):
+        return {"weak": scale * 2.0, "number": 3.0, "whole": 7, "strong": jnp.sum(x) * scale, "one": jnp.int32(1)}
+
+    expected, optimized = jax.jit(made)(2.0, X), hs.optimize(made)
+    found = optimized(2.0, X)
+    assert {k: jax.typeof(v) for k, v in found.items()} == {k: jax.typeof(v) for k, v in expected.items()}
+    assert jax.jit(lambda s: optimized(s, X)["weak"] * jnp.ones(2, jnp.bfloat16))(2.0).dtype == jnp.bfloat16
+
+
+def test_gradients_of_numbers_are_weakly_typed():
+    def scaled(scale, x):
+        return jnp.mean(jnp.sum(x * scale, -1))
+
+    assert hs.grad(scaled, statistics=SQUARES)(0.5, X)[0].weak_type
