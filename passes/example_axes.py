@@ -174,7 +174,9 @@ def _classify_one_place(axes: Axes, op: Operation, classes: list[Class]) -> list
         return _classify_examples(axes, op, demoted(axes, op.operands, classes, frozenset([1])))
     if not axes.contribution and any(op.operands[i] in axes.trained for i in summed):
         return [_meeting(op, classes, summed)] * len(op.results)
-    return _classify_examples(axes, op, demoted(axes, op.operands, classes, summed))
+    # Of a sum that parameters reach and one of data, the data is the constant.
+    data = frozenset(i for i in summed if op.operands[i] not in axes.trained)
+    return _classify_examples(axes, op, demoted(axes, op.operands, classes, data or summed))
 
 
 def _linear(op: Operation, classes: list[Class], summed: frozenset[int]) -> Class:
