@@ -3,7 +3,7 @@
 import re
 
 import jax
-import jaxlib
+import jaxlib.version
 
 OLDEST = (0, 10, 1)
 
@@ -16,7 +16,7 @@ def require_jax(versions: dict[str, str] | None = None) -> None:
     Traceback (most recent call last):
     ImportError: hlo-surgery needs jaxlib 0.10.1 or later, and found 0.10.0: pip install -U jax jaxlib
     """
-    found = {"jax": jax.__version__, "jaxlib": jaxlib.__version__} if versions is None else versions
+    found = {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__} if versions is None else versions
     oldest = ".".join(map(str, OLDEST))
     for name, version in found.items():
         if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST:
