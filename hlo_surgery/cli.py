@@ -178,11 +178,9 @@ def verify(
     with reported(json):
         module = read_module(file)
         options = options_of(batch, statistic, how)
-        if options.pop("is_real") is not None:
-            raise ValueError("verify knows no padding: give it inputs whose examples are all real, without --is-real")
-        arrays = read_inputs(inputs, module.arguments, seed)
+        arrays = None if inputs is None else read_inputs(inputs, module.arguments, seed)
         each = progress("running the original on copies of each example", json)
-        verdict = verify_module(module, **options, inputs=arrays, each=each)
+        verdict = verify_module(module, **options, inputs=arrays, seed=seed, each=each)
     if json:
         print_json(verdict)
     else:

@@ -13,7 +13,9 @@ from hlo_surgery.module import Port
 from hlo_surgery.passes.element_types import wide_dtype
 from hlo_surgery.plan import Plan
 from hlo_surgery.request import Request, labels_of
+from hlo_surgery.verification_inputs import Order
 from hlo_surgery.verification_joint import JointExpectations
+from hlo_surgery.verification_padding import with_zeros
 from hlo_surgery.verification_tolerances import ROUNDED_OPS, Array, Comparison, distance, hold_returned, widened
 
 
@@ -25,19 +27,19 @@ def is_held(statistic: Statistic) -> bool:
 class Expectations:
     """All statistics of a request. Gradients are kept only where a statistic rests on those of all outputs.
 
-    `plan`: by which strategies they are claimed to be made, where that is known.
+    `plan`: by which strategies they are claimed to be made, where that is known. `real`: the examples that count.
     """
 
-    def __init__(self, request: Request, outputs: Sequence[Port], plan: Plan | None) -> None:
+    def __init__(self, request: Request, outputs: Sequence[Port], plan: Plan | None, real: Order) -> None:
         names = [port.name for port in outputs]
         self._each: dict[int, list[Expectation]] = {k: [] for k in request.gradients}
-        self._joint = JointExpectations(request, _contracted(request, plan))
+        self._joint = JointExpectations(request, _contracted(request, plan), real)
         position = len(names)
         for name, statistic in request.statistics.items():
             labels = labels_of(name, statistic, request, names)
             if not isinstance(statistic, Derived):
                 for i, (k, label) in enumerate(zip(request.gradients, labels, strict=True), position):
-                    self._each[k].append(Expectation(label, statistic, i, wide_dtype(outputs[k].dtype)))
+                    self._each[k].append(Expectation(label, statistic, i, wide_dtype(outputs[k].dtype), real))
             elif is_held(statistic):
                 self._joint.expect(labels, name, position)
             position += len(labels)
@@ -69,8 +71,10 @@ class Expectation:
     statistic is taken.
     """
 
-    def __init__(self, name: str, statistic: MeanOf | PerExampleGradients, position: int, dtype: np.dtype[Any]) -> None:
-        self.name, self.position, self._dtype = name, position, dtype
+    def __init__(
+        self, name: str, statistic: MeanOf | PerExampleGradients, position: int, dtype: np.dtype[Any], real: Order
+    ) -> None:
+        self.name, self.position, self._dtype, self._real = name, position, dtype, real
         self._phi = jax.jit(statistic.phi) if isinstance(statistic, MeanOf) else None
         self._values: list[Array] = []
         self._moves: list[Array] = []
@@ -103,7 +107,8 @@ class Expectation:
         """The statistic returned against what it ought to be."""
         stacked = self._phi is None
         kept = self._values, self._moves, self._sizes
-        want, moves, sizes = (np.stack(x) if stacked else x[0] / self._count for x in kept)
+        found = [np.stack(x) if stacked else x[0] / self._count for x in kept]
+        want, moves, sizes = (with_zeros(x, np.shape(returned), self._real) for x in found)
         return hold_returned("statistic", self.name, returned, want, moves + tolerance * sizes, self._count)
 
 

@@ -46,9 +46,9 @@ class Stacked:
         return len(self.gradients[0])
 
     @property
-    def count(self) -> int:
-        """How many of them are real: all that are held here."""
-        return self.size
+    def count(self) -> Any:
+        """How many of them are real: all that are held here, of which one alone has no variance."""
+        return jnp.asarray(self.size, float)
 
     def of(self, measure: Measure) -> list[jax.Array]:
         """A measure of each output."""

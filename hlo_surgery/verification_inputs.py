@@ -35,13 +35,11 @@ def pick_examples(arrays: Sequence[Any], batch: Mapping[int, int], order: Order)
     return [np.take(a, order, batch[i]) if i in batch else np.asarray(a) for i, a in enumerate(arrays)]
 
 
-def copies(arrays: Sequence[Any], batch: Mapping[int, int], example: int, size: int) -> Arrays:
-    """A batch that holds nothing but one example."""
-    return pick_examples(arrays, batch, np.full(size, example))
+def perturbed(arrays: Sequence[Any], relative: float, seed: int, flags: int | None = None) -> Arrays:
+    """Every float moved up or down by this part of itself, as one rounding would; `seed`: which go up.
 
-
-def perturbed(arrays: Sequence[Any], relative: float, seed: int) -> Arrays:
-    """Every float moved up or down by this part of itself, as one rounding would; `seed`: which go up."""
+    `flags`: the number of an array that stays, as no rounding makes a flag another.
+    """
     generator = np.random.default_rng(seed)
 
     def moved(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -49,7 +47,8 @@ def perturbed(arrays: Sequence[Any], relative: float, seed: int) -> Arrays:
         wide = array.astype(np.result_type(array.dtype, np.float64) if array.dtype.kind in "fc" else np.float64)
         return (wide * (1 + relative * signs)).astype(array.dtype)
 
-    return [moved(np.asarray(a)) if is_inexact(np.asarray(a).dtype) else np.asarray(a) for a in arrays]
+    given = enumerate(map(np.asarray, arrays))
+    return [moved(a) if is_inexact(a.dtype) and i != flags else a for i, a in given]
 
 
 def disjoint_changes(size: int) -> Iterator[tuple[Order, Order]]:

@@ -8,14 +8,16 @@ import numpy as np
 from hlo_surgery.derived import results_of
 from hlo_surgery.request import Request
 from hlo_surgery.verification_found import Stacked, moved
+from hlo_surgery.verification_inputs import Order
+from hlo_surgery.verification_padding import with_zeros
 from hlo_surgery.verification_tolerances import Array, Comparison, distance, hold_returned, widened
 
 
 class JointExpectations:
     """Statistics by their definition, and how far they move as the gradients are rounded in a few patterns of signs."""
 
-    def __init__(self, request: Request, contracted: frozenset[int]) -> None:
-        self._request, self._contracted = request, contracted
+    def __init__(self, request: Request, contracted: frozenset[int], real: Order) -> None:
+        self._request, self._contracted, self._real = request, contracted, real
         self._outputs = [*request.gradients, *request.losses]
         self._expected: list[tuple[str, Sequence[str], int]] = []
         self._stacks: dict[int, list[Array]] = {k: [] for k in self._outputs}
@@ -43,20 +45,20 @@ class JointExpectations:
             moves = [np.maximum(m, _unbounded(distance(x, want))) for m, x, want in triples]
         places = [(s, p + i) for _, labels, p in self._expected for i, s in enumerate(labels)]
         return [
-            _held(label, returned[position], want, move, tolerance, self._request.size)
+            _held(label, returned[position], want, move, tolerance, self._real)
             for (label, position), want, move in zip(places, wanted, moves, strict=True)
         ]
 
     def _found(self) -> Stacked:
         losses = [np.stack(self._stacks[k]) for k in self._request.losses]
         gradients = [np.stack(self._stacks[k]) for k in self._request.gradients]
-        own_losses = losses[0] if losses else np.zeros(self._request.size)
+        own_losses = losses[0] if losses else np.zeros(len(self._real))
         return Stacked(gradients, own_losses, contracted=self._contracted)
 
     def _moved(self, found: Stacked, tolerance: float) -> Iterator[Stacked]:
         roundings = [np.stack(self._roundings[k]) for k in self._outputs]
         count = len(self._request.gradients)
-        losses = roundings[count] if self._request.losses else np.zeros(self._request.size)
+        losses = roundings[count] if self._request.losses else np.zeros(len(self._real))
         return moved(found, roundings[:count], losses, tolerance)
 
     def _results(self, found: Stacked) -> list[Array]:
@@ -71,7 +73,8 @@ def _unbounded(moves: Array) -> Array:
     return np.where(np.isnan(moves), np.inf, moves)
 
 
-def _held(label: str, got: Any, want: Array, moves: Array, tolerance: float, size: int) -> Comparison:
+def _held(label: str, got: Any, want: Array, moves: Array, tolerance: float, real: Order) -> Comparison:
     """Entries that rounding moves without bound, such as 0 / 0, may be anything."""
+    want, moves = (with_zeros(x, np.shape(got), real) for x in (want, moves))
     got, want = (np.where(np.isinf(moves), np.zeros_like(x), x) for x in (np.asarray(got), want))
-    return hold_returned("statistic", label, got, want, moves + tolerance * np.abs(want), size)
+    return hold_returned("statistic", label, got, want, moves + tolerance * np.abs(want), len(real))

@@ -8,7 +8,8 @@ import numpy as np
 from hlo_surgery.module import Module
 from hlo_surgery.request import Request
 from hlo_surgery.verification_expectations import Expectations
-from hlo_surgery.verification_inputs import Order, copies, disjoint_changes, perturbed, pick_examples
+from hlo_surgery.verification_inputs import Order, disjoint_changes, perturbed, pick_examples
+from hlo_surgery.verification_padding import among_padding, real_examples
 from hlo_surgery.verification_tolerances import (
     ROUNDED_OPS,
     Array,
@@ -36,10 +37,11 @@ class Runs:
 
     def __init__(self, original: Module, request: Request, inputs: Sequence[Any]) -> None:
         self.original, self.request, self.inputs = original, request, inputs
+        self.real = real_examples(request, inputs)
         self.names = [port.name for port in original.outputs]
         spacing = epsilon(original)
         self.tolerance = relative_tolerance(spacing)
-        self._rounded = [perturbed(inputs, spacing / 2, seed) for seed in range(PATTERNS)]
+        self._rounded = [perturbed(inputs, spacing / 2, seed, request.is_real) for seed in range(PATTERNS)]
         self.plain = self.run(inputs, "these inputs")
         self.rounding = self._rounding(self.plain, self._rounded, "these inputs")
 
@@ -68,18 +70,23 @@ class Runs:
 
     def second_differences(self) -> list[Comparison]:
         """The worst of a few pairs of sets of examples, for each gradient output and an examples' loss."""
-        if self.request.size == 1:
+        if len(self.real) == 1:
             return []
-        found = [self._second_difference(*pair) for pair in disjoint_changes(self.request.size)]
+        found = [self._second_difference(*pair) for pair in disjoint_changes(len(self.real))]
         return [max(tried, key=lambda c: c.share) for tried in zip(*found, strict=True)]
 
     def _second_difference(self, first: Order, second: Order) -> list[Comparison]:
-        both = first + second - np.arange(self.request.size)
+        both = first + second - np.arange(len(self.real))
         one, other, two = (
-            self.run(pick_examples(self.inputs, self.request.batch, order), "a batch of some of these examples")
+            self.run(self._batch_of(self.real[order]), "a batch of some of these examples")
             for order in (first, second, both)
         )
         return [self._vanishing(k, (self.plain[k], one[k], other[k], two[k])) for k in self._held]
+
+    def _batch_of(self, examples: Order, arrays: Sequence[Any] | None = None) -> list[Array]:
+        """A batch of these examples in the places of the real ones; padding stays, and so does its number."""
+        order = among_padding(examples, self.real, self.request.size)
+        return pick_examples(self.inputs if arrays is None else arrays, self.request.batch, order)
 
     def _vanishing(self, k: int, runs: tuple[Array, Array, Array, Array]) -> Comparison:
         plain, one, other, two = runs
@@ -89,15 +96,15 @@ class Runs:
     def compare(self, rewritten: Module, each: Each) -> tuple[Comparison, ...]:
         """Outputs, second differences, the mean of the copies' gradients, and statistics, in this order."""
         returned = [np.asarray(output) for output in rewritten.call(*self.inputs)]
-        expected = Expectations(self.request, self.original.outputs, rewritten.plan)
+        expected = Expectations(self.request, self.original.outputs, rewritten.plan, self.real)
         means = {k: np.zeros_like(self.plain[k]) for k in self._held}
         allowed = [r + self.tolerance * np.abs(x) for r, x in zip(self.rounding, self.plain, strict=True)]
         try:
-            for example in each(range(self.request.size)):
+            for example in each(self.real.tolist()):
                 found, roundings = self._of_example(example)
                 for k, output in found.items():
-                    means[k] += output * self._terms / self.request.size
-                    allowed[k] += self.tolerance * np.abs(output) * self._terms / self.request.size
+                    means[k] += output * self._terms / len(self.real)
+                    allowed[k] += self.tolerance * np.abs(output) * self._terms / len(self.real)
                 expected.add(found, roundings)
             differences = self.second_differences()
         except NotFinite as problem:
@@ -118,7 +125,7 @@ class Runs:
     @property
     def _terms(self) -> int:
         """How many means of the examples' gradients make the batch gradient."""
-        return self.request.size if self.request.loss_reduction == "sum" else 1
+        return len(self.real) if self.request.loss_reduction == "sum" else 1
 
     @property
     def _held(self) -> tuple[int, ...]:
@@ -129,7 +136,7 @@ class Runs:
         """The example's own gradients and loss, by output number, and up to what each entry is known."""
         what = f"copies of example {example}"
         plain, *rounded = (
-            copies(arrays, self.request.batch, example, self.request.size) for arrays in (self.inputs, *self._rounded)
+            self._batch_of(np.full(len(self.real), example), arrays) for arrays in (self.inputs, *self._rounded)
         )
         outputs = self.run(plain, what)
         noise = self._rounding(outputs, rounded, what)
