@@ -38,7 +38,8 @@ class OutputPlan:
     """One gradient output: its sites, the ops of its tail, and the strategy taken for each statistic.
 
     `lifted_bytes`: what the gradients of all examples would take at once; `chunk`: how many a loop takes at once;
-    `predicted`: what every strategy that applies would cost, one statistic at a time.
+    `predicted`: what every strategy that applies would cost, one statistic at a time; square, which shares nothing
+    between them, for all that it makes.
     """
 
     name: str

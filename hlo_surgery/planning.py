@@ -85,6 +85,7 @@ def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:
     instantiating = _instantiating(planned, predicted)
     strategies = {measure: _strategy(planned, measure, predicted, instantiating) for measure in measures}
     asked = {"lift", "loop"}.union(*(_applying(planned, measure, predicted) for measure in measures))
+    predicted |= _squares(planned, [m for m in measures if "square" in _applying(planned, m, predicted)])
     predicted = {name: cost for name, cost in predicted.items() if name in asked}
     reuse = _reuses(planned, chunk, set(strategies.values()))
     return Choice(strategies, instantiating, chunk, planned.shards, planned.written_out, reuse, predicted)
@@ -95,7 +96,7 @@ def _predicted(planned: Planned, chunk: int) -> dict[str, Predicted]:
     device, size, counts = planned.options.device, planned.size, planned.counts
     predicted: dict[str, Predicted] = {}
     if size > 1 and is_squarable(planned.sliced):
-        predicted["square"] = predict_square(counts, device)
+        predicted["square"] = predict_square(counts, device, [1] * len(counts.sites))
     if size > 1 and planned.paths:
         predicted["ghost"] = predict_ghost(counts, planned.paths, device)
     if size > 1 and has_segments(planned.paths):
@@ -103,6 +104,16 @@ def _predicted(planned: Planned, chunk: int) -> dict[str, Predicted]:
     if planned.function.liftable:
         predicted["lift"] = predict_lift(counts, device)
     return predicted | {"loop": predict_loop(counts, device, chunk, planned.written_out)}
+
+
+def _squares(planned: Planned, measures: Sequence[Measure]) -> dict[str, Predicted]:
+    """The contractions of all these measures, one after the other."""
+    ops = [site.op.name for site in planned.sliced.sites]
+    times = [[CENTRED[op] if isinstance(m, Variance) else 1 for op in ops] for m in measures]
+    each = [predict_square(planned.counts, planned.options.device, n) for n in times]
+    if not each:
+        return {}
+    return {"square": Predicted(sum(p.seconds for p in each), max(p.temporaries for p in each))}
 
 
 def _budget(planned: Planned) -> int:

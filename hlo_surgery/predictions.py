@@ -36,12 +36,15 @@ def counts_of(sliced: GradientSlice, size: int) -> Counts:
     return Counts(tuple(site_counts(site.op) for site in sliced.sites), bytes_of(sliced.value), size)
 
 
-def plain_seconds(counts: Counts, device: Roofline, copies: int = 1) -> float:
-    """The sites themselves, with operands read `copies` times."""
-    return sum(
-        max(site.flops / device.contraction_rate(site.depth, False), _moved(site, copies) / device.bandwidth)
-        for site in counts.sites
-    )
+def plain_seconds(counts: Counts, device: Roofline) -> float:
+    """The sites themselves."""
+    return sum(_site_seconds(site, device, 1) for site in counts.sites)
+
+
+def _site_seconds(site: SiteCounts, device: Roofline, copies: int) -> float:
+    """A site, with operands read `copies` times."""
+    rate = device.contraction_rate(site.depth, False)
+    return max(site.flops / rate, _moved(site, copies) / device.bandwidth)
 
 
 def _moved(site: SiteCounts, copies: int) -> int:
@@ -49,9 +52,11 @@ def _moved(site: SiteCounts, copies: int) -> int:
     return (copies if site.contracts else 1) * site.read + site.written
 
 
-def predict_square(counts: Counts, device: Roofline) -> Predicted:
-    """The contraction once more, of operands that are read, squared and written before."""
-    return Predicted(plain_seconds(counts, device, copies=3), counts.read)
+def predict_square(counts: Counts, device: Roofline, times: Sequence[int]) -> Predicted:
+    """Each site's contraction so many times more, of operands that are read, squared and written before."""
+    sites = list(zip(times, counts.sites, strict=True))
+    seconds = sum(n * _site_seconds(site, device, copies=3) for n, site in sites)
+    return Predicted(seconds, sum(n * site.read for n, site in sites))
 
 
 def predict_ghost(counts: Counts, paths: Sequence[Path], device: Roofline) -> Predicted:
