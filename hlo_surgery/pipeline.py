@@ -16,6 +16,7 @@ from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes import sharding_rules
 from hlo_surgery.passes.ancestors import ancestors
+from hlo_surgery.passes.batch_constants import as_term
 from hlo_surgery.passes.contributions import unclear
 from hlo_surgery.passes.element_types import dtype_of
 from hlo_surgery.passes.example_axes import find_example_axes
@@ -232,7 +233,7 @@ def _mixing(axes: Axes, output: Value) -> Reason | None:
         case _ if axes.contribution and (reason := unclear(axes, output)):
             return reason
         case Shared(data) | Summed(_, data):
-            return None if axes.contribution else data
+            return data and as_term(data)
         case PerExample():
             return None
         case Split() | Local() | Crossed():

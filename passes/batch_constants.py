@@ -17,19 +17,39 @@ of each part's own, as the row of an array is.
     for b: l[b] = f(x[b] * mean(x))               =>  a constant
 
 A sum of data that goes on being summed, as `s` alone, is no meeting: it is a constant only where it is used as one.
+
+A constant may scale what the examples add to a gradient. It is no term of one: it would belong to all examples alike,
+though the examples are in it.
+
+    sum(f(w, x)) / sum(m)                         =>  a constant
+    sum(w) * sum(x) * sum(m)                      =>  refused: whose share is what?
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from hlo_surgery import mlir
-from hlo_surgery.errors import Reason
+from hlo_surgery.errors import MIXING_HELP, Reason
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.lattice import SHARED, Axes, Class, Local, Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.loop_steps import varies
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.step_positions import POSITIONAL
 from hlo_surgery.passes.uniform import is_uniform
+
+TERM = "a constant made of the whole batch is a term of the gradient, of which no example's share is known"
+UNDIVIDED = "sums over the batch are multiplied, and which of them is the constant is not known"
+TERM_HELP = (
+    "compute the constant before, and pass it as an argument of its own, as what is known to all examples; "
+    "or ask for the statistics of other parameters"
+)
+
+
+def as_term(data: Reason) -> Reason:
+    """Why data of the whole batch is refused as a term of a gradient."""
+    return replace(data, why=f"{TERM}: {data.why}", help=TERM_HELP) if data.help == MIXING_HELP else data
 
 
 def demoted(axes: Axes, values: Sequence[Value], classes: Sequence[Class], summed: Collection[int]) -> list[Class]:
@@ -90,10 +110,21 @@ def data_in(known: Class) -> Reason | None:
     return known.data if isinstance(known, Shared) and known.data and known.data.why != POSITIONAL else None
 
 
+def initial_data(op: Operation, classes: Sequence[Class]) -> Reason | None:
+    """Data of the whole batch on top of which an op sums."""
+    onto = [classes[i] for i in initial_operands(op)]
+    return next((c.data for c in onto if isinstance(c, Shared | Summed) and c.data), None)
+
+
 def shared(classes: Iterable[Class]) -> Shared:
-    """The class of what is made of these Shared values: data of the whole batch if one is, else positions if one is."""
+    """The class of what is made of these Shared values: a product of sums if one is, or data, or else positions."""
     held = [c for c in classes if isinstance(c, Shared) and c.data]
-    return next((c for c in held if data_in(c)), held[0] if held else SHARED)
+    return max(held, key=lambda c: (is_undivided(c), data_in(c) is not None), default=SHARED)
+
+
+def is_undivided(known: Class) -> bool:
+    """Whether a constant is a product of sums over the batch."""
+    return isinstance(known, Shared) and known.data is not None and known.data.why == UNDIVIDED
 
 
 def _data(axes: Axes, value: Value, known: Class) -> Reason | None:

@@ -13,6 +13,7 @@ from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes import linearity, sharding_rules
 from hlo_surgery.passes.lattice import SHARED, Axes, Class, Crossed, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.places import places_of
+from hlo_surgery.passes.raising_attributes import integers
 from hlo_surgery.passes.sharding_rules import Rule
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.uniform import is_uniform
@@ -50,6 +51,14 @@ def settle(axes: Axes, op: Operation, found: list[Class]) -> None:
             axes.classes[result] = axes.placed[result]
             axes.unplaced.discard(result)
             axes.lost.pop(result, None)
+
+
+def evenly_summed(axes: Axes, op: Operation) -> PerExample | None:
+    """The axis over which an op sums a constant that is the same in each example's row: all have an equal share."""
+    axis = axes.even.get(op.operands[0]) if op.name == REDUCTION and len(op.results) == 1 else None
+    if axis is None or not isinstance(axes.of(op.operands[0]), Shared | Summed) or not linearity.sums(op, 0):
+        return None
+    return axis if axis.dim in integers(op, "dimensions") else None
 
 
 def _note(axes: Axes, op: Operation, number: int, loss: Reason | None) -> None:

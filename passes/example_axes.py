@@ -11,15 +11,15 @@ it counts as a constant of the batch, and that is said.
 from dataclasses import replace
 
 from hlo_surgery import mlir
-from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value, func
 from hlo_surgery.passes import linearity, own_examples, parts, sharding_rules, split_batches
-from hlo_surgery.passes.batch_constants import as_constant, demoted, rearranged, shared, unlike
-from hlo_surgery.passes.contributions import settle, settle_flow
+from hlo_surgery.passes.batch_constants import as_constant, demoted, initial_data, rearranged, unlike
+from hlo_surgery.passes.contributions import evenly_summed, settle, settle_flow
 from hlo_surgery.passes.control_flow import classify_case, classify_while
 from hlo_surgery.passes.lattice import SHARED, Axes, Class, Crossed, Local, Mixed, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.places import classify_places
-from hlo_surgery.passes.positions import common_factor, placed_values, positional_sums
+from hlo_surgery.passes.positions import common_factor, even_rows, placed_values, positional_sums
+from hlo_surgery.passes.products_of_sums import constant, multiplied, scaling_product
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
@@ -51,11 +51,16 @@ def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, c
 
 def _place_rows(axes: Axes, block: Block) -> None:
     """Rows that run along with the examples' anywhere are theirs everywhere."""
-    while placed := {v: axis for v, axis in placed_values(axes, block).items() if v not in axes.placed}:
-        axes.placed |= placed
+    while _note_new(axes.placed, placed_values(axes, block)) | _note_new(axes.even, even_rows(axes, block)):
         axes.unplaced.clear()
         axes.lost.clear()
         classify_block(axes, block)
+
+
+def _note_new(known: dict[Value, PerExample], found: dict[Value, PerExample]) -> bool:
+    new = {v: axis for v, axis in found.items() if v not in known}
+    known.update(new)
+    return bool(new)
 
 
 def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None:
@@ -118,8 +123,10 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
     bad = next((c for c in classes if isinstance(c, Mixed)), None)
     if bad is not None:
         return [bad] * count
+    if even := evenly_summed(axes, op):
+        return _classify_examples(axes, op, [even, *classes[1:]])
     if all(isinstance(c, Shared) for c in classes) and not parts.slices_parts(axes, op, classes):
-        return [shared(classes)] * count
+        return [constant(op, classes)] * count
     if any(isinstance(c, Split) for c in classes):
         data = (i for i, v in enumerate(op.operands) if isinstance(classes[i], Summed) and v not in axes.trained)
         classes = demoted(axes, op.operands, classes, frozenset(data))
@@ -155,9 +162,12 @@ def _classify_examples(axes: Axes, op: Operation, classes: list[Class]) -> list[
 def _classify_one_place(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     summed = frozenset(i for i, c in enumerate(classes) if isinstance(c, Summed))
     if all(isinstance(c, Shared) for c in classes):
-        return [shared(classes)] * len(op.results)
+        return [constant(op, classes)] * len(op.results)
     if not summed:
         return _sliced(axes, op, classes)
+    if product := scaling_product(axes, op, classes, summed):
+        demoted(axes, op.operands, classes, summed)
+        return [product] * len(op.results)
     if linearity.is_linear(op, summed):
         others = [c for i, c in enumerate(classes) if i not in summed]
         if all(isinstance(c, Shared) for c in others):
@@ -176,7 +186,11 @@ def _classify_one_place(axes: Axes, op: Operation, classes: list[Class]) -> list
         return [_meeting(op, classes, summed)] * len(op.results)
     # Of a sum that parameters reach and one of data, the data is the constant.
     data = frozenset(i for i in summed if op.operands[i] not in axes.trained)
-    return _classify_examples(axes, op, demoted(axes, op.operands, classes, data or summed))
+    constants = demoted(axes, op.operands, classes, data or summed)
+    if product := multiplied(op, summed) if len(data) in (0, len(summed)) else None:
+        axes.taken[op.results[0]] = tuple(constants)
+        return [product] * len(op.results)
+    return _classify_examples(axes, op, constants)
 
 
 def _linear(op: Operation, classes: list[Class], summed: frozenset[int]) -> Class:
@@ -262,13 +276,7 @@ def _result(axes: Axes, op: Operation, rule: Rule, examples: ExampleFactor, inde
     result = op.results[index]
     if examples.factor in rule.reduced:
         if linearity.sums(op, index):
-            return Summed(op, _initial_data(axes, op))
+            return Summed(op, initial_data(op, axes.at(op)))
         return mixed(op, "the examples are reduced to one value, and not by a sum of floats")
     along = sharding_rules.find_axis(rule, rule.results[index], result, examples)
     return along or mixed(op, "the examples are reduced to one value, and not by a sum")
-
-
-def _initial_data(axes: Axes, op: Operation) -> Reason | None:
-    """Data of the whole batch on top of which an op sums."""
-    onto = [axes.of(op.operands[i]) for i in linearity.initial_operands(op)]
-    return next((c.data for c in onto if isinstance(c, Shared | Summed) and c.data), None)

@@ -104,6 +104,7 @@ class Axes:
 
     Of contributions alone:
     `placed`: where rows of values turned out to run along with the examples'.
+    `even`: constants that hold the same in each example's row, with the axis of the rows.
     `unplaced`: values that may hold rows of the examples along dimensions of which that is not known.
     `lost`: values in which such rows were summed, so that their shares in a gradient are not known.
     """
@@ -121,6 +122,7 @@ class Axes:
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
     placed: dict[Value, PerExample] = field(default_factory=dict[Value, PerExample])
+    even: dict[Value, PerExample] = field(default_factory=dict[Value, PerExample])
     unplaced: set[Value] = field(default_factory=set[Value])
     lost: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
 

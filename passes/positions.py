@@ -47,9 +47,20 @@ def placed_values(axes: Axes, block: Block) -> dict[Value, PerExample]:
 
 
 def _is_placeable(axes: Axes, value: Value) -> bool:
-    op, known = mlir.defining_operation(value), axes.of(value)
-    constant = isinstance(known, Summed) or (isinstance(known, Shared) and known.data is not None)
-    return constant and op is not None and op.name not in mlir.CONTROL_FLOW
+    op = mlir.defining_operation(value)
+    return _is_constant(axes, value) and op is not None and op.name not in mlir.CONTROL_FLOW
+
+
+def even_rows(axes: Axes, block: Block) -> dict[Value, PerExample]:
+    """Constants of the batch that meet the examples row by row, and hold the same in each row; and along which axis."""
+    met = [run for run in _met_directly(axes, block) if run.size == axes.size and _is_constant(axes, run.value)]
+    along = {run.value: run.along for run in met if is_uniform(run.value, run.along, run.size)}
+    return {v: axis for v, axis in along.items() if all(run.along == axis for run in met if run.value == v)}
+
+
+def _is_constant(axes: Axes, value: Value) -> bool:
+    known = axes.of(value)
+    return isinstance(known, Summed) or (isinstance(known, Shared) and known.data is not None)
 
 
 def _aligned(axes: Axes, block: Block) -> tuple[list[Run], dict[Value, Reason]]:
@@ -66,11 +77,17 @@ def _aligned(axes: Axes, block: Block) -> tuple[list[Run], dict[Value, Reason]]:
 
 
 def _aligned_directly(axes: Axes, block: Block) -> Iterator[Run]:
+    """Those operands that may hold something for each example."""
+    met = _met_directly(axes, block)
+    return (run for run in met if not is_uniform(run.value, run.along, run.size))
+
+
+def _met_directly(axes: Axes, block: Block) -> Iterator[Run]:
     """Shared operands beside PerExample ones, with the axis that runs along with the examples."""
     for op in mlir.nested_operations(block.owner.operation):
         for classes, size in _views(axes, axes.at(op)):
             if any(isinstance(c, PerExample) for c in classes):
-                yield from _aligned_operands(op, classes, size)
+                yield from _met_operands(op, classes, size)
 
 
 def _views(axes: Axes, classes: list[Class]) -> list[tuple[list[Class], int]]:
@@ -88,7 +105,7 @@ def _views(axes: Axes, classes: list[Class]) -> list[tuple[list[Class], int]]:
     return [(classes, axes.size)]
 
 
-def _aligned_operands(op: Operation, classes: list[Class], size: int) -> Iterator[Run]:
+def _met_operands(op: Operation, classes: list[Class], size: int) -> Iterator[Run]:
     own = own_examples.own_numbers(op, classes, size)
     rule = sharding_rules.rule_of(op)
     if own is not None:
@@ -99,7 +116,7 @@ def _aligned_operands(op: Operation, classes: list[Class], size: int) -> Iterato
     else:
         return
     for value, known, along in zip(op.operands, classes, found, strict=True):
-        if along and isinstance(known, Shared) and not is_uniform(value, along, size):
+        if along and isinstance(known, Shared):
             yield Run(value, along, size)
 
 

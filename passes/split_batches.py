@@ -13,7 +13,7 @@ from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Operation
 from hlo_surgery.passes import linearity, sharding_rules
-from hlo_surgery.passes.batch_constants import rearranged, unlike
+from hlo_surgery.passes.batch_constants import initial_data, rearranged, unlike
 from hlo_surgery.passes.lattice import Axes, Class, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule, reshaped_axis
@@ -47,7 +47,8 @@ def classify_split(axes: Axes, op: Operation, classes: list[Class]) -> list[Clas
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
     if not axes.contribution and (data := _apart(axes, op, classes, rule, factors)):
         return [rearranged(op, data)] * len(op.results)
-    return [_split_result(op, rule, factors, split.parts, i) for i in range(len(op.results))]
+    data = initial_data(op, classes)
+    return [_split_result(op, rule, factors, split.parts, i, data) for i in range(len(op.results))]
 
 
 def _apart(
@@ -78,7 +79,12 @@ def split_factors(
 
 
 def _split_result(
-    op: Operation, rule: Rule, factors: tuple[ExampleFactor, ExampleFactor], parts: int, index: int
+    op: Operation,
+    rule: Rule,
+    factors: tuple[ExampleFactor, ExampleFactor],
+    parts: int,
+    index: int,
+    data: Reason | None,
 ) -> Class:
     """Split again where both dimensions stay; a sum of the examples where one or both are summed over."""
     along = [sharding_rules.find_axis(rule, rule.results[index], op.results[index], factor) for factor in factors]
@@ -87,7 +93,7 @@ def _split_result(
         return Split(outer, inner, parts)
     lost = {factor.factor for factor, axis in zip(factors, along, strict=True) if axis is None}
     if lost <= rule.reduced and linearity.sums(op, index):
-        return Summed(op)
+        return Summed(op, data)
     return mixed(op, "the examples are reduced to one value, and not by a sum of floats")
 
 

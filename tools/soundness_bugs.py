@@ -128,7 +128,7 @@ BUGS = [
     ),
     Bug(
         "example_axes.py",
-        "if linearity.sums(op, index):\n            return Summed(op, _initial_data(axes, op))",
+        "if linearity.sums(op, index):\n            return Summed(op, initial_data(op, axes.at(op)))",
         "if linearity.sums(op, index):\n            return Summed(op)",
         "data of the batch as what a reduction over the examples starts from",
     ),
