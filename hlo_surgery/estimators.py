@@ -61,7 +61,7 @@ def moment_ratio(nu_adam: Any, nu_micro: Any, batch_size: BatchSize, effective_b
     """
     squared, spread = mean_squared(nu_adam, nu_micro, batch_size), variance(nu_adam, nu_micro, batch_size)
     effective = batch_size if effective_batch_size is None else effective_batch_size
-    if effective <= 0:
+    if effective_batch_size is not None and effective_batch_size <= 0:
         raise ValueError(f"effective_batch_size must be positive, not {effective_batch_size!r}")
     return _pairwise(lambda mu2, sigma2: effective * mu2 / sigma2, squared, spread)
 
@@ -194,6 +194,7 @@ def _in_float32(x: Any) -> jax.Array:
 
 def _at_least_two(batch_size: BatchSize) -> BatchSize:
     # Where it is an array it meets gradients first: 1 / size of integers would be of float32, whatever they are.
-    if not isinstance(batch_size, Tracer) and batch_size < 2:
+    # The mean number of examples of several batches may lie between one and two.
+    if not isinstance(batch_size, Tracer) and batch_size <= 1:
         raise ValueError(f"batch_size must be at least 2 to tell mean from variance, not {batch_size!r}")
     return batch_size

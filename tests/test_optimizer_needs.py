@@ -83,12 +83,6 @@ def test_a_missing_batch_size_is_named(name):
         update(optimizer, **{statistic: FOUND[statistic] for statistic in optimizer.required_statistics})
 
 
-@pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq"])
-def test_one_example_has_no_variance(name):
-    with pytest.raises(ValueError, match="batch_size must be at least 2"):
-        update(OPTIMIZERS[name], second_moment=FOUND["second_moment"], batch_size=1)
-
-
 def test_accumulation_that_would_lose_statistics_is_refused():
     """That of optax adds up the gradient alone."""
     with pytest.raises(TypeError, match="multi_steps"):

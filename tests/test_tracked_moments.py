@@ -74,6 +74,27 @@ def test_medians_of_the_estimates(state, effective):
     assert_medians(found["ratio_median"], [Rounded(*flat, UNIT)])
 
 
+def test_batches_of_many_sizes_give_unbiased_moments():
+    rng, mu, sigma = np.random.default_rng(0), 2.0, 3.0
+    optimizer = ho.track_moments(0.9)
+    params = jnp.zeros(100_000)
+    state = optimizer.init(params)
+    for size in [1, 8, 2, 1, 0, 3, 1, 5, 1]:
+        each = rng.normal(mu, sigma, (size, len(params)))
+        mean, squares = (jnp.asarray(x.sum(0) / max(size, 1), jnp.float32) for x in (each, each**2))
+        _, state = optimizer.update(mean, state, second_moment=squares, batch_size=size)
+    found = ho.moments(state)
+    assert found["mean_squared_mean"] == pytest.approx(mu**2, rel=0.05)
+    assert found["variance_mean"] == pytest.approx(sigma**2, rel=0.05)
+    traced = jax.jit(ho.moments)(state)
+    assert traced["variance_mean"] == pytest.approx(float(found["variance_mean"]), rel=1e-6)
+
+
+def test_moments_of_steps_that_were_told_no_size_ask_for_it(state):
+    with pytest.raises(ValueError, match="batch_size"):
+        ho.moments(state)
+
+
 def test_without_track_moments_there_are_none():
     with pytest.raises(ValueError, match="track_moments"):
         ho.moments(ho.micro_adam(0.01).init(PARAMS), SIZE)

@@ -57,12 +57,6 @@ def test_the_parameters_are_no_batch():
         stepped(OPTIMIZERS["micro_adam"], *BATCH, batch_argnums=(0, 1, 2))
 
 
-@pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq"])
-def test_one_example_has_no_variance(name):
-    with pytest.raises(ValueError, match="batch_size must be at least 2"):
-        stepped(getattr(ho, name)(0.01), *(x[:1] for x in BATCH))
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 def test_what_is_not_finite_is_passed_on(optimizer):
     x, y = np.array(BATCH[0]), BATCH[1]

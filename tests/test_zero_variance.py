@@ -53,3 +53,20 @@ def test_a_batch_of_one_example_known_at_run_time_leaves_the_estimate():
     updates, following = update(jnp.array([1.0, -1.0]), state, batch_size=1, **given)
     jax.tree.map(np.testing.assert_array_equal, following[0].v, state[0].v)
     assert np.isfinite(updates).all()
+
+
+@pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq"])
+@pytest.mark.parametrize("sizes", [(4, 4, 1), (1, 4, 1), (1, 1, 1)])
+def test_a_batch_of_one_example_moves_the_mean_alone(name, sizes):
+    """As the short last batch of an epoch may be; where no batch had two yet, the estimate is zero."""
+    rng = np.random.default_rng(1)
+    params = {"w": jnp.ones(3), "b": jnp.float32(0.37), "decays": jnp.ones(2)}
+    optimizer = getattr(ho, name)(RATE)
+    step, state = hs.train_step(loss, optimizer), optimizer.init(params)
+    for size in sizes:
+        old, before = jax.tree.map(np.asarray, (state[0], params))
+        params, state, _ = step(params, state, rng.normal(size=(size, 3)).astype(np.float32))
+        assert (np.abs(before["w"] - params["w"]) <= 32 * RATE * 1.001).all()
+        assert (params["w"] != before["w"]).all()
+        if size == 1:
+            jax.tree.map(np.testing.assert_array_equal, state[0].v, old.v)

@@ -100,7 +100,7 @@ def micro_adam_var(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`); at least two examples.
+    """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`) of batches of two or more.
 
     Where the average is below (m / 32)**2, as where all examples agree, v is that: steps there are of 32 learning
     rates.
@@ -119,7 +119,7 @@ def micro_adam_msq(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """MicroAdamMSQ: v averages the unbiased estimate of mu**2 (`estimators.mean_squared`); at least two examples.
+    """MicroAdamMSQ: v averages the unbiased estimate of mu**2 (`estimators.mean_squared`) of batches of two or more.
 
     The estimate can be negative. It is averaged as it is, so that it stays unbiased; where the average is below
     (m / 32)**2, v is that, so that steps are of 32 learning rates there.
@@ -138,11 +138,17 @@ def _mean_square(gradient: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _variance(gradient: Any, given: Mapping[str, Any]) -> Any:
-    return estimators.variance(squared_mean(gradient, given), given["second_moment"], batch_size(given))
+    return estimators.variance(squared_mean(gradient, given), given["second_moment"], _two_or_more(given))
 
 
 def _mean_squared(gradient: Any, given: Mapping[str, Any]) -> Any:
-    return estimators.mean_squared(squared_mean(gradient, given), given["second_moment"], batch_size(given))
+    return estimators.mean_squared(squared_mean(gradient, given), given["second_moment"], _two_or_more(given))
+
+
+def _two_or_more(given: Mapping[str, Any]) -> estimators.BatchSize:
+    """The number of examples; of fewer there is no estimate, and whatever is made of them is not kept."""
+    size = batch_size(given)
+    return max(size, 2) if isinstance(size, int) else jnp.maximum(size, 2)
 
 
 def of_gradients(constants: AdamConstants) -> StatisticsTransformation:
@@ -173,7 +179,9 @@ def _averaging(
         gradient, given = _clipped(widened_tree(updates), given, clip_norm)
         m, v = ema_update(state.m, gradient, b1), ema_update(state.v, moment.of(gradient, given), b2)
         v = _where_known(v, state.v, given) if moment.is_estimate else v
-        return jax.tree.map(divided, ema_value(m), ema_value(v)), AdamState(m, v)
+        # Before the first estimate of a variance or a squared mean it counts as zero.
+        known = v._replace(weight=jnp.where(v.weight > 0, v.weight, 1)) if moment.is_estimate else v
+        return jax.tree.map(divided, ema_value(m), ema_value(known)), AdamState(m, v)
 
     def divided(m: jax.Array, v: jax.Array) -> jax.Array:
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
@@ -184,7 +192,10 @@ def _averaging(
 
 
 def _where_known(new: EMAState, old: EMAState, given: Mapping[str, Any]) -> EMAState:
-    """The new average where there are two examples to estimate from, which may turn out at run time alone."""
+    """The new average where there are two examples to estimate from, which may turn out at run time alone.
+
+    One alone, as a short last batch may be, leaves it as it was.
+    """
     known = jnp.asarray(batch_size(given)) >= 2
     return jax.tree.map(lambda x, y: jnp.where(known, x, y), new, old)
 
