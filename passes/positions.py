@@ -18,7 +18,7 @@ from hlo_surgery.passes.places import views
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.step_positions import POSITIONAL, POSITIONAL_HELP
-from hlo_surgery.passes.uniform import is_uniform, sources
+from hlo_surgery.passes.uniform import Known, is_uniform, sources
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def _is_placeable(axes: Axes, value: Value) -> bool:
 def even_rows(axes: Axes, block: Block) -> dict[Value, PerExample]:
     """Constants of the batch that meet the examples row by row, and hold the same in each row; and along which axis."""
     met = [run for run in _met_directly(axes, block) if run.size == axes.size and _is_constant(axes, run.value)]
-    along = {run.value: run.along for run in met if is_uniform(run.value, run.along, run.size)}
+    known: Known = {}
+    along = {run.value: run.along for run in met if is_uniform(run.value, run.along, run.size, known)}
     return {v: axis for v, axis in along.items() if all(run.along == axis for run in met if run.value == v)}
 
 
@@ -65,21 +66,22 @@ def _is_constant(axes: Axes, value: Value) -> bool:
 
 def _aligned(axes: Axes, block: Block) -> tuple[list[Run], dict[Value, Reason]]:
     """What runs along with the examples, and sums over such rows."""
-    aligned = dict.fromkeys(_aligned_directly(axes, block))
+    known: Known = {}
+    aligned = dict.fromkeys(_aligned_directly(axes, block, known))
     pending, found = list(aligned), dict[Value, Reason]()
     while pending:
         run = pending.pop()
-        for neighbour in [*_behind(axes, run), *_ahead(axes, run, found)]:
+        for neighbour in [*_behind(axes, run, known), *_ahead(axes, run, found)]:
             if neighbour not in aligned:
                 aligned[neighbour] = None
                 pending.append(neighbour)
     return list(aligned), found
 
 
-def _aligned_directly(axes: Axes, block: Block) -> Iterator[Run]:
+def _aligned_directly(axes: Axes, block: Block, known: Known) -> Iterator[Run]:
     """Those operands that may hold something for each example."""
     met = _met_directly(axes, block)
-    return (run for run in met if not is_uniform(run.value, run.along, run.size))
+    return (run for run in met if not is_uniform(run.value, run.along, run.size, known))
 
 
 def _met_directly(axes: Axes, block: Block) -> Iterator[Run]:
@@ -120,11 +122,11 @@ def _met_operands(op: Operation, classes: list[Class], size: int) -> Iterator[Ru
             yield Run(value, along, size)
 
 
-def _behind(axes: Axes, run: Run) -> Iterator[Run]:
+def _behind(axes: Axes, run: Run, known: Known) -> Iterator[Run]:
     yield from (Run(v, run.along, run.size) for v in linked(run.value) if isinstance(axes.of(v), Shared))
     op = mlir.defining_operation(run.value)
     for source, axis in (sources(op, run.along, run.size) or []) if op is not None else []:
-        if axis and isinstance(axes.of(source), Shared) and not is_uniform(source, axis, run.size):
+        if axis and isinstance(axes.of(source), Shared) and not is_uniform(source, axis, run.size, known):
             yield Run(source, axis, run.size)
 
 

@@ -10,26 +10,21 @@ from typing import Any, cast
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes import sharding_rules
+from hlo_surgery.passes.all_hold import all_hold
 from hlo_surgery.passes.constants import elements
 from hlo_surgery.passes.lattice import PerExample
 
-Along = tuple[Value, PerExample]
+# A value, an axis of it, and the number of places along that.
+Along = tuple[Value, PerExample, int]
+Known = dict[Along, bool]
 
 
-def is_uniform(value: Value, along: PerExample, size: int) -> bool:
-    """Whether each of the `size` places along an axis holds the same; False where that cannot be shown."""
-    pending: list[Along] = [(value, along)]
-    seen = set[Along]()
-    while pending:
-        current = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        rests = _uniform_if(*current, size)
-        if rests is None:
-            return False
-        pending += rests
-    return True
+def is_uniform(value: Value, along: PerExample, size: int, known: Known | None = None) -> bool:
+    """Whether each of the `size` places along an axis holds the same; False where that cannot be shown.
+
+    `known`: answers of the same module as it is now, for who asks of many of its values.
+    """
+    return all_hold((value, along, size), lambda claim: _uniform_if(*claim), {} if known is None else known)
 
 
 def _uniform_if(value: Value, along: PerExample, size: int) -> Sequence[Along] | None:
@@ -40,9 +35,9 @@ def _uniform_if(value: Value, along: PerExample, size: int) -> Sequence[Along] |
     if op.name == "stablehlo.constant":
         return [] if _is_uniform_constant(op, along, size) else None
     if op.name == "stablehlo.broadcast_in_dim":
-        return _uniform_broadcast_if(op, along)
+        return _uniform_broadcast_if(op, along, size)
     found = sources(op, along, size) or []
-    pairs = [(v, axis) for v, axis in found if axis]
+    pairs = [(v, axis, size) for v, axis in found if axis]
     return None if _lands_somewhere(op, found) else pairs or None
 
 
@@ -58,12 +53,12 @@ def _is_uniform_constant(op: Operation, along: PerExample, size: int) -> bool:
     return bool((parted == parted[..., :1, :]).all())
 
 
-def _uniform_broadcast_if(op: Operation, along: PerExample) -> Sequence[Along]:
+def _uniform_broadcast_if(op: Operation, along: PerExample, size: int) -> Sequence[Along]:
     targets = list(cast(Any, op.attributes["broadcast_dimensions"]))
     source = targets.index(along.dim) if along.dim in targets else None
     if source is None or mlir.shape(op.operands[0])[source] == 1:
         return []
-    return [(op.operands[0], PerExample(source, along.before, along.after))]
+    return [(op.operands[0], PerExample(source, along.before, along.after), size)]
 
 
 def sources(op: Operation, along: PerExample, size: int) -> list[tuple[Value, PerExample | None]] | None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes.all_hold import all_hold
 from hlo_surgery.passes.lattice import Axes, PerExample
 
 PASSED = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose")
@@ -48,17 +49,8 @@ def _any_of(axes: Axes, value: Value) -> Value | None:
 
 def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:
     """Whether two values are made in the same way from the same, the one from the condition's arguments."""
-    known, seen, pending = dict(arguments), set[Pair](), [(one, other)]
-    while pending:
-        pair = pending.pop()
-        if pair in seen:
-            continue
-        seen.add(pair)
-        rests = _same_if(*pair, known)
-        if rests is None:
-            return False
-        pending += rests
-    return True
+    known = dict(arguments)
+    return all_hold((one, other), lambda pair: _same_if(*pair, known), {})
 
 
 def _same_if(one: Value, other: Value, known: dict[Value, Value]) -> list[Pair] | None:

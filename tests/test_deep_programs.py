@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from hlo_surgery.passes import uniform
 
 B, DEEP = 6, 800
 W, X = (jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32) for i, s in enumerate([(3, 2), (B, 3)]))
@@ -68,3 +69,20 @@ def loss_of_one(loss):
     if loss is indexed:
         return lambda w, a: jnp.sum(jnp.tanh(a @ w))
     return lambda w, a: jnp.mean(jnp.tanh(lax.while_loop(lambda a: jnp.sum(a**2) > 1, lambda a: a / 2, a) @ w))
+
+
+def test_each_link_of_a_chain_is_looked_into_once(monkeypatch):
+    """Rows of constants, at each link of which it is asked whether they are the same for all examples."""
+    asked = []
+    looked_into = uniform._uniform_if
+    monkeypatch.setattr(uniform, "_uniform_if", lambda *claim: asked.append(claim) or looked_into(*claim))
+
+    def loss(w, x):
+        rows, z = jnp.arange(B, dtype=jnp.float32), jnp.tanh(x @ w)
+        for _ in range(DEEP // 4):
+            rows = jnp.sin(rows)
+            z = z * rows[:, None]
+        return jnp.mean(z)
+
+    hs.explain(hs.grad(loss, statistics=hs.second_moment()), W, X)
+    assert len(asked) < 5 * DEEP
