@@ -7,6 +7,8 @@ from hlo_surgery.mlir import Operation, ir
 
 Frame = tuple[str, int]
 INLINED = "inlined"
+# Between locations that are still to be read: here the frames of a callee or of its call begin, or both are known.
+_OPENED, _JOINED = "opened", "joined"
 
 
 def source_line(op: Operation) -> str:
@@ -26,28 +28,42 @@ def inlined_location(op: Operation, call: Operation) -> ir.Location:
 
 
 def _frames(location: Any) -> list[Frame]:
-    """File and line of each frame, innermost first."""
-    match location:
-        case ir.FileLineColLoc():
-            return [(str(location.filename), int(location.start_line))]
-        case ir.NameLoc():
-            inner = location.child_loc
-            return _frames_inlined(inner) if location.name_str == INLINED else _frames(inner)
-        case ir.CallSiteLoc():
-            return _frames(location.callee) + _frames(location.caller)
-        case ir.FusedLoc():
-            return [frame for inner in location.locations for frame in _frames(inner)]
-        case _:
-            return []
+    """File and line of each frame, innermost first; of what is still to be read, the next comes last."""
+    read: list[list[Frame]] = [[]]
+    pending: list[Any] = [location]
+    while pending:
+        current = pending.pop()
+        match current:
+            case ir.FileLineColLoc():
+                read[-1].append((str(current.filename), int(current.start_line)))
+            case ir.NameLoc():
+                inner: Any = current.child_loc
+                pending += [_JOINED, inner.caller, _OPENED, inner.callee, _OPENED] if _is_inlined(current) else [inner]
+            case ir.CallSiteLoc():
+                pending += [current.caller, current.callee]
+            case ir.FusedLoc():
+                pending += reversed(list(current.locations))
+            case str() if current == _OPENED:
+                read.append([])
+            case str():
+                call, callee = read.pop(), read.pop()
+                read[-1] += _of_inlined(callee, call)
+            case _:
+                pass
+    return read[0]
 
 
-def _frames_inlined(location: Any) -> list[Frame]:
+def _is_inlined(location: Any) -> bool:
+    return location.name_str == INLINED
+
+
+def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:
     """The callee's frames where they lead to this call; else the call's.
 
     JAX traces a jitted function once, and its ops keep the frames of the first call for all later ones.
     """
-    callee, call = _frames(location.callee), _frames(location.caller)
-    leads_here = any(callee[j:] == call[: len(callee) - j] for j in range(len(callee)))
+    meet = [j for j, frame in enumerate(callee) if frame in call[:1]]
+    leads_here = any(callee[j:] == call[: len(callee) - j] for j in meet)
     return callee if leads_here or not call else call
 
 
