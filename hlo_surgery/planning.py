@@ -10,6 +10,7 @@ from hlo_surgery.measures import Gram, MeanOf, Measure, Norms, PerToken, TokenMe
 from hlo_surgery.passes.centred_operands import CENTRED
 from hlo_surgery.passes.ghost_paths import Path, is_cheaper, path_counts
 from hlo_surgery.passes.gradient_slices import GradientSlice
+from hlo_surgery.passes.scatter_onto import scatters_onto
 from hlo_surgery.passes.segment_rows import has_segments
 from hlo_surgery.passes.slice_functions import SliceFunction
 from hlo_surgery.passes.source_lines import source_line
@@ -74,8 +75,10 @@ class Planned:
     def written_out(self) -> bool:
         """Whether the steps of a loop are few enough to be written out, and what XLA then fuses."""
         device, steps = self.options.device, -(-self.size // self.shards)
-        fits = steps <= device.written_out and self.counts.gradient <= device.cache
-        return fits and [site.op.name for site in self.sliced.sites] == ["stablehlo.dot_general"]
+        scattered = len(scatters_onto(self.sliced.steps))
+        contractions = [site.op.name for site in self.sliced.sites].count("stablehlo.dot_general")
+        alone = contractions == 1 and len(self.sliced.sites) == 1 + scattered
+        return alone and steps <= device.written_out and (scattered > 0 or self.counts.gradient <= device.cache)
 
 
 def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:

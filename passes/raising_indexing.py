@@ -9,6 +9,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from hlo_surgery.mlir import Operation, stablehlo
@@ -38,13 +39,16 @@ def gather(op: Operation) -> Raised:
 
 
 @raises("stablehlo.scatter")
-def scatter(op: Operation) -> Raised | None:
-    """Add updates to, or write them over, parts of the operands; what falls out of bounds is dropped."""
+def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
+    """Add updates to, or write them over, parts of the operands; what falls out of bounds is dropped.
+
+    In the element types of the op's results, or in `result`.
+    """
     update_operand = _scatter_by_body(op)
     if update_operand is None:
         return None
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-    index_vector_dim, dtypes = numbers.index_vector_dim, [dtype_of(result) for result in op.results]
+    index_vector_dim, dtypes = numbers.index_vector_dim, [result or dtype_of(made) for made in op.results]
     update = partial(
         update_operand,
         dimension_numbers=_scatter_dimension_numbers(numbers),
@@ -100,7 +104,7 @@ def _before_last(dims: Sequence[int], index_vector_dim: int) -> tuple[int, ...]:
     return tuple(dim - (dim > index_vector_dim) for dim in dims)
 
 
-def _converted(arrays: Sequence[jax.Array], dtypes: Sequence[jnp.dtype]) -> list[jax.Array]:
+def _converted(arrays: Sequence[jax.Array], dtypes: Sequence[np.dtype]) -> list[jax.Array]:
     return [lax.convert_element_type(x, dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
 
 

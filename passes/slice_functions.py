@@ -5,21 +5,24 @@ g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offse
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery import mlir
 from hlo_surgery.mlir import Value
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.element_types import widened
+from hlo_surgery.passes.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Held, Input, Parted, Placed, Step, is_made
 from hlo_surgery.passes.lattice import PerExample
 from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.raising import Raised, raise_op
 from hlo_surgery.passes.raising_attributes import integer
+from hlo_surgery.passes.scatter_onto import Onto, scatter_onto, scatters_onto
 from hlo_surgery.passes.single_op import call_op
 from hlo_surgery.passes.wide_slices import raise_wide
 
@@ -67,22 +70,60 @@ def slice_function(
     """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's."""
     added: tuple[Input, ...] = () if count is None else ((count, None),)
     inputs = (*sliced.inputs, *(key for key in added if key not in sliced.inputs))
-    raised = [_raised(step, how) for step in sliced.steps]
-    functions = [rule or call_op(step.op) for rule, step in zip(raised, sliced.steps, strict=True)]
+    calls = _calls(sliced, how)
 
     def of_one(*operands: jax.Array) -> jax.Array:
         given = dict(zip(inputs, operands, strict=True))
         known: dict[Value, jax.Array] = {}
         total = size if count is None else given[count, None]
-        for step, function in zip(sliced.steps, functions, strict=True):
-            values = [known[key[0]] if is_made(key, known) else given[key] for key in step.inputs]
-            made = _contributions(step, total, function, values) if step.is_site else function(*values)
-            known |= zip(step.op.results, made, strict=True)
+        for call in calls:
+            values = [known[key[0]] if is_made(key, known) else given[key] for key in call.inputs]
+            known |= zip(call.results, call.made(total, *values), strict=True)
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
         return gradient if loss_reduction == "mean" else _scaled(gradient, 1 / total)
 
     values = tuple(dict.fromkeys([*sliced.values, *(value for value, _ in added)]))
-    return SliceFunction(inputs, values, of_one, None not in raised, how.wide, count)
+    return SliceFunction(inputs, values, of_one, all(call.liftable for call in calls), how.wide, count)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One or more steps: `made(B, *operands)` is what they result in."""
+
+    inputs: tuple[Input, ...]
+    results: Sequence[Value]
+    made: Raised
+    liftable: bool = True
+
+
+def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
+    """The steps of a slice in order, scatters where what they are added to is known."""
+    onto = scatters_onto(sliced.steps)
+    replaced = {value for each in onto.values() for value in each.replaced}
+    left = [step for step in sliced.steps if step.op.results[0] not in replaced]
+    return [
+        _scattering(step, onto[made], how) if (made := step.op.results[0]) in onto else _calling(step, how)
+        for step in left
+    ]
+
+
+def _calling(step: Step, how: Contracting) -> _Call:
+    raised = _raised(step, how)
+    made = partial(_contributions if step.is_site else _beside, step, raised or call_op(step.op))
+    return _Call(step.inputs, mlir.results(step.op), made, raised is not None)
+
+
+def _scattering(step: Step, onto: Onto, how: Contracting) -> _Call:
+    """An add as a scatter, whose updates are all that needs to be scaled."""
+    dtype = dtype_of(step.op.results[0])
+    dtype = wide_dtype(dtype) if how.wide else dtype
+    scatter = scatter_onto(onto, dtype)
+
+    def made(size: Any, other: jax.Array, indices: jax.Array, updates: jax.Array) -> tuple[jax.Array, ...]:
+        updates = updates.astype(dtype)
+        return scatter(other, indices, _scaled(updates, size) if onto.scatter.is_site else updates)
+
+    return _Call(onto.inputs, mlir.results(step.op), made)
 
 
 def _scaled(x: jax.Array, factor: Any) -> jax.Array:
@@ -98,15 +139,19 @@ def _raised(step: Step, how: Contracting) -> Raised | None:
     return (convolution_by_patches(step.op) if by_patches else None) or raise_op(step.op)
 
 
-def _contributions(site: Step, size: Any, function: Raised, operands: list[jax.Array]) -> Sequence[jax.Array]:
+def _beside(_: Step, function: Raised, __: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
+    return function(*operands)
+
+
+def _contributions(site: Step, function: Raised, size: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
     """B * M_b, on top of what the site adds the examples to."""
     initial = {i: operands[i] for i in initial_operands(site.op)}
     alone = [jnp.zeros_like(x) if i in initial else x for i, x in enumerate(operands)]
-    contributions = [_scaled(contribution, size) for contribution in function(*alone)]
+    contributions = tuple(_scaled(contribution, size) for contribution in function(*alone))
     if not initial:
         return contributions
     offsets = [None if is_splat(site.op.operands[i], 0) else x for i, x in initial.items()]
-    return [c if o is None else c + o for c, o in zip(contributions, offsets, strict=True)]
+    return tuple(c if o is None else c + o for c, o in zip(contributions, offsets, strict=True))
 
 
 def exposed_examples(function: SliceFunction, known: Mapping[Value, jax.Array], size: int) -> list[jax.Array]:

@@ -2,9 +2,11 @@
 
     %m = dot_general %h, %l : bf16, bf16 -> bf16       =>  dot_general %h, %l : bf16, bf16 -> f32
     %g = convert %m : bf16 -> f32                      =>  nothing
+    %s = scatter 0, %i, %u : bf16                      =>  scatter 0, %i, %u : f32
 
-Matrix units accumulate in float32 anyway. So each example's gradient is had without a rounding of its own, their sum is
-rounded once, as the module's is, and the gradient can be taken from the same tensor as its statistics.
+Matrix units accumulate in float32 anyway. So each example's gradient is had without a rounding of its own. Their sum is
+rounded once, as the module's is, or not at all where the module adds up what it has rounded; and the gradient can be
+taken from the same tensor as its statistics.
 """
 
 from collections.abc import Callable
@@ -19,15 +21,23 @@ from hlo_surgery.mlir import Operation
 from hlo_surgery.passes.convolution_patches import convolution_by_patches
 from hlo_surgery.passes.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.gradient_slices import GradientSlice, Step
+from hlo_surgery.passes.linearity import added_results
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.raising_contractions import dot_general
+from hlo_surgery.passes.raising_indexing import scatter
 from hlo_surgery.passes.raising_table import Raised, single
 from hlo_surgery.passes.square_operands import drops_unit_dimensions
+
+
+def _scattered(op: Operation, dtype: np.dtype) -> Raised | None:
+    return scatter(op, dtype) if all(added_results(op)) else None
+
 
 CONTRACTIONS: dict[str, Callable[[Operation, np.dtype], Raised | None]] = {
     "stablehlo.dot_general": dot_general,
     "stablehlo.convolution": convolution_by_patches,
 }
+SUMS = CONTRACTIONS | {"stablehlo.scatter": _scattered}
 MOVES = frozenset(f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "reverse"))
 
 
@@ -42,7 +52,7 @@ def raise_wide(step: Step, upcast: bool) -> Raised:
     """A step of a widenable slice, as a function that returns at least float32; `upcast`: also from such operands."""
     raised = _raise_wide(step)
     assert raised is not None
-    return partial(_from_wide, raised) if upcast and step.is_site else raised
+    return partial(_from_wide, raised) if upcast and step.op.name in CONTRACTIONS else raised
 
 
 def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
@@ -50,7 +60,9 @@ def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def narrowest(sliced: GradientSlice) -> np.dtype:
-    """What the module rounds the sum of all examples to on its way to the gradient."""
+    """What the module rounds the sum of all examples to on its way to the gradient, and not only a part of it."""
+    if any(step.op.name == "stablehlo.add" for step in sliced.tail):
+        return dtype_of(sliced.value)
     return min((dtype_of(step.op.results[0]) for step in sliced.steps), key=lambda dtype: dtype.itemsize)
 
 
@@ -59,13 +71,19 @@ def _raise_wide(step: Step) -> Raised | None:
     if len(op.results) != 1 or not mlir.is_inexact(op.results[0]) or mlir.is_complex(op.results[0]):
         return None
     if step.is_site:
-        contract = CONTRACTIONS.get(op.name)
-        return contract(op, wide_dtype(dtype_of(op.results[0]))) if contract else None
+        sums = SUMS.get(op.name)
+        return sums(op, wide_dtype(dtype_of(op.results[0]))) if sums else None
+    if op.name == "stablehlo.add":
+        return single(_added)
     if op.name == "stablehlo.convert":
         return single(partial(_converted, wide_dtype(dtype_of(op.results[0]))))
     if drops_unit_dimensions(op):
         return single(partial(_reshaped, mlir.shape(op.results[0])))
     return raise_op(op) if op.name in MOVES else None
+
+
+def _added(x: jax.Array, y: jax.Array) -> jax.Array:
+    return widened(x) + widened(y)
 
 
 def _converted(dtype: np.dtype, x: jax.Array) -> jax.Array:
