@@ -216,7 +216,7 @@ def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     """An op of values that hold each example in a slice of its own, and of Shared ones."""
     if op.name == "stablehlo.reshape":
         found = sharding_rules.reshaped_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
-        found = found or split_batches.split_axis(op, _first_axis(classes), axes.size)
+        found = found or split_batches.split_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
         return [found or mixed(op, "the example axis is split over several dimensions")]
     view = view_axis(op, classes, _first_axis(classes), axes.size)
     if view is not None:

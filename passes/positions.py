@@ -1,7 +1,11 @@
 """Positions: Shared values that hold something for each example nevertheless, such as a dropout mask for the batch.
 
 No example reaches them, yet row b belongs to example b. A sum over such rows belongs to no example's contribution,
-and so must not enter a gradient as a constant.
+and so must not enter a gradient as a constant. Rows may belong to groups of examples too, as a mask for each group, and
+what is summed within groups may hold such rows beside the examples' terms:
+
+    %v = multiply %w, %masks : [groups, D]         %s = add (sum of %x's terms in each group), %v
+    %g = reduce %s over the groups                 =>  holds the sum of %v's rows
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,22 +16,28 @@ from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Block, Operation, Value
 from hlo_surgery.passes import own_examples, sharding_rules
+from hlo_surgery.passes.constant_parts import added, has_constant_part
 from hlo_surgery.passes.control_flow import linked
 from hlo_surgery.passes.lattice import Axes, Class, Crossed, Local, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.places import views
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
+from hlo_surgery.passes.split_batches import split_axis
 from hlo_surgery.passes.step_positions import POSITIONAL, POSITIONAL_HELP
 from hlo_surgery.passes.uniform import Known, is_uniform, sources
 
 
 @dataclass(frozen=True)
 class Run:
-    """A Shared value, the axis of it that runs along with the examples, and how many of them."""
+    """A Shared value, the axis of it that runs along with the examples, and how many of them.
+
+    `in_sum`: the value is a sum over other examples or positions, and it is its constant part that has these rows.
+    """
 
     value: Value
     along: PerExample
     size: int
+    in_sum: bool = False
 
 
 def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
@@ -43,7 +53,7 @@ def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
 def placed_values(axes: Axes, block: Block) -> dict[Value, PerExample]:
     """Results of ops that are constants of the batch, or sums, and run along with the examples; and how they do."""
     runs, _ = _aligned(axes, block)
-    return {r.value: r.along for r in runs if r.size == axes.size and _is_placeable(axes, r.value)}
+    return {r.value: r.along for r in runs if r.size == axes.size and not r.in_sum and _is_placeable(axes, r.value)}
 
 
 def _is_placeable(axes: Axes, value: Value) -> bool:
@@ -123,11 +133,36 @@ def _met_operands(op: Operation, classes: list[Class], size: int) -> Iterator[Ru
 
 
 def _behind(axes: Axes, run: Run, known: Known) -> Iterator[Run]:
-    yield from (Run(v, run.along, run.size) for v in linked(run.value) if isinstance(axes.of(v), Shared))
+    yield from (_run(axes, v, run.along, run.size) for v in linked(run.value) if _is_constant_or_sum(axes, v))
     op = mlir.defining_operation(run.value)
-    for source, axis in (sources(op, run.along, run.size) or []) if op is not None else []:
-        if axis and isinstance(axes.of(source), Shared) and not is_uniform(source, axis, run.size, known):
-            yield Run(source, axis, run.size)
+    if op is None or run.in_sum:
+        return
+    for source, axis, size in _rows_in_sources(op, run):
+        if isinstance(axes.of(source), Shared) and not is_uniform(source, axis, size, known):
+            yield Run(source, axis, size)
+
+
+def _rows_in_sources(op: Operation, run: Run) -> list[tuple[Value, PerExample, int]]:
+    if op.name == "stablehlo.reshape":
+        return [(op.operands[0], axis, size) for axis, size in _reshaped(run, op.results[0], op.operands[0])]
+    return [(v, axis, run.size) for v, axis in sources(op, run.along, run.size) or [] if axis]
+
+
+def _reshaped(run: Run, source: Value, target: Value) -> list[tuple[PerExample, int]]:
+    """Where the rows lie behind a reshape, and how many: groups of them where it splits them over two dimensions."""
+    axis = sharding_rules.reshaped_axis(source, target, run.along, run.size)
+    if axis:
+        return [(axis, run.size)]
+    split = split_axis(source, target, run.along, run.size)
+    return [(split.major, split.parts), (split.minor, run.size // split.parts)] if split else []
+
+
+def _is_constant_or_sum(axes: Axes, value: Value) -> bool:
+    return isinstance(axes.of(value), Shared | Summed)
+
+
+def _run(axes: Axes, value: Value, along: PerExample, size: int) -> Run:
+    return Run(value, along, size, _is_sum(axes, value))
 
 
 def _ahead(axes: Axes, run: Run, found: dict[Value, Reason]) -> Iterator[Run]:
@@ -135,19 +170,33 @@ def _ahead(axes: Axes, run: Run, found: dict[Value, Reason]) -> Iterator[Run]:
     for use in run.value.uses:
         op = cast(Any, use.owner).operation
         rule, index = sharding_rules.rule_of(op), int(cast(Any, use).operand_number)
-        if rule is None or not all(isinstance(axes.of(v), Shared) for v in op.operands):
+        if rule is None or not _goes_on(axes, run, op, index):
             continue
         if op.name == "stablehlo.reshape":
-            axis = sharding_rules.reshaped_axis(run.value, op.results[0], run.along, run.size)
-            yield from [Run(op.results[0], axis, run.size)] if axis else []
+            rows = _reshaped(run, run.value, op.results[0])
+            yield from (_run(axes, op.results[0], axis, size) for axis, size in rows)
             continue
         factor = sharding_rules.find_factor(rule, rule.operands[index], run.value, run.along, run.size)
         for result, factors in zip(op.results, rule.results, strict=True):
             axis = factor and sharding_rules.find_axis(rule, factors, result, factor)
             if axis:
-                yield Run(result, axis, run.size)
+                yield _run(axes, result, axis, run.size)
             elif factor:
                 found[result] = Reason(POSITIONAL, op.name, source_line(op), POSITIONAL_HELP)
+
+
+def _goes_on(axes: Axes, run: Run, op: Operation, number: int) -> bool:
+    """Whether the rows of an operand are in an op's result, or in its constant part where that is a sum."""
+    classes = axes.at(op)
+    sums = [v for v, c in zip(op.operands, classes, strict=True) if isinstance(c, Summed)]
+    unseen = isinstance(classes[number], Summed) and not run.in_sum
+    if unseen or not all(isinstance(c, Shared | Summed) for c in classes):
+        return False
+    return number in added(axes, op) or not sums or any(has_constant_part(axes, v) for v in sums)
+
+
+def _is_sum(axes: Axes, value: Value) -> bool:
+    return isinstance(axes.of(value), Summed)
 
 
 def common_factor(op: Operation, rule: Rule, classes: list[Class], size: int) -> ExampleFactor | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
-from hlo_surgery.mlir import Operation
+from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes import linearity, sharding_rules
 from hlo_surgery.passes.batch_constants import initial_data, rearranged, unlike
 from hlo_surgery.passes.lattice import Axes, Class, PerExample, Shared, Split, Summed
@@ -19,14 +19,14 @@ from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule, reshaped_axis
 
 
-def split_axis(op: Operation, axis: PerExample, size: int) -> Split | None:
+def split_axis(source: Value, target: Value, axis: PerExample, size: int) -> Split | None:
     """The example axis behind a reshape that splits it over two dimensions."""
-    old, new = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+    old, new = mlir.shape(source), mlir.shape(target)
     outer = math.prod(old[: axis.dim]) * axis.before
     for dim, count in enumerate(new):
         if math.prod(new[:dim]) == outer and 1 < count < size and size % count == 0:
             flat = PerExample(axis.dim, axis.before * count, axis.after)
-            minor = reshaped_axis(op.operands[0], op.results[0], flat, size // count)
+            minor = reshaped_axis(source, target, flat, size // count)
             if minor and minor.dim > dim:
                 return Split(PerExample(dim), minor, count)
     return None
