@@ -43,6 +43,7 @@ from hlo_surgery.cli_output import (
 )
 from hlo_surgery.cli_statistics import listed, print_statistics
 from hlo_surgery.cli_summaries import print_summaries, summarise
+from hlo_surgery.counted import counted
 from hlo_surgery.pipeline import explain_module, rewrite_module
 from hlo_surgery.supervision import supervised
 from hlo_surgery.targets import without_tpu
@@ -135,7 +136,8 @@ def rewrite(
             print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan})
         elif out != "-":
             added = len(rewritten.outputs) - len(module.outputs)
-            print_text(f"wrote {out}: {len(module.outputs)} outputs of the original, {added} statistics", "green")
+            made = f"{counted(len(module.outputs), 'output')} of the original, {counted(added, 'statistic')}"
+            print_text(f"wrote {out}: {made}", "green")
 
 
 @main.command()

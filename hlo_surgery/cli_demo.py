@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from hlo_surgery.cli_output import print_json, print_table, print_text, waiting
+from hlo_surgery.counted import counted
 from hlo_surgery.demo import Demonstration, demonstrate, dump
 from hlo_surgery.demo_models import decoder_lm, mlp
 from hlo_surgery.plan import quantity
@@ -38,7 +39,7 @@ def _print_steps(demonstration: Demonstration, file: Path) -> None:
     worst = max(demonstration.comparisons, key=lambda c: c.share)
     print_text(demonstration.name, "bold")
     print_text(f"  dump      {file.name}, {quantity(file.stat().st_size)}B of StableHLO")
-    gradients = f"{len(original.outputs)} gradients of {plan.batch_size} examples"
+    gradients = f"{counted(len(original.outputs), 'gradient')} of {plan.batch_size} examples"
     print_text(f"  inspect   {len(original.arguments)} arguments, {gradients}")
     print_text(f"  rewrite   second moments: {strategies}; {demonstration.rewriting_seconds:.2f} s")
     print_text(f"  compare   with jit(vmap): off by {worst.error:.1e} of the largest entry at most, in {worst.name}")

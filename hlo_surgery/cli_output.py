@@ -16,6 +16,8 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from hlo_surgery.cli_spelling import spelled
+from hlo_surgery.counted import counted
 from hlo_surgery.errors import Refusal
 from hlo_surgery.module import Module, Port
 from hlo_surgery.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
@@ -44,8 +46,8 @@ def reported(as_json: bool) -> Generator[None]:
     except Refusal as refusal:
         if as_json:
             keys = ("why", "op", "where", "output", "help")
-            print_json({"refusal": {key: str(getattr(refusal, key)) for key in keys}})
-        _fail(str(refusal), REFUSED)
+            print_json({"refusal": {key: spelled(str(getattr(refusal, key))) for key in keys}})
+        _fail(spelled(str(refusal)), REFUSED)
     except OSError as problem:
         name = f"{problem.filename}: " if problem.filename else ""
         _fail(f"error: {name}{problem.strerror or problem}", WRONG_USE)
@@ -55,7 +57,7 @@ def reported(as_json: bool) -> Generator[None]:
         raise typer.Exit(INTERRUPTED) from None
     except Exception as problem:
         if isinstance(problem, (ValueError, TypeError)) and _is_said(problem):
-            _fail(f"error: {problem}", WRONG_USE)
+            _fail(f"error: {spelled(str(problem))}", WRONG_USE)
         _fail(_report(problem), INTERNAL)
 
 
@@ -147,7 +149,7 @@ def print_plan(plan: Plan) -> None:
     statistics = list(plan.outputs[0].strategies)
     columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
     rows = (_plan_row(output, statistics) for output in plan.outputs)
-    print_table(f"{plan.batch_size} examples, loss reduced by {plan.loss_reduction}", columns, rows)
+    print_table(f"{counted(plan.batch_size, 'example')}, loss reduced by {plan.loss_reduction}", columns, rows)
     if plan.others:
         print_text(plan.taken())
     for reason in plan.data:
@@ -173,6 +175,6 @@ def print_verdict(verdict: Verdict) -> None:
     )
     if verdict.comparisons:
         columns = ("compared", "worst", "relative error", "part of tolerance", "")
-        print_table(f"{len(verdict.comparisons)} comparisons", columns, rows)
+        print_table(counted(len(verdict.comparisons), "comparison"), columns, rows)
     print_text(verdict.taken)
     print_text(f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red")

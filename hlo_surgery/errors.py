@@ -6,6 +6,8 @@ MIXING_HELP = (
     "make every example's gradient its own (running statistics, GroupNorm, a per-example loss); "
     'or pass on_mixing="contribution" to treat such values as constants'
 )
+# Of sums over the examples that meet nothing else, as gradients do where they are clipped.
+SUMS_HELP = f"clip or normalise gradients outside, once the function has returned them; else {MIXING_HELP}"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 from jax import export
 
 from hlo_surgery import mlir
+from hlo_surgery.counted import counted
 from hlo_surgery.export_artifacts import module_in_artifact
 from hlo_surgery.mlir import Value, ir
 from hlo_surgery.passes.carry import carry, in_clean_config
@@ -74,7 +75,9 @@ class Module:
 
     def _check(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.arguments):
-            raise ValueError(f"the module takes {len(self.arguments)} arguments, and {len(arrays)} were given")
+            raise ValueError(
+                f"the module takes {counted(len(self.arguments), 'argument')}, and {len(arrays)} were given"
+            )
         for port, array in zip(self.arguments, arrays, strict=True):
             if tuple(np.shape(array)) != port.shape:
                 raise ValueError(f"argument {port.name} has shape {np.shape(array)}; the module takes {port.shape}")

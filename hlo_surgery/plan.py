@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlo_surgery.counted import counted
 from hlo_surgery.errors import Reason
 
 LISTED = 12
@@ -67,7 +68,7 @@ class Plan:
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        head = f"{self.batch_size} examples, loss reduced by {self.loss_reduction}"
+        head = f"{counted(self.batch_size, 'example')}, loss reduced by {self.loss_reduction}"
         data = [f"  taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
         taken = [f"  {self.taken()}"] if self.others else []
         return "\n".join([head, *taken, *data, *map(_output_text, self.outputs)])

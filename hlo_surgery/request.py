@@ -1,6 +1,7 @@
 """Requests: what is asked of a module, checked and by position."""
 
 import operator
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -148,12 +149,18 @@ def _number(ports: Sequence[Port], key: str | int, kind: str) -> int:
     if isinstance(key, str):
         if names.count(key) != 1:
             how = "no" if key not in names else "more than one"
-            raise ValueError(f"{how} {kind} is named {key!r}; there are {', '.join(names)}")
+            raise ValueError(f"{how} {kind} is named {key!r}; there are {', '.join(names)}{_unnamed(names)}")
         return names.index(key)
     number = operator.index(key)
     if not -len(ports) <= number < len(ports):
         raise ValueError(f"there is no {kind} {number}; the module has {len(ports)}")
     return number % len(ports)
+
+
+def _unnamed(names: Sequence[str]) -> str:
+    """What to do where a module keeps none of the names that its ports had."""
+    kept = [name for name in names if not re.fullmatch(r"arg\d+", name)]
+    return "" if kept else "; dump the module with as_text(debug_info=True), which keeps the names"
 
 
 def _axis(port: Port, first: int, axis: int) -> int:

@@ -49,7 +49,7 @@ TERM_HELP = (
 
 def as_term(data: Reason) -> Reason:
     """Why data of the whole batch is refused as a term of a gradient."""
-    return replace(data, why=f"{TERM}: {data.why}", help=TERM_HELP) if data.help == MIXING_HELP else data
+    return replace(data, why=f"{TERM}: {data.why}", help=TERM_HELP) if MIXING_HELP in data.help else data
 
 
 def demoted(axes: Axes, values: Sequence[Value], classes: Sequence[Class], summed: Collection[int]) -> list[Class]:

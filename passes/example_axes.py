@@ -11,6 +11,7 @@ it counts as a constant of the batch, and that is said.
 from dataclasses import replace
 
 from hlo_surgery import mlir
+from hlo_surgery.errors import SUMS_HELP
 from hlo_surgery.mlir import Block, Operation, Value, func
 from hlo_surgery.passes import linearity, own_examples, parts, sharding_rules, split_batches
 from hlo_surgery.passes.batch_constants import as_constant, demoted, initial_data, rearranged, unlike
@@ -208,8 +209,8 @@ def _meeting(op: Operation, classes: list[Class], summed: frozenset[int]) -> Mix
     if any(isinstance(c, PerExample) for c in classes):
         return mixed(op, f"a sum over the examples ({line}) meets each example's own values")
     if len(summed) > 1:
-        return mixed(op, f"two sums over the examples (the first by {line}) are multiplied")
-    return mixed(op, f"a sum over the examples ({line}) is used in a way that is not linear")
+        return mixed(op, f"two sums over the examples (the first by {line}) are multiplied", help=SUMS_HELP)
+    return mixed(op, f"a sum over the examples ({line}) is used in a way that is not linear", help=SUMS_HELP)
 
 
 def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:

@@ -12,7 +12,7 @@ import hlo_surgery as hs
 
 from .test_contributions import EXPERTS, PARAMS, WIDTH, X, squares
 from .test_dumps import EFFECT_HELP
-from .test_refusals import MIXING_HELP
+from .test_refusals import MIXING_HELP, SUMS_HELP
 
 
 def experts_loss(p, x, gates):
@@ -86,8 +86,8 @@ ALONG = "values are moved or combined along the example axis"
 CALLS = "refused: stablehlo.custom_call: the program calls its host back (by xla_ffi_python_cpu_callback)"
 
 
-def mixing(op, why, output):
-    return f"{{refused}}: refused: stablehlo.{op}: {why}\n  output:  {output}\n{MIXING_HELP}"
+def mixing(op, why, output, way_out=MIXING_HELP):
+    return f"{{refused}}: refused: stablehlo.{op}: {why}\n  output:  {output}\n{way_out}"
 
 
 TEXTS = {
@@ -101,6 +101,7 @@ TEXTS = {
         "multiply",
         "two sums over the examples (the first by stablehlo.dot_general at {summed}) are multiplied",
         "['w']",
+        SUMS_HELP,
     ),
     ragged: mixing(
         "multiply", "a sum over the examples (stablehlo.scatter at {summed}) meets each example's own values", "['w']"

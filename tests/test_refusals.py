@@ -14,6 +14,10 @@ MIXING_HELP = (
     'or pass on_mixing="contribution" to treat such values as constants'
 )
 
+SUMS_HELP = MIXING_HELP.replace(
+    "make every", "clip or normalise gradients outside, once the function has returned them; else make every"
+)
+
 BATCH_NORM = (
     "mixing.py:19: refused: stablehlo.subtract: a sum over the examples (stablehlo.reduce at mixing.py:19) "
     "meets each example's own values\n"
@@ -29,7 +33,7 @@ CONTRASTIVE = (
 CLIPPED = (
     "mixing.py:42: refused: stablehlo.multiply: two sums over the examples (the first by stablehlo.reduce at "
     "mixing.py:37) are multiplied\n"
-    "  output:  ['bias'] (and 2 more)\n" + MIXING_HELP
+    "  output:  ['bias'] (and 2 more)\n" + SUMS_HELP
 )
 
 
