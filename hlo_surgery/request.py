@@ -4,6 +4,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 from hlo_surgery.derived import Derived, Groups, Statistic, named
@@ -11,6 +12,7 @@ from hlo_surgery.gradient_outputs import gradient_outputs, is_inexact
 from hlo_surgery.loss_outputs import loss_output, named_loss
 from hlo_surgery.mlir import Value
 from hlo_surgery.module import Module, Port
+from hlo_surgery.parameter_groups import groups_of
 from hlo_surgery.passes.closed_over import ClosedOver
 from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
 from hlo_surgery.port_paths import below
@@ -65,7 +67,9 @@ def make_request(
     picked = _gradients(module, axes, gradients)
     wanted = named(statistics)
     losses = _losses(module, axes, picked, wanted.values(), loss)
-    groups = {name: _groups(module, picked, s) for name, s in wanted.items()}
+    outputs = [port.name for port in module.outputs]
+    number = partial(_number, module.outputs, kind="output")
+    groups = {name: groups_of(s, picked, outputs, number) for name, s in wanted.items()}
     for name, statistic in wanted.items():
         if isinstance(statistic, Derived) and size < statistic.least:
             raise ValueError(f"{name} is defined for at least {statistic.least} examples; the batch has {size}")
@@ -95,21 +99,6 @@ def _losses(
     if not any(isinstance(s, Derived) and s.losses for s in statistics):
         return ()
     return (loss_output(module, axes, gradients) if number is None else number,)
-
-
-def _groups(module: Module, gradients: tuple[int, ...], statistic: Statistic) -> Groups:
-    """Positions in `gradients` of the outputs that belong together."""
-    per = statistic.per if isinstance(statistic, Derived) else "parameter"
-    if per == "global":
-        return (tuple(range(len(gradients))),)
-    if per == "parameter":
-        return tuple((i,) for i in range(len(gradients)))
-    if not isinstance(per, Mapping):
-        raise ValueError(f"per is {per!r}; it is 'global', 'parameter', or a dict from label to outputs")
-    numbers = [[_number(module.outputs, key, "output") for key in keys] for keys in per.values()]
-    if sorted(n for group in numbers for n in group) != sorted(gradients):
-        raise ValueError(f"the groups of {statistic.name} must hold every gradient once")
-    return tuple(tuple(gradients.index(n) for n in group) for group in numbers)
 
 
 def labels_of(name: str, statistic: Statistic, request: Request, outputs: Sequence[str]) -> list[str]:

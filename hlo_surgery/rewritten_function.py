@@ -12,6 +12,7 @@ from hlo_surgery.gradient_outputs import refuse_more_numbers
 from hlo_surgery.in_axes import leaf_axes
 from hlo_surgery.leaves import as_returned, flat_array, is_array, kind_of, numbered, returned_kind, signature
 from hlo_surgery.module import Module, load
+from hlo_surgery.parameter_groups import check_prefix
 from hlo_surgery.passes.closed_over import trace
 from hlo_surgery.pipeline import rewritten
 from hlo_surgery.plan import Plan
@@ -136,10 +137,8 @@ def _grouped(statistic: Statistic, numbers: Any) -> Statistic:
     if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
         return statistic
     paths, prefix = jax.tree.flatten_with_path(statistic.per)
-    try:
-        groups = prefix.flatten_up_to(numbers)
-    except ValueError as problem:
-        raise ValueError(f"per of {statistic.name} is no pytree prefix of the gradient: {problem}") from None
+    check_prefix(statistic.name, statistic.per, numbers)
+    groups = prefix.flatten_up_to(numbers)
     labels = [jax.tree_util.keystr(path) for path, _ in paths]
     return replace(statistic, per={k: jax.tree.leaves(group) for k, group in zip(labels, groups, strict=True)})
 

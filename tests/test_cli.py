@@ -279,9 +279,9 @@ WRONG_USE = {
     "code for a statistic": ((*MLP_BATCH, "--statistic", "mean_power(exit())"), "are no plain values"),
     "a statistic without its argument": ((*MLP_BATCH, "--statistic", "mean_power"), "write mean_power(k)"),
     "a power that is none": ((*MLP_BATCH, "--statistic", "mean_power(0)"), "integer k >= 1"),
-    "an unknown reduction": ((*MLP_BATCH, "--loss-reduction", "max"), "loss_reduction is 'max'; it is one of"),
+    "an unknown reduction": ((*MLP_BATCH, "--loss-reduction", "max"), "--loss-reduction is 'max'; it is one of"),
     "an unknown strategy": ((*MLP_BATCH, "--strategy", "fast"), "strategy is 'fast'; it is one of"),
-    "an unknown way with mixing": ((*MLP_BATCH, "--on-mixing", "hope"), "on_mixing is 'hope'; it is one of"),
+    "an unknown way with mixing": ((*MLP_BATCH, "--on-mixing", "hope"), "--on-mixing is 'hope'; it is one of"),
     "an option that is none": ((*MLP_BATCH, "--colour"), "No such option"),
 }
 
@@ -320,7 +320,7 @@ def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
     asked = ("--batch", "x", "--statistic", "per_example_losses")
     for each in ("inspect", module), ("rewrite", module, "-o", out), ("verify", module):
         assert "2 [1]: float32[3], 3 [2]: float32[3]" in rejected(*each, *asked)
-        assert "name it in loss=... (--loss)" in rejected(*each, *asked, "--gradient", "[1]")
+        assert "name it in --loss" in rejected(*each, *asked, "--gradient", "[1]")
         assert "more than once" in rejected(*each, *asked, "--gradient", "2", "--gradient", "[1]", "--gradient", "-2")
         told = answered(*each, *asked, "--gradient", "[1]", "--loss", "[0]['loss']")
         assert "gradients: [1]; no gradients: [0]['accuracy'], [0]['loss'] (the loss), [2]" in told.stdout
