@@ -63,10 +63,12 @@ def _is_placeable(axes: Axes, value: Value) -> bool:
 
 def even_rows(axes: Axes, block: Block) -> dict[Value, PerExample]:
     """Constants of the batch that meet the examples row by row, and hold the same in each row; and along which axis."""
-    met = [run for run in _met_directly(axes, block) if run.size == axes.size and _is_constant(axes, run.value)]
-    known: Known = {}
-    along = {run.value: run.along for run in met if is_uniform(run.value, run.along, run.size, known)}
-    return {v: axis for v, axis in along.items() if all(run.along == axis for run in met if run.value == v)}
+    met, known = dict[Value, set[PerExample]](), Known()
+    for run in _met_directly(axes, block):
+        if run.size == axes.size and _is_constant(axes, run.value):
+            met.setdefault(run.value, set()).add(run.along)
+    once = {v: axis for v, (axis, *others) in met.items() if not others}
+    return {v: axis for v, axis in once.items() if is_uniform(v, axis, axes.size, known)}
 
 
 def _is_constant(axes: Axes, value: Value) -> bool:

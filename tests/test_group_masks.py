@@ -93,6 +93,7 @@ AVERAGED = {
     "a penalty masked apart": of_groups(lambda w, mask: jnp.sum(jnp.abs(w) * mask)),
     "groups along the minor dimension": of_minor_groups,
     "masks repeated for the examples": repeated(lambda v: jnp.sum(v**2)),
+    "a sum of masks repeated for the examples": repeated(jnp.sum),
     "a table for each group": contracted,
     "in a scan": layered(lambda v: jnp.sum(v**2)),
     "drawn by each device": of_devices,

@@ -53,7 +53,7 @@ UNDIVIDED = {
         u.sum(0) * jnp.where(m.max() > 1, m.max(), lax.optimization_barrier(m.sum() * x.sum()))
     ),
     "of three, in a branch": lambda v, x, u, m: (
-        x.sum(0) * lax.cond(m.max() > 1, lambda: m.max(), lambda: m.sum() * u.sum())
+        x.sum(0) * lax.cond(m.max() > 1, lambda: m.sum() * u.sum(), lambda: m.max())
     ),
     "a power": lambda v, x, u, m: x.sum(0) ** 3,
     "divided": lambda v, x, u, m: x.sum(0) * u.sum() / m.sum(),

@@ -28,6 +28,8 @@ TESTS = (
     "tests/test_until_done.py",
     "tests/test_parts.py",
     "tests/test_contributions.py",
+    "tests/test_products_of_sums.py",
+    "tests/test_group_masks.py",
     "tests/test_control_flow.py",
 )
 
@@ -374,8 +376,8 @@ BUGS = [
     ),
     Bug(
         "positions.py",
-        "if along and isinstance(known, Shared) and not is_uniform(value, along, size):",
-        "if along and isinstance(known, Shared) and is_uniform(value, along, size):",
+        "return (run for run in met if not is_uniform(run.value, run.along, run.size, known))",
+        "return (run for run in met if is_uniform(run.value, run.along, run.size, known))",
         "a sum of dropout masks as a constant of the batch",
     ),
     Bug(
@@ -398,7 +400,7 @@ BUGS = [
     ),
     Bug(
         "positions.py",
-        "yield from (Run(v, run.along, run.size) for v in linked(run.value) if isinstance(axes.of(v), Shared))",
+        "yield from (_run(axes, v, run.along, run.size) for v in linked(run.value) if _is_constant_or_sum(axes, v))",
         "",
         "weights of the examples that a loop carries, summed behind it",
     ),
@@ -719,5 +721,41 @@ BUGS = [
         "if varying.joined(mlir.operands(op)):",
         "if not blocks:",
         "a branch that each device takes on its own",
+    ),
+    Bug(
+        "split_batches.py",
+        "return Summed(op, data)",
+        "return Summed(op)",
+        "data of the batch as what a reduction of a split batch starts from",
+    ),
+    Bug(
+        "products_of_sums.py",
+        "if scales and (op.operands[i] in axes.trained or not trained):",
+        "if scales and op.operands[i] in axes.trained:",
+        "a product of two sums of data times a third",
+    ),
+    Bug(
+        "products_of_sums.py",
+        "return shared(kept or [_settled(c) for c in classes])",
+        "return shared([_settled(c) for c in classes])",
+        "a product of sums, broadcast, times another sum",
+    ),
+    Bug(
+        "batch_constants.py",
+        "key=lambda c: (is_undivided(c), data_in(c) is not None)",
+        "key=lambda c: data_in(c) is not None",
+        "a product of sums or other data, by a branch, times another sum",
+    ),
+    Bug(
+        "positions.py",
+        "or any(has_constant_part(axes, v) for v in sums)",
+        "or False",
+        "masks by group that scale what a penalty adds to the groups' sums",
+    ),
+    Bug(
+        "positions.py",
+        "(split.minor, run.size // split.parts)] if split else []",
+        "(split.minor, run.size // split.parts)] if split and run.in_sum else []",
+        "masks by group that are repeated for the examples",
     ),
 ]
