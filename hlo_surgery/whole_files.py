@@ -41,7 +41,7 @@ def _nameless(folder: Path) -> int | None:
         return None
     try:
         return os.open(folder, flag | os.O_WRONLY, 0o600)
-    except (IsADirectoryError, NotImplementedError, OSError):
+    except OSError:
         return None
 
 
