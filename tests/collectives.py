@@ -1,10 +1,13 @@
-"""Which collectives a compiled module has, in loops and outside them."""
+"""Which collectives a compiled module has, in loops and outside them, and how much they send."""
 
+import math
 import re
 from collections import Counter
 
 KINDS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "collective-broadcast", "reduce-scatter")
 COLLECTIVE = re.compile(rf"= .*?\b({'|'.join(KINDS)})(?:-start)?\(")
+COLLECTIVE_NAME = re.compile(rf"\b(?:{'|'.join(KINDS)})(?:-start)?\(")
+SHAPE = re.compile(r"\b[a-z]+\d*\[([\d,]*)\]")
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 CALLED = re.compile(r"\b(body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
@@ -27,6 +30,13 @@ def collectives(text):
 
     visit(entry, False)
     return dict(found)
+
+
+def sent(text):
+    """How many numbers all collectives give together, those in loops once."""
+    lines = (line.partition(" = ")[2] for line in text.splitlines() if COLLECTIVE.search(line))
+    shapes = (shape for line in lines for shape in SHAPE.findall(COLLECTIVE_NAME.split(line)[0]))
+    return sum(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
 
 
 def _computations(text):

@@ -2,6 +2,9 @@
 
 Also which tests are the smoke part (`pytest -m smoke`). Choose the number of programs with
 `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
+
+Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest` compiles them as a
+user does.
 """
 
 import os
@@ -9,6 +12,11 @@ import pathlib
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from .fast_compiles import FAST_COMPILES
+
+# Before JAX is imported.
+os.environ.setdefault("XLA_FLAGS", FAST_COMPILES)
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 # Shrinking recompiles a program for every attempt, so the default profile reports the first failing one as it is.

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 
-from .collectives import collectives
+from .collectives import collectives, sent
 from .mesh_cases import CASES, COUNTED
 from .mesh_layouts import LAYOUTS
 from .mesh_models import MODELS, STATISTICS, expected
@@ -132,9 +132,9 @@ def sized(model, size):
 
 @cache
 def plain(how, model):
-    """The collectives of the gradient alone."""
+    """The module of the gradient alone."""
     layout = LAYOUTS.get(how, ROW)
-    return collectives(layout.compiled(MODELS[model], jax.grad(MODELS[model].loss)).as_text())
+    return layout.compiled(MODELS[model], jax.grad(MODELS[model].loss)).as_text()
 
 
 def distance(got, want):
@@ -150,7 +150,9 @@ def report(case):
     got, text = PROGRAMS[case.how](case, sized(case.model, case.size))
     found = {"distance": distance(got, want)}
     if case in COUNTED:
-        found |= {"collectives": collectives(text), "plain": plain(case.how, case.model)}
+        of_both = {"collectives": text, "plain": plain(case.how, case.model)}
+        found |= {name: collectives(module) for name, module in of_both.items()}
+        found |= {f"{name} sent": sent(module) for name, module in of_both.items()}
     return found
 
 

@@ -44,11 +44,6 @@ def applying(bench, method, problem):
         return []
 
 
-def run(function, args):
-    """Without XLA's backend optimisations, which take longer than these programs run."""
-    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})(*args)
-
-
 def agree(got, want):
     """Sums of at most a few thousand terms, in another order, leaf by leaf against the leaf's largest element."""
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
@@ -60,12 +55,12 @@ def agree_with_vmap(bench, family, others):
     families, methods, _ = bench
     problem = families[family][0](batch=4, **SMALL[family])
     args = problem.make()
-    gradient = run(jax.grad(problem.loss), args)
+    gradient = jax.jit(jax.grad(problem.loss))(*args)
     (by_vmap,) = applying(bench, methods.by_vmap, problem)
-    squares = run(by_vmap, args)[1]
+    squares = jax.jit(by_vmap)(*args)[1]
     found = [function for method in others for function in applying(bench, method, problem)]
     for function in found:
-        agree(run(function, args), (gradient, squares))
+        agree(jax.jit(function)(*args), (gradient, squares))
     return len(found)
 
 
@@ -93,7 +88,7 @@ def test_clipped_means_agree(bench, family):
     args, others = problem.make(), applying(bench, methods.clipped_by_jax_privacy, problem)
     assert len(others) == 2
     for other in others:
-        agree(run(other, args), run(surgery, args))
+        agree(jax.jit(other)(*args), jax.jit(surgery)(*args))
 
 
 def test_jaxpr_surgery_applies_to_dense_layers_alone(bench):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from .test_meshes import FAST_COMPILES, TOLERANCE
+from .fast_compiles import FAST_COMPILES
+from .test_meshes import TOLERANCE
 
 TIMEOUT_S = 120
 FLAGS = f"--xla_force_host_platform_device_count=2 {FAST_COMPILES}"

@@ -36,15 +36,10 @@ def tools():
     sys.path.remove(str(TOOLS))
 
 
-def run(function, args):
-    """Without XLA's backend optimisations, which take longer than these programs run."""
-    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})(*args)
-
-
 def arguments(problem):
     """Made in one program, by random numbers whose programs compile fast."""
     with jax.default_prng_impl("rbg"):
-        return run(problem.make, ())
+        return jax.jit(problem.make)()
 
 
 def agree(got, want):
@@ -64,7 +59,7 @@ def test_second_moments_are_those_of_vmap(tools, name):
     problem = workloads[name].of("small", **SMALLER[name])
     (surgery,), (by_vmap,) = methods.surgery(problem, None), methods.by_vmap(problem, None)
     args = arguments(problem)
-    agree(run(surgery.function, args), run(by_vmap.function, args))
+    agree(jax.jit(surgery.function)(*args), jax.jit(by_vmap.function)(*args))
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
