@@ -4,13 +4,12 @@ Also which tests are the smoke part (`pytest -m smoke`). Choose the number of pr
 `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 
 Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest` compiles them as a
-user does.
+user does. `-m default_flags` are the tests that also have to run so.
 """
 
 import os
 import pathlib
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from .fast_compiles import FAST_COMPILES
@@ -44,8 +43,21 @@ SMOKE = {
     "test_single_op",
 }
 
+# What another way to compile could break: the ends of the range of floats, and narrow integers.
+DEFAULT_FLAGS = {
+    "test_faults",
+    "test_ghost_scales",
+    "test_loop_dtypes",
+    "test_norm_ranges",
+    "test_segments",
+    "test_square_ranges",
+    "test_variance",
+}
+MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS}
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if pathlib.Path(item.fspath).stem in SMOKE:
-            item.add_marker(pytest.mark.smoke)
+        for mark, files in MARKED.items():
+            if pathlib.Path(item.fspath).stem in files:
+                item.add_marker(mark)

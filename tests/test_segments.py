@@ -14,6 +14,8 @@ from jax import lax
 
 import hlo_surgery as hs
 
+from .fast_compiles import NEEDS_DEFAULT_FLAGS
+
 B, LENGTH, ROWS, WIDTH = 5, 4, 7, 3
 TOLERANCE = 8 * LENGTH * float(jnp.finfo(jnp.float32).eps)
 rng = np.random.default_rng(0)
@@ -211,7 +213,7 @@ def test_wide_indices_do_not_wrap():
     np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint32"])
+@pytest.mark.parametrize("dtype", [*(pytest.param(t, marks=NEEDS_DEFAULT_FLAGS) for t in ("int8", "uint8")), "uint32"])
 def test_narrow_indices_in_a_long_table(dtype):
     """A table may have more rows than its indices can name."""
     table = np.resize(TABLE, (300, WIDTH))
