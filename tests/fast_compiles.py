@@ -1,17 +1,9 @@
 """Flags with which XLA on CPU compiles in a quarter of the time: a test's program runs once."""
 
-import os
 from importlib.metadata import version
-
-import pytest
 
 # What LLVM does beyond the necessary; how a module is partitioned is decided before.
 UNOPTIMISED = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 # Kernels by way of MLIR take the longest. Later releases have no others, and an unknown flag ends the process.
 HAS_OTHERS = tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11)
 FAST_COMPILES = f"{UNOPTIMISED} --xla_cpu_use_fusion_emitters=false" if HAS_OTHERS else UNOPTIMISED
-
-# The kernels that compile faster compare an index of 8 bits to the length of an array, wrapped to 8 bits.
-NEEDS_DEFAULT_FLAGS = pytest.mark.skipif(
-    "use_fusion_emitters=false" in os.environ.get("XLA_FLAGS", ""), reason="runs with XLA_FLAGS= set"
-)
