@@ -18,7 +18,7 @@ from hlo_surgery.mlir import Operation, ir
 from hlo_surgery.passes.device_mesh import Mesh, Names, group_axes
 from hlo_surgery.passes.element_types import has_numbers
 from hlo_surgery.passes.permutations import sources_along
-from hlo_surgery.passes.placement import is_annotation
+from hlo_surgery.passes.placement import is_annotation, placed
 from hlo_surgery.passes.raising_attributes import integer
 
 Exchange = Callable[..., jax.Array]  # of an array, and `lead`
@@ -128,11 +128,11 @@ def _permute(op: Operation, mesh: Mesh) -> Collective | None:
 
 
 def _reduction(op: Operation) -> Callable[[jax.Array, tuple[int, ...]], jax.Array] | None:
-    """By the one op that combines two devices' values."""
+    """By the one op that combines two devices' values, and whose result is what the body returns."""
     block = op.regions[0].blocks[0]
-    *combining, _ = [inner for inner in mlir.operations(block) if not is_annotation(inner)]
-    arguments = list(block.arguments)
-    if len(combining) != 1 or set(combining[0].operands) != set(arguments) or len(arguments) != 2:
+    *combining, end = [inner for inner in mlir.operations(block) if not is_annotation(inner)]
+    made = [v for inner in combining for v in inner.results]
+    if list(map(placed, end.operands)) != made or set(combining[0].operands) != set(block.arguments):
         return None
     if combining[0].name in ("stablehlo.add", "stablehlo.multiply") and not has_numbers(op):
         return None

@@ -23,11 +23,11 @@ from hlo_surgery.passes.device_values import Varying, align_operands, aligned, a
 from hlo_surgery.passes.leading_dims import add_leading_dims, array_operands, has_leading_dims
 from hlo_surgery.passes.map_devices import map_op
 from hlo_surgery.passes.out_of_scope import COLLECTIVES
-from hlo_surgery.passes.placement import is_annotation
+from hlo_surgery.passes.placement import is_annotation, placed
 from hlo_surgery.passes.raising_table import single
 from hlo_surgery.passes.shards import agreed, fuse, put_together, sharded_axes, split
 from hlo_surgery.passes.splice import splice
-from hlo_surgery.passes.varying import MANUAL, find_varying, placed
+from hlo_surgery.passes.varying import MANUAL, find_varying
 
 
 def join_devices(module: Module) -> None:

@@ -128,14 +128,14 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
         return _classify_examples(axes, op, [even, *classes[1:]])
     if all(isinstance(c, Shared) for c in classes) and not parts.slices_parts(axes, op, classes):
         return [constant(op, classes)] * count
-    if any(isinstance(c, Split) for c in classes):
-        data = (i for i, v in enumerate(op.operands) if isinstance(classes[i], Summed) and v not in axes.trained)
-        classes = demoted(axes, op.operands, classes, frozenset(data))
-    if any(isinstance(c, Split | Local) for c in classes) or parts.slices_parts(axes, op, classes):
-        return _classify_parts(axes, op, classes)
     own, outside = classes[: len(op.operands)], classes[len(op.operands) :]
     if not all(isinstance(c, Shared) for c in outside):
         return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * count
+    if any(isinstance(c, Split) for c in own):
+        data = (i for i, v in enumerate(op.operands) if isinstance(own[i], Summed) and v not in axes.trained)
+        own = demoted(axes, op.operands, own, frozenset(data))
+    if any(isinstance(c, Split | Local) for c in own) or parts.slices_parts(axes, op, own):
+        return _classify_parts(axes, op, own)
     return _classify_examples(axes, op, own)
 
 
@@ -143,7 +143,7 @@ def _classify_parts(axes: Axes, op: Operation, classes: list[Class]) -> list[Cla
     """The same where the batch is in parts; the op took its operands as parts then."""
     found = parts.classify_parts(axes, op, classes, _classify_examples)
     taken = axes.taken.get(op.results[0], classes)
-    pairs = zip(classes, taken, strict=False)
+    pairs = zip(classes, taken, strict=True)
     axes.taken[op.results[0]] = tuple(own if isinstance(own, Local) else seen for own, seen in pairs)
     return found
 

@@ -16,6 +16,7 @@ from hlo_surgery.passes import linearity
 from hlo_surgery.passes.batch_constants import data_in, demoted, differing, rearranged
 from hlo_surgery.passes.counters import counter_values, is_permutation, values_over
 from hlo_surgery.passes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.loop_steps import varies
 from hlo_surgery.passes.reasons import mixed
 from hlo_surgery.passes.split_batches import classify_split
 
@@ -53,16 +54,15 @@ def _positional(axes: Axes, op: Operation) -> Local | None:
 
 def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: ClassifyExamples) -> list[Class]:
     """The classes of an op's results where the batch is in parts."""
-    own = classes[: len(op.operands)]
     local = next((c for c in classes if isinstance(c, Local)), None)
-    if op.name == SLICE and not isinstance(own[0], Local) and not _keeps_parts(op, own[0]):
-        positional = _positional(axes, op) if _is_positional(axes, own[0]) else None
-        return [positional or _part(axes, op, own[0])]
-    if op.name == WRITE and isinstance(own[1], Local) and (dim := _written_place(op, own[1])) is not None:
-        return [_written(axes, op, own, dim)]
+    if op.name == SLICE and not isinstance(classes[0], Local) and not _keeps_parts(op, classes[0]):
+        positional = _positional(axes, op) if _is_positional(axes, classes[0]) else None
+        return [positional or _part(axes, op, classes[0])]
+    if op.name == WRITE and isinstance(classes[1], Local) and (dim := _written_place(op, classes[1])) is not None:
+        return [_written(axes, op, classes, dim)]
     if local:
         return _on_part(axes, op, classes, local, classify)
-    return classify_split(axes, op, own)
+    return classify_split(axes, op, classes)
 
 
 def _keeps_parts(op: Operation, known: Class) -> bool:
@@ -137,16 +137,13 @@ def _on_part(axes: Axes, op: Operation, classes: list[Class], local: Local, clas
     """An op on the examples of one part."""
     if not all(isinstance(c, Shared | Summed) or _same_part(c, local) for c in classes):
         return [mixed(op, "a part of the batch meets other examples")] * len(op.results)
-    values = [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
-    apart = differing(axes, values, classes, local)
+    apart = differing(axes, op.operands, classes, local)
     if apart and not axes.contribution and not _adds_to(op, classes, apart):
         return [rearranged(op, next(iter(apart.values())))] * len(op.results)
     if local.axis is None:
-        return [_on_example(axes, op, values, classes, local, apart)] * len(op.results)
+        return [_on_example(axes, op, classes, local, apart)] * len(op.results)
     inside = replace(axes, size=local.count)
-    views = [c.axis if isinstance(c, Local) and c.axis else c for c in classes[: len(op.operands)]]
-    if any(isinstance(c, Local) for c in classes[len(op.operands) :]):
-        return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * len(op.results)
+    views = [c.axis if isinstance(c, Local) and c.axis else c for c in classes]
     found = classify(inside, op, views)
     if apart and not axes.contribution and not all(isinstance(c, Summed) for c in found):
         return [rearranged(op, next(iter(apart.values())))] * len(op.results)
@@ -157,12 +154,10 @@ def _same_part(known: Class, local: Local) -> bool:
     return isinstance(known, Local) and replace(known, axis=local.axis) == local
 
 
-def _on_example(
-    axes: Axes, op: Operation, values: list[Value], classes: list[Class], local: Local, apart: Collection[int]
-) -> Class:
+def _on_example(axes: Axes, op: Operation, classes: list[Class], local: Local, apart: Collection[int]) -> Class:
     """A single example's value: added to a sum, it joins it; else it stays the example's own."""
-    data = {i for i, c in enumerate(classes) if isinstance(c, Summed) and values[i] not in axes.trained}
-    known = demoted(axes, values, classes, data - set(apart))
+    data = {i for i, c in enumerate(classes) if isinstance(c, Summed) and op.operands[i] not in axes.trained}
+    known = demoted(axes, op.operands, classes, data - set(apart) | _settled_sums(axes, op, classes, local))
     axes.taken[op.results[0]] = tuple(known)
     added = [c for c in known if isinstance(c, Summed)]
     if not added and not apart:
@@ -171,12 +166,20 @@ def _on_example(
         held = (c.data for c in [*(known[i] for i in apart), *added] if isinstance(c, Shared | Summed))
         return Summed(op, next((d for d in held if d), None))
     if all(v in data for v, c in enumerate(known) if isinstance(c, Summed)):
-        demoted(axes, values, classes, data & set(apart))
+        demoted(axes, op.operands, classes, data & set(apart))
         return local
     return mixed(op, "a sum over the examples meets one example's own values")
+
+
+def _settled_sums(axes: Axes, op: Operation, classes: list[Class], local: Local) -> set[int]:
+    """In contributions, sums that are the same at all steps: constants beside an example, as without a loop."""
+    loop = mlir.defining_operation(local.loop)
+    assert loop is not None
+    sums = (i for i, c in enumerate(classes) if isinstance(c, Summed) and axes.contribution)
+    return {i for i in sums if not varies(axes, loop, op.operands[i])}
 
 
 def _adds_to(op: Operation, classes: Sequence[Class], apart: Collection[int]) -> bool:
     """Whether the op adds the examples at hand to sums, and to these values, and does no more."""
     together = frozenset(apart) | {i for i, c in enumerate(classes) if isinstance(c, Local | Summed)}
-    return max(together) < len(op.operands) and linearity.is_linear(op, together)
+    return linearity.is_linear(op, together)

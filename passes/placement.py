@@ -10,7 +10,7 @@ caller that it was written for. XLA partitions the module anew for the arrays wi
 from typing import Any, cast
 
 from hlo_surgery import mlir
-from hlo_surgery.mlir import Module, Operation, ir
+from hlo_surgery.mlir import Module, Operation, Value, ir
 
 CALLS = frozenset(["Sharding", "annotate_device_placement", "LayoutConstraint", "xla.sdy.FuncResultSharding"])
 OPS = frozenset(["sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.reshard"])
@@ -38,6 +38,15 @@ def is_annotation(op: Operation) -> bool:
     """Whether the op returns its operand, and says no more than where it lies."""
     named = op.name == "stablehlo.custom_call" and mlir.text_attribute(op, "call_target_name") in CALLS
     return (named or op.name in OPS) and [v.type for v in op.operands] == [v.type for v in op.results]
+
+
+def placed(value: Value) -> Value:
+    """The value itself, before ops that say where it lies."""
+    op = mlir.defining_operation(value)
+    while op is not None and is_annotation(op):
+        value = op.operands[0]
+        op = mlir.defining_operation(value)
+    return value
 
 
 def _drop_attributes(op: Operation) -> None:

@@ -79,7 +79,8 @@ def _is_constant(axes: Axes, value: Value) -> bool:
 def _aligned(axes: Axes, block: Block) -> tuple[list[Run], dict[Value, Reason]]:
     """What runs along with the examples, and sums over such rows."""
     known: Known = {}
-    aligned = dict.fromkeys(_aligned_directly(axes, block, known))
+    placed = (Run(value, along, axes.size) for value, along in axes.placed.items())
+    aligned = dict.fromkeys([*_aligned_directly(axes, block, known), *placed])
     pending, found = list(aligned), dict[Value, Reason]()
     while pending:
         run = pending.pop()

@@ -17,7 +17,7 @@ from hlo_surgery.passes.device_numbers import axes_of, numbers_of
 from hlo_surgery.passes.device_values import Varying
 from hlo_surgery.passes.leading_dims import has_leading_dims
 from hlo_surgery.passes.out_of_scope import COLLECTIVES, DEVICES_HELP
-from hlo_surgery.passes.placement import is_annotation
+from hlo_surgery.passes.placement import is_annotation, placed
 from hlo_surgery.passes.raising import raise_op
 from hlo_surgery.passes.shards import sharded_axes
 from hlo_surgery.passes.source_lines import source_line
@@ -106,15 +106,6 @@ def _returned_alike(varying: Varying, operand: Value, dims: tuple[Names, ...]) -
     outputs = shardings(made, "out_shardings", varying.mesh) or []
     agree = frozenset(varying.of(returned)) <= frozenset(varying.of(value)) | sharded_axes(dims)
     return returned if outputs[number] == dims and agree else None
-
-
-def placed(value: Value) -> Value:
-    """The value itself, before ops that say where it lies."""
-    op = mlir.defining_operation(value)
-    while op is not None and is_annotation(op):
-        value = op.operands[0]
-        op = mlir.defining_operation(value)
-    return value
 
 
 def _of_loop(varying: Varying, op: Operation, manual: frozenset[str] | None) -> Sequence[Names]:

@@ -133,6 +133,20 @@ def test_what_steps_count_or_draw_is_no_data(loss):
     np.testing.assert_allclose(found["all"], B * alone, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("added", [lambda a, b: a + b, lambda a, b: b + a])
+def test_data_beside_a_sum_over_positions_is_data(added):
+    """Weights that meet the examples row by row, so that their sum belongs to positions, and a running sum of data."""
+    weights = jnp.arange(1.0, B + 1)
+
+    def loss(w, x):
+        own = weights * jnp.abs(w).sum()
+        scale = lax.stop_gradient(added(own.sum(), jnp.cumsum(x.sum(1))))
+        return jnp.mean(lax.stop_gradient(own) * (x @ w).sum(1)) + mean_of(w, x * scale[:, None])
+
+    with pytest.raises(hs.Refusal, match="data of the whole batch, rearranged"):
+        hs.grad(loss, statistics=hs.second_moment())(W, X)
+
+
 def test_data_beside_positions_is_data():
     """A running sum of numbers of the steps is none, and becomes data where data is added to it."""
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import hlo_surgery as hs
 
@@ -112,6 +113,27 @@ def test_contributions_flow_into_each_examples_copy(loss):
         np.testing.assert_allclose(gradient[name], expected.mean(0), **close)
         np.testing.assert_allclose(found["all"][name], expected, **close)
         np.testing.assert_allclose(found["squares"][name], (expected**2).mean(0), rtol=0, atol=4e-5 * scale**2)
+
+
+def of_sum_and_row(total, w, row):
+    return jnp.sum(jnp.tanh((row + total) @ w))
+
+
+def test_a_sum_over_all_beside_each_example_of_a_loop():
+    """The sum is the same at all steps, and so a constant beside each example, as it is without a loop."""
+
+    def shared(w, x):
+        total = jnp.sum(jnp.tanh(x @ w))
+        return jnp.mean(lax.map(lambda row: of_sum_and_row(total, w, row), x))
+
+    def of_copies(copies, x):
+        total = jnp.sum(rows(x, copies))
+        return jnp.mean(jax.vmap(of_sum_and_row, (None, 0, 0))(total, copies, x))
+
+    w = PARAMS["w"]
+    expected = B * jax.grad(of_copies)(jnp.stack([w] * B), X)
+    found = hs.grad(shared, statistics=hs.per_example(), **CONTRIBUTION)(w, X)[1]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max()))
 
 
 def normed(p, x):

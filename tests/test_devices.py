@@ -438,6 +438,55 @@ def test_groups_that_are_no_axes_are_refused():
         for_one_device(source)
 
 
+BODIES_OF_REDUCTIONS = {
+    "an op more": "%n = stablehlo.add %arg2, %arg3 : tensor<f32>\n%r = stablehlo.negate %n : tensor<f32>",
+    "an op that is not returned": "%n = stablehlo.add %arg2, %arg3 : tensor<f32>",
+    "one device's value twice": "%r = stablehlo.add %arg2, %arg2 : tensor<f32>",
+    "an op that has an order": "%r = stablehlo.subtract %arg2, %arg3 : tensor<f32>",
+}
+SUMS = text(mapped(lambda x: lax.psum(x, "data"), ROW, D, ALL), X)
+
+
+def with_body(body):
+    """A sum over the devices, whose body is another."""
+    returned = "%r" if "%r" in body else "%arg2"
+    lines = rf"\1: tensor<f32>, \2: tensor<f32>):\n{body}\nstablehlo.return {returned} : tensor<f32>\n}})"
+    found = re.sub(r"(%arg2): .*, (%arg3): .*\n.*\n *stablehlo.return .*\n *\}\)", lines, SUMS)
+    assert found != SUMS
+    return found
+
+
+def test_a_body_in_another_order_is_the_same_sum():
+    source = with_body("%r = stablehlo.add %arg3, %arg2 : tensor<f32>")
+    np.testing.assert_allclose(for_one_device(source).call(X)[0], X.reshape(4, 2, 16).sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("body", BODIES_OF_REDUCTIONS.values(), ids=BODIES_OF_REDUCTIONS)
+def test_values_that_are_combined_otherwise_are_refused(body):
+    with pytest.raises(hs.Refusal, match=r"\(stablehlo.all_reduce\).* or it combines them unknown how"):
+        for_one_device(with_body(body))
+
+
+@pytest.mark.parametrize("op", ["add", "multiply"])
+def test_bits_that_are_added_are_no_numbers(op):
+    source = with_body(f"%r = stablehlo.{op} %arg2, %arg3 : tensor<f32>")
+    with pytest.raises(hs.Refusal, match=r"\(stablehlo.all_reduce\).* or it combines them unknown how"):
+        for_one_device(source.replace("f32", "i1"))
+
+
+def test_places_along_axes_that_are_not_manual_are_refused():
+    """Another computation might add up what the devices hold there."""
+
+    def twice(x):
+        own = mapped(lambda x: lax.psum(x.sum(0) * lax.axis_index("model"), "data"), GRID, D, ALL)(x)
+        return mapped(lambda y: lax.psum(y, "model"), GRID, ALL, ALL)(own)
+
+    source = text(twice, X)
+    assert for_one_device(source)
+    with pytest.raises(hs.Refusal, match="depend on the device's place along axes that are not manual"):
+        for_one_device(source.replace('manual_axes={"data", "model"}', 'manual_axes={"data"}', 1))
+
+
 def test_several_meshes_are_refused():
     def twice(x):
         return mapped(lambda y: lax.psum(y, "other"), mesh(other=2), P("other"), ALL)(mapped(jnp.sin, ROW, D, D)(x))

@@ -128,6 +128,17 @@ def test_what_rests_on_examples_is_given_to_them(name):
     np.testing.assert_allclose(found, B * own + constant, rtol=1e-4, atol=1e-5)
 
 
+def test_what_a_sum_of_each_group_starts_from_is_not_averaged_over_all():
+    """The sum of each group starts from a parameter, and is masked then: a sum of the masks is in the gradient."""
+
+    def gradient(w, x):
+        rows = jnp.tanh(x.reshape(GROUPS, EACH, D) * (w * MASKS)[:, None])
+        return jnp.sum(lax.reduce(rows, w[0], lax.add, (1,)) * MASKS, 0)
+
+    with pytest.raises(hs.Refusal, match="for each example's position, but no example"):
+        hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())(W, X)
+
+
 def test_masks_passed_row_by_row_are_the_examples_own():
     """The way out that the refusal names."""
 

@@ -194,6 +194,22 @@ def on_data(w, x):
     return lax.reduce(jax.vmap(jax.grad(one), (None, 0))(w, x), x.max(), lax.add, (0,))
 
 
+def on_data_at_each_step(w, x):
+    """What each step adds has the data in it already, and so has what it makes of that and its example."""
+    start = on_data(w, x)
+    return lax.scan(lambda total, e: (total + (jax.grad(one)(w, e) + start), None), jnp.zeros_like(w), x)[0]
+
+
+def beside_the_largest(w, x):
+    """Each step adds its example to the largest so far, and both to the gradient."""
+
+    def step(state, e):
+        largest, total = state
+        return (jnp.maximum(largest, e), total + (largest + e) * w), None
+
+    return lax.scan(step, (jnp.ones(D), jnp.zeros_like(w)), x)[0][1]
+
+
 def largest_of_parts(w, x):
     return jax.vmap(jax.grad(one), (None, 0))(w, x).reshape(PARTS, -1, D, D).max(1).sum(0)
 
@@ -201,6 +217,8 @@ def largest_of_parts(w, x):
 ACCUMULATED = {
     "the largest of each part": largest_of_parts,
     "on top of data": on_data,
+    "on top of data at each step": on_data_at_each_step,
+    "beside the largest": beside_the_largest,
     "counted by another": counted_by_another,
     "one step after the other": one_step_after_the_other,
     "tokens one by one": accumulated(lambda x: tokens(x).reshape(2 * B, D), range(2 * B)),
@@ -300,6 +318,12 @@ def between_two_sums(w, x):
     return jnp.mean(lax.scan(step, (jnp.ones(D), jnp.ones(D)), x)[1])
 
 
+def scaled_by_a_sum(w, x):
+    """Of trained values, of which no derivative is taken."""
+    total = lax.stop_gradient(jnp.sum(jnp.tanh(x @ w)))
+    return jnp.mean(lax.map(lambda e: jnp.sum(e * total * w[0]), x))
+
+
 def two_running_sums(w, x):
     """One of data, one of what parameters reach, and the example that meets both."""
 
@@ -311,7 +335,7 @@ def two_running_sums(w, x):
 
 LOOPS = {
     **{f.__name__: f for f in (weights_backwards, written_into_columns, attending_to_all)},
-    repeated_as_the_state_says.__name__: repeated_as_the_state_says,
+    **{f.__name__: f for f in (repeated_as_the_state_says, scaled_by_a_sum)},
     **{f.__name__: f for f in (added_one_by_one, largest_added, two_running_sums, between_two_sums, rows_carried)},
     "written at another's place": written(lambda i: B - 1 - i),
     "written over others": written(lambda i: i, rows=2),
@@ -329,9 +353,16 @@ def in_groups(met):
     return loss
 
 
+def of_features_and_parts(w, x):
+    """As many features as parts, met as if the ones were the others."""
+    h = jnp.tanh(x.reshape(PARTS, B // PARTS, D) @ w[:, :PARTS])
+    return jnp.mean(h * h.swapaxes(0, 2))
+
+
 GROUPS = {
     "a batch in parts beside a whole one": in_groups(lambda h, z: h * z.reshape(B, D)[: B // PARTS]),
     "turned within a part": in_groups(lambda h, z: h * h.swapaxes(1, 2)),
+    "features as parts": of_features_and_parts,
     "turned across parts": in_groups(lambda h, z: h[..., :PARTS] * h[..., :PARTS].swapaxes(0, 2)),
     "regrouped in another order": in_groups(lambda h, z: h.swapaxes(0, 1).reshape(B, D) * z),
     "beside a sum over the batch": in_groups(lambda h, z: h * lax.stop_gradient(z.sum(0))),
@@ -391,8 +422,44 @@ def carried_weights(w, x):
     return jnp.mean(h * (x @ w).sum(1)) + weights.sum() * w.sum()
 
 
+def passed_on(made, met=False):
+    """Weights of which others are made; the ones meet the examples, and the others are summed."""
+
+    def loss(w, x):
+        before = jnp.abs(w).sum() * jnp.arange(1.0, B + 1)
+        behind = made(before)
+        own, summed = (behind, before) if met else (before, behind)
+        return jnp.mean(lax.stop_gradient(own) * (x @ w).sum(1)) + lax.stop_gradient(summed.sum()) * w.sum()
+
+    return loss
+
+
+def grown(weights):
+    return lax.fori_loop(0, 2, lambda _, s: 1.5 * s, weights)
+
+
+def chosen(weights):
+    return lax.cond(weights[0] > 1, lambda: 1.5 * weights, lambda: weights)
+
+
+def met_at_the_first_step(w, x):
+    """A loop's state, of which the next step has another."""
+    weights = lax.stop_gradient(jnp.abs(w).sum()) * jnp.arange(1.0, B + 1)
+
+    def step(_, state):
+        own, total = state
+        return jnp.ones(B), total + jnp.mean(own * (x @ w).sum(1))
+
+    return lax.fori_loop(0, 2, step, (weights, 0.0))[1] + weights.sum() * w.sum()
+
+
 WEIGHTS = {
     "of a loop": carried_weights,
+    "before a loop": passed_on(grown, met=True),
+    "behind a loop": passed_on(grown),
+    "before a branch": passed_on(chosen, met=True),
+    "behind a branch": passed_on(chosen),
+    "of a loop's first step": met_at_the_first_step,
     "numbers of the examples": weighted(jnp.arange(B)),
     "the same for some": weighted(np.array([1, 1, 1, 1, 1, 3.0])),
     "by part": weighted(np.array([[1.0], [2.0]]), (PARTS, -1)),
@@ -404,3 +471,15 @@ WEIGHTS = {
 def test_weights_by_place(loss):
     with pytest.raises(hs.Refusal, match="position"):
         hs.grad(loss, statistics=hs.second_moment())(W, X)
+
+
+@pytest.mark.parametrize("scaled", [jnp.exp, lambda v: jnp.exp(grown(v))], ids=["", "by a loop"])
+def test_weights_by_place_that_data_scales(scaled):
+    """What data scales row by row is each example's own there, and so is what it scales."""
+
+    def loss(w, x):
+        weights = lax.stop_gradient(jnp.abs(w).sum()) * jnp.arange(1.0, B + 1)
+        return jnp.mean(scaled(weights * jnp.max(x)) * (x @ w).sum(1)) + weights.sum() * w.sum()
+
+    with pytest.raises(hs.Refusal, match="position"):
+        hs.grad(loss, statistics=hs.second_moment(), on_mixing="contribution")(W, X)

@@ -2,8 +2,9 @@
 
 python tools/planted_bugs.py [FILE ...]      of passes/, such as parts.py; all without any
 
-The bugs are those of `soundness_bugs.py`, each of which accepts what is unsound. A bug takes a few seconds if it is
-killed, minutes if it survives. Exits with 1 if one survives, with 2 if one can no longer be planted.
+The bugs are those of `soundness_bugs.py`, each of which accepts what is unsound; each core has one at a time. A bug
+takes seconds if it is killed, minutes if it survives. Exits with 1 if one survives, with 2 if one can no longer be
+planted.
 """
 
 import argparse
@@ -12,9 +13,12 @@ import os
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -83,8 +87,9 @@ def killer(tree: Path) -> str:
         process.join()
 
 
-def planted(tree: Path, bug: Bug) -> str:
-    """The test that kills a bug; the tree is as it was before."""
+def planted(trees: SimpleQueue[Path], bug: Bug) -> str:
+    """The test that kills a bug in a tree that nobody is at; the tree is as it was before."""
+    tree = trees.get()
     path = tree / "passes" / bug.file
     text = path.read_text()
     path.write_text(text.replace(bug.old, bug.new))
@@ -92,6 +97,7 @@ def planted(tree: Path, bug: Bug) -> str:
         return killer(tree)
     finally:
         path.write_text(text)
+        trees.put(tree)
 
 
 def misfits(bugs: list[Bug]) -> list[Bug]:
@@ -99,8 +105,8 @@ def misfits(bugs: list[Bug]) -> list[Bug]:
     return [bug for bug in bugs if (ROOT / "passes" / bug.file).read_text().count(bug.old) != 1]
 
 
-def copied(folder: str) -> Path:
-    tree = Path(folder).resolve() / "tree"
+def copied(folder: str, number: int) -> Path:
+    tree = Path(folder).resolve() / f"tree{number}"
     ignored = shutil.ignore_patterns(".git", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT, tree, symlinks=True, ignore=ignored)
     return tree
@@ -109,10 +115,11 @@ def copied(folder: str) -> Path:
 def plant_all(bugs: list[Bug], console: Console) -> int:
     """Say what killed each, then all in a table; how many survived."""
     table, survived = Table("file", "accepts", "killed by"), 0
-    with tempfile.TemporaryDirectory() as folder:
-        tree = copied(folder)
-        for bug in bugs:
-            found = planted(tree, bug)
+    cores, trees = os.cpu_count() or 1, SimpleQueue[Path]()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(cores) as pool:
+        for number in range(cores):
+            trees.put(copied(folder, number))
+        for bug, found in zip(bugs, pool.map(partial(planted, trees), bugs), strict=True):
             survived += "::" not in found  # a process that died or took too long tells nothing
             console.print(f"{bug.file}: {bug.accepts}: {found or 'survived'}", markup=False)
             table.add_row(bug.file, bug.accepts, escape(found) or "[red]survived")
