@@ -17,17 +17,23 @@ Phi = Callable[[jax.Array], jax.Array]
 
 
 def balanced(
-    lhs: jax.Array, rhs: jax.Array, dims: tuple[Dims, Dims], phi: Phi, scale: jax.Array
+    lhs: jax.Array,
+    rhs: jax.Array,
+    dims: tuple[Dims, Dims],
+    phi: Phi,
+    scale: jax.Array,
+    power: jax.Array | float = 0,
 ) -> tuple[jax.Array, jax.Array]:
-    """The factors of a contraction, of which phi is taken and one then multiplied by `scale`.
+    """The factors of a contraction, of which phi is taken and one then multiplied by `scale`; lhs times 2**power.
 
     Where one holds inf and the other is zero, the latter is NaN, as their product is.
     """
     largest = magnitudes(lhs, dims[0]), magnitudes(rhs, dims[1])
     least = least_magnitudes(lhs, dims[0]), least_magnitudes(rhs, dims[1])
     first, second = ((exponent_of(x, LOWEST), exponent_of(y)) for x, y in zip(largest, least, strict=True))
-    exponent, _ = balance(first, second, _reach(phi, scale))
-    scaled = _scaled(lhs, exponent, dims[0]), _scaled(rhs, -exponent, dims[1])
+    raised = first[0] + power, first[1] + power
+    exponent, _ = balance(raised, second, _reach(phi, scale))
+    scaled = _scaled(lhs, exponent + power, dims[0]), _scaled(rhs, -exponent, dims[1])
     return (
         _nan_beside_inf(scaled[0], largest[1], dims[0], phi),
         _nan_beside_inf(scaled[1], largest[0], dims[1], phi),

@@ -19,7 +19,7 @@ from hlo_surgery.passes.balanced_factors import balanced
 from hlo_surgery.passes.gradient_slices import Axis, GradientSlice, Input, Step
 from hlo_surgery.passes.paired_dims import Dims
 from hlo_surgery.passes.raising_attributes import integers, precision
-from hlo_surgery.passes.square_operands import moved_statistic, of_real_examples
+from hlo_surgery.passes.square_operands import moved_statistic, of_real_examples, raised, tail_powers
 
 # Where the mean square is so many variances, centred factors take over. Elsewhere they need not be the better: factors
 # that are large for different examples have small products with large deviations.
@@ -40,11 +40,15 @@ def central_moment(square: jax.Array, mean: jax.Array) -> jax.Array:
 
 
 def variance_behind(
-    sliced: GradientSlice, variances: Mapping[Value, jax.Array], given: Mapping[Input, jax.Array], dtype: jnp.dtype
+    sliced: GradientSlice,
+    variances: Mapping[Value, jax.Array],
+    given: Mapping[Input, jax.Array],
+    dtype: jnp.dtype,
+    powers: Mapping[Value, jax.Array] | None = None,
 ) -> jax.Array:
-    """The variance behind a tail of moves and scales; what is padded with has none."""
+    """The variance behind a tail of moves and scales; what is padded with has none. `powers`: see `moved_statistic`."""
     return moved_statistic(
-        sliced, variances, given, lambda x: squared_magnitude(x.astype(dtype)), dtype, jnp.zeros_like
+        sliced, variances, given, lambda x: squared_magnitude(x.astype(dtype)), dtype, jnp.zeros_like, powers
     )
 
 
@@ -58,8 +62,10 @@ def centred_variance(
 ) -> jax.Array:
     """The mean of |g_b - mean|**2 over `size` examples, computed in `dtype`; where not all are `real`."""
     factor = jnp.asarray(size if mean_loss else 1, jnp.finfo(dtype).dtype)
-    sites = {s.op.results[0]: _at_site(s, given, dtype, size, factor, real) for s in sliced.sites}
-    return variance_behind(sliced, sites, given, dtype)
+    powers = tail_powers(sliced, given)
+    power = sum(powers.values())
+    sites = {s.op.results[0]: _at_site(s, given, dtype, size, factor, real, power) for s in sliced.sites}
+    return variance_behind(sliced, sites, given, dtype, powers)
 
 
 def _at_site(
@@ -69,19 +75,20 @@ def _at_site(
     size: Any,
     factor: jax.Array,
     real: jax.Array | None,
+    power: jax.Array | float,
 ) -> jax.Array:
-    """The variance of what each example adds to a site, `factor` times."""
+    """The variance of what each example adds to a site, `factor` times, and times 2**power."""
     own = [given[key].astype(dtype) for key in site.inputs]
     centred = partial(_centred, size=size, real=real)
     if site.op.name == "stablehlo.reduce":
         dims = tuple(integers(site.op, "dimensions"))
-        _, _, off = centred(own[0] * factor, dims, site.inputs[0][1])
+        _, _, off = centred(raised(own[0], power) * factor, dims, site.inputs[0][1])
         return central_moment(jnp.sum(squared_magnitude(off), dims) / size, jnp.sum(off, dims) / size)
     numbers = stablehlo.DotDimensionNumbers(site.op.attributes["dot_dimension_numbers"])
     batching = tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)
     summed = tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)
     # One exponent for all examples, whose means would be others with one for each.
-    lhs, rhs = balanced(own[0], own[1], batching, squared_magnitude, jnp.square(factor))
+    lhs, rhs = balanced(own[0], own[1], batching, squared_magnitude, jnp.square(factor), power)
     contract = partial(_contracted, batching=batching, summed=summed, precision=precision(site.op))
     factors = zip((lhs * factor, rhs), summed, site.inputs, strict=True)
     first, second = (centred(x, dims, axis) for x, dims, (_, axis) in factors)

@@ -9,6 +9,7 @@ per-example gradients have rank one.)
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -113,10 +114,26 @@ def squared_mean(
 ) -> jax.Array:
     """The mean over `size` examples of phi of their gradients, accumulated in `dtype`; where not all are `real`."""
     scale = phi(jnp.asarray(size, dtype)) / size if mean_loss else jnp.asarray(1 / size, dtype)
-    sites = {
-        s.op.results[0]: _squared_site(s, given, lambda x: phi(x.astype(dtype)), scale, real) for s in sliced.sites
-    }
-    return moved_statistic(sliced, sites, given, phi, dtype)
+    powers = tail_powers(sliced, given)
+    of_site = partial(_squared_site, given=given, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real)
+    sites = {s.op.results[0]: of_site(s, power=sum(powers.values())) for s in sliced.sites}
+    return moved_statistic(sliced, sites, given, phi, dtype, powers=powers)
+
+
+def tail_powers(sliced: GradientSlice, given: Mapping[Input, jax.Array]) -> dict[Value, jax.Array]:
+    """For each op of the tail that scales, the power of two in what it scales by.
+
+    Sites take them in with their operands: what comes into the range of floats only behind the tail, as the gradient
+    of a loss that was scaled, has squares that are in twice that range at the site.
+    """
+    found: dict[Value, jax.Array] = {}
+    for step in sliced.tail:
+        scales = [jnp.abs(widened(given[key])) for key in step.inputs if key in given]
+        if step.op.name == "stablehlo.multiply":
+            found[step.op.results[0]] = exponent_of(jnp.max(scales[0], initial=0))
+        elif step.op.name == "stablehlo.divide":
+            found[step.op.results[0]] = -exponent_of(jnp.min(scales[0], initial=jnp.inf))
+    return found
 
 
 def moved_statistic(
@@ -126,41 +143,55 @@ def moved_statistic(
     phi: Phi,
     dtype: jnp.dtype,
     of_padding: Phi | None = None,
+    powers: Mapping[Value, jax.Array] | None = None,
 ) -> jax.Array:
     """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it.
 
-    `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with.
+    `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with. `powers`: of two, by
+    results of the tail, that the statistics have been scaled by already.
     """
-    known = dict(statistics)
+    known, powers = dict(statistics), powers or {}
     for step in sliced.tail:
         scales = [given[key].astype(dtype) for key in step.inputs if key in given and key[0] not in known]
+        if (power := powers.get(step.op.results[0])) is not None:
+            left = power if step.op.name == "stablehlo.divide" else -power
+            scales = [times_power_of_two(scale, left) for scale in scales]
         known[step.op.results[0]] = _moved(step, known, scales, phi, dtype, of_padding or phi)
     return known[sliced.value]
 
 
 def _squared_site(
-    site: Step, given: Mapping[Input, jax.Array], phi: Phi, scale: jax.Array, real: jax.Array | None
+    site: Step,
+    given: Mapping[Input, jax.Array],
+    phi: Phi,
+    scale: jax.Array,
+    real: jax.Array | None,
+    power: jax.Array | float,
 ) -> jax.Array:
-    """The contraction of phi of the operands; its scale is taken in with the smaller one, not with the result."""
+    """The contraction of phi of the operands, times phi of 2**power.
+
+    Its scale is taken in with the smaller one, not with the result.
+    """
     op = site.op
     operands = [given[key] for key in site.inputs]
     if op.name == "stablehlo.dot_general":
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
         batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
-        factors = zip(_balanced(site, operands, phi, scale), site.inputs, strict=True)
+        factors = zip(_balanced(site, operands, phi, scale, power), site.inputs, strict=True)
         lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
         return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
-        return jnp.sum(of_real_examples(phi(operands[0]), site.inputs[0][1], real), integers(op, "dimensions")) * scale
+        terms = phi(raised(operands[0], power))
+        return jnp.sum(of_real_examples(terms, site.inputs[0][1], real), integers(op, "dimensions")) * scale
     scattered = raise_op(op)
     assert scattered is not None
     base, indices, updates = operands
     return scattered(
         jnp.zeros_like(base),
         indices,
-        (of_real_examples(phi(updates), site.inputs[2][1], real) * scale).astype(base.dtype),
+        (of_real_examples(phi(raised(updates, power)), site.inputs[2][1], real) * scale).astype(base.dtype),
     )[0]
 
 
@@ -171,10 +202,17 @@ def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Ar
     return jnp.where(along_examples(real, axis, x), x, jnp.zeros_like(x))
 
 
-def _balanced(site: Step, operands: Sequence[jax.Array], phi: Phi, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
+def raised(x: jax.Array, power: jax.Array | float) -> jax.Array:
+    """x * 2**power, in at least float32; a power that is a number of Python is 0."""
+    return x if isinstance(power, float | int) else times_power_of_two(widened(x), power)
+
+
+def _balanced(
+    site: Step, operands: Sequence[jax.Array], phi: Phi, scale: jax.Array, power: jax.Array | float
+) -> tuple[jax.Array, jax.Array]:
     dims = paired_dims(site.op, [axis for _, axis in site.inputs])
     lhs, rhs = map(widened, operands)
-    return (lhs, rhs) if dims is None else balanced(lhs, rhs, dims, phi, scale)
+    return (raised(lhs, power), rhs) if dims is None else balanced(lhs, rhs, dims, phi, scale, power)
 
 
 def _moved(

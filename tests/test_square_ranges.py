@@ -80,6 +80,35 @@ def test_a_scale_whose_square_is_no_number(scale, divides):
     np.testing.assert_allclose(found, (g**2).mean(0).astype(float), rtol=1e-5)
 
 
+BEHIND = {
+    "only behind is it a small number": (1e15, 1e15, 1e-30),
+    "only behind is it a large number": (1e-15, 1e-15, 1e30),
+    "its square would be zero in front": (1e-12, 1e-13, 1e10),
+}
+
+
+@pytest.mark.parametrize("magnitudes", BEHIND.values(), ids=BEHIND)
+@pytest.mark.parametrize("divides", [False, True])
+@pytest.mark.parametrize("model", ["dense", "bias"])
+def test_what_is_in_range_only_behind_a_scale(magnitudes, divides, model):
+    first, second, scale = magnitudes
+    draw = np.random.default_rng(0)
+    x, y = (np.float32(m * draw.uniform(1, 2, (4, n))) for m, n in ((first, 3), (second, 5)))
+    y = y if model == "dense" else y * np.float32(first)
+
+    def loss(w, x, y):
+        scaled = w / np.float32(1 / scale) if divides else w * np.float32(scale)
+        return jnp.mean(jnp.sum((x @ scaled if model == "dense" else scaled) * y, 1))
+
+    asked = {"second_moment": hs.second_moment(), "mean_abs": hs.mean_abs(), "variance": hs.variance(unbiased=False)}
+    w = np.ones((3, 5) if model == "dense" else 5, np.float32)
+    _, found = hs.grad(loss, batch_argnums=(1, 2), statistics=asked, strategy="square")(w, x, y)
+    g = (x[:, :, None] * y[:, None].astype(float) if model == "dense" else y.astype(float)) * scale
+    expected = {"second_moment": np.mean(g**2, 0), "mean_abs": np.mean(np.abs(g), 0), "variance": np.var(g, 0)}
+    for name, value in expected.items():
+        np.testing.assert_allclose(np.float64(found[name]), value, rtol=2e-5, err_msg=name)
+
+
 def test_the_sign_of_nan_stays_nan():
     x, y = rows([1], [1])
     x[1, 0, 2], y[1, 0, 1] = np.inf, 0
