@@ -12,6 +12,7 @@ the product is a constant in any reading, and what the examples meet row by row 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hlo_surgery import mlir
 from hlo_surgery.errors import Reason
 from hlo_surgery.mlir import Operation
 from hlo_surgery.passes.batch_constants import UNDIVIDED, is_undivided, shared
@@ -23,10 +24,16 @@ FACTOR = "a product of sums over the batch is used as a constant"
 
 
 def multiplied(op: Operation, summed: frozenset[int]) -> Shared | None:
-    """The constant that an op makes of several sums if it is linear in each of them alone."""
-    if len(summed) < 2 or not all(is_linear(op, frozenset([i])) for i in summed):
-        return None
-    return Shared(Reason(UNDIVIDED, op.name, source_line(op)))
+    """The constant that an op makes of several sums if it is linear in each of them alone, or multiplies elements."""
+    by_operand = len(summed) > 1 and all(is_linear(op, frozenset([i])) for i in summed)
+    return Shared(Reason(UNDIVIDED, op.name, source_line(op))) if by_operand or _multiplies_elements(op) else None
+
+
+def _multiplies_elements(op: Operation) -> bool:
+    """Whether it is a reduce, a window or a scatter whose body has a product."""
+    if op.name in mlir.CONTROL_FLOW:
+        return False
+    return any(inner.name == "stablehlo.multiply" for inner in mlir.nested_operations(op))
 
 
 def scaling_product(axes: Axes, op: Operation, classes: Sequence[Class], summed: frozenset[int]) -> Shared | None:
@@ -44,8 +51,9 @@ def scaling_product(axes: Axes, op: Operation, classes: Sequence[Class], summed:
 
 
 def constant(op: Operation, classes: Sequence[Class]) -> Shared:
-    """The class of what an op makes of Shared values: undivided where it is linear in what is."""
-    kept = [c for i, c in enumerate(classes) if is_undivided(c) and is_linear(op, frozenset([i]))]
+    """The class of what an op makes of Shared values: undivided where it is linear in what is, or multiplies it."""
+    products = [(i, c) for i, c in enumerate(classes) if is_undivided(c)]
+    kept = [c for i, c in products if is_linear(op, frozenset([i])) or _multiplies_elements(op)]
     return shared(kept or [_settled(c) for c in classes])
 
 
