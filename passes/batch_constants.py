@@ -34,7 +34,7 @@ from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.lattice import SHARED, Axes, Class, Local, Mixed, PerExample, Shared, Summed
 from hlo_surgery.passes.linearity import initial_operands
 from hlo_surgery.passes.loop_steps import varies
-from hlo_surgery.passes.reasons import mixed
+from hlo_surgery.passes.reasons import PICKING, mixed
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.step_positions import POSITIONAL
 from hlo_surgery.passes.uniform import is_uniform
@@ -49,7 +49,10 @@ TERM_HELP = (
 
 def as_term(data: Reason) -> Reason:
     """Why data of the whole batch is refused as a term of a gradient."""
-    return replace(data, why=f"{TERM}: {data.why}", help=TERM_HELP) if MIXING_HELP in data.help else data
+    if MIXING_HELP not in data.help:
+        return data
+    help = data.help.replace(MIXING_HELP, TERM_HELP) if data.op in PICKING else TERM_HELP
+    return replace(data, why=f"{TERM}: {data.why}", help=help)
 
 
 def demoted(axes: Axes, values: Sequence[Value], classes: Sequence[Class], summed: Collection[int]) -> list[Class]:

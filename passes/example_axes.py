@@ -21,7 +21,7 @@ from hlo_surgery.passes.lattice import SHARED, Axes, Class, Crossed, Local, Mixe
 from hlo_surgery.passes.places import classify_places
 from hlo_surgery.passes.positions import common_factor, even_rows, placed_values, positional_sums
 from hlo_surgery.passes.products_of_sums import constant, multiplied, scaling_product
-from hlo_surgery.passes.reasons import mixed
+from hlo_surgery.passes.reasons import PICKING, mixed
 from hlo_surgery.passes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.source_lines import source_line
 from hlo_surgery.passes.step_positions import step_sums
@@ -278,6 +278,8 @@ def _result(axes: Axes, op: Operation, rule: Rule, examples: ExampleFactor, inde
     if examples.factor in rule.reduced:
         if linearity.sums(op, index):
             return Summed(op, initial_data(op, axes.at(op)))
-        return mixed(op, "the examples are reduced to one value, and not by a sum of floats")
+        picked = "examples are taken out of the batch, or in another order"
+        reduced = "the examples are reduced to one value, and not by a sum of floats"
+        return mixed(op, picked if op.name in PICKING else reduced)
     along = sharding_rules.find_axis(rule, rule.results[index], result, examples)
     return along or mixed(op, "the examples are reduced to one value, and not by a sum")

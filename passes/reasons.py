@@ -5,7 +5,15 @@ from hlo_surgery.mlir import Operation
 from hlo_surgery.passes.lattice import Mixed
 from hlo_surgery.passes.source_lines import source_line
 
+# What a program has where it takes examples out of the batch one by one, or in another order.
+PICKING = frozenset(f"stablehlo.{name}" for name in ("slice", "dynamic_slice", "gather", "reverse"))
+PICKING_HELP = (
+    "go over examples or groups of them with jax.vmap or jax.lax.map, not with a Python loop that takes x[b] at step b, "
+    f"and permute or choose examples before the call; else {MIXING_HELP}"
+)
+
 
 def mixed(op: Operation, why: str, unknown: bool = False, help: str = MIXING_HELP) -> Mixed:
     """The class of a value that this op mixes, or of which nothing is known."""
-    return Mixed(Reason(why, op.name, source_line(op), help), unknown)
+    fitting = PICKING_HELP if op.name in PICKING and help == MIXING_HELP else help
+    return Mixed(Reason(why, op.name, source_line(op), fitting), unknown)

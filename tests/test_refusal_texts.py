@@ -140,3 +140,46 @@ def test_capacity_within_each_example_is_exact():
     _, squared = hs.grad(loss, statistics=hs.second_moment())(PARAMS, x)
     for name, g in examples.items():
         np.testing.assert_allclose(squared[name], (g**2).mean(0), rtol=0, atol=1e-5 * float((g**2).max()))
+
+
+def of_one(w, row):
+    return squares(jnp.tanh(row @ w)[None])
+
+
+def of_rows(w, rows):
+    return jnp.mean(jax.vmap(of_one, (None, 0))(w, rows))
+
+
+ORDER = np.array([2, 0, 5, 1, 4, 3])
+PICKED = {
+    "one by one": lambda w, x: sum(of_one(w, x[b]) for b in range(6)) / 6,
+    "stacked": lambda w, x: jnp.mean(jnp.stack([of_one(w, x[b]) for b in range(6)])),
+    "by a number": lambda w, x: sum(of_one(w, jax.lax.dynamic_index_in_dim(x, b, 0, False)) for b in range(6)) / 6,
+    "group by group": lambda w, x: sum(of_rows(w, x.reshape(2, 3, WIDTH)[g]) for g in range(2)) / 2,
+    "in slices": lambda w, x: (of_rows(w, x[:3]) + of_rows(w, x[3:])) / 2,
+    "reversed": lambda w, x: of_rows(w, x[::-1]),
+    "permuted": lambda w, x: of_rows(w, x[ORDER]),
+    "layers reversed": lambda w, x: squares(jnp.tanh(x @ w) * jnp.tanh(x @ w)[::-1]),
+}
+# What the help says to write for them.
+WAYS_OUT = {
+    "one by one": lambda w, x: of_rows(w, x),
+    "in a loop": lambda w, x: jnp.mean(jax.lax.map(lambda row: of_one(w, row), x)),
+    "group by group": lambda w, x: jnp.mean(jax.vmap(of_rows, (None, 0))(w, x.reshape(2, 3, WIDTH))),
+    "groups in a loop": lambda w, x: jnp.mean(jax.lax.map(lambda rows: of_rows(w, rows), x.reshape(2, 3, WIDTH))),
+}
+
+
+@pytest.mark.parametrize("loss", PICKED.values(), ids=PICKED)
+def test_examples_that_are_picked_are_to_be_mapped_or_permuted_before(loss):
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(loss, statistics=hs.second_moment())(PARAMS["w"], X)
+    assert refused.value.help.startswith("go over examples or groups of them with jax.vmap or jax.lax.map")
+    assert "permute or choose examples before the call" in refused.value.help
+    assert refused.value.where.startswith(__file__)
+    assert "sum of floats" not in refused.value.why
+
+
+@pytest.mark.parametrize("loss", WAYS_OUT.values(), ids=WAYS_OUT)
+def test_the_ways_out_of_picking_are_accepted(loss):
+    assert hs.explain(hs.grad(loss, statistics=hs.second_moment()), PARAMS["w"], X[ORDER]).outputs
