@@ -8,8 +8,8 @@ from hlo_surgery.passes.source_lines import source_line
 # What a program has where it takes examples out of the batch one by one, or in another order.
 PICKING = frozenset(f"stablehlo.{name}" for name in ("slice", "dynamic_slice", "gather", "reverse"))
 PICKING_HELP = (
-    "go over examples or groups of them with jax.vmap or jax.lax.map, not with a Python loop that takes x[b] at step b, "
-    f"and permute or choose examples before the call; else {MIXING_HELP}"
+    "go over examples or groups of them with jax.vmap or jax.lax.map, not with a Python loop that "
+    f"takes x[b] at step b, and permute or choose examples before the call; else {MIXING_HELP}"
 )
 
 
