@@ -68,8 +68,14 @@ def _test(tree: str, answer: Connection) -> None:
     assert hlo_surgery.__file__.startswith(tree), "the planted code is not what is tested"
     failure = _FirstFailure()
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        code = pytest.main(["-x", "-n", "0", "-p", "no:cacheprovider", *TESTS], plugins=[failure])
-    answer.send(failure.name or ("" if code == pytest.ExitCode.OK else f"pytest: {code!r}"))
+        # One after the other, since to collect all takes longer than most need to fail.
+        codes = (_exit_code(test, failure) for test in TESTS)
+        bad = next((code for code in codes if code != pytest.ExitCode.OK), None)
+    answer.send(failure.name or ("" if bad is None else f"pytest: {bad!r}"))
+
+
+def _exit_code(test: str, failure: _FirstFailure) -> int:
+    return pytest.main(["-x", "-n", "0", "-p", "no:cacheprovider", test], plugins=[failure])
 
 
 def killer(tree: Path) -> str:
