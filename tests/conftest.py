@@ -1,6 +1,7 @@
 """How many random programs are drawn: `default` (also in CI) a few and always the same, `long` thousands.
 
-Also which tests are the smoke part (`pytest -m smoke`). Choose the number of programs with
+Also which tests are the smoke part (`pytest -m smoke`), and which are left out unless asked for (`pytest -m slow`; all
+with `pytest -m ""`). Choose the number of programs with
 `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 
 Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest` compiles them as a
@@ -53,7 +54,18 @@ DEFAULT_FLAGS = {
     "test_square_ranges",
     "test_variance",
 }
-MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS}
+# What takes longest, so that the rest is done in minutes: the tools' programs, and optimizers over many steps.
+SLOW = {
+    "test_bench",
+    "test_experiments",
+    "test_optimizer_composition",
+    "test_optimizer_edges",
+    "test_optimizer_state",
+    "test_train_step_optimizers",
+    "test_verification_statistics",
+    "test_workloads",
+}
+MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS, "slow": SLOW}
 
 
 def pytest_collection_modifyitems(items):
