@@ -153,7 +153,8 @@ def test_data_beside_positions_is_data():
     def step(w, s, e):
         return (0.9 * s[0], s[1] + s[0] + e[0]), one(w, e * (s[0] + s[1]))
 
-    with pytest.raises(hs.Refusal, match="data of the whole batch"):
+    # In the loop of some releases of JAX it is met where it is stacked for the way back.
+    with pytest.raises(hs.Refusal, match=r"data of the whole batch|along the example axis"):
         hs.grad(scanned((1.0, 0.0), step), statistics=hs.second_moment())(W, X)
 
 
