@@ -7,19 +7,13 @@ from collections.abc import Sequence
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Value
+from hlo_surgery.passes.closure import closure
 from hlo_surgery.passes.control_flow import ties
 
 
 def ancestors(values: Sequence[Value]) -> set[Value]:
     """The values themselves and all behind them; of a loop or branch, all that it computes from."""
-    found: set[Value] = set()
-    pending = list(values)
-    while pending:
-        value = pending.pop()
-        if value not in found:
-            found.add(value)
-            pending += _behind(value)
-    return found
+    return closure(values, _behind)
 
 
 def _behind(value: Value) -> list[Value]:

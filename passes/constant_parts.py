@@ -6,8 +6,11 @@
 It is followed back through the linear ops to the sites, and to whatever loops and branches carry.
 """
 
+from functools import partial
+
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes.closure import closure
 from hlo_surgery.passes.constants import is_splat
 from hlo_surgery.passes.control_flow import ties
 from hlo_surgery.passes.lattice import Axes, Shared, Summed
@@ -16,20 +19,13 @@ from hlo_surgery.passes.linearity import initial_operands, is_linear
 
 def has_constant_part(axes: Axes, value: Value) -> bool:
     """Whether something is added to the examples' own terms, as far as the ops show."""
-    pending, seen = [value], set[Value]()
-    while pending:
-        current = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        if isinstance(axes.of(current), Shared) and not is_splat(current, 0):
-            return True
-        if isinstance(axes.of(current), Summed):
-            pending += _terms(axes, current)
-    return False
+    terms = closure([value], partial(_terms, axes))
+    return any(isinstance(axes.of(v), Shared) and not is_splat(v, 0) for v in terms)
 
 
 def _terms(axes: Axes, value: Value) -> list[Value]:
+    if not isinstance(axes.of(value), Summed):
+        return []
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW:
         return ties(value)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
+from hlo_surgery.passes.closure import closure
 from hlo_surgery.passes.lattice import Axes, PerExample
 from hlo_surgery.passes.uniform import is_uniform
 
@@ -23,14 +24,8 @@ def varies(axes: Axes, loop: Operation, value: Value) -> bool:
 
 
 def _varying_values(loop: Operation) -> frozenset[Value]:
-    pending: list[Value] = [a for region in loop.regions for a in region.blocks[0].arguments]
-    found = set(pending)
-    while pending:
-        reached = [v for use in pending.pop().uses for v in _made_from(loop, use)]
-        new = dict.fromkeys(v for v in reached if v not in found)
-        found.update(new)
-        pending += new
-    return frozenset(found)
+    arguments: list[Value] = [a for region in loop.regions for a in region.blocks[0].arguments]
+    return frozenset(closure(arguments, lambda value: (v for use in value.uses for v in _made_from(loop, use))))
 
 
 def _made_from(loop: Operation, use: Any) -> Iterator[Value]:

@@ -165,7 +165,7 @@ def _is_constant_or_sum(axes: Axes, value: Value) -> bool:
 
 
 def _run(axes: Axes, value: Value, along: PerExample, size: int) -> Run:
-    return Run(value, along, size, _is_sum(axes, value))
+    return Run(value, along, size, isinstance(axes.of(value), Summed))
 
 
 def _ahead(axes: Axes, run: Run, found: dict[Value, Reason]) -> Iterator[Run]:
@@ -196,10 +196,6 @@ def _goes_on(axes: Axes, run: Run, op: Operation, number: int) -> bool:
     if unseen or not all(isinstance(c, Shared | Summed) for c in classes):
         return False
     return number in added(axes, op) or not sums or any(has_constant_part(axes, v) for v in sums)
-
-
-def _is_sum(axes: Axes, value: Value) -> bool:
-    return isinstance(axes.of(value), Summed)
 
 
 def common_factor(op: Operation, rule: Rule, classes: list[Class], size: int) -> ExampleFactor | None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 from hlo_surgery import mlir
 from hlo_surgery.mlir import Operation, Value
 from hlo_surgery.passes.all_hold import all_hold
+from hlo_surgery.passes.closure import closure
 from hlo_surgery.passes.lattice import Axes, PerExample
 
 PASSED = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose")
@@ -122,13 +123,11 @@ def _of_operands(op: Operation, known: list[bool | None]) -> bool | None:
 
 def _rests_on(value: Value, argument: Value) -> bool:
     """Whether a value is made from an argument of its block."""
-    seen, pending = set[Value](), [value]
-    while pending:
-        current = pending.pop()
-        if current == argument:
-            return True
-        op = mlir.defining_operation(current)
-        if current not in seen and op is not None:
-            seen.add(current)
-            pending += [*op.operands, *(mlir.captured(op) if len(cast(Any, op.regions)) else [])]
-    return False
+    return argument in closure([value], _operands_behind)
+
+
+def _operands_behind(value: Value) -> list[Value]:
+    op = mlir.defining_operation(value)
+    if op is None:
+        return []
+    return [*op.operands, *(mlir.captured(op) if len(cast(Any, op.regions)) else [])]

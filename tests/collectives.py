@@ -6,7 +6,6 @@ from collections import Counter
 
 KINDS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "collective-broadcast", "reduce-scatter")
 COLLECTIVE = re.compile(rf"= .*?\b({'|'.join(KINDS)})(?:-start)?\(")
-COLLECTIVE_NAME = re.compile(rf"\b(?:{'|'.join(KINDS)})(?:-start)?\(")
 SHAPE = re.compile(r"\b[a-z]+\d*\[([\d,]*)\]")
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 CALLED = re.compile(r"\b(body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
@@ -34,8 +33,8 @@ def collectives(text):
 
 def sent(text):
     """How many numbers all collectives give together, those in loops once."""
-    lines = (line.partition(" = ")[2] for line in text.splitlines() if COLLECTIVE.search(line))
-    shapes = (shape for line in lines for shape in SHAPE.findall(COLLECTIVE_NAME.split(line)[0]))
+    found = filter(None, map(COLLECTIVE.search, text.splitlines()))
+    shapes = (shape for each in found for shape in SHAPE.findall(each[0]))
     return sum(math.prod(map(int, filter(None, shape.split(",")))) for shape in shapes)
 
 

@@ -23,6 +23,7 @@ from hlo_surgery.derived import Statistic
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, with_statistics
+from hlo_surgery.passes.centred_operands import squared_magnitude
 from hlo_surgery.passes.element_types import widened_tree
 from hlo_surgery.passes.scaled_norms import joint_norm, norms_of_rows
 from hlo_surgery.statistics import second_moment
@@ -130,7 +131,7 @@ def micro_adam_msq(
 
 def squared_mean(gradient: Any, given: Mapping[str, Any]) -> Any:
     """The paper's nu_adam."""
-    return jax.tree.map(lambda g: jnp.real(g * jnp.conj(g)), gradient)
+    return jax.tree.map(squared_magnitude, gradient)
 
 
 def _mean_square(gradient: Any, given: Mapping[str, Any]) -> Any:
