@@ -6,21 +6,11 @@ from hlo_surgery.required_jax import require_jax
 require_jax()
 
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
-from hlo_surgery.costs import cost, cost_of
-from hlo_surgery.errors import Refusal
 from hlo_surgery.module import Module, load
-from hlo_surgery.norm_statistics import (
-    clipped_mean,
-    gram,
-    inner_products,
-    noise_scale,
-    norms,
-    token_norms,
-    weighted_mean,
-)
 from hlo_surgery.optimize import fold_squared_sums, optimize
-from hlo_surgery.pipeline import rewrite_module
-from hlo_surgery.statistics import (
+from hlo_surgery.passes.ir.errors import Refusal
+from hlo_surgery.rewriting.pipeline import rewrite_module
+from hlo_surgery.statistics.elementwise import (
     histogram,
     linear_combination,
     mean_abs,
@@ -36,7 +26,17 @@ from hlo_surgery.statistics import (
     snr,
     variance,
 )
-from hlo_surgery.targets import compile_for, find_target
+from hlo_surgery.statistics.norms import (
+    clipped_mean,
+    gram,
+    inner_products,
+    noise_scale,
+    norms,
+    token_norms,
+    weighted_mean,
+)
+from hlo_surgery.targets.costs import cost, cost_of
+from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
 
 __all__ = [
@@ -76,4 +76,5 @@ __all__ = [
     "value_and_grad",
     "variance",
     "weighted_mean",
+    "without_tpu",
 ]

@@ -6,11 +6,11 @@ from typing import Any, Unpack
 
 import jax
 
-from hlo_surgery.derived import Derived, named
-from hlo_surgery.pipeline import explain_module
-from hlo_surgery.plan import Plan
-from hlo_surgery.planning_options import PlanningOptions
+from hlo_surgery.planning.options import PlanningOptions
+from hlo_surgery.planning.plan import Plan
+from hlo_surgery.rewriting.pipeline import explain_module
 from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics, all_of_it
+from hlo_surgery.statistics.derived import Derived, named
 
 
 def grad(

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.scipy.special import erf, log_ndtr
 
-from hlo_surgery.passes.element_types import widened
+from hlo_surgery.passes.ir.element_types import widened
 
 BatchSize = int | jax.Array
 

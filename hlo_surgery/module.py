@@ -12,19 +12,19 @@ import jax
 import numpy as np
 from jax import export
 
-from hlo_surgery import mlir
 from hlo_surgery.counted import counted
 from hlo_surgery.export_artifacts import module_in_artifact
-from hlo_surgery.mlir import Value, ir
-from hlo_surgery.passes.carry import carry, in_clean_config
-from hlo_surgery.passes.constants import is_splat
-from hlo_surgery.passes.element_types import dtype_of, is_static_array
-from hlo_surgery.passes.out_of_scope import refuse_effects
-from hlo_surgery.passes.reached import sources
-from hlo_surgery.passes.static_shapes import HELP as SHAPES_HELP
-from hlo_surgery.passes.static_shapes import is_static
-from hlo_surgery.plan import Plan
-from hlo_surgery.structure import check_structure, check_text
+from hlo_surgery.passes.emit.export import carry, in_clean_config
+from hlo_surgery.passes.example_axes.alignment.reached import sources
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
+from hlo_surgery.passes.ir.mlir import Value, ir
+from hlo_surgery.passes.ir.structure import check_structure, check_text
+from hlo_surgery.passes.normalise.out_of_scope import refuse_effects
+from hlo_surgery.passes.normalise.static_shapes import HELP as SHAPES_HELP
+from hlo_surgery.passes.normalise.static_shapes import is_static
+from hlo_surgery.planning.plan import Plan
 from hlo_surgery.whole_files import write_atomically
 
 

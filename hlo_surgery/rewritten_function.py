@@ -6,20 +6,20 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.derived import Derived, Statistic, named
-from hlo_surgery.example_shards import example_shards
-from hlo_surgery.gradient_outputs import refuse_more_numbers
-from hlo_surgery.in_axes import leaf_axes
-from hlo_surgery.leaves import as_returned, flat_array, is_array, kind_of, numbered, returned_kind, signature
 from hlo_surgery.module import Module, load
-from hlo_surgery.parameter_groups import check_prefix
-from hlo_surgery.passes.closed_over import trace
-from hlo_surgery.pipeline import rewritten
-from hlo_surgery.plan import Plan
-from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
-from hlo_surgery.real_flags import flags_among
-from hlo_surgery.request import make_request
-from hlo_surgery.trace_context import trace_context
+from hlo_surgery.passes.emit.closed_over import trace
+from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
+from hlo_surgery.planning.plan import Plan
+from hlo_surgery.requests.example_shards import example_shards
+from hlo_surgery.requests.gradient_outputs import refuse_more_numbers
+from hlo_surgery.requests.in_axes import leaf_axes
+from hlo_surgery.requests.leaves import as_returned, flat_array, is_array, kind_of, numbered, returned_kind, signature
+from hlo_surgery.requests.parameter_groups import check_prefix
+from hlo_surgery.requests.real_flags import flags_among
+from hlo_surgery.requests.request import make_request
+from hlo_surgery.requests.trace_context import trace_context
+from hlo_surgery.rewriting.pipeline import rewritten
+from hlo_surgery.statistics.derived import Derived, Statistic, named
 
 Statistics = Statistic | Mapping[str, Statistic]
 # The module, the tree of what it returns, and the traced values that are its last arguments.

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from hlo_surgery.derived import named
-from hlo_surgery.planning_options import PlanningChoices, PlanningOptions
+from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.rewritten_function import Statistics
+from hlo_surgery.statistics.derived import named
 
 
 def train_step(

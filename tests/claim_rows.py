@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hlo_surgery.passes.lattice import PerExample
+from hlo_surgery.passes.example_axes.lattice import PerExample
 
 from .op_snippets import (
     ROWS_BY_INDEX,

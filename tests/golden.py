@@ -7,7 +7,7 @@ from filecheck.matcher import Matcher
 from filecheck.options import Options
 from filecheck.parser import Parser, pattern_for_opts
 
-from hlo_surgery import mlir
+from hlo_surgery.passes.ir import mlir
 
 
 def assert_text(text, checks):

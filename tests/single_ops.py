@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery import mlir
-from hlo_surgery.mlir import func, ir, stablehlo
-from hlo_surgery.passes.element_types import dtype_of
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.mlir import func, ir, stablehlo
 
 
 @functools.cache

@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 import hlo_surgery as hs
-from hlo_surgery import cli_output, mlir
-from hlo_surgery.cli import main
-from hlo_surgery.structure import DEEPEST
+from hlo_surgery.cli import output
+from hlo_surgery.cli.commands import main
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.structure import DEEPEST
 
 T = "tensor<4x3xf32>"
 
@@ -92,7 +93,7 @@ def test_deep_modules_are_normalised_and_run(source):
 
 
 def program(*arguments, **options):
-    code = "from hlo_surgery.cli import main; main()"
+    code = "from hlo_surgery.cli.commands import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -117,7 +118,7 @@ def test_what_mlir_breaks_on_is_reported(command, tmp_path):
 def test_a_closed_pipe_ends_a_command_quietly():
     reader, writer = os.pipe()
     os.close(reader)
-    code = "from hlo_surgery.cli import main; main()"
+    code = "from hlo_surgery.cli.commands import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "statistics"], stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False
     )
@@ -136,9 +137,9 @@ def test_an_internal_error_asks_for_a_report(problem, monkeypatch):
     def broken(*_):
         exec(compile("raise problem", "numpy.py", "exec"), {"problem": problem})
 
-    monkeypatch.setattr("hlo_surgery.cli.read_module", broken)
+    monkeypatch.setattr("hlo_surgery.cli.commands.read_module", broken)
     result = CliRunner().invoke(main, ["inspect", "x"])
-    assert result.exit_code == cli_output.INTERNAL == 3
+    assert result.exit_code == output.INTERNAL == 3
     assert result.stderr.startswith(f"internal error: {type(problem).__name__}")
     assert "please report it" in result.stderr
     assert result.stderr.count("\n") == 1

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from hlo_surgery.targets import find_target
+from hlo_surgery.targets.target import find_target
 
 TOOLS = Path(__file__).parent.parent / "tools"
 SMALL = {

@@ -69,7 +69,7 @@ MATMUL = """
 from bundle_time import compiled_with_bundles, dump_bundles
 folder = dump_bundles()
 import jax, jax.numpy as jnp
-from hlo_surgery.targets import find_target, without_tpu
+from hlo_surgery.targets.target import find_target, without_tpu
 without_tpu()
 target = find_target("tpu:v5e")
 x = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16, sharding=jax.sharding.SingleDeviceSharding(target.devices[0]))

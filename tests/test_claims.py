@@ -10,12 +10,12 @@ import re
 import numpy as np
 import pytest
 
-from hlo_surgery import mlir
 from hlo_surgery.module import Module
-from hlo_surgery.passes import sharding_rules
-from hlo_surgery.passes.element_types import dtype_of
-from hlo_surgery.passes.example_axes import find_example_axes
-from hlo_surgery.passes.lattice import Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.example_axes import sharding_rules
+from hlo_surgery.passes.example_axes.example_axes import find_example_axes
+from hlo_surgery.passes.example_axes.lattice import Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
 
 from .claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
 from .single_ops import random_array

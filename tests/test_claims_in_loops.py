@@ -10,14 +10,14 @@ import jax
 import numpy as np
 import pytest
 
-from hlo_surgery import mlir
 from hlo_surgery.module import Module
-from hlo_surgery.passes import sharding_rules
-from hlo_surgery.passes.counters import counter_values
-from hlo_surgery.passes.element_types import dtype_of
-from hlo_surgery.passes.example_axes import find_example_axes
-from hlo_surgery.passes.lattice import PerExample, Shared, Summed
-from hlo_surgery.passes.normalize import normalize
+from hlo_surgery.passes.example_axes import sharding_rules
+from hlo_surgery.passes.example_axes.counters import counter_values
+from hlo_surgery.passes.example_axes.example_axes import find_example_axes
+from hlo_surgery.passes.example_axes.lattice import PerExample, Shared, Summed
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.normalise.normalize import normalize
 
 from . import test_control_flow as programs
 from .single_ops import random_array

@@ -14,8 +14,8 @@ from jax.extend.mlir import serialize_portable_artifact
 from typer.testing import CliRunner
 
 import hlo_surgery as hs
-from hlo_surgery import mlir
-from hlo_surgery.cli import main
+from hlo_surgery.cli.commands import main
+from hlo_surgery.passes.ir import mlir
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 MLP = str(FIXTURES / "mlp_biases" / "module.mlir")
@@ -224,7 +224,7 @@ def test_mixing_examples_is_refused_with_its_line(name, tmp_path):
 
 
 def pipe(*arguments, data=b""):
-    program = [sys.executable, "-c", "from hlo_surgery.cli import main; main()", *map(str, arguments)]
+    program = [sys.executable, "-c", "from hlo_surgery.cli.commands import main; main()", *map(str, arguments)]
     return subprocess.run(program, input=data, capture_output=True, timeout=120, check=False)
 
 

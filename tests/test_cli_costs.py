@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.cli_costs import WORK
-from hlo_surgery.memory_plot import blocks
-from hlo_surgery.scheduled.live_memory import Step
+from hlo_surgery.cli.costs import WORK
+from hlo_surgery.cli.memory_plot import blocks
+from hlo_surgery.targets.scheduled.live_memory import Step
 
 from .test_cli import CONTRASTIVE, MLP, answered, rejected
 

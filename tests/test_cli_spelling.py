@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery import errors, gradient_outputs, pipeline
-from hlo_surgery.cli_spelling import SPELLED, spelled
-from hlo_surgery.passes import example_rows
-from hlo_surgery.planning_options import PlanningOptions
+from hlo_surgery.cli.spelling import SPELLED, spelled
+from hlo_surgery.passes.example_axes.alignment import example_rows
+from hlo_surgery.passes.ir import errors
+from hlo_surgery.planning.options import PlanningOptions
+from hlo_surgery.requests import gradient_outputs
+from hlo_surgery.rewriting import pipeline
 
 from .test_cli import CONTRASTIVE, MLP, MLP_BATCH, SQUARES, answered, command, rejected
 

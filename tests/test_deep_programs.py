@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.passes import uniform
+from hlo_surgery.passes.example_axes.alignment import uniform
 
 B, DEEP = 6, 800
 W, X = (jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32) for i, s in enumerate([(3, 2), (B, 3)]))

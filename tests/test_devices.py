@@ -16,8 +16,8 @@ from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
-from hlo_surgery import mlir
-from hlo_surgery.passes.normalize import normalize
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.normalize import normalize
 
 D, M, ALL, BLOCKS = P("data"), P("model"), P(), P("data", "model")
 BOTH = ("data", "model")

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.scheduled.executed_bytes import moved_bytes
-from hlo_surgery.scheduled.executed_collectives import collectives
-from hlo_surgery.scheduled.executed_flops import flops
-from hlo_surgery.scheduled.program import parse
-from hlo_surgery.scheduled.trip_counts import executed
+from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
+from hlo_surgery.targets.scheduled.executed_collectives import collectives
+from hlo_surgery.targets.scheduled.executed_flops import flops
+from hlo_surgery.targets.scheduled.program import parse
+from hlo_surgery.targets.scheduled.trip_counts import executed
 
 from .scheduled_programs import computation, loop, program, until
 

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery import mlir
+from hlo_surgery.passes.ir import mlir
 
 from .statistic_models import draws, in_float64
 

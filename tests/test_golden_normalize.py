@@ -2,8 +2,8 @@
 
 import pytest
 
-from hlo_surgery import mlir
-from hlo_surgery.passes.normalize import normalize
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.normalize import normalize
 
 from .golden import assert_text, text_of
 

@@ -6,9 +6,9 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery import mlir
-from hlo_surgery.passes.constants import evaluate
-from hlo_surgery.passes.static_shapes import make_shapes_static
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import evaluate
+from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 
 from .single_ops import parsed
 

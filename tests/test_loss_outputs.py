@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.verification import verify
+from hlo_surgery.verification.verify import verify
 
 W = jnp.asarray(np.random.default_rng(1).normal(size=(3, 5)), jnp.float32)
 X = jnp.asarray(np.random.default_rng(2).normal(size=(4, 3)), jnp.float32)

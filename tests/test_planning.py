@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery import rooflines
-from hlo_surgery.plan import duration
-from hlo_surgery.rooflines import roofline
+from hlo_surgery.planning import rooflines
+from hlo_surgery.planning.plan import duration
+from hlo_surgery.planning.rooflines import roofline
 
 B, L, D, F = 6, 5, 4, 3
 KEY = jax.random.key(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery import mlir
+from hlo_surgery.passes.ir import mlir
 
 from .statistic_models import MODELS, draws, examples_in_float64
 from .test_ghost_norms import tensors

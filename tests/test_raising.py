@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from hlo_surgery.passes.element_types import dtype_of
-from hlo_surgery.passes.raising import raise_op, raises
-from hlo_surgery.passes.raising_table import RULES
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.raising.raise_op import raise_op, raises
+from hlo_surgery.passes.raising.table import RULES
 
 from . import op_snippets as rows
 from .lowered_op_programs import PROGRAMS

@@ -13,8 +13,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 import hlo_surgery as hs
-from hlo_surgery.cli import main
-from hlo_surgery.cli_statistics import statistics, usage
+from hlo_surgery.cli.commands import main
+from hlo_surgery.cli.statistics import statistics, usage
 from hlo_surgery.required_jax import OLDEST
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.costs import cost_of
-from hlo_surgery.targets import find_target, without_tpu
+from hlo_surgery.targets.costs import cost_of
+from hlo_surgery.targets.target import find_target, without_tpu
 
 B, L, D, F, LAYERS = 8, 16, 32, 64, 3
 without_tpu()

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from hlo_surgery import mlir
 from hlo_surgery.module import Module
-from hlo_surgery.passes import sharding_rules
-from hlo_surgery.passes.lattice import Mixed, PerExample
-from hlo_surgery.passes.uniform import is_uniform
+from hlo_surgery.passes.example_axes import sharding_rules
+from hlo_surgery.passes.example_axes.alignment.uniform import is_uniform
+from hlo_surgery.passes.example_axes.lattice import Mixed, PerExample
+from hlo_surgery.passes.ir import mlir
 
 from .claim_rows import Row
 from .square_ops import OPS, lines

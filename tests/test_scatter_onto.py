@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery import rooflines
-from hlo_surgery.rooflines import roofline
+from hlo_surgery.planning import rooflines
+from hlo_surgery.planning.rooflines import roofline
 
 B, LENGTH, ROWS, WIDTH = 4, 5, 7, 3
 TOLERANCE = 8 * LENGTH * ROWS * float(jnp.finfo(jnp.float32).eps)

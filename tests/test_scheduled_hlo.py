@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_surgery.scheduled.program import parse
-from hlo_surgery.scheduled.shapes import parse_shape
+from hlo_surgery.targets.scheduled.program import parse
+from hlo_surgery.targets.scheduled.shapes import parse_shape
 
 from .scheduled_programs import computation, program
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.passes import raising
+from hlo_surgery.passes.raising import raise_op as raising
 
 from .test_fixtures import METAS, inputs, references, rewritten
 

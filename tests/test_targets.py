@@ -9,9 +9,9 @@ import pytest
 from jax.experimental import topologies
 
 import hlo_surgery as hs
-from hlo_surgery import targets
-from hlo_surgery.costs import cost, cost_of
-from hlo_surgery.targets import compile_for, find_target, without_tpu
+from hlo_surgery.targets import target as targets
+from hlo_surgery.targets.costs import cost, cost_of
+from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 
 CALLBACK = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
   %y = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {has_side_effect = true} : (tensor<3xf32>) -> tensor<3xf32>

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
-from hlo_surgery.targets import compile_for, find_target, without_tpu
+from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 
 from .collectives import collectives, excess
 

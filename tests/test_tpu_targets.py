@@ -10,8 +10,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
-from hlo_surgery.costs import cost
-from hlo_surgery.targets import find_target, without_tpu
+from hlo_surgery.targets.costs import cost
+from hlo_surgery.targets.target import find_target, without_tpu
 
 from .test_cli import MLP, rejected
 from .test_cli_costs import answered, cells

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.request import make_request
-from hlo_surgery.verification import second_differences, verify, verify_rewritten
-from hlo_surgery.verification_inputs import disjoint_changes, draw_inputs
+from hlo_surgery.requests.request import make_request
+from hlo_surgery.verification.inputs import disjoint_changes, draw_inputs
+from hlo_surgery.verification.verify import second_differences, verify, verify_rewritten
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 EXACT = [

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.request import make_request
-from hlo_surgery.verification import verify, verify_rewritten
+from hlo_surgery.requests.request import make_request
+from hlo_surgery.verification.verify import verify, verify_rewritten
 
 from .test_cli import answered, rejected
 from .test_padding import ALL, MASK, W, X

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from hlo_surgery.request import make_request
-from hlo_surgery.verification import verify, verify_rewritten
+from hlo_surgery.requests.request import make_request
+from hlo_surgery.verification.verify import verify, verify_rewritten
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 EDGES = [-0.5, -0.03, 0.03, 0.5]

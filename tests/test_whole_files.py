@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hlo_surgery import whole_files
-from hlo_surgery.cli import main
+from hlo_surgery.cli.commands import main
 from hlo_surgery.whole_files import write_atomically
 
 MODULE = Path(__file__).resolve().parent.parent / "fixtures" / "mlp_biases" / "module.mlir"

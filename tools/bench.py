@@ -26,7 +26,7 @@ from bundle_time import dump_bundles
 from rich.console import Console
 from rich.progress import Progress
 
-from hlo_surgery.targets import find_target, without_tpu
+from hlo_surgery.targets.target import find_target, without_tpu
 
 
 def parsed() -> argparse.Namespace:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hlo_surgery.costs import Cost, cost_of
-from hlo_surgery.targets import Target
+from hlo_surgery.targets.costs import Cost, cost_of
+from hlo_surgery.targets.target import Target
 
 
 def known_cost(executable: Any, target: Target) -> Cost:

@@ -13,7 +13,7 @@ from bench_runs import Row, Say
 from bundle_time import compiled_with_bundles
 
 import hlo_surgery as hs
-from hlo_surgery.targets import Target
+from hlo_surgery.targets.target import Target
 
 
 def estimate(problem: Problem, methods: Mapping[str, Method], target: Target, say: Say, folder: Path) -> list[Row]:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 import hlo_surgery as hs
-from hlo_surgery import mlir
+from hlo_surgery.passes.ir import mlir
 
 WIDTH, HEADS, VOCABULARY, LENGTH, BATCH, BLOCKS = 64, 4, 128, 32, 8, 3
 Model = tuple[Callable[..., jax.Array], Any, jax.Array]

@@ -12,7 +12,7 @@ from bench_methods import Candidate, DoesNotApply, Method
 from bench_models.problem import Problem
 
 import hlo_surgery as hs
-from hlo_surgery.plan import quantity
+from hlo_surgery.planning.plan import quantity
 
 # What a method may take of a problem's rounds: a slow one runs in fewer of them, and has no warm-up beyond that.
 SECONDS = 20.0

@@ -8,7 +8,7 @@ from bench_models.problem import Problem
 from bench_runs import Row
 
 import hlo_surgery as hs
-from hlo_surgery.plan import Plan, duration
+from hlo_surgery.planning.plan import Plan, duration
 
 # Times that differ by less count as equal.
 TIE = 1.1

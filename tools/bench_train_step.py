@@ -19,7 +19,7 @@ from bench_costs import known_cost
 from bundle_time import compiled_with_bundles, dump_bundles
 
 import hlo_surgery as hs
-from hlo_surgery.targets import without_tpu
+from hlo_surgery.targets.target import without_tpu
 
 VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN = 32101, 2048, 1024, 16, 4096
 MLP_WIDTH, MLP_DEPTH = 1024, 6

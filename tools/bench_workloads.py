@@ -29,7 +29,7 @@ from bundle_time import compiled_with_bundles, dump_bundles
 from rich.table import Table
 from workloads import WORKLOADS
 
-from hlo_surgery.targets import Target, find_target, without_tpu
+from hlo_surgery.targets.target import Target, find_target, without_tpu
 
 METHODS = ("Adam", "MicroAdam", "MicroAdam by vmap")
 STATE = (0, 1, 2)

@@ -18,14 +18,14 @@ from bundle_count import Count, count_of
 from bundle_text import read_bundles
 from equal_fusions import form_of
 
-from hlo_surgery.costs import CLOCKS
-from hlo_surgery.rooflines import roofline
-from hlo_surgery.scheduled.estimated_time import FREE_CALLS, estimated_cycles
-from hlo_surgery.scheduled.executed_bytes import moved_bytes
-from hlo_surgery.scheduled.executed_flops import flops
-from hlo_surgery.scheduled.program import Computation, Instruction, Program, parse
-from hlo_surgery.scheduled.trip_counts import Executed, executed, summed
-from hlo_surgery.targets import Target
+from hlo_surgery.planning.rooflines import roofline
+from hlo_surgery.targets.costs import CLOCKS
+from hlo_surgery.targets.scheduled.estimated_time import FREE_CALLS, estimated_cycles
+from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
+from hlo_surgery.targets.scheduled.executed_flops import flops
+from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program, parse
+from hlo_surgery.targets.scheduled.trip_counts import Executed, executed, summed
+from hlo_surgery.targets.target import Target
 
 FLAGS = "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_bundles"
 NAME = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")

@@ -16,8 +16,8 @@ from bench_costs import known_cost
 from bench_train_step import HALF, LENGTH, adam
 from bundle_time import compiled_with_bundles, dump_bundles
 
-from hlo_surgery.passes.counted_loop import counted_loop
-from hlo_surgery.targets import find_target, without_tpu
+from hlo_surgery.passes.emit.counted_loop import counted_loop
+from hlo_surgery.targets.target import find_target, without_tpu
 
 Sums = tuple[jax.Array, jax.Array]
 

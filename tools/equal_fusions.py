@@ -6,7 +6,7 @@ Two instructions have one form if they, and what they call, are the same but for
 import re
 from typing import Any
 
-from hlo_surgery.scheduled.program import Computation, Instruction, Program
+from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program
 
 NOT_OF_THE_FORM = re.compile(r", (?:metadata|backend_config|frontend_attributes|sharding)=.*", re.S)
 CALLED = re.compile(r"(calls|to_apply)=%?[\w.\-]+")

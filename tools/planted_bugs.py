@@ -1,6 +1,6 @@
 """Whether the tests see a bug in what proves examples apart: each is planted in a copy of the tree, and the tests run.
 
-python tools/planted_bugs.py [FILE ...]      of passes/, such as parts.py; all without any
+python tools/planted_bugs.py [FILE ...]      of passes/, such as example_axes/parts.py; all without any
 
 The bugs are those of `soundness_bugs.py`, each of which accepts what is unsound; each core has one at a time. A bug
 takes seconds if it is killed, minutes if it survives. Exits with 1 if one survives, with 2 if one can no longer be

@@ -10,7 +10,7 @@ from jax import lax
 
 from hlo_surgery.optimizers.asking import asked, required_statistics
 from hlo_surgery.optimizers.required import batch_size, is_gradient, taken, zero_statistic
-from hlo_surgery.passes.element_types import widened_tree
+from hlo_surgery.passes.ir.element_types import widened_tree
 
 
 class AccumulationState(NamedTuple):

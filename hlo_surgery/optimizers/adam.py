@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery import estimators
-from hlo_surgery.derived import Statistic
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, with_statistics
-from hlo_surgery.passes.centred_operands import squared_magnitude
-from hlo_surgery.passes.element_types import widened_tree
-from hlo_surgery.passes.scaled_norms import joint_norm, norms_of_rows
-from hlo_surgery.statistics import second_moment
+from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.passes.strategies.centred_operands import squared_magnitude
+from hlo_surgery.passes.strategies.scaled_norms import joint_norm, norms_of_rows
+from hlo_surgery.statistics.derived import Statistic
+from hlo_surgery.statistics.elementwise import second_moment
 
 SECOND_MOMENT: dict[str, Statistic] = {"second_moment": second_moment()}
 # Beyond the signal-to-noise ratio that one example's gradient has, but for parameters without noise.

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from hlo_surgery.derived import Statistic
 from hlo_surgery.optimizers.descent import climbing
 from hlo_surgery.optimizers.required import MissingStatistic, zero_statistic
+from hlo_surgery.statistics.derived import Statistic
 
 NOT_PASSED_ON = (
     "the optimizer needs statistics that what is wrapped around it does not pass on, or not of all examples: "

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from hlo_surgery.passes.element_types import widened_tree
+from hlo_surgery.passes.ir.element_types import widened_tree
 
 LearningRate = float | jax.Array | Callable[[Any], Any]
 

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from hlo_surgery.derived import Per, Statistic, positive
-from hlo_surgery.norm_statistics import clipped_mean
 from hlo_surgery.optimizers.adam import AdamConstants, of_gradients
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.noise import Seed, key_of, normal_like
 from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, is_masked, with_statistics
 from hlo_surgery.optimizers.sums import summing
-from hlo_surgery.passes.element_types import widened_tree
+from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.statistics.derived import Per, Statistic, positive
+from hlo_surgery.statistics.norms import clipped_mean
 
 
 class PrivateState(NamedTuple):

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.derived import Statistic
 from hlo_surgery.estimators import EMAState, ema_init, ema_update
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import StatisticsTransformation, chained, with_statistics
-from hlo_surgery.statistics import mean_sign
+from hlo_surgery.statistics.derived import Statistic
+from hlo_surgery.statistics.elementwise import mean_sign
 
 MEAN_SIGN: dict[str, Statistic] = {"mean_sign": mean_sign()}
 

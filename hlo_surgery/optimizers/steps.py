@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.api import value_and_grad
-from hlo_surgery.derived import Statistic
-from hlo_surgery.example_shards import example_shards
-from hlo_surgery.in_axes import leaf_axes
-from hlo_surgery.leaves import is_array, kind_of
 from hlo_surgery.optimizers.asking import statistics_of_steps
-from hlo_surgery.real_flags import flags_among
-from hlo_surgery.request import check_words
+from hlo_surgery.requests.example_shards import example_shards
+from hlo_surgery.requests.in_axes import leaf_axes
+from hlo_surgery.requests.leaves import is_array, kind_of
+from hlo_surgery.requests.real_flags import flags_among
+from hlo_surgery.requests.request import check_words
+from hlo_surgery.statistics.derived import Statistic
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The command `hlo-surgery`: its arguments, what it reads and writes, and how it speaks."""

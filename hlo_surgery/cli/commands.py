@@ -1,0 +1,214 @@
+"""hlo-surgery, the command: inspect, rewrite, run, verify, compile and cost gradient modules, statistics, and a demo.
+
+Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input, 3 an internal error.
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from hlo_surgery.cli.arguments import (
+    Batch,
+    File,
+    Inputs,
+    Json,
+    Pass,
+    Seed,
+    Statistics,
+    run_pass,
+)
+from hlo_surgery.cli.costs import compile_module, show_cost
+from hlo_surgery.cli.demo import show_demo
+from hlo_surgery.cli.files import (
+    check_writable,
+    output_names,
+    read_inputs,
+    read_module,
+    stream_or_file,
+    write_arrays,
+    write_module,
+)
+from hlo_surgery.cli.how import How, options_of, taking_how
+from hlo_surgery.cli.output import (
+    REFUSED,
+    print_json,
+    print_plan,
+    print_ports,
+    print_text,
+    print_verdict,
+    progress,
+    reported,
+    waiting,
+)
+from hlo_surgery.cli.statistics import listed, print_statistics
+from hlo_surgery.cli.summaries import print_summaries, summarise
+from hlo_surgery.cli.supervision import supervised
+from hlo_surgery.counted import counted
+from hlo_surgery.rewriting.pipeline import explain_module, rewrite_module
+from hlo_surgery.targets.target import without_tpu
+from hlo_surgery.verification.verify import verify as verify_module
+
+
+class Supervised(typer.Typer):
+    """Commands, which as a program run in a child process of their own."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Run the command that the process was started with."""
+        supervised(lambda: super(Supervised, self).__call__(*args, **kwargs))
+
+
+main = Supervised(
+    help="Exact statistics of per-example gradients, by rewriting the StableHLO module of a minibatch gradient.",
+    epilog="Exit codes: 0 done, 1 refused or not equivalent, 2 wrong use or bad input, 3 an internal error.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@main.callback()
+def start() -> None:
+    """Before any command."""
+    without_tpu()
+
+
+@main.command()
+@taking_how
+def inspect(
+    file: File,
+    batch: Batch = [],  # noqa: B006
+    statistic: Statistics = ["second_moment"],  # noqa: B006
+    how: How = {},  # noqa: B006
+    json: Json = False,
+) -> None:
+    """List a module's arguments and outputs; with --batch, the plan of its rewriting, or the refusal."""
+    with reported(json):
+        module = read_module(file)
+        plan = None
+        if batch:
+            options = options_of(batch, statistic, how)
+            plan = explain_module(module, **options)
+        if json:
+            ports = {"arguments": module.arguments, "outputs": module.outputs}
+            print_json(ports | ({"plan": plan} if plan else {}))
+        elif plan:
+            print_plan(plan)
+        else:
+            print_ports(module)
+
+
+@main.command()
+@taking_how
+def rewrite(
+    file: File,
+    out: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help="File for the module; - for stdout.")],
+    batch: Batch = [],  # noqa: B006
+    statistic: Statistics = [],  # noqa: B006
+    only: Pass = None,
+    how: How = {},  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Rewrite a gradient module so that it also returns statistics of the examples' own gradients.
+
+    Or, with --pass, any module so that it returns the same for less. OUT is text where it ends in .mlir, a jax.export
+    artifact in .jax_export, else MLIR bytecode.
+    """
+    with reported(json):
+        out = stream_or_file(out)
+        if json and out == "-":
+            raise ValueError("--json and -o - both write to stdout; name an output file")
+        check_writable(out)
+        module = read_module(file)
+        if only and (batch or statistic):
+            raise ValueError("--pass stands alone: fold_squared_sums takes no --batch and no --statistic")
+        missing = [name for name, given in (("--batch", batch), ("--statistic", statistic)) if not (only or given)]
+        if missing:
+            raise ValueError(f"Missing option '{missing[0]}', or --pass fold_squared_sums instead of both")
+        options = options_of(batch, statistic, how)
+        with waiting("rewriting", json):
+            rewritten = run_pass(only, module) if only else rewrite_module(module, **options)
+        write_module(rewritten, out)
+        if rewritten.plan is not None and not json:
+            print_text(rewritten.plan.taken(), stderr=out == "-")
+        if json:
+            print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan})
+        elif out != "-":
+            added = len(rewritten.outputs) - len(module.outputs)
+            made = f"{counted(len(module.outputs), 'output')} of the original, {counted(added, 'statistic')}"
+            print_text(f"wrote {out}: {made}", "green")
+
+
+@main.command()
+def run(
+    file: File,
+    inputs: Inputs = None,
+    out: Annotated[str | None, typer.Option("-o", "--output", metavar="NPZ", help="File for the outputs.")] = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Compile and run a module; show its outputs, and save them."""
+    with reported(json):
+        if out is not None:
+            check_writable(stream_or_file(out), stdout=False)
+        module = read_module(file)
+        arrays = read_inputs(inputs, module.arguments, seed)
+        with waiting("compiling and running", json):
+            outputs = [np.asarray(output) for output in module.call(*arrays)]
+        if out is not None:
+            write_arrays(out, dict(zip(output_names(module.outputs), outputs, strict=True)))
+        summaries = summarise(module.outputs, outputs)
+        if json:
+            print_json({"outputs": summaries, "file": out})
+        else:
+            print_summaries(summaries)
+
+
+@main.command()
+@taking_how
+def verify(
+    file: File,
+    batch: Batch,
+    statistic: Statistics,
+    how: How = {},  # noqa: B006
+    inputs: Inputs = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Rewrite a module and hold it against the original, run on copies of each example; exit 1 unless equivalent."""
+    with reported(json):
+        module = read_module(file)
+        options = options_of(batch, statistic, how)
+        arrays = None if inputs is None else read_inputs(inputs, module.arguments, seed)
+        each = progress("running the original on copies of each example", json)
+        verdict = verify_module(module, **options, inputs=arrays, seed=seed, each=each)
+    if json:
+        print_json(verdict)
+    else:
+        print_verdict(verdict)
+    if verdict.verdict != "equivalent":
+        raise typer.Exit(REFUSED)
+
+
+main.command("compile")(compile_module)
+main.command("cost")(show_cost)
+
+
+@main.command()
+def statistics(json: Json = False) -> None:
+    """List the statistics, with one line each."""
+    rows = listed()
+    if json:
+        print_json({"statistics": rows})
+    else:
+        print_statistics(rows)
+
+
+@main.command()
+def demo(json: Json = False) -> None:
+    """Dump, inspect, rewrite, compile and run a decoder LM and an MLP, held against vmap; time and temporaries."""
+    with reported(json):
+        equivalent = show_demo(json)
+    if not equivalent:
+        raise typer.Exit(REFUSED)

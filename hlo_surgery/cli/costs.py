@@ -1,0 +1,183 @@
+"""The commands compile and cost: what XLA makes of a module for a target, and what that takes."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hlo_surgery.cli.arguments import File, Json
+from hlo_surgery.cli.files import check_writable, read_module, stream_or_file
+from hlo_surgery.cli.memory_plot import blocks, check_plots, write_png
+from hlo_surgery.cli.output import console, print_json, print_table, print_text, reported, waiting
+from hlo_surgery.planning.plan import quantity
+from hlo_surgery.targets.costs import Cost, cost_of
+from hlo_surgery.targets.target import Compiled, compile_for, find_target
+from hlo_surgery.whole_files import write_atomically
+
+TargetName = Annotated[
+    str | None,
+    typer.Option(
+        "--target", metavar="NAME", help="cpu, gpu, tpu, or ahead of time such as tpu:v5e:2x4; else JAX's default."
+    ),
+]
+MEMORY = {
+    "peak memory": "peak_bytes",
+    "arguments": "argument_bytes",
+    "outputs": "output_bytes",
+    "outputs in arguments": "alias_bytes",
+    "temporaries": "temporary_bytes",
+}
+WORK = {
+    "FLOPs": "flops",
+    "bytes moved": "bytes_accessed",
+    "time at peak rates": "roofline_seconds",
+    "estimated cycles": "estimated_cycles",
+    "estimated time": "estimated_seconds",
+}
+UNITS = {"flops": "", "estimated_cycles": "", "roofline_seconds": "s", "estimated_seconds": "s"}
+WIDTH = 72
+
+
+def compile_module(
+    file: File,
+    target: TargetName = None,
+    out: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="OUT", help="File for the scheduled HLO; - for stdout.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compile a module for a target and show the memory that it takes; with -o, write the scheduled HLO."""
+    with reported(json):
+        out = None if out is None else stream_or_file(out)
+        if json and out == "-":
+            raise ValueError("--json and -o - both write to stdout; name an output file")
+        if out is not None:
+            check_writable(out)
+        compiled = _compiled(file, target, json)
+        cost = cost_of(compiled.executable, compiled.target)
+        if out is not None and out != "-":
+            write_atomically(Path(out), compiled.text.encode())
+        if json:
+            print_json({"file": out, "target": cost.target} | {name: getattr(cost, name) for name in MEMORY.values()})
+        elif out == "-":
+            sys.stdout.write(compiled.text)
+        else:
+            print_table(f"memory on {cost.target}", ("", file), _rows(MEMORY, [cost]))
+            if out is not None:
+                print_text(f"wrote {out}: the scheduled HLO", "green")
+
+
+def show_cost(
+    file: File,
+    target: TargetName = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="FILE2", help="Another module, shown beside this one with the ratios.")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="PNG", help="File for a picture of live memory along the program.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compile a module for a target, without running it: its memory, FLOPs, bytes, and estimated time."""
+    with reported(json):
+        if plot is not None:
+            _check_plot(plot)
+        files = [file] if against is None else [file, against]
+        costs = [_cost(each, target, json) for each in files]
+        if plot is not None:
+            write_png(plot, {name: cost.staircase for name, cost in zip(files, costs, strict=True)}, costs[0].target)
+        if json:
+            print_json({"file": file, "cost": costs[0]} | ({"against": costs[1]} if against else {}))
+        else:
+            _print_costs(files, costs)
+            _print_memory(files, costs)
+            for name, cost in zip(files, costs, strict=True):
+                _print_notes(name, cost)
+
+
+def _check_plot(plot: str) -> None:
+    if stream_or_file(plot) == "-":
+        raise ValueError("a picture does not go to stdout; name a file")
+    check_writable(plot, stdout=False)
+    check_plots()
+
+
+def _compiled(file: str, target: str | None, json: bool) -> Compiled:
+    devices = find_target(target)
+    module = read_module(file)
+    with waiting(f"compiling {file} for {devices.name}", json):
+        return compile_for(module, devices)
+
+
+def _cost(file: str, target: str | None, json: bool) -> Cost:
+    compiled = _compiled(file, target, json)
+    return cost_of(compiled.executable, compiled.target)
+
+
+def _rows(fields: Mapping[str, str], costs: Sequence[Cost]) -> Iterator[list[str]]:
+    """A row for each field that says something, with the ratio of the first cost to the second."""
+    for title, field in fields.items():
+        values = [getattr(cost, field) for cost in costs]
+        unknown = [_is_unknown(cost, field) for cost in costs]
+        if any(values) or any(unknown):
+            shown = [_shown(value, UNITS.get(field, "B")) for value in values]
+            cells = ["unknown" if hidden else cell for cell, hidden in zip(shown, unknown, strict=True)]
+            yield [title, *cells, *_ratio(values)]
+
+
+def _is_unknown(cost: Cost, field: str) -> bool:
+    """Whether a value depends on trip counts that depend on data; XLA estimates time for TPU alone."""
+    estimate = field.startswith("estimated") and not cost.target.startswith("tpu")
+    return getattr(cost, field) is None and cost.unknown_loops > 0 and not estimate
+
+
+def _shown(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    if unit == "s" and 0 < value < 1:
+        value, unit = (value * 1e3, "ms") if value >= 1e-3 else (value * 1e6, "us")
+        return f"{value:.3g} {unit}"
+    return f"{quantity(value)}{unit}"
+
+
+def _ratio(values: Sequence[float | None]) -> list[str]:
+    if len(values) < 2:
+        return []
+    first, second = values
+    return [f"{first / second:.3f} x" if first is not None and second else ""]
+
+
+def _print_costs(files: Sequence[str], costs: Sequence[Cost]) -> None:
+    columns = ("", *files, *(["ratio"] if len(files) > 1 else []))
+    rows = [*_rows(MEMORY | WORK, costs), *_counted(costs)]
+    print_table(f"cost on {costs[0].target}", columns, rows)
+
+
+def _counted(costs: Sequence[Cost]) -> Iterator[list[str]]:
+    """How often each collective runs, and each kind of what has no estimate."""
+    for title, field in (("", "collectives"), ("not in the estimate: ", "without_estimate")):
+        counts: list[dict[str, int | None]] = [getattr(cost, field) for cost in costs]
+        for kind in sorted({kind for each in counts for kind in each}):
+            values = [each.get(kind, 0) for each in counts]
+            yield [title + kind, *("unknown" if n is None else str(n) for n in values), *_ratio(values)]
+
+
+def _print_memory(files: Sequence[str], costs: Sequence[Cost]) -> None:
+    """The staircases, on one scale."""
+    top = max(step.bytes for cost in costs for step in cost.staircase)
+    width = min(WIDTH, console().width)
+    for name, cost in zip(files, costs, strict=True):
+        most = max(cost.staircase, key=lambda step: step.bytes)
+        print_text(f"live memory of {name}: at most {quantity(most.bytes)}B, at {most.instruction}", "bold")
+        for row in blocks(cost.staircase, width, top):
+            print_text(row, "cyan")
+
+
+def _print_notes(name: str, cost: Cost) -> None:
+    if cost.unknown_loops:
+        why = "so that work and time are unknown"
+        print_text(f"{name}: loops whose trip count depends on data: {cost.unknown_loops}, {why}", "yellow")
+    if cost.estimated_cycles is None and not (cost.unknown_loops and cost.target.startswith("tpu")):
+        print_text(f"{name}: XLA estimates no time for {cost.target}", "yellow")

@@ -1,0 +1,70 @@
+"""The demo on the screen: each step in a line, then time and temporaries side by side, then the verdict."""
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from hlo_surgery.cli.output import print_json, print_table, print_text, waiting
+from hlo_surgery.counted import counted
+from hlo_surgery.demo.models import decoder_lm, mlp
+from hlo_surgery.demo.steps import Demonstration, demonstrate, dump
+from hlo_surgery.planning.plan import quantity
+
+
+def show_demo(as_json: bool) -> bool:
+    """Run the demo and show it; whether every result was equivalent to `vmap`'s."""
+    shown: list[Demonstration] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for model in (decoder_lm(), mlp()):
+            with waiting(f"{model.name}: dump, inspect, rewrite, compile, run", as_json):
+                file = dump(model, Path(folder))
+                shown.append(demonstrate(model, file))
+            if not as_json:
+                _print_steps(shown[-1], file)
+    equivalent = all(c.passes for d in shown for c in d.comparisons)
+    verdict = "equivalent" if equivalent else "not equivalent"
+    if as_json:
+        print_json({"models": [_summary(d) for d in shown], "verdict": verdict})
+    else:
+        _print_costs(shown)
+        print_text(verdict, "green" if equivalent else "red")
+    return equivalent
+
+
+def _print_steps(demonstration: Demonstration, file: Path) -> None:
+    original, plan = demonstration.original, demonstration.rewritten.plan
+    assert plan is not None
+    taken = Counter(strategy for output in plan.outputs for strategy in output.strategies.values())
+    strategies = ", ".join(f"{count} by {strategy}" for strategy, count in taken.items())
+    worst = max(demonstration.comparisons, key=lambda c: c.share)
+    print_text(demonstration.name, "bold")
+    print_text(f"  dump      {file.name}, {quantity(file.stat().st_size)}B of StableHLO")
+    gradients = f"{counted(len(original.outputs), 'gradient')} of {plan.batch_size} examples"
+    print_text(f"  inspect   {len(original.arguments)} arguments, {gradients}")
+    print_text(f"  rewrite   second moments: {strategies}; {demonstration.rewriting_seconds:.2f} s")
+    print_text(f"  compare   with jit(vmap): off by {worst.error:.1e} of the largest entry at most, in {worst.name}")
+
+
+def _print_costs(shown: list[Demonstration]) -> None:
+    rows: list[list[str]] = []
+    for demonstration in shown:
+        plain = demonstration.costs["plain"]
+        for name, cost in demonstration.costs.items():
+            time, memory = cost.seconds / plain.seconds, cost.temporaries / max(plain.temporaries, 1)
+            costs = [
+                f"{cost.seconds * 1e3:.2f} ms",
+                f"{time:.2f} x",
+                f"{cost.temporaries / 1e6:.2f} MB",
+                f"{memory:.2f} x",
+            ]
+            rows.append([demonstration.name, name, *costs])
+    print_table("gradient and second moments", ("model", "program", "time", "", "temporaries", ""), rows)
+
+
+def _summary(demonstration: Demonstration) -> dict[str, object]:
+    return {
+        "name": demonstration.name,
+        "rewriting_seconds": demonstration.rewriting_seconds,
+        "comparisons": demonstration.comparisons,
+        "costs": demonstration.costs,
+    }

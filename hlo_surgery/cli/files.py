@@ -1,0 +1,126 @@
+"""What the commands read and write: modules and npz archives, `-` for the standard streams."""
+
+import io
+import os
+import sys
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from hlo_surgery.cli.supervision import reading
+from hlo_surgery.module import Module, Port, load
+from hlo_surgery.verification.inputs import Arrays, draw_inputs, is_inexact
+from hlo_surgery.whole_files import write_atomically
+
+
+def read_module(file: str) -> Module:
+    """The module in a file, or on stdin for `-`. Raises ValueError or OSError."""
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    name = "stdin" if file == "-" else file
+    try:
+        with reading(name):
+            return load(data)
+    except ValueError as problem:
+        raise ValueError(f"{name}: {problem}") from None
+
+
+def stream_or_file(out: str) -> str:
+    """`-` for a link to what stdout is, such as /dev/stdout; else the file."""
+    try:
+        is_stdout = Path(out).is_symlink() and os.path.samestat(os.stat(out), os.fstat(1))
+    except OSError:
+        is_stdout = False
+    return "-" if is_stdout else out
+
+
+def check_writable(out: str, stdout: bool = True) -> None:
+    """Fail before the work, not after it. `stdout`: whether `-` may name it. Raises ValueError."""
+    path = Path(out)
+    if out == "-" and not stdout:
+        raise ValueError("an npz archive does not go to stdout; name an output file")
+    if out != "-" and path.exists() and not path.is_file():
+        raise ValueError(f"{out} is no regular file; name another output")
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise ValueError(f"cannot write {out}: there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ValueError(f"cannot write {out}: it may not be written; name another output")
+
+
+def write_module(module: Module, out: str) -> None:
+    """Write a module as its suffix says, or as text to stdout for `-`."""
+    if out == "-":
+        sys.stdout.write(module.text())
+    else:
+        module.save(out)
+
+
+def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Arrays:
+    """One array for each argument, from an npz archive or else random. Raises ValueError or OSError."""
+    if file is None:
+        return draw_inputs(arguments, seed)
+    stored = _read_npz(file)
+    known = {key for i, port in enumerate(arguments) for key in (port.name, f"arg{i}")}
+    unknown = sorted(set(stored) - known)
+    if unknown:
+        names = ", ".join(port.name for port in arguments)
+        raise ValueError(f"{file} holds {', '.join(unknown)}; the module has no such arguments, but {names}")
+    return [_fitting(file, _find(file, stored, i, port), port) for i, port in enumerate(arguments)]
+
+
+def _read_npz(file: str) -> dict[str, np.ndarray[Any, Any]]:
+    if Path(file).is_file() and not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} is no npz archive; write one with numpy.savez")
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as problem:
+        raise ValueError(f"cannot read {file}: {problem.strerror or problem}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, zlib.error) as problem:
+        raise ValueError(f"{file} is no npz archive of plain arrays: {problem}") from None
+
+
+def _find(file: str, stored: Mapping[str, Any], number: int, port: Port) -> np.ndarray[Any, Any]:
+    for key in (port.name, f"arg{number}"):
+        if key in stored:
+            return stored[key]
+    raise ValueError(f"{file} holds no array {port.name} or arg{number} for argument {number}")
+
+
+def _fitting(file: str, array: np.ndarray[Any, Any], port: Port) -> np.ndarray[Any, Any]:
+    """Floats that npz does not know are stored as float32, or as raw bytes."""
+    if array.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
+        array = array.view(port.dtype)
+    if array.dtype == np.float32 and is_inexact(port.dtype) and port.dtype.kind == "V":
+        array = array.astype(port.dtype)
+    if array.shape != port.shape or array.dtype != port.dtype:
+        raise ValueError(
+            f"{file}: {port.name} is {array.dtype}{list(array.shape)}; the module takes {port.dtype}{list(port.shape)}"
+        )
+    return array
+
+
+def write_arrays(out: str, arrays: Mapping[str, Any]) -> None:
+    """Write an npz archive whole or not at all; floats that npz does not know become float32."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, _storable(array), allow_pickle=False)
+    write_atomically(Path(out), buffer.getvalue())
+
+
+def _storable(array: Any) -> np.ndarray[Any, Any]:
+    plain = np.asarray(array)
+    return plain.astype(np.float32) if plain.dtype.kind == "V" and jnp.issubdtype(plain.dtype, jnp.floating) else plain
+
+
+def output_names(outputs: Sequence[Port]) -> list[str]:
+    """The outputs' names where no two are alike, else result0, result1..."""
+    names = [port.name for port in outputs]
+    return names if len(set(names)) == len(names) else [f"result{i}" for i in range(len(names))]

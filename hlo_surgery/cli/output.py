@@ -1,0 +1,180 @@
+"""How the commands speak: tables in colour or JSON on stdout, errors and progress on stderr, and exit codes."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import traceback
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from rich.text import Text
+
+from hlo_surgery.cli.spelling import spelled
+from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
+from hlo_surgery.counted import counted
+from hlo_surgery.module import Module, Port
+from hlo_surgery.passes.ir.errors import Refusal
+from hlo_surgery.planning.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
+from hlo_surgery.verification.runs import Each
+from hlo_surgery.verification.verdict import Verdict, notable
+
+REFUSED = 1
+INTERRUPTED = 130
+LIBRARY = Path(__file__).resolve().parent
+# What a pipe or a file takes has no edge to fold lines at.
+UNBOUNDED = 10_000
+
+
+def console(stderr: bool = False) -> Console:
+    """Colour and the terminal's width where there is one."""
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=UNBOUNDED)
+
+
+@contextlib.contextmanager
+def reported(as_json: bool) -> Generator[None]:
+    """Turn what the library raises into a message on stderr and an exit code."""
+    try:
+        yield
+    except Refusal as refusal:
+        if as_json:
+            keys = ("why", "op", "where", "output", "help")
+            print_json({"refusal": {key: spelled(str(getattr(refusal, key))) for key in keys}})
+        _fail(spelled(str(refusal)), REFUSED)
+    except OSError as problem:
+        name = f"{problem.filename}: " if problem.filename else ""
+        _fail(f"error: {name}{problem.strerror or problem}", WRONG_USE)
+    except jax.errors.JaxRuntimeError as problem:
+        _fail(f"error: XLA cannot run this module here: {str(problem).splitlines()[0]}", WRONG_USE)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as problem:
+        if isinstance(problem, (ValueError, TypeError)) and _is_said(problem):
+            _fail(f"error: {spelled(str(problem))}", WRONG_USE)
+        _fail(_report(problem), INTERNAL)
+
+
+def _is_said(problem: Exception) -> bool:
+    """Whether this library raised it to tell its user something, or it came about where nobody had thought of it."""
+    last = traceback.extract_tb(problem.__traceback__)[-1]
+    return Path(last.filename).is_relative_to(LIBRARY) and (last.line or "").startswith("raise ")
+
+
+def _report(problem: Exception) -> str:
+    """What a bug is called, and the way to it through this library, in one line."""
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if Path(f.filename).is_relative_to(LIBRARY)]
+    way = " > ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[-6:])
+    what = " ".join(f"{type(problem).__name__}: {problem}".split())
+    return f"internal error: {what} (at {way}); please report it, with the command and the module"
+
+
+def _fail(message: str, code: int) -> None:
+    console(stderr=True).print(Text(message, style="red"), soft_wrap=True)
+    raise typer.Exit(code) from None
+
+
+@contextlib.contextmanager
+def waiting(what: str, as_json: bool) -> Generator[None]:
+    """A spinner on stderr while something takes long, on a terminal only."""
+    shown = console(stderr=True)
+    with contextlib.nullcontext() if as_json or not shown.is_terminal else shown.status(what):
+        yield
+
+
+def progress(what: str, as_json: bool) -> Each:
+    """A progress bar on stderr over a sequence, on a terminal only."""
+    shown = console(stderr=True)
+    if as_json or not shown.is_terminal:
+        return iter
+
+    def each(numbers: Sequence[int]) -> Iterable[int]:
+        return track(numbers, what, console=shown, transient=True)
+
+    return each
+
+
+def print_json(value: Any) -> None:
+    """Strict JSON on stdout: NaN and infinities are null."""
+    typer.echo(json.dumps(plain(value), indent=1, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, mappings and sequences as what JSON holds."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in cast(Mapping[Any, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in cast(Sequence[Any], value)]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | bool | None) else str(value)
+
+
+def print_text(text: str, style: str = "", stderr: bool = False) -> None:
+    """A line on stdout, or on stderr."""
+    console(stderr).print(Text(text, style=style), soft_wrap=True)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; the first column is left-aligned names."""
+    table = Table(title=Text(title), title_justify="left", header_style="bold cyan")
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console().print(table)
+
+
+def print_ports(module: Module) -> None:
+    """The arguments and outputs of a module."""
+    for title, ports in (("arguments", module.arguments), ("outputs", module.outputs)):
+        rows = ((str(i), p.name, _shape(p), str(p.dtype)) for i, p in enumerate(ports))
+        print_table(title, ("", "name", "shape", "dtype"), rows)
+
+
+def _shape(port: Port) -> str:
+    return " x ".join(map(str, port.shape)) or "scalar"
+
+
+def print_plan(plan: Plan) -> None:
+    """What is done for each gradient, its sites with their source lines."""
+    statistics = list(plan.outputs[0].strategies)
+    columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
+    rows = (_plan_row(output, statistics) for output in plan.outputs)
+    print_table(f"{counted(plan.batch_size, 'example')}, loss reduced by {plan.loss_reduction}", columns, rows)
+    if plan.others:
+        print_text(plan.taken())
+    for reason in plan.data:
+        print_text(f"taken as constant: {reason.op} at {reason.where}: {reason.why}", "yellow")
+
+
+def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
+    sites = "\n".join(bare(site_text(s)) for s in output.sites) or output.note
+    costs = [
+        "\n".join(quantity(n) for n in each) for each in zip(*((s.flops, s.bytes) for s in output.sites), strict=True)
+    ]
+    tail = " ".join(map(bare, output.tail))
+    strategies = [output.strategies[name] for name in statistics]
+    predicted = "\n".join(map(predicted_text, output.predicted.items()))
+    return [output.name, *strategies, sites, *(costs or ["", ""]), tail, predicted]
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """What failed, or the worst of what passed; the verdict is the last line."""
+    rows = (
+        (c.kind, c.name, f"{c.error:.2g}", f"{c.share:.2g}", "within" if c.passes else "beyond")
+        for c in notable(verdict.comparisons)
+    )
+    if verdict.comparisons:
+        columns = ("compared", "worst", "relative error", "part of tolerance", "")
+        print_table(counted(len(verdict.comparisons), "comparison"), columns, rows)
+    print_text(verdict.taken)
+    print_text(f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red")

@@ -1,0 +1,94 @@
+"""The demo: one model through every step, from its dumped module to a comparison with `vmap` in result and cost."""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.demo.models import DemoModel
+from hlo_surgery.module import Module, load
+from hlo_surgery.rewriting.pipeline import rewrite_module
+from hlo_surgery.statistics.elementwise import second_moment
+from hlo_surgery.verification.tolerances import Comparison, epsilon, hold, largest, relative_tolerance, widened
+
+ROUNDS = 7
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a run, and bytes of temporaries that XLA plans for it."""
+
+    seconds: float
+    temporaries: int
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A dumped module, the rewritten one, how the latter compares with `vmap`, and the costs by name."""
+
+    name: str
+    original: Module
+    rewritten: Module
+    rewriting_seconds: float
+    comparisons: tuple[Comparison, ...]
+    costs: Mapping[str, Cost]
+
+
+def dump(model: DemoModel, folder: Path) -> Path:
+    """The module of the model's gradient, lowered and written as text."""
+    lowered = jax.jit(jax.grad(model.loss)).lower(model.parameters, *model.batch)
+    file = folder / f"{model.name.replace(' ', '_')}.mlir"
+    file.write_text(lowered.as_text(debug_info=True))
+    return file
+
+
+def demonstrate(model: DemoModel, file: Path) -> Demonstration:
+    """Rewrite the dumped module, compile and run it, and hold it against `jit(vmap(grad))`."""
+    original = load(file)
+    start = time.perf_counter()
+    batch = range(len(original.arguments) - len(model.batch), len(original.arguments))
+    rewritten = rewrite_module(original, batch=list(batch), statistics=second_moment())
+    rewriting_seconds = time.perf_counter() - start
+    arrays = [*jax.tree.leaves(model.parameters), *model.batch]
+    functions = {"plain": original.jitted, "rewritten": rewritten.jitted, "jit(vmap)": jax.jit(by_vmap(model))}
+    compiled = {name: function.lower(*arrays).compile() for name, function in functions.items()}
+    comparisons = _compare(rewritten, compiled, arrays)
+    return Demonstration(model.name, original, rewritten, rewriting_seconds, comparisons, _costs(compiled, arrays))
+
+
+def by_vmap(model: DemoModel) -> Any:
+    """The gradient and the second moment as a function of the flat arguments, from every example's gradient at once."""
+    tree = jax.tree.structure(model.parameters)
+
+    def flat(*arrays: jax.Array) -> list[jax.Array]:
+        parameters = jax.tree.unflatten(tree, arrays[: tree.num_leaves])
+        ones = [array[:, None] for array in arrays[tree.num_leaves :]]
+        gradients = jax.vmap(jax.grad(model.loss), (None, *(0 for _ in ones)))(parameters, *ones)
+        leaves = jax.tree.leaves(gradients)
+        return [*(jnp.mean(g, 0) for g in leaves), *(jnp.mean(g * g, 0) for g in leaves)]
+
+    return flat
+
+
+def _compare(rewritten: Module, compiled: Mapping[str, Any], arrays: Sequence[Any]) -> tuple[Comparison, ...]:
+    got, want = (list(map(widened, compiled[name](*arrays))) for name in ("rewritten", "jit(vmap)"))
+    tolerance = relative_tolerance(epsilon(rewritten))
+    names = [port.name for port in rewritten.outputs]
+    return tuple(hold("output", n, g, w, tolerance * largest(w)) for n, g, w in zip(names, got, want, strict=True))
+
+
+def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost]:
+    """Medians of interleaved runs, the first of which is left out."""
+    times: dict[str, list[float]] = {name: [] for name in compiled}
+    for _ in range(ROUNDS + 1):
+        for name, function in compiled.items():
+            start = time.perf_counter()
+            jax.block_until_ready(function(*arrays))
+            times[name].append(time.perf_counter() - start)
+    temporaries = {name: int(c.memory_analysis().temp_size_in_bytes) for name, c in compiled.items()}
+    return {name: Cost(statistics.median(t[1:]), temporaries[name]) for name, t in times.items()}

@@ -1,0 +1,1 @@
+"""Planning: what each strategy would take on a device, and which one is chosen for each gradient and measure."""

@@ -1,0 +1,129 @@
+"""Plans: what is done for each gradient output, as values that print."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_surgery.counted import counted
+from hlo_surgery.passes.ir.errors import Reason
+
+LISTED = 12
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """One site: its op, the user's source line, and the FLOPs and bytes of the plain contraction.
+
+    `trips`: how often it runs, where it lies in a loop."""
+
+    op: str
+    where: str
+    flops: int
+    bytes: int
+    trips: int = 1
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a strategy is predicted to take beside the plain gradient: seconds, and bytes of temporaries.
+
+    Seconds are negative where the gradient is had from the same tensors for less than it took.
+    """
+
+    seconds: float
+    temporaries: int
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    """One gradient output: its sites, the ops of its tail, and the strategy taken for each statistic.
+
+    `lifted_bytes`: what the gradients of all examples would take at once; `chunk`: how many a loop takes at once;
+    `predicted`: what every strategy that applies would cost, one statistic at a time; square, which shares nothing
+    between them, for all that it makes.
+    """
+
+    name: str
+    sites: tuple[SitePlan, ...]
+    tail: tuple[str, ...]
+    strategies: Mapping[Any, str]
+    lifted_bytes: int
+    chunk: int
+    predicted: Mapping[str, Predicted]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done for each gradient output, and which data of the whole batch is taken as constant.
+
+    `loss`: the output that was taken as the loss, where a statistic needs it; `others`: those that are no gradients.
+    """
+
+    batch_size: int
+    loss_reduction: str
+    outputs: tuple[OutputPlan, ...]
+    data: tuple[Reason, ...] = ()
+    loss: str = ""
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = f"{counted(self.batch_size, 'example')}, loss reduced by {self.loss_reduction}"
+        data = [f"  taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
+        taken = [f"  {self.taken()}"] if self.others else []
+        return "\n".join([head, *taken, *data, *map(_output_text, self.outputs)])
+
+    def taken(self) -> str:
+        """Which outputs were taken as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""
+        others = [f"{name} (the loss)" if name == self.loss else name for name in self.others]
+        gradients = f"gradients: {listing([output.name for output in self.outputs])}"
+        return gradients + (f"; no gradients: {listing(others)}" if others else "")
+
+
+def _output_text(output: OutputPlan) -> str:
+    strategies = ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
+    lines = [f"{output.name}  [{strategies}]"]
+    lines += [f"  {output.note}"] if output.note else []
+    lines += [f"  site {site_text(s)}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B" for s in output.sites]
+    lines += [f"  tail {' '.join(map(bare, output.tail))}"] if output.tail else []
+    lines += [f"  predicted {'; '.join(map(predicted_text, output.predicted.items()))}"] if output.predicted else []
+    return "\n".join([*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"])
+
+
+def predicted_text(strategy: tuple[str, Predicted]) -> str:
+    """A strategy and its predicted cost: 'square +1.2 us, 64 kB'."""
+    name, cost = strategy
+    return f"{name} {duration(cost.seconds)}, {quantity(cost.temporaries)}B"
+
+
+def duration(seconds: float) -> str:
+    """Signed seconds with a unit: 1.234e-5 -> '+12.3 us'."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:+.3g} {unit}"
+    return f"{seconds / 1e-9:+.3g} ns"
+
+
+def site_text(site: SitePlan) -> str:
+    """The op, its source line, and how often a loop runs it: 'stablehlo.dot_general at model.py:9, 12 times'."""
+    return f"{site.op} at {site.where}" + (f", {site.trips} times" if site.trips > 1 else "")
+
+
+def listing(each: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = len(each) - LISTED
+    return ", ".join(each[:LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def bare(op: str) -> str:
+    """The name of an op without its dialect: 'stablehlo.dot_general' -> 'dot_general'."""
+    return op.removeprefix("stablehlo.")
+
+
+def quantity(number: float) -> str:
+    """A number with a unit prefix: 12345 -> '12.3 k'."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if number < 1000:
+            return f"{number:.3g} {prefix}"
+        number /= 1000
+    return f"{number:.3g} P"

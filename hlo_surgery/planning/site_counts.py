@@ -1,0 +1,81 @@
+"""Counts: the FLOPs and bytes of the ops that sum the examples, as planning weighs them and plans show them."""
+
+import math
+from dataclasses import dataclass
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.terms.convolution_patches import windows_of
+from hlo_surgery.passes.terms.gradient_slices import GradientSlice
+from hlo_surgery.planning.plan import SitePlan
+
+CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
+
+
+@dataclass(frozen=True)
+class SiteCounts:
+    """One site: FLOPs, bytes read and written, and how many terms each element of its result is the sum of.
+
+    `spread`: how often a convolution's image is read when it is taken apart into patches.
+    """
+
+    flops: int
+    read: int
+    written: int
+    depth: int
+    contracts: bool
+    spread: int = 1
+
+
+def site_counts(op: Operation) -> SiteCounts:
+    """What a site costs in the module as it is."""
+    read, written = sum(map(bytes_of, op.operands)), sum(map(bytes_of, op.results))
+    made = max(math.prod(mlir.shape(op.results[0])), 1)
+    flops = flops_of(op)
+    contracts = op.name in CONTRACTIONS
+    depth = max(flops // (2 * made), 1) if contracts else 1
+    return SiteCounts(flops, read, written, depth, contracts, _spread(op))
+
+
+def site_plan(op: Operation) -> SitePlan:
+    """A site with its counted cost."""
+    counts = site_counts(op)
+    return SitePlan(op.name, source_line(op), counts.flops, counts.read + counts.written)
+
+
+def lifted_bytes(sliced: GradientSlice, size: int) -> int:
+    """What the gradients of all examples take at once."""
+    return size * bytes_of(sliced.value)
+
+
+def bytes_of(value: Value) -> int:
+    """What an array takes."""
+    return math.prod(mlir.shape(value)) * dtype_of(value).itemsize
+
+
+def flops_of(op: Operation) -> int:
+    """Two for each multiply-add of a contraction, one for each element summed by a reduction."""
+    sizes = [math.prod(mlir.shape(v)) for v in [*op.operands, *op.results]]
+    if op.name == "stablehlo.dot_general":
+        lhs, rhs, result = sizes[:3]
+        batching = mlir.stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"]).lhs_batching_dimensions
+        batch = math.prod(mlir.shape(op.operands[0])[d] for d in batching)
+        return 2 * math.isqrt(lhs * rhs * result * batch) if batch else 0
+    if op.name == "stablehlo.convolution":
+        numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        window = mlir.shape(op.operands[1])
+        features = window[numbers.kernel_input_feature_dimension]
+        return 2 * sizes[2] * features * math.prod(window[d] for d in numbers.kernel_spatial_dimensions)
+    return max(sizes)
+
+
+def _spread(op: Operation) -> int:
+    """At how many places a window lies, at most as often as it reads each element of the image."""
+    if op.name != "stablehlo.convolution":
+        return 1
+    windows = windows_of(op)
+    places, length = math.prod(w.places for w in windows), math.prod(w.length for w in windows)
+    image = math.prod(mlir.shape(op.operands[0])[w.dim] for w in windows)
+    return max(1, places * length // max(image, 1))

@@ -1,0 +1,1 @@
+"""Requests: what a user asks, of which arguments and outputs, checked before anything is rewritten."""

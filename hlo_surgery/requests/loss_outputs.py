@@ -1,0 +1,39 @@
+"""The loss among the outputs: the one real number that the examples reach, or the one that the user names."""
+
+from collections.abc import Collection
+
+import jax.numpy as jnp
+
+from hlo_surgery.module import Module, Port
+from hlo_surgery.planning.plan import listing
+from hlo_surgery.requests.gradient_outputs import port_text
+
+
+def loss_output(module: Module, batch: Collection[int], gradients: Collection[int]) -> int:
+    """The output that is the loss, where there is one that can be. `batch`: the arguments with examples.
+
+    Raises ValueError where there is none, or more than one.
+    """
+    reached = [i for i, sources in enumerate(module.sources()) if not sources.isdisjoint(batch)]
+    found = [i for i in reached if i not in gradients and is_number(module.outputs[i])]
+    if not found:
+        raise ValueError("per_example_losses needs a module that returns its loss, as that of jax.value_and_grad does")
+    if len(found) > 1:
+        listed = listing([f"{i} {port_text(module.outputs[i])}" for i in found])
+        raise ValueError(f"which output is the loss is not clear: {listed}; name it in loss=... (--loss)")
+    return found[0]
+
+
+def named_loss(module: Module, gradients: Collection[int], number: int) -> int:
+    """The output that the user says is the loss. Raises ValueError where it cannot be."""
+    port = module.outputs[number]
+    if number in gradients:
+        raise ValueError(f"output {port.name} is named both as the loss and as a gradient")
+    if not is_number(port):
+        raise ValueError(f"the loss is one real number; output {port_text(port)} is none")
+    return number
+
+
+def is_number(port: Port) -> bool:
+    """Whether an output is a single real number."""
+    return not port.shape and bool(jnp.issubdtype(port.dtype, jnp.floating))

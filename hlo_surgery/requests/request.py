@@ -1,0 +1,197 @@
+"""Requests: what is asked of a module, checked and by position."""
+
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+from hlo_surgery.module import Module, Port
+from hlo_surgery.passes.emit.closed_over import ClosedOver
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
+from hlo_surgery.requests.gradient_outputs import gradient_outputs, is_inexact
+from hlo_surgery.requests.loss_outputs import loss_output, named_loss
+from hlo_surgery.requests.parameter_groups import groups_of
+from hlo_surgery.requests.port_paths import below
+from hlo_surgery.statistics.derived import Derived, Groups, Statistic, named
+
+LossReduction = Literal["mean", "sum"]
+OnMixing = Literal["refuse", "contribution"]
+Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequence[str | int]
+
+
+@dataclass(frozen=True)
+class Request:
+    """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers.
+
+    `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's output number,
+    where one is needed. `is_real`: the argument that says which examples are no padding, and `real` the values that say
+    it, with their number. `closed_over`: traced values that the statistics were found to close over.
+    """
+
+    batch: Mapping[int, int]
+    size: int
+    statistics: Mapping[str, Statistic]
+    gradients: tuple[int, ...]
+    losses: tuple[int, ...]
+    groups: Mapping[str, Groups]
+    loss_reduction: LossReduction
+    on_mixing: OnMixing
+    planning: PlanningChoices
+    closed_over: ClosedOver = field(default_factory=dict[int, Any])
+    is_real: int | None = None
+    real: tuple[Value, Value] | None = None
+
+
+def make_request(
+    module: Module,
+    batch: Batch,
+    statistics: Statistic | Mapping[str, Statistic],
+    gradients: Sequence[str | int] | None,
+    loss_reduction: str,
+    on_mixing: str,
+    planning: PlanningOptions,
+    loss: str | int | None = None,
+    is_real: str | int | None = None,
+) -> Request:
+    """Check everything against the module. Raises ValueError or TypeError that say what to pass instead."""
+    check_words(loss_reduction, on_mixing)
+    axes = _batch_axes(module.arguments, batch)
+    size = _batch_size(module.arguments, axes)
+    flags = None if is_real is None else _flags(module.arguments, is_real, size)
+    # A gradient taken from the tensor of the real examples' own would be another where the loss counts padding.
+    choices = PlanningChoices(**planning)
+    choices = choices if flags is None else replace(choices, reuse_gradient=False)
+    picked = _gradients(module, axes, gradients)
+    wanted = named(statistics)
+    losses = _losses(module, axes, picked, wanted.values(), loss)
+    outputs = [port.name for port in module.outputs]
+    number = partial(_number, module.outputs, kind="output")
+    groups = {name: groups_of(s, picked, outputs, number) for name, s in wanted.items()}
+    for name, statistic in wanted.items():
+        if isinstance(statistic, Derived) and size < statistic.least:
+            raise ValueError(f"{name} is defined for at least {statistic.least} examples; the batch has {size}")
+    asked: Any = (loss_reduction, on_mixing, choices)
+    return Request(axes, size, wanted, picked, losses, groups, *asked, is_real=flags)
+
+
+def _flags(arguments: Sequence[Port], is_real: str | int, size: int) -> int:
+    """The argument that says which examples are real, one flag for each."""
+    number = _number(arguments, is_real, "argument")
+    port = arguments[number]
+    if port.shape != (size,) or port.dtype.kind not in "biuf":
+        said = f"{port.name} is {port.dtype}{list(port.shape)}"
+        raise ValueError(f"is_real must hold one flag or 0/1 for each of the {size} examples; {said}")
+    return number
+
+
+def _losses(
+    module: Module,
+    axes: Mapping[int, int],
+    gradients: tuple[int, ...],
+    statistics: Iterable[Statistic],
+    named: str | int | None,
+) -> tuple[int, ...]:
+    """The loss's output number, where a statistic needs it."""
+    number = None if named is None else named_loss(module, gradients, _number(module.outputs, named, "output"))
+    if not any(isinstance(s, Derived) and s.losses for s in statistics):
+        return ()
+    return (loss_output(module, axes, gradients) if number is None else number,)
+
+
+def labels_of(name: str, statistic: Statistic, request: Request, outputs: Sequence[str]) -> list[str]:
+    """The names of a statistic's arrays."""
+    if not isinstance(statistic, Derived) or statistic.like == "gradient" or statistic.per == "parameter":
+        return [f"{name}/{outputs[number]}" for number in request.gradients]
+    return [name] if statistic.per == "global" else [f"{name}/{label}" for label in statistic.per]
+
+
+def check_words(loss_reduction: str, on_mixing: str) -> None:
+    """Raises ValueError for words that these are none of."""
+    _one_of("loss_reduction", loss_reduction, get_args(LossReduction))
+    _one_of("on_mixing", on_mixing, get_args(OnMixing))
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
+
+
+def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
+    """Example axis by argument number, from names or positions; a list means axis 0."""
+    if isinstance(batch, str | bytes) or not isinstance(batch, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"batch is {batch!r}; pass a dict of argument to example axis, or a list of arguments")
+    pairs = batch.items() if isinstance(batch, Mapping) else [(key, 0) for key in batch]
+    axes: dict[int, int] = {}
+    for key, axis in pairs:
+        number = _number(arguments, key, "argument")
+        axes[number] = _axis(arguments[number], axes.get(number, axis), axis)
+    if not axes:
+        raise ValueError("batch is empty; name at least one argument that carries the examples")
+    return axes
+
+
+def _number(ports: Sequence[Port], key: str | int, kind: str) -> int:
+    names = [port.name for port in ports]
+    if isinstance(key, str):
+        if names.count(key) != 1:
+            how = "no" if key not in names else "more than one"
+            raise ValueError(f"{how} {kind} is named {key!r}; there are {', '.join(names)}{_unnamed(names)}")
+        return names.index(key)
+    number = operator.index(key)
+    if not -len(ports) <= number < len(ports):
+        raise ValueError(f"there is no {kind} {number}; the module has {len(ports)}")
+    return number % len(ports)
+
+
+def _unnamed(names: Sequence[str]) -> str:
+    """What to do where a module keeps none of the names that its ports had."""
+    kept = [name for name in names if not re.fullmatch(r"arg\d+", name)]
+    return "" if kept else "; dump the module with as_text(debug_info=True), which keeps the names"
+
+
+def _axis(port: Port, first: int, axis: int) -> int:
+    rank = len(port.shape)
+    if (first - axis) % max(rank, 1):
+        raise ValueError(f"argument {port.name} is given twice, with example axes {first} and {axis}")
+    if not -rank <= operator.index(axis) < rank:
+        raise ValueError(f"argument {port.name} has shape {port.shape}: there is no example axis {axis}")
+    return axis % rank
+
+
+def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int]) -> int:
+    sizes = {arguments[number].name: arguments[number].shape[axis] for number, axis in axes.items()}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+        raise ValueError(f"the batch arguments have different numbers of examples along their axes ({listed})")
+    size = next(iter(sizes.values()))
+    if size == 0:
+        raise ValueError("the batch is empty; a mean over no examples is not defined")
+    return size
+
+
+def _gradients(module: Module, axes: Mapping[int, int], picked: Sequence[str | int] | None) -> tuple[int, ...]:
+    """The outputs picked, each once, or those whose names say that they are gradients."""
+    if picked is None:
+        return gradient_outputs(module, axes)
+    if isinstance(picked, str | bytes):
+        raise TypeError(f"gradients is {picked!r}; pass a list of outputs, by name or position")
+    numbers = [n for key in picked for n in _picked(module.outputs, key)]
+    if not numbers:
+        raise ValueError("gradients is empty; name at least one output")
+    for number in numbers:
+        port = module.outputs[number]
+        if numbers.count(number) > 1:
+            raise ValueError(f"gradients names output {port.name} more than once; each counts once in norms and clips")
+        if not is_inexact(port):
+            raise ValueError(f"output {port.name} has dtype {port.dtype}, which no gradient has")
+    return tuple(numbers)
+
+
+def _picked(ports: Sequence[Port], key: str | int) -> list[int]:
+    """An output by name or position, or all of a tree by the name of that."""
+    names = [port.name for port in ports]
+    tree = below(key, names) if isinstance(key, str) and key not in names else []
+    return tree or [_number(ports, key, "output")]

@@ -1,0 +1,256 @@
+"""Replacement: given the gradients of a block, values for every statistic asked for, computed at the block's end.
+
+What a loop stacks slice by slice is looked at inside the loop; what else loops and branches make is lifted.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.example_axes.counters import counter_values
+from hlo_surgery.passes.example_axes.lattice import Axes
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.loops.scanned_gradients import Scan, Stack, replace_update, scanned_gradient, stack_values
+from hlo_surgery.passes.strategies.centred_operands import variance_behind
+from hlo_surgery.passes.strategies.ghost_paths import ghost_paths
+from hlo_surgery.passes.strategies.lift_values import lift_control_flow
+from hlo_surgery.passes.strategies.scaled_norms import joint_norm
+from hlo_surgery.passes.strategies.square_operands import moved_statistic
+from hlo_surgery.passes.terms.gradient_slices import GradientSlice, gradient_slice
+from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
+from hlo_surgery.passes.terms.wide_slices import is_widenable
+from hlo_surgery.planning.choice import Planned, choose
+from hlo_surgery.planning.plan import OutputPlan
+from hlo_surgery.planning.site_counts import lifted_bytes, site_plan
+from hlo_surgery.requests.request import Request
+from hlo_surgery.rewriting.compute import compute_measures, precise_phi
+from hlo_surgery.rewriting.looped import loop_groups, with_common_chunks
+from hlo_surgery.rewriting.real_examples import real_values
+from hlo_surgery.rewriting.results import Measurements
+from hlo_surgery.rewriting.wanted import Measured, Wanted, is_precise, makes_float32, statistic_dtype
+from hlo_surgery.statistics.measures import MeanOf, Measure, Norms, Variance
+
+
+@dataclass(frozen=True)
+class Target:
+    """A gradient, as the operand of an op that stays when loops are rebuilt."""
+
+    user: Operation
+    operand: int
+    name: str
+
+    @property
+    def value(self) -> Value:
+        """The gradient."""
+        return self.user.operands[self.operand]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The plan of one gradient, and the gradient where it came from the tensor that holds each example's own."""
+
+    plan: OutputPlan
+    gradient: Value | None = None
+
+
+Finish = Callable[[Measurements], Sequence[jax.Array]]
+
+
+def block_statistics(
+    axes: Axes,
+    block: Block,
+    targets: Sequence[Target],
+    measures: Sequence[Sequence[Measure]],
+    reweights: bool,
+    request: Request,
+    finish: Finish,
+) -> tuple[list[Answer], list[Value]]:
+    """Compute the measures of every target at the end of their block, and what `finish` makes of them all.
+
+    `reweights`: whether it makes sums of gradients with weights.
+    """
+    plain = [i for i in range(len(targets)) if _scan(axes, targets[i], measures[i], reweights, request) is None]
+    lifted = lift_control_flow(axes, block, [targets[i].value for i in plain]) if request.size > 1 else {}
+    found = {i: _scan(axes, t, measures[i], reweights, request) for i, t in enumerate(targets) if i not in plain}
+    scans = {i: scan for i, scan in found.items() if scan is not None}
+    stacked: dict[int, _Stacked] = {}
+    while remaining := {i: scan for i, scan in scans.items() if i not in stacked}:
+        loop = next(iter(remaining.values())).loop
+        together = {i: scan for i, scan in remaining.items() if mlir.is_same(scan.loop, loop)}
+        stacked |= _inside_loop(axes, loop, together, measures, request, lifted)
+    wanted = {i: _wanted(axes, targets[i], measures[i], reweights, request, lifted) for i in plain}
+    return _at_end(axes, block, targets, wanted, stacked, request, finish)
+
+
+@dataclass(frozen=True)
+class _Stacked:
+    """What a loop stacked for a target: the gradient itself, its measures, and the plan in the loop."""
+
+    result: Value
+    measures: Mapping[Measure, Value]
+    plan: OutputPlan
+
+
+def _scan(axes: Axes, target: Target, measures: Sequence[Measure], reweights: bool, request: Request) -> Scan | None:
+    """The scan that stacks a target, if all that is asked for can be stacked with it."""
+    if request.size == 1 or reweights:
+        return None
+    scan = scanned_gradient(axes, target.value)
+    return scan if scan is not None and all(_is_stackable(scan, m) for m in measures) else None
+
+
+def _is_stackable(scan: Scan, measure: Measure) -> bool:
+    """Whether a measure of the stack can be had from the measures of its slices."""
+    if isinstance(measure, MeanOf):
+        return scan.moves_only or measure.factorable
+    if isinstance(measure, Variance):
+        return True
+    return isinstance(measure, Norms) and scan.keeps_norms
+
+
+def _inside_loop(
+    axes: Axes,
+    loop: Operation,
+    scans: Mapping[int, Scan],
+    measures: Sequence[Sequence[Measure]],
+    request: Request,
+    lifted: dict[Value, Value],
+) -> dict[int, _Stacked]:
+    """Compute the measures of the updates in the loop's body, and stack them in the same loop."""
+    body = loop.regions[1].blocks[0]
+    trips = len(next(iter((counter_values(loop) or {}).values())))
+    updates = [Target(scan.write, 1, "") for scan in scans.values()]
+    asked = [measures[i] for i in scans]
+    answers, made = block_statistics(axes, body, updates, asked, False, request, partial(_in_order, asked))
+    for scan, answer in zip(scans.values(), answers, strict=True):
+        if answer.gradient is not None:
+            replace_update(scan.write, answer.gradient)
+    owners = [(i, measure) for i in scans for measure in measures[i]]
+    stacks = [_stack_like(scans[i], measure, value) for (i, measure), value in zip(owners, made, strict=True)]
+    zeros = splice([], lambda: [jnp.zeros(stack.shape, dtype_of(stack.value)) for stack in stacks], loop)
+    renewed = stack_values(axes, loop, stacks, zeros, lifted)
+    results = dict(zip(owners, mlir.results(renewed)[-len(stacks) :], strict=True))
+    return {
+        i: _Stacked(
+            renewed.results[scan.number],
+            {measure: results[i, measure] for measure in measures[i]},
+            _times(answer.plan, trips),
+        )
+        for (i, scan), answer in zip(scans.items(), answers, strict=True)
+    }
+
+
+def _in_order(asked: Sequence[Sequence[Measure]], found: Measurements) -> list[jax.Array]:
+    """The measures as asked for; each strategy has found its own, in an order of their own."""
+    pairs = zip(asked, found.measured, strict=True)
+    return [measured[measure] for measures, measured in pairs for measure in measures]
+
+
+def _stack_like(scan: Scan, measure: Measure, value: Value) -> Stack:
+    """A measure is stacked as its update is; one number for each example, along a first dimension of its own."""
+    if isinstance(measure, Norms):
+        return Stack(value, (scan.steps, *mlir.shape(value)), (scan.index, *[None] * len(mlir.shape(value))))
+    return Stack(value, tuple(mlir.shape(scan.write.results[0])), tuple(mlir.operands(scan.write)[2:]))
+
+
+def _times(plan: OutputPlan, trips: int) -> OutputPlan:
+    """The plan of one slice as the plan of the stack."""
+    sites = tuple(replace(s, flops=s.flops * trips, bytes=s.bytes * trips, trips=s.trips * trips) for s in plan.sites)
+    predicted = {name: replace(p, seconds=p.seconds * trips) for name, p in plan.predicted.items()}
+    return replace(plan, sites=sites, predicted=predicted)
+
+
+def _wanted(
+    axes: Axes,
+    target: Target,
+    measures: Sequence[Measure],
+    reweights: bool,
+    request: Request,
+    lifted: Mapping[Value, Value],
+) -> Wanted:
+    alone = GradientSlice((target.value, None), ())
+    sliced = gradient_slice(axes, target.value, lifted) if request.size > 1 else alone
+    wide = request.size > 1 and is_widenable(sliced)
+    device = request.planning.device
+    how = Contracting(device.group_patches, wide, upcast=not device.narrow_operands)
+    reduction = request.loss_reduction if request.size > 1 else "mean"
+    function = slice_function(sliced, request.size, reduction, how, axes.count)
+    # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
+    paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
+    planned = Planned(sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning)
+    return Wanted(target.value, sliced, function, paths, choose(planned, measures))
+
+
+def _at_end(
+    axes: Axes,
+    block: Block,
+    targets: Sequence[Target],
+    wanted: Mapping[int, Wanted],
+    stacked: Mapping[int, _Stacked],
+    request: Request,
+    finish: Finish,
+) -> tuple[list[Answer], list[Value]]:
+    """One splice for all that is left to compute in this block."""
+    groups = loop_groups(wanted)
+    wanted = with_common_chunks(wanted, groups)
+    tails = {i: gradient_slice(axes, targets[i].value, {s.result: s.result}) for i, s in stacked.items()}
+    plain = [v for w in wanted.values() for v in w.function.values]
+    behind = [v for tail in tails.values() for v, _ in tail.inputs]
+    stacks = [v for s in stacked.values() for v in s.measures.values()]
+    outputs = [target.value for target in targets]
+    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *real_values(request)]))
+    reused = [i for i in wanted if wanted[i].choice.reuse]
+
+    def replacement(*operands: jax.Array) -> list[jax.Array]:
+        known = dict(zip(values, operands, strict=True))
+        computed = compute_measures(wanted, groups, known, request)
+        moved = {i: _behind_loop(s, tails[i], known) for i, s in stacked.items()}
+        measured = [computed[i][1] if i in computed else moved[i] for i in range(len(targets))]
+        gradients = [gradient for i in reused if (gradient := computed[i][0]) is not None]
+        return [*gradients, *finish(Measurements(request, measured, wanted, known, outputs))]
+
+    made = splice(values, replacement, mlir.return_operation(block), closed_over=request.closed_over)
+    gradients = dict(zip(reused, made, strict=False))
+    answers = [
+        Answer(_plan(wanted[i], target, request), gradients.get(i))
+        if i in wanted
+        else Answer(_stacked_plan(stacked[i], tails[i], target))
+        for i, target in enumerate(targets)
+    ]
+    return answers, made[len(reused) :]
+
+
+def _behind_loop(stacked: _Stacked, tail: GradientSlice, known: Mapping[Value, jax.Array]) -> Measured:
+    given = {key: known[key[0]] for key in tail.inputs}
+    dtype = statistic_dtype(stacked.result)
+    found: Measured = {}
+    for measure, stack in stacked.measures.items():
+        if isinstance(measure, MeanOf):
+            inside = {stacked.result: known[stack]}
+            found[measure] = moved_statistic(tail, inside, given, precise_phi(measure.phi, dtype), dtype)
+        elif isinstance(measure, Variance):
+            found[measure] = variance_behind(tail, {stacked.result: known[stack]}, given, dtype)
+        else:
+            assert isinstance(measure, Norms)
+            found[measure] = joint_norm(list(known[stack]), measure.ord)
+    return found
+
+
+def _stacked_plan(stacked: _Stacked, tail: GradientSlice, target: Target) -> OutputPlan:
+    ops = tuple(step.op.name for step in tail.tail)
+    return replace(stacked.plan, name=target.name, tail=(*stacked.plan.tail, *ops))
+
+
+def _plan(wanted: Wanted, target: Target, request: Request) -> OutputPlan:
+    sliced = wanted.sliced
+    reached = sliced.inputs and (sliced.steps or sliced.output[1] is not None)
+    note = "" if reached or request.size == 1 else "no example reaches this gradient"
+    sites, tail = tuple(site_plan(s.op) for s in sliced.sites), tuple(s.op.name for s in sliced.tail)
+    choice, lifted = wanted.choice, lifted_bytes(sliced, request.size)
+    return OutputPlan(target.name, sites, tail, choice.strategies, lifted, choice.chunk, choice.predicted, note)

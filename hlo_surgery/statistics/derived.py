@@ -1,0 +1,76 @@
+"""Statistics as values: what each needs measured of every gradient, how that is combined, and how several are named."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+from jax.core import Tracer
+
+from hlo_surgery.statistics.measures import Found, MeanOf, Measure, PerExampleGradients
+from hlo_surgery.statistics.traced_numbers import Number, traced_number
+
+# Which gradients belong together: all, each alone, or groups by label, of outputs by name or position.
+Per = Literal["global", "parameter"] | Mapping[str, Sequence[str | int]] | Any
+Groups = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """A statistic made of measures of every gradient output.
+
+    `combine(found, groups)` returns an array for each gradient (`like="gradient"`) or for each group (`like="group"`).
+    `reweights`: it needs sums of the examples' gradients with weights of its own. `least`: examples it is defined for.
+    """
+
+    name: str
+    combine: Callable[[Found, Groups], Sequence[jax.Array]]
+    measures: tuple[Measure, ...] = ()
+    like: Literal["gradient", "group"] = "gradient"
+    per: Per = "global"
+    reweights: bool = False
+    losses: bool = False
+    private: bool = False
+    least: int = 1
+
+
+Statistic = MeanOf | PerExampleGradients | Derived
+
+
+def measures_of(statistic: Statistic) -> tuple[Measure, ...]:
+    """What has to be computed of each gradient output for a statistic."""
+    return statistic.measures if isinstance(statistic, Derived) else (statistic,)
+
+
+def results_of(statistic: Statistic, found: Found, groups: Groups) -> list[jax.Array]:
+    """The arrays of a statistic, from the measures of all gradient outputs."""
+    return list(statistic.combine(found, groups)) if isinstance(statistic, Derived) else found.of(statistic)
+
+
+def positive(statistic: str, name: str, number: Number) -> Number:
+    """The number, if it is a positive one or traced, see `positive_in`; else ValueError."""
+    if isinstance(number, Tracer):
+        return traced_number(statistic, name, number)
+    try:
+        found = float(number)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not (found > 0 and math.isfinite(found)):
+        raise ValueError(f"{statistic} takes a positive {name}, not {number!r}")
+    return found
+
+
+def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statistic]:
+    """One statistic under its own name, or a dict as it is. Raises TypeError for anything else."""
+    if isinstance(statistics, Statistic):
+        return {statistics.name: statistics}
+    if not isinstance(statistics, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"statistics is {statistics!r}; pass a statistic, such as second_moment(), or a dict of them")
+    wanted = dict(statistics)
+    for name, statistic in wanted.items():
+        if not isinstance(statistic, Statistic):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"statistics[{name!r}] is {statistic!r}; pass a statistic, such as second_moment()")
+    if not wanted:
+        raise ValueError("no statistic is asked for; pass at least one, such as second_moment()")
+    return wanted

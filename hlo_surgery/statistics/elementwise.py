@@ -1,0 +1,237 @@
+"""Statistics: what can be asked of the gradients g_1 .. g_B of the individual examples. Here: elementwise means."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.strategies.centred_operands import squared_magnitude
+from hlo_surgery.statistics.derived import Derived, Groups, positive
+from hlo_surgery.statistics.factorable import check_elementwise, check_factorable, is_complex_factorable
+from hlo_surgery.statistics.measures import Found, MeanOf, PerExampleGradients, Phi, SumOf, TokenMeanOf, Variance
+from hlo_surgery.statistics.measures import unbiased as unbiased_factor
+from hlo_surgery.statistics.traced_numbers import Number, like, number, positive_in, shown
+
+
+def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
+    """The mean over the examples of phi(g_b), for any elementwise JAX function phi.
+
+    Declare `factorable=True` where phi(a * b) = phi(a) * phi(b) for all numbers a, b: dense layers then cost one more
+    contraction, of phi of both operands. The claim is tested on samples. Raises Refusal where it does not hold, and
+    TypeError where phi is not elementwise.
+
+    >>> import jax.numpy as jnp
+    >>> mean_of(jnp.tanh).factorable
+    False
+    >>> mean_of(jnp.tanh, factorable=True)
+    Traceback (most recent call last):
+        ...
+    hlo_surgery.errors.Refusal: ...
+    """
+    name = getattr(phi, "__name__", "phi")
+    check_elementwise(phi)
+    if not factorable:
+        return MeanOf(f"mean_of({name})", phi)
+    check_factorable(phi)
+    return MeanOf(f"mean_of({name})", phi, factorable=True, complex_factorable=is_complex_factorable(phi))
+
+
+SECOND_MOMENT = MeanOf("second_moment", squared_magnitude, factorable=True, complex_factorable=True)
+
+
+def second_moment() -> MeanOf:
+    """The mean over the examples of |g_b|**2, elementwise: nu of MicroAdam (Roulet and Agarwala, section 3)."""
+    return SECOND_MOMENT
+
+
+def mean_sign() -> MeanOf:
+    """The mean over the examples of sign(g_b), elementwise: the direction of MicroSignSGD."""
+    return MeanOf("mean_sign", jnp.sign, factorable=True, complex_factorable=True)
+
+
+def mean_abs() -> MeanOf:
+    """The mean over the examples of |g_b|, elementwise."""
+    return MeanOf("mean_abs", jnp.abs, factorable=True, complex_factorable=True)
+
+
+@dataclass(frozen=True)
+class _Power:
+    """g**k, equal to any other such function."""
+
+    k: int
+
+    def __call__(self, g: jax.Array) -> jax.Array:
+        return g**self.k
+
+
+def mean_power(k: int) -> MeanOf:
+    """The mean over the examples of g_b**k, elementwise, for an integer k >= 1."""
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"mean_power takes an integer k >= 1, not {k!r}; for other powers use mean_of")
+    return MeanOf(f"mean_power({k})", _Power(k), factorable=True, complex_factorable=True)
+
+
+@dataclass(frozen=True)
+class _Clip:
+    threshold: Number
+
+    def __call__(self, g: jax.Array) -> jax.Array:
+        bound = positive_in(jnp.finfo(g.dtype).dtype, self.threshold)
+        return jnp.clip(g, -bound, bound)
+
+
+def mean_clipped(threshold: Number) -> MeanOf:
+    """The mean over the examples of g_b with each element clipped to [-threshold, threshold].
+
+    `threshold` may be traced; what is not positive then makes the mean NaN.
+    """
+    clip = _Clip(positive("mean_clipped", "threshold", threshold))
+    # A traced threshold equals nothing but itself.
+    phi = partial(_Clip.__call__, clip) if isinstance(threshold, Tracer) else clip
+    return MeanOf(f"mean_clipped({shown(threshold)})", phi)
+
+
+def linear_combination(terms: Sequence[tuple[Number, MeanOf]]) -> Derived:
+    """The sum of c * statistic over `terms`, pairs (c, statistic) of elementwise means.
+
+    Where the statistics are factorable, each term costs one contraction: so the mean of any polynomial, and of the
+    Taylor series of a function (Roulet and Agarwala, section 2.3).
+
+    >>> linear_combination([(1.0, mean_power(1)), (-1 / 6, mean_power(3))]).name
+    'linear_combination'
+    """
+    pairs = [(number("linear_combination", "a coefficient", c), s) for c, s in terms]
+    if not pairs or not all(isinstance(s, MeanOf) for _, s in pairs):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("linear_combination takes pairs (coefficient, elementwise mean), such as (0.5, mean_power(2))")
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        each = zip(*(found.of(s) for _, s in pairs), strict=True)
+        return [sum(like(c, x) * x for (c, _), x in zip(pairs, values, strict=True)) for values in each]  # type: ignore[misc]
+
+    return Derived("linear_combination", combine, tuple(s for _, s in pairs))
+
+
+def polynomial(coefficients: Sequence[Number]) -> Derived:
+    """The mean over the examples of c0 + c1 g + c2 g**2 + ..., elementwise; each power is one contraction."""
+    if len(coefficients) < 2:
+        raise ValueError("polynomial takes the coefficients of 1, g, g**2, ...; give at least two")
+    constant, *rest = (number("polynomial", "a coefficient", c) for c in coefficients)
+    powers = linear_combination([(c, mean_power(k)) for k, c in enumerate(rest, 1)])
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        return [like(constant, value) + value for value in powers.combine(found, groups)]
+
+    return Derived(f"polynomial({', '.join(map(shown, coefficients))})", combine, powers.measures)
+
+
+def variance(unbiased: bool = True) -> Derived:
+    """The variance of the examples' gradients, elementwise: the mean of |g_b - mean|**2, times B/(B-1) if unbiased.
+
+    Every gradient is centred before it is squared, so that a spread far below the mean is as precise as the gradients
+    are. The unbiased one needs two examples; with one, ValueError is raised.
+    """
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        scale = unbiased_factor(found.count) if unbiased else 1.0
+        return [scale * spread for spread in found.of(measure)]
+
+    measure = Variance()
+    return Derived("variance" if unbiased else "variance(False)", combine, (measure,), least=1 + unbiased)
+
+
+def snr() -> Derived:
+    """|mean| / standard deviation of the examples' gradients, elementwise (Roulet and Agarwala, appendix on SNR).
+
+    The deviation is the root of `variance`. Where examples do not differ but by rounding, the ratio is huge or inf.
+    """
+    spread = variance()
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        pairs = zip(found.mean(), spread.combine(found, groups), strict=True)
+        return [jnp.abs(mean) / jnp.sqrt(variance) for mean, variance in pairs]
+
+    return Derived("snr", combine, spread.measures, least=2)
+
+
+def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
+    """How many of all examples' gradient entries lie in each bin, for each parameter: [len(bins) - 1], int32.
+
+    `bins` are increasing edges, as in `numpy.histogram`; what lies outside counts nowhere. Where they are traced and do
+    not increase, all counts are -1. For real gradients.
+    """
+    edges = _edges(bins)
+
+    def counts(g: jax.Array) -> jax.Array:
+        if jnp.iscomplexobj(g):
+            raise TypeError("histogram is for real gradients; a complex one has no order")
+        entries = widened(g).ravel()
+        sides, last = _sides(edges, entries.dtype)
+        entries = entries.astype(sides.dtype)
+        where = jnp.searchsorted(sides, entries, side="right", method="scan_unrolled")
+        inside = jnp.where(entries == last, len(edges) - 1, where).astype(jnp.int32)
+        return jnp.zeros(len(edges) + 1, jnp.int32).at[inside].add(1)[1:-1]
+
+    def combine(found: Found, groups: Groups) -> list[jax.Array]:
+        return found.of(measure) if isinstance(edges, tuple) else [_checked(edges, n) for n in found.of(measure)]
+
+    measure = SumOf("histogram", counts)
+    return Derived("histogram", combine, (measure,))
+
+
+def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
+    if any(isinstance(x, Tracer) for x in [bins, *(bins if isinstance(bins, list | tuple) else [])]):
+        traced = jnp.asarray(bins)
+        if traced.ndim != 1 or len(traced) < 2 or jnp.iscomplexobj(traced):
+            raise ValueError(f"histogram takes at least two increasing edges, not {jax.typeof(traced).str_short()}")
+        return traced
+    edges = tuple(map(float, bins))
+    if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
+        raise ValueError(f"histogram takes at least two increasing edges, not {list(bins)}")
+    return edges
+
+
+def _sides(edges: tuple[float, ...] | jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """The edges in a dtype in which gradients compare with them exactly, and the last one, which is in its bin.
+
+    A known edge that the dtype lacks becomes the next larger number, as of that on gradients lie beyond it.
+    """
+    if not isinstance(edges, tuple):
+        sides = edges.astype(jnp.promote_types(edges.dtype, dtype))
+        return sides, sides[-1]
+    exact = np.asarray(edges, np.float64)
+    with np.errstate(over="ignore"):
+        nearest = exact.astype(dtype)
+    sides = np.where(nearest < exact, np.nextafter(nearest, np.asarray(np.inf, dtype)), nearest)
+    return jnp.asarray(sides), jnp.asarray(sides[-1] if sides[-1] == exact[-1] else np.nan, dtype)
+
+
+def _checked(edges: jax.Array, counts: jax.Array) -> jax.Array:
+    return jnp.where(jnp.all(edges[1:] > edges[:-1]), counts, -1)
+
+
+def per_example() -> PerExampleGradients:
+    """The gradients of all examples, [B, *parameter]: B times the memory of the parameters."""
+    return PerExampleGradients()
+
+
+def per_example_losses() -> Derived:
+    """Each example's own loss, [B]. The module must return its loss, as `value_and_grad` does."""
+    return Derived("per_example_losses", lambda found, groups: [found.losses()], like="group", losses=True)
+
+
+def per_token_second_moment() -> Derived:
+    """The second moment as if each position of a sequence were an example: a proxy, and no statistic of the examples.
+
+    Sum over positions l of the squared share of l in the gradient, mean over examples (Roulet and Agarwala, section
+    2.4): one contraction of squares where `second_moment` needs every example's gradient. Raises Refusal where a
+    gradient is not a single contraction over examples and positions.
+    """
+    measure = TokenMeanOf(squared_magnitude)
+    return Derived("per_token_second_moment", lambda found, groups: found.of(measure), (measure,))

@@ -1,0 +1,62 @@
+"""Factorable functions: is phi elementwise, and does phi(a * b) = phi(a) * phi(b) hold where it is claimed to?"""
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.statistics.measures import Phi
+
+HELP = "leave factorable out: any strategy is exact without it"
+
+
+def check_elementwise(phi: Phi) -> None:
+    """Raise TypeError where phi changes the shape."""
+    shape = jax.eval_shape(phi, jax.ShapeDtypeStruct((2, 3), jnp.float32)).shape
+    if shape != (2, 3):
+        raise TypeError(f"phi must work on each element; it makes shape {shape} from (2, 3)")
+
+
+def check_factorable(phi: Phi) -> None:
+    """Sampled: a difference is a proof that phi is not factorable."""
+    generator = np.random.default_rng(0)
+    a, b = generator.normal(size=(2, 64)).astype(np.float32) * 3
+    a[0] = b[1] = a[2] = b[2] = 0
+    product, factors = _sampled(phi, a, b)
+    if isinstance(product, Tracer) or isinstance(factors, Tracer):
+        why = "phi is declared factorable, but closes over traced values, so that the claim cannot be tested"
+        raise Refusal(Reason(why, "mean_of", _line_of(phi), HELP))
+    product, factors = np.asarray(product), np.asarray(factors)
+    wrong = ~np.isclose(product, factors, rtol=1e-3, atol=1e-6, equal_nan=True)
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        why = f"phi is declared factorable, but phi({a[i]:.3g} * {b[i]:.3g}) = {product[i]:.3g}, not {factors[i]:.3g}"
+        raise Refusal(Reason(why, "mean_of", _line_of(phi), HELP))
+
+
+def is_complex_factorable(phi: Phi) -> bool:
+    """Sampled likewise; a function that takes no complex numbers is not."""
+    a, b = np.exp(1j * np.linspace(0.1, 6, 64)).reshape(2, 32) * np.linspace(0.5, 2, 32)
+    try:
+        product, factors = _sampled(phi, a, b)
+    except TypeError:
+        return False
+    return bool(np.allclose(product, factors, rtol=1e-3, atol=1e-6))
+
+
+def _sampled(phi: Phi, a: Any, b: Any) -> tuple[jax.Array, jax.Array]:
+    """phi of products and products of phi, as numbers also where JAX is tracing around."""
+    with jax.ensure_compile_time_eval():
+        return phi(jnp.asarray(a * b)), phi(jnp.asarray(a)) * phi(jnp.asarray(b))
+
+
+def _line_of(phi: Phi) -> str:
+    code = getattr(phi, "__code__", None)
+    if code is not None:
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    module = sys.modules.get(getattr(phi, "__module__", "") or "")
+    return getattr(module, "__name__", repr(phi))

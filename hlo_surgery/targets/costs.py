@@ -1,0 +1,125 @@
+"""Costs: what a compiled module takes of a target's memory and time, read from its scheduled HLO."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from hlo_surgery.module import Source
+from hlo_surgery.planning.rooflines import roofline
+from hlo_surgery.targets.scheduled.estimated_time import estimated_cycles, has_estimates, without_estimate
+from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
+from hlo_surgery.targets.scheduled.executed_collectives import collectives
+from hlo_surgery.targets.scheduled.executed_flops import flops
+from hlo_surgery.targets.scheduled.live_memory import Step, staircase
+from hlo_surgery.targets.scheduled.program import Program, parse
+from hlo_surgery.targets.scheduled.trip_counts import executed
+from hlo_surgery.targets.target import Target, compile_for, find_target
+
+# Cycles a second: peak FLOP/s over those of a cycle, 128 x 128 (v6e: 256 x 256) multiplications in each matrix unit.
+CLOCKS = {"tpu:v3": 0.94e9, "tpu:v4": 1.05e9, "tpu:v5e": 1.5e9, "tpu:v5p": 1.75e9, "tpu:v6e": 1.75e9}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one device holds, computes and moves when a compiled module runs once.
+
+    Memory is what XLA plans: arguments, outputs and temporaries, less what outputs take over from arguments (`alias`).
+    The staircase is what is live at each instruction. FLOPs, and bytes to and from main memory, are counted in the
+    scheduled HLO, loops as often as they run. `roofline_seconds` is what FLOPs or bytes alone would take at the
+    device's peak rates. The estimates are the compiler's own, with the waiting for copies; None for a target where it
+    gives none. `without_estimate` lists what counts as no time in them, `collectives` what runs between devices, both
+    with the number of runs. Where there are `unknown_loops`, whose trip count depends on data, FLOPs, bytes and times
+    are None, and so are the runs within those loops.
+    """
+
+    target: str
+    peak_bytes: int
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temporary_bytes: int
+    flops: int | None
+    bytes_accessed: int | None
+    roofline_seconds: float | None
+    estimated_cycles: float | None
+    estimated_seconds: float | None
+    without_estimate: dict[str, int | None]
+    unknown_loops: int
+    collectives: dict[str, int | None]
+    staircase: tuple[Step, ...]
+
+
+def cost(
+    module: Source, target: str | Target | None = None, in_shardings: Sequence[jax.sharding.Sharding] | None = None
+) -> Cost:
+    """Compile a module as `compile_for` does, and tell what it costs.
+
+    >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {"
+    >>> source += " %y = stablehlo.negate %x : tensor<3xf32> return %y : tensor<3xf32> }"
+    >>> cost(source, "cpu").flops
+    3
+    """
+    compiled = compile_for(module, target, in_shardings)
+    return cost_of(compiled.executable, compiled.target)
+
+
+def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None) -> Cost:
+    """What an already compiled function costs, `jax.jit(f).lower(...).compile()`, and for which target it is.
+
+    >>> cost_of(jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((3,), "float32")).compile(), "cpu").argument_bytes
+    12
+    """
+    target = target if isinstance(target, Target) else find_target(target)
+    program = parse(executable.as_text() or "")
+    memory: Any = executable.memory_analysis()
+    device, unknown = roofline(target.kind), sum(run.unknown for run in executed(program))
+    computed, moved = _work(program)
+    clock = CLOCKS.get(target.kind) if has_estimates(program) else None
+    # Devices that share a chip share its memory's bandwidth.
+    rate = device.bandwidth / target.devices_per_chip / clock if clock else None
+    cycles = estimated_cycles(program, rate) if rate and not unknown else None
+    kept = memory.argument_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    steps = tuple(staircase(program))
+    peak = _peak(memory, kept, steps, target)
+    return Cost(
+        target=target.name,
+        peak_bytes=peak,
+        argument_bytes=memory.argument_size_in_bytes,
+        output_bytes=memory.output_size_in_bytes,
+        alias_bytes=memory.alias_size_in_bytes,
+        temporary_bytes=peak - kept,
+        flops=computed,
+        bytes_accessed=moved,
+        roofline_seconds=None if unknown else device.seconds(computed or 0, moved or 0) * target.devices_per_chip,
+        estimated_cycles=cycles,
+        estimated_seconds=cycles / clock if cycles is not None and clock else None,
+        without_estimate=without_estimate(program) if clock else {},
+        unknown_loops=unknown,
+        collectives=collectives(program),
+        staircase=steps,
+    )
+
+
+def _peak(memory: Any, kept: int, steps: Sequence[Step], target: Target) -> int:
+    """On TPU the parts that XLA gives do not add up to its total, which is what counts.
+
+    Before jaxlib 0.12 it gives none: temporaries may then count a gap twice, and the peak the chip's own memory too.
+    """
+    together = kept + memory.temp_size_in_bytes
+    if not target.kind.startswith("tpu"):
+        return together
+    least = max(step.bytes for step in steps)
+    return getattr(memory, "total_allocation_bytes", 0) or max(least, min(together, memory.peak_memory_in_bytes))
+
+
+def _work(program: Program) -> tuple[int | None, int | None]:
+    """FLOPs, and bytes to and from main memory; None where the trip count of a loop is unknown."""
+    computed = moved = 0
+    for run in executed(program):
+        if run.unknown or run.times is None:
+            return None, None
+        computed += run.times * flops(program, run.computation, run.instruction)
+        moved += run.times * moved_bytes(program, run.computation, run.instruction)
+    return computed, moved

@@ -1,0 +1,1 @@
+"""Verification: a rewritten module held against the original one, by running the original."""

@@ -1,0 +1,70 @@
+"""Carry: given a module, a `jax.export.Exported` that runs it, so that it composes with `jit` on any platform.
+
+module @f { func @main(%x: tensor<3xf32>) -> tensor<3xf32> }  =>  exported.call(x) -> (y,)
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+from jax import export
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.inlining import inline_calls
+from hlo_surgery.passes.ir.mlir import Module, stablehlo
+from hlo_surgery.passes.ir.placement import drop_placement
+from hlo_surgery.passes.ir.structure import calls_of
+
+# XLA recurses over nested calls on threads whose stacks end at some 150 of them.
+DEEPEST_CALLS = 50
+
+Result = TypeVar("Result")
+
+
+def in_clean_config(work: Callable[[], Result]) -> Result:
+    """Run with x64 enabled and outside any ambient mesh, trace or default device.
+
+    JAX keeps these per thread. Without x64 the 64-bit types of a module would be lost in tracing.
+    """
+
+    def isolated() -> Result:
+        with jax.enable_x64(True):
+            return work()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(isolated).result()
+
+
+def carry(module: Module, inputs: Sequence[Any], outputs: Sequence[Any], platform: str) -> export.Exported:
+    """An Exported with this module's code. `inputs`, `outputs`: their avals. It cannot be differentiated.
+
+    It is made from the export of a function of the same signature. Its vjp is dropped: it would be that function's.
+    """
+
+    def signature(*_: Any) -> tuple[jax.Array, ...]:
+        return tuple(jnp.zeros(aval.shape, aval.dtype) for aval in outputs)
+
+    structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in inputs]
+    jitted = jax.jit(signature, keep_unused=True)
+    template = in_clean_config(lambda: export.export(jitted, platforms=[platform])(*structs))
+    return dataclasses.replace(
+        template,
+        fun_name="hlo_surgery",
+        mlir_module_serialized=portable_artifact(module),
+        _get_vjp=None,
+    )
+
+
+def portable_artifact(module: Module) -> bytes:
+    """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
+    code = mlir.clone(module)
+    drop_placement(code)
+    if max(calls_of(code).values()) > DEEPEST_CALLS:
+        mlir.run_passes(code, "func.func(stablehlo-legalize-composite-to-call)")
+        inline_calls(code)
+    mlir.run_passes(code, "func.func(chlo-legalize-to-stablehlo)")
+    version = cast(Any, stablehlo).get_current_version()
+    return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)

@@ -1,0 +1,66 @@
+"""Rebuild: loops and branches with more carries and results than they had. Their regions move; values stay valid."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+
+
+def add_carries(loop: Operation, initial: Sequence[Value]) -> list[Value]:
+    """New arguments of a loop's condition and body; those of the body. `extend_results` completes the loop."""
+    condition, body = (cast(Any, region.blocks[0]) for region in loop.regions)
+    with mlir.context(), ir.Location.unknown():
+        for value in initial:
+            condition.add_argument(value.type, loop.location)
+        return [body.add_argument(value.type, loop.location) for value in initial]
+
+
+def extend_return(end: Operation, values: Sequence[Value]) -> Operation:
+    """Return more values from a region."""
+    with mlir.context(), end.location, ir.InsertionPoint(end):
+        renewed = ir.Operation.create("stablehlo.return", operands=[*end.operands, *values])
+    end.erase()
+    return renewed
+
+
+def extend_results(
+    op: Operation,
+    initial: Sequence[Value],
+    count: int,
+    known: Sequence[dict[Value, Any]],
+    sets: Sequence[set[Value]],
+) -> Operation:
+    """The op rebuilt so that it has `count` more results, of what its regions return last.
+
+    What is known of the old results, in dicts and sets by value, is known of the new ones.
+    """
+    returned = mlir.operands(mlir.return_operation(op.regions[-1].blocks[0]))
+    kinds = [*(r.type for r in op.results), *(v.type for v in returned[len(returned) - count :])]
+    with mlir.context(), op.location, ir.InsertionPoint(op):
+        renewed = ir.Operation.create(
+            op.name,
+            results=kinds,
+            operands=[*op.operands, *initial],
+            attributes=mlir.attributes(op),
+            regions=len(op.regions),
+        )
+    for old, new in zip(op.regions, renewed.regions, strict=True):
+        cast(Any, old.blocks[0]).append_to(new)
+    _transfer(dict(zip(mlir.results(op), mlir.results(renewed), strict=False)), known, sets)
+    op.erase()
+    return renewed
+
+
+def _transfer(renewed: dict[Value, Value], known: Sequence[dict[Value, Any]], sets: Sequence[set[Value]]) -> None:
+    """Values that are gone must be known nowhere: others may come to lie at their addresses."""
+    for old, new in renewed.items():
+        old.replace_all_uses_with(new)
+    for mapping in known:
+        mapping.update({renewed[old]: mapping.pop(old) for old in renewed if old in mapping})
+        held = {k: renewed[v] for k, v in mapping.items() if isinstance(v, ir.Value) and v in renewed}
+        mapping.update(held)
+    for members in sets:
+        gone = members & renewed.keys()
+        members -= gone
+        members |= {renewed[old] for old in gone}

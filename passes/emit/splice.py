@@ -1,0 +1,60 @@
+"""Splice: given values of a block and a JAX function of them, its ops in front of an op, and its results as values.
+
+return %g                 =>   %s = multiply %g, %g      (lowered from lambda g: g * g)
+                               return %g
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import jax
+
+from hlo_surgery.passes.emit.closed_over import ClosedOver, trace
+from hlo_surgery.passes.emit.export import in_clean_config
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.inlining import inline_calls, move_body
+from hlo_surgery.passes.ir.mlir import Operation, Value
+
+Replacement = Callable[..., Sequence[jax.Array]]
+
+
+def splice(
+    values: Sequence[Value],
+    replacement: Replacement,
+    before: Operation,
+    source: Operation | None = None,
+    closed_over: ClosedOver | None = None,
+) -> list[Value]:
+    """Trace `replacement` and move its ops in front of `before`. They stand for `source`, and take its source line.
+
+    Traced values that it closes over become arguments of main, where `closed_over` keeps count of them.
+    """
+    structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
+    text, tracers = in_clean_config(lambda: _lowered(replacement, structs))
+    lowered = mlir.parse(text)
+    mlir.run_passes(lowered, "func.func(chlo-legalize-to-stablehlo)")
+    inline_calls(lowered)
+    for op in mlir.nested_operations(mlir.main_function(lowered).operation):
+        cast(Any, op).location = (source or before).location
+    further = _further_arguments(lowered, tracers, before, closed_over)
+    return move_body(mlir.main_function(lowered), [*values, *further], before)
+
+
+def _lowered(replacement: Replacement, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[str, list[Any]]:
+    traced, tracers = trace(replacement, *structs)
+    return traced.lower().as_text(), tracers
+
+
+def _further_arguments(
+    lowered: mlir.Module, tracers: Sequence[Any], before: Operation, closed_over: ClosedOver | None
+) -> list[Value]:
+    """The argument of main for each traced value, one for each value however often it is met."""
+    if not tracers:
+        return []
+    assert closed_over is not None, "only statistics are the user's, and may close over traced values"
+    main, parameters = mlir.enclosing_function(before), mlir.body(mlir.main_function(lowered)).arguments
+    for tracer, parameter in zip(tracers, list(parameters)[-len(tracers) :], strict=True):
+        if id(tracer) not in closed_over:
+            closed_over[id(tracer)] = tracer, mlir.add_argument(main, parameter.type)
+    return [closed_over[id(tracer)][1] for tracer in tracers]

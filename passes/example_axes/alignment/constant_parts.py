@@ -1,0 +1,40 @@
+"""Constant parts: whether a sum over the examples, r + sum of c_b, may have an r that is not zero.
+
+%g = dot_general %x, %l              =>  none
+%h = add %g, %decay                  =>  %decay
+
+It is followed back through the linear ops to the sites, and to whatever loops and branches carry.
+"""
+
+from functools import partial
+
+from hlo_surgery.passes.example_axes.control_flow import ties
+from hlo_surgery.passes.example_axes.lattice import Axes, Shared, Summed
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
+from hlo_surgery.passes.ir.mlir import Operation, Value
+
+
+def has_constant_part(axes: Axes, value: Value) -> bool:
+    """Whether something is added to the examples' own terms, as far as the ops show."""
+    terms = closure([value], partial(_terms, axes))
+    return any(isinstance(axes.of(v), Shared) and not is_splat(v, 0) for v in terms)
+
+
+def _terms(axes: Axes, value: Value) -> list[Value]:
+    if not isinstance(axes.of(value), Summed):
+        return []
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW:
+        return ties(value)
+    return [op.operands[i] for i in added(axes, op)]
+
+
+def added(axes: Axes, op: Operation) -> frozenset[int]:
+    """The operands whose constant parts are those of the sum that an op makes; at a site, what it sums on top of."""
+    summed = frozenset(i for i, c in enumerate(axes.at(op)) if isinstance(c, Summed))
+    if not summed:
+        return frozenset(initial_operands(op))
+    return frozenset(i for i in range(len(op.operands)) if is_linear(op, summed | {i}))

@@ -1,0 +1,157 @@
+"""Counters: given a loop, how often it runs, and the numbers that its counters and index expressions take.
+
+    %i = 0, 1, ... N-1 (compare LT %i, N ; add %i, 1)  =>  trips: N ; subtract (N-1), %i: [N-1, ..., 0]
+
+Index expressions are evaluated for all iterations at once, so that no form of them needs to be recognised.
+"""
+
+import math
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import evaluate, interpret
+from hlo_surgery.passes.ir.integer_division import guarded
+from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+
+Numbers = npt.NDArray[Any]
+LONGEST = 1 << 20
+SCALAR_OPS = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("add", "subtract", "multiply", "divide", "remainder", "negate", "minimum", "maximum", "clamp"),
+        *("compare", "select", "convert", "and", "or", "not", "xor", "reshape"),
+    )
+)
+COMPARES = {"LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal, "NE": np.not_equal}
+
+
+def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
+    """The numbers of each counter (by argument of the body), one an iteration; None where the trips are not known."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    steps = {i: found for i in range(len(loop.operands)) if (found := _start_and_step(loop, body, i)) is not None}
+    trips = _trips(condition, steps)
+    if trips is None:
+        return None
+    return {body.arguments[i]: start + step * np.arange(trips, dtype=start.dtype) for i, (start, step) in steps.items()}
+
+
+def _start_and_step(loop: Operation, body: Any, i: int) -> tuple[Numbers, Numbers] | None:
+    """An integer that starts at a constant and grows by a constant."""
+    returned = mlir.operands(mlir.return_operation(body))[i]
+    op = mlir.defining_operation(returned)
+    if op is None or op.name != "stablehlo.add" or mlir.shape(returned) or mlir.is_inexact(returned):
+        return None
+    terms = [v for v in op.operands if v != body.arguments[i]]
+    start, step = evaluate(loop.operands[i]), evaluate(terms[0]) if len(terms) == 1 else None
+    return None if start is None or step is None else (start, step)
+
+
+def _trips(condition: Any, steps: dict[int, tuple[Numbers, Numbers]]) -> int | None:
+    """How often a comparison of a counter with a constant holds before it first fails."""
+    op = mlir.defining_operation(mlir.operands(mlir.return_operation(condition))[0])
+    if op is None or op.name != "stablehlo.compare":
+        return None
+    numbers = [i for i in steps if condition.arguments[i] == op.operands[0]]
+    limit = evaluate(op.operands[1])
+    direction = COMPARES.get(
+        str(cast(Any, stablehlo).ComparisonDirectionAttr(op.attributes["comparison_direction"]).value)
+    )
+    if not numbers or limit is None or direction is None:
+        return None
+    start, step = (int(x) for x in steps[numbers[0]])
+    holds = direction(start + step * np.arange(min(LONGEST, abs(int(limit) - start) + 2)), int(limit))
+    return None if holds.all() else int(np.argmin(holds))
+
+
+def values_over(value: Value, counters: dict[Value, Numbers]) -> Numbers | None:
+    """The numbers of a scalar, one an iteration; None where it rests on more than counters and constants."""
+    ops: list[Operation] = []
+    known: set[Value] = set(counters)
+    if not _collect(value, known, ops):
+        return None
+    trips = len(next(iter(counters.values())))
+    with mlir.context(), ir.Location.unknown():
+        module = ir.Module.create()
+        kinds = [_stretched(v, trips) for v in counters]
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("main", ir.FunctionType.get(kinds, []))
+        block = function.add_entry_block()
+        made: dict[Value, Value] = dict(zip(counters, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for op in ops:
+                stretch = _look_up if op.name == "stablehlo.dynamic_slice" else _stretch
+                made[op.results[0]] = stretch(op, made, trips)
+        divided = [v for op in mlir.operations(block) for v in guarded(op)]
+        arguments = [cast(Any, ir.DenseElementsAttr).get(np.ascontiguousarray(v)) for v in counters.values()]
+        return interpret(module, function, arguments, [made[value], *divided])
+
+
+def _collect(value: Value, known: set[Value], ops: list[Operation]) -> bool:
+    """The ops that make one number of counters and constants, in order; False where it rests on more than those."""
+    pending = [value]
+    while pending:
+        current = pending[-1]
+        op, operands = _number_from(current) if current not in known else (None, [])
+        if op is None and current not in known:
+            return False
+        missing = [v for v in operands if v not in known]
+        pending += missing
+        if not missing:
+            pending.pop()
+        if op is not None and not missing:
+            known.add(current)
+            ops.append(op)
+    return True
+
+
+def _number_from(value: Value) -> tuple[Operation | None, list[Value]]:
+    """The op that makes one number of others, and those; no op where it cannot be followed."""
+    op = mlir.defining_operation(value)
+    if op is None or math.prod(mlir.shape(value)) != 1 or mlir.is_inexact(value):
+        return None, []
+    if op.name == "stablehlo.dynamic_slice":
+        return (op, list(op.operands)[1:]) if evaluate(op.operands[0]) is not None else (None, [])
+    return (op, list(op.operands)) if op.name in SCALAR_OPS | {"stablehlo.constant"} else (None, [])
+
+
+def _stretched(value: Value, trips: int) -> ir.Type:
+    return ir.RankedTensorType.get([trips], cast(ir.Type, mlir.element_type(value)))
+
+
+def _stretch(op: Operation, made: dict[Value, Value], trips: int) -> Value:
+    """A scalar op on all iterations at once."""
+    kind = _stretched(op.results[0], trips)
+    if op.name == "stablehlo.constant":
+        constant = cast(Any, op.clone()).operation.results[0]
+        return ir.Operation.create(
+            "stablehlo.broadcast_in_dim",
+            results=[kind],
+            operands=[constant],
+            attributes={"broadcast_dimensions": ir.DenseI64ArrayAttr.get([])},
+        ).results[0]
+    if op.name == "stablehlo.reshape":
+        return made[op.operands[0]]
+    operands = [made[v] for v in op.operands]
+    return ir.Operation.create(op.name, results=[kind], operands=operands, attributes=mlir.attributes(op)).results[0]
+
+
+def _look_up(op: Operation, made: dict[Value, Value], trips: int) -> Value:
+    """An element of a constant at scalar indices, on all iterations at once: a gather clamps as a slice does."""
+    found = evaluate(op.operands[0])
+    assert found is not None
+    table = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(found))
+    column = ir.RankedTensorType.get([trips, 1], cast(ir.Type, mlir.element_type(op.operands[1])))
+    columns = [cast(Any, stablehlo).reshape(column, made[v]) for v in list(op.operands)[1:]]
+    rank = found.ndim
+    numbers = cast(Any, stablehlo).GatherDimensionNumbers.get([], list(range(rank)), [], [], list(range(rank)), 1)
+    return cast(Any, stablehlo).gather(
+        table, cast(Any, stablehlo).concatenate(columns, 1), numbers, ir.DenseI64ArrayAttr.get([1] * rank)
+    )
+
+
+def is_permutation(numbers: Numbers | None, size: int) -> bool:
+    """Whether the numbers are 0 .. size-1, each once."""
+    return numbers is not None and len(numbers) == size and bool((np.sort(numbers) == np.arange(size)).all())

@@ -1,0 +1,125 @@
+"""Shardy's op sharding rules as plain data: which dimensions of operands and results share an index (a factor).
+
+    dot_general : ([i, m], [m, k]) -> ([i, k]) {i=5, m=7, k=6} reduction={m}
+
+Shardy knows this for every op that XLA can partition. The rules describe placement, so each use of one is checked
+against the shapes at hand, and custom calls, whose authors write their own rules, are allowed by list only.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.mlir import Module, Operation, Value, sdy
+
+ATTRIBUTE = "sdy.sharding_rule"
+PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
+Factors = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Factors of each dimension of each operand and result, factor sizes, and which factors an op reduces or blocks."""
+
+    sizes: tuple[int, ...]
+    operands: tuple[Factors, ...]
+    results: tuple[Factors, ...]
+    reduced: frozenset[int]
+    blocked: frozenset[int]
+
+
+@dataclass(frozen=True)
+class ExampleFactor:
+    """The factor in which the examples run: its number, and the sizes before and after them within it."""
+
+    factor: int
+    before: int
+    after: int
+
+
+def populate(module: Module) -> None:
+    """Annotate every op with Shardy's rule, after dropping the rules that the module brought along."""
+    strip(module)
+    mlir.run_passes(module, "func.func(sdy-populate-op-sharding-rules)")
+
+
+def strip(module: Module) -> None:
+    """Drop every rule."""
+    for op in mlir.nested_operations(cast(Any, module.operation)):
+        if ATTRIBUTE in op.attributes:
+            del op.attributes[ATTRIBUTE]
+
+
+def rule_of(op: Operation) -> Rule | None:
+    """The rule of an op, or None where Shardy has none."""
+    if ATTRIBUTE not in op.attributes:
+        return None
+    attribute = cast(Any, sdy).OpShardingRuleAttr(op.attributes[ATTRIBUTE])
+    blocked = [*attribute.need_replication_factors, *attribute.permutation_factors]
+    results = tuple(map(_factors, attribute.result_mappings))
+    moved = (factor for dim in _padded_dims(op) for factor in results[0][dim])
+    return Rule(
+        tuple(attribute.factor_sizes),
+        tuple(map(_factors, attribute.operand_mappings)),
+        results,
+        frozenset(attribute.reduction_factors),
+        frozenset([*blocked, *attribute.blocked_propagation_factors, *moved]),
+    )
+
+
+def _padded_dims(op: Operation) -> list[int]:
+    """Dimensions along which a pad moves its operand: of those that keep their size, Shardy's rule does not tell."""
+    if op.name != "stablehlo.pad":
+        return []
+    paddings = zip(*(integers(op, name) for name in PADDINGS), strict=True)
+    return [dim for dim, amounts in enumerate(paddings) if any(amounts)]
+
+
+def _factors(mapping: Any) -> Factors:
+    dimensions = cast(Any, sdy).TensorMappingAttr(mapping).dim_mappings
+    return tuple(tuple(cast(Any, sdy).DimMappingAttr(d).factor_indices) for d in dimensions)
+
+
+def find_factor(rule: Rule, factors: Factors, value: Value, axis: PerExample, size: int) -> ExampleFactor | None:
+    """The factor that holds the example axis of this operand or result, if one factor does."""
+    own = factors[axis.dim]
+    if math.prod(rule.sizes[f] for f in own) != mlir.shape(value)[axis.dim]:
+        return None
+    for k, factor in enumerate(own):
+        outer = math.prod(rule.sizes[f] for f in own[:k])
+        inner = math.prod(rule.sizes[f] for f in own[k + 1 :])
+        before, after = axis.before // outer, axis.after // inner
+        fits = axis.before == before * outer and axis.after == after * inner
+        if fits and before * size * after == rule.sizes[factor]:
+            return ExampleFactor(factor, before, after)
+    return None
+
+
+def find_axis(rule: Rule, factors: Factors, value: Value, examples: ExampleFactor) -> PerExample | None:
+    """Where the example factor lies in this operand or result; None where it does not occur (or not provably)."""
+    for dim, own in enumerate(factors):
+        if examples.factor in own:
+            k = own.index(examples.factor)
+            if math.prod(rule.sizes[f] for f in own) != mlir.shape(value)[dim]:
+                return None
+            outer = math.prod(rule.sizes[f] for f in own[:k])
+            inner = math.prod(rule.sizes[f] for f in own[k + 1 :])
+            return PerExample(dim, outer * examples.before, examples.after * inner)
+    return None
+
+
+def reshaped_axis(source: Value, target: Value, axis: PerExample, size: int) -> PerExample | None:
+    """The example axis behind a reshape, by row-major arithmetic; None where it is split over dimensions."""
+    old, new = mlir.shape(source), mlir.shape(target)
+    outer = math.prod(old[: axis.dim]) * axis.before
+    inner = math.prod(old[axis.dim + 1 :]) * axis.after
+    for dim, length in enumerate(new):
+        left, right = math.prod(new[:dim]), math.prod(new[dim + 1 :])
+        if left == 0 or right == 0 or outer % left or inner % right:
+            continue
+        if (outer // left) * size * (inner // right) == length:
+            return PerExample(dim, outer // left, inner // right)
+    return None

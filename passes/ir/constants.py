@@ -1,0 +1,138 @@
+"""Constants: given a value that no argument reaches, its numbers, by StableHLO's reference interpreter."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.integer_division import guarded, is_defined, is_integer_division
+from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+
+LARGEST = 1 << 20  # elements: an index larger than this is not worth evaluating
+EVALUATED = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("constant", "iota", "broadcast_in_dim", "reshape", "transpose", "concatenate", "slice", "reverse", "pad"),
+        *("add", "subtract", "multiply", "divide", "remainder", "negate", "minimum", "maximum", "clamp"),
+        *("compare", "select", "convert", "and", "or", "not", "xor"),
+    )
+)
+
+COPIES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose"))
+# Of these element types the MLIR bindings hand over a constant's elements as a buffer.
+_BUFFERS = frozenset(map(np.dtype, ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]))
+
+
+def evaluate(value: Value) -> npt.NDArray[Any] | None:
+    """The numbers of a value; None where it rests on an argument, on ops that are not worth evaluating, or on none."""
+    ops = _slice(value)
+    if ops is None or dtype_of(value) not in _BUFFERS:
+        return None
+    with mlir.context(), ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("main", ir.FunctionType.get([], []))
+        known: dict[Value, Value] = {}
+        with ir.InsertionPoint(function.add_entry_block()):
+            divided = [v for op in ops for v in _copy(op, known)]
+        return interpret(module, function, [], [known[value], *divided])
+
+
+def interpret(
+    module: ir.Module, function: func.FuncOp, arguments: Sequence[Any], values: Sequence[Value]
+) -> npt.NDArray[Any] | None:
+    """The first of these values of the module's function. `values[1:]`: dividends and divisors, by turns.
+
+    None where a division has no result.
+    """
+    with ir.InsertionPoint(mlir.body(function)):
+        func.ReturnOp(list(values))
+    inputs = [v.type for v in mlir.body(function).arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, [v.type for v in values]))
+    found, *divided = [np.array(x) for x in cast(Any, stablehlo).eval_module(module, list(arguments))]
+    return found if is_defined(divided) else None
+
+
+def _slice(value: Value) -> list[Operation] | None:
+    """The ops that make the value, in order; None where one cannot be evaluated."""
+    ops: dict[Value, Operation] = {}
+    pending = [(value, False)]
+    while pending:
+        current, ready = pending.pop()
+        op = mlir.defining_operation(current)
+        if current in ops:
+            continue
+        if op is None or not _is_evaluated(op) or np.prod(mlir.shape(current)) > LARGEST:
+            return None
+        if ready:
+            ops[current] = op
+        else:
+            pending += [(current, True), *((operand, False) for operand in op.operands)]
+    return list(ops.values())
+
+
+def _is_evaluated(op: Operation) -> bool:
+    """Whether the interpreter takes the op: complex numbers end the process, and so does what is divided by zero."""
+    divides = is_integer_division(op) and dtype_of(op.results[0]) not in _BUFFERS
+    return op.name in EVALUATED and not mlir.is_complex(op.results[0]) and not divides
+
+
+def _copy(op: Operation, known: dict[Value, Value]) -> list[Value]:
+    """Copy an op of known operands; what it divides, and by what."""
+    copied = cast(Any, op.clone()).operation
+    for i, operand in enumerate(op.operands):
+        copied.operands[i] = known[operand]
+    known.update(zip(op.results, copied.results, strict=True))
+    return guarded(copied)
+
+
+def copied_from(value: Value) -> Value:
+    """What a value is a copy of, at other places or in another element type; itself where it is none."""
+    op = mlir.defining_operation(value)
+    while op is not None and op.name in COPIES:
+        value = op.operands[0]
+        op = mlir.defining_operation(value)
+    return value
+
+
+def is_splat(value: Value, number: float) -> bool:
+    """Whether every element of the value is this number, as far as constants and what copies them show."""
+    op = mlir.defining_operation(copied_from(value))
+    if op is None:
+        return False
+    return op.name == "stablehlo.constant" and _is_constant_splat(op, number)
+
+
+def _is_constant_splat(op: Operation, number: float) -> bool:
+    if isinstance(mlir.element_type(op.results[0]), ir.ComplexType):
+        return bool((elements(op) == number).all())
+    attribute = cast(Any, op.attributes["value"])
+    return bool(attribute.is_splat) and attribute.get_splat_value().value == number
+
+
+def elements(op: Operation) -> npt.NDArray[Any]:
+    """The elements of a constant, of any element type that numpy holds."""
+    dtype = dtype_of(op.results[0])
+    if dtype in _BUFFERS:
+        return np.array(op.attributes["value"])
+    if dtype.kind != "c":
+        return _interpreted(op, "stablehlo.convert", "f32").astype(dtype)
+    part_type = f"f{dtype.itemsize * 4}"
+    parts = [_interpreted(op, f"stablehlo.{part}", part_type) for part in ("real", "imag")]
+    return np.stack(parts, -1).view(dtype)[..., 0]
+
+
+def _interpreted(op: Operation, unary: str, element_type: str) -> npt.NDArray[Any]:
+    """A constant that the bindings cannot read, after a unary op to a type that they can."""
+    with mlir.context(), ir.Location.unknown():
+        result = ir.RankedTensorType.get(mlir.shape(op.results[0]), ir.Type.parse(element_type))
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ir.FunctionType.get([], [result]))
+        with ir.InsertionPoint(main.add_entry_block()):
+            converted = ir.Operation.create(unary, [result], [cast(Any, op.clone()).results[0]])
+            func.ReturnOp(list(converted.results))
+        return np.array(cast(Any, stablehlo).eval_module(module, [])[0])

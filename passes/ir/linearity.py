@@ -1,0 +1,172 @@
+"""Linearity, per operand position: which operands of an op may be sums over the examples at once.
+
+`f(r + sum c_b) = f(r) + sum of f's linear part at c_b` holds for these positions jointly, the others being Shared.
+Never an index, a predicate or a divisor; never two factors of one product.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Operation, ir
+
+Positions = frozenset[int]
+Rule = Callable[[Operation, Positions], bool]
+
+IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
+# Solves with the matrix as operand 0 and the right-hand sides as operand 1, linear in the latter.
+SOLVE_CALLS = frozenset(
+    f"{prefix}_{t}trsm{end}" for prefix in ("blas", "lapack") for t in "sdcz" for end in ("", "_ffi")
+)
+
+# Factorisations that LAPACK does matrix by matrix, over leading batch dimensions.
+BATCHED_CALLS = frozenset(
+    f"lapack_{t}{name}{end}"
+    for t in "sdcz"
+    for name in (
+        "potrf",
+        "geqrf",
+        "orgqr",
+        "ungqr",
+        "getrf",
+        "gesdd",
+        "syevd",
+        "heevd",
+        "geev",
+        "gehrd",
+        "sytrd",
+        "gtsv",
+    )
+    for end in ("", "_ffi")
+)
+
+SUMMING = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
+SUMMING_BODIES = frozenset(["stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window"])
+
+
+def is_batched_call(op: Operation) -> bool:
+    """Whether the op is a custom call known to work matrix by matrix, each on its own."""
+    target = mlir.text_attribute(op, "call_target_name")
+    return op.name == "stablehlo.custom_call" and target in BATCHED_CALLS | SOLVE_CALLS
+
+
+def solves_from_left(op: Operation) -> bool | None:
+    """For a call that solves with a triangular matrix: whether as A X = B, not X A = B; None where it does not say."""
+    if "mhlo.backend_config" not in op.attributes or mlir.text_attribute(op, "call_target_name") not in SOLVE_CALLS:
+        return None
+    config = cast(Any, op.attributes["mhlo.backend_config"])
+    return int(ir.IntegerAttr(config["side"]).value) == ord("L") if "side" in config else None
+
+
+def is_linear(op: Operation, positions: Positions) -> bool:
+    """Whether the op is linear (affine) in these operands jointly. Sums live in floats and complex numbers only."""
+    rule = _RULES.get(op.name)
+    inexact = all(map(mlir.is_inexact, [*op.results, *(op.operands[p] for p in positions)]))
+    return rule is not None and inexact and rule(op, positions)
+
+
+def sums(op: Operation, index: int) -> bool:
+    """Whether a result is the sum of floats or complex numbers over the dimensions that the op reduces."""
+    adds = added_results(op)[index] if op.name in SUMMING_BODIES else op.name in SUMMING
+    return adds and mlir.is_inexact(op.results[index])
+
+
+def added_results(op: Operation) -> list[bool]:
+    """For a reduce, reduce_window or scatter: whether its body just adds, result by result.
+
+    A body of adds that crosses its results is no add body.
+    """
+    block = cast(Any, op.regions[0].blocks[0])
+    returned, count = mlir.operands(mlir.return_operation(block)), len(op.results)
+    pairs = [{block.arguments[i], block.arguments[count + i]} for i in range(count)]
+    return [_is_add_of(value, pair) for value, pair in zip(returned, pairs, strict=True)]
+
+
+def _is_add_of(value: mlir.Value, pair: set[Any]) -> bool:
+    op = mlir.defining_operation(value)
+    return op is not None and op.name == "stablehlo.add" and set(op.operands) == pair
+
+
+def initial_operands(op: Operation) -> range:
+    """Positions of the operands on top of which an op sums: a scatter's operand, a reduce's initial value."""
+    count = len(op.results)
+    if op.name == "stablehlo.scatter":
+        return range(count)
+    if op.name in ("stablehlo.reduce", "stablehlo.reduce_window"):
+        return range(count, 2 * count)
+    return range(0)
+
+
+def overwrites(op: Operation) -> bool:
+    """Whether a scatter's body returns the update."""
+    block = cast(Any, op.regions[0].blocks[0])
+    count = len(op.results)
+    return mlir.operands(mlir.return_operation(block)) == list(block.arguments)[count:]
+
+
+def _anywhere(op: Operation, positions: Positions) -> bool:
+    return True
+
+
+def _one_of(op: Operation, positions: Positions) -> bool:
+    return len(positions) == 1
+
+
+def _only(*allowed: int) -> Rule:
+    return lambda op, positions: positions <= frozenset(allowed)
+
+
+def _reduction(op: Operation, positions: Positions) -> bool:
+    return all(added_results(op))
+
+
+def _scatter(op: Operation, positions: Positions) -> bool:
+    count = len(op.results)
+    unique = "unique_indices" in op.attributes and bool(cast(Any, op.attributes["unique_indices"]).value)
+    adds = all(added_results(op)) or (overwrites(op) and unique)
+    return adds and count not in positions
+
+
+def _custom_call(op: Operation, positions: Positions) -> bool:
+    target = mlir.text_attribute(op, "call_target_name")
+    return target in IDENTITY_CALLS or (target in SOLVE_CALLS and positions == frozenset([1]))
+
+
+def _to_inexact(op: Operation, positions: Positions) -> bool:
+    kind = mlir.element_type(op.operands[0])
+    return isinstance(kind, ir.FloatType | ir.ComplexType)
+
+
+_RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        [
+            "stablehlo.add",
+            "stablehlo.subtract",
+            "stablehlo.negate",
+            "stablehlo.real",
+            "stablehlo.imag",
+            "stablehlo.complex",
+            "stablehlo.transpose",
+            "stablehlo.reshape",
+            "stablehlo.broadcast_in_dim",
+            "stablehlo.reverse",
+            "stablehlo.slice",
+            "stablehlo.concatenate",
+            "stablehlo.reduce_precision",
+            "stablehlo.pad",
+            "stablehlo.fft",
+            "stablehlo.optimization_barrier",
+            "sdy.sharding_constraint",
+        ],
+        _anywhere,
+    ),
+    **dict.fromkeys(["stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"], _one_of),
+    **dict.fromkeys(["stablehlo.reduce", "stablehlo.reduce_window"], _reduction),
+    **dict.fromkeys(["stablehlo.divide", "stablehlo.gather", "stablehlo.dynamic_slice"], _only(0)),
+    "stablehlo.convert": _to_inexact,
+    "stablehlo.select": _only(1, 2),
+    "stablehlo.dynamic_update_slice": _only(0, 1),
+    "stablehlo.triangular_solve": _only(1),
+    "stablehlo.scatter": _scatter,
+    "stablehlo.custom_call": _custom_call,
+}

@@ -1,0 +1,72 @@
+"""Source lines: given an op's location, the user's file and line. Read from typed locations, never from text."""
+
+from typing import Any, cast
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Operation, ir
+
+Frame = tuple[str, int]
+INLINED = "inlined"
+# Between locations that are still to be read: here the frames of a callee or of its call begin, or both are known.
+_OPENED, _JOINED = "opened", "joined"
+
+
+def source_line(op: Operation) -> str:
+    """`model.py:41` of the user's program, or the line of the op in the module where no debug info is left."""
+    frames = _frames(cast(Any, op.location))
+    if not frames:
+        return "module (no debug info)"
+    own = [f for f in frames if not _is_installed(f[0])]
+    path, line = (own or frames)[0]
+    return f"{'module' if path == '-' else path}:{line}"
+
+
+def inlined_location(op: Operation, call: Operation) -> ir.Location:
+    """The location of an op that replaces a call, which remembers both."""
+    with mlir.context():
+        return ir.Location.name(INLINED, ir.Location.callsite(op.location, [call.location]))
+
+
+def _frames(location: Any) -> list[Frame]:
+    """File and line of each frame, innermost first; of what is still to be read, the next comes last."""
+    read: list[list[Frame]] = [[]]
+    pending: list[Any] = [location]
+    while pending:
+        current = pending.pop()
+        match current:
+            case ir.FileLineColLoc():
+                read[-1].append((str(current.filename), int(current.start_line)))
+            case ir.NameLoc():
+                inner: Any = current.child_loc
+                pending += [_JOINED, inner.caller, _OPENED, inner.callee, _OPENED] if _is_inlined(current) else [inner]
+            case ir.CallSiteLoc():
+                pending += [current.caller, current.callee]
+            case ir.FusedLoc():
+                pending += reversed(list(current.locations))
+            case str() if current == _OPENED:
+                read.append([])
+            case str():
+                call, callee = read.pop(), read.pop()
+                read[-1] += _of_inlined(callee, call)
+            case _:
+                pass
+    return read[0]
+
+
+def _is_inlined(location: Any) -> bool:
+    return location.name_str == INLINED
+
+
+def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:
+    """The callee's frames where they lead to this call; else the call's.
+
+    JAX traces a jitted function once, and its ops keep the frames of the first call for all later ones.
+    """
+    meet = [j for j, frame in enumerate(callee) if frame in call[:1]]
+    leads_here = any(callee[j:] == call[: len(callee) - j] for j in meet)
+    return callee if leads_here or not call else call
+
+
+def _is_installed(path: str) -> bool:
+    """Whether the file belongs to an installed library, so that a frame of the user's own says more."""
+    return "site-packages" in path or "dist-packages" in path

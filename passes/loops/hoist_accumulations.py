@@ -1,0 +1,192 @@
+"""Hoist accumulations: given a loop that adds up contractions, one that stacks their operands, contracted behind it.
+
+    %g = while (%c) { add %c, (dot_general %h_t, %l_t over b) }
+    =>  %H, %L = while { stack %h_t, %l_t } ; %g = dot_general %H, %L over (t, b)
+
+So a recurrent weight's gradient becomes one contraction over steps and examples, to which every strategy applies.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.example_axes.counters import counter_values
+from hlo_surgery.passes.example_axes.lattice import Axes, PerExample, Summed
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.linearity import initial_operands
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.loops.step_stacks import (
+    Made,
+    Source,
+    Stacks,
+    common_order,
+    is_inside,
+    operand_sources,
+    resolve,
+    write_stacks,
+)
+from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.strategies.lift_values import reached_values
+from hlo_surgery.passes.strategies.square_operands import is_monomial
+from hlo_surgery.passes.terms.gradient_slices import Step, gradient_step
+
+CONTRACTIONS = frozenset(["stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce"])
+
+
+@dataclass(frozen=True)
+class Term:
+    """One contraction that a loop adds to a carry, and the ops between."""
+
+    site: Step
+    tail: tuple[Operation, ...]
+
+
+def hoist_accumulations(axes: Axes, block: mlir.Block, outputs: Sequence[Value]) -> bool:
+    """Hoist what the outputs rest on, in this block's loops and those inside them. True if anything changed.
+
+    Ops and values are new then, and must be classified again.
+    """
+    reached = reached_values(axes, outputs)
+    loops = [op for op in mlir.nested_operations(cast(Any, block.owner).operation) if op.name == "stablehlo.while"]
+    hoisted = [_hoist(axes, loop, reached) for loop in reversed(loops)]
+    return any(hoisted)
+
+
+def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
+    counters = counter_values(loop)
+    if not counters:
+        return False
+    body = loop.regions[1].blocks[0]
+    numbers = [i for i, argument in enumerate(body.arguments) if argument in reached]
+    sums = {i: terms for i in numbers if (terms := _terms(axes, loop, i)) is not None}
+    stacks = Stacks(counters, common_order(loop, [t.site for terms in sums.values() for t in terms], counters))
+    plans = {
+        i: plan
+        for i, terms in sums.items()
+        if (plan := operand_sources(loop, [term.site for term in terms], stacks)) is not None
+    }
+    if not plans:
+        return False
+    renewed, made = write_stacks(axes, loop, stacks, reached)
+    for i, plan in plans.items():
+        _contract_behind(renewed, i, sums[i], plan, made)
+    return True
+
+
+def _terms(axes: Axes, loop: Operation, number: int) -> list[Term] | None:
+    """The contractions that are added to a carry, if it is nothing but their sum."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    carry, terms = body.arguments[number], list[Term]()
+    if len(list(carry.uses)) != 1 or list(condition.arguments[number].uses):
+        return None
+    pending = [mlir.operands(mlir.return_operation(body))[number]]
+    carried = 0
+    while pending:
+        value = pending.pop()
+        op = mlir.defining_operation(value)
+        if value == carry:
+            carried += 1
+        elif op is not None and op.name == "stablehlo.add" and op.block == body and len(list(value.uses)) == 1:
+            pending += op.operands
+        elif (term := term_of(axes, body, value)) is not None:
+            terms.append(term)
+        else:
+            return None
+    return terms if carried == 1 else None
+
+
+def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
+    """A contraction over the examples behind moves and scales that are the same at each step."""
+    tail: list[Operation] = []
+    op = mlir.defining_operation(value)
+    while op is not None and op.block == body and isinstance(axes.of(op.results[0]), Summed):
+        if any(isinstance(c, PerExample) for c in axes.at(op)):
+            return Term(gradient_step(axes, op), tuple(reversed(tail))) if _is_hoistable(op) else None
+        summed = axes.summed(op)
+        others = [v for v in op.operands if v not in summed]
+        if not is_monomial(op) or len(summed) != 1 or any(_is_of(v, body) for v in others):
+            return None
+        tail.append(op)
+        op = mlir.defining_operation(summed[0])
+    return None
+
+
+def _is_hoistable(op: Operation) -> bool:
+    zero = all(is_splat(op.operands[i], 0) for i in initial_operands(op))
+    return op.name in CONTRACTIONS and len(op.results) == 1 and zero and raise_op(op) is not None
+
+
+def _is_of(value: Value, body: Any) -> bool:
+    """Whether a value is made in the loop's body."""
+    op = mlir.defining_operation(value)
+    return cast(Any, value.owner) == body if op is None else op.block == body
+
+
+def _contract_behind(
+    loop: Operation,
+    number: int,
+    terms: list[Term],
+    plan: list[list[Source]],
+    made: Made,
+) -> None:
+    """Make the carry idle, and its result the sum of the contractions over all steps, behind the loop."""
+    sources = [[resolve(s, made) for s in term_sources] for term_sources in plan]
+    scales = [v for term in terms for op in term.tail for v in op.operands]
+    outside = [v for v in scales if not is_inside(v, loop)]
+    values = list(dict.fromkeys([loop.operands[number], *outside, *(v for row in sources for v, _ in row)]))
+
+    def contracted(*operands: jax.Array) -> list[jax.Array]:
+        known = dict(zip(values, operands, strict=True))
+        sums = [
+            _contract(term, [(known[v], dim) for v, dim in row], known)
+            for term, row in zip(terms, sources, strict=True)
+        ]
+        initial = [] if is_splat(loop.operands[number], 0) else [known[loop.operands[number]]]
+        return [functools.reduce(jnp.add, [*initial, *sums])]
+
+    (total,) = splice(values, contracted, after_loop(loop), terms[0].site.op)
+    body = loop.regions[1].blocks[0]
+    mlir.return_operation(body).operands[number] = body.arguments[number]
+    loop.results[number].replace_all_uses_with(total)
+
+
+def after_loop(loop: Operation) -> Operation:
+    """The op behind a loop."""
+    block = mlir.operations(cast(Any, loop.block))
+    return block[next(i for i, op in enumerate(block) if op.name == "stablehlo.while" and mlir.is_same(op, loop)) + 1]
+
+
+def _contract(term: Term, stacks: list[tuple[jax.Array, int | None]], known: dict[Value, jax.Array]) -> jax.Array:
+    """One contraction over steps and examples, and what lies behind it."""
+    operands = [
+        _joined(x, dim, axis) if isinstance(axis, PerExample) and dim is not None else x
+        for (x, dim), (_, axis) in zip(stacks, term.site.inputs, strict=True)
+    ]
+    return contract(term, operands, known)
+
+
+def contract(term: Term, operands: list[jax.Array], known: dict[Value, jax.Array]) -> jax.Array:
+    """A contraction of these operands, and what lies behind it."""
+    function = cast(Callable[..., tuple[jax.Array, ...]], raise_op(term.site.op))
+    made = {term.site.op.results[0]: function(*operands)[0]}
+    for op in term.tail:
+        step = cast(Callable[..., tuple[jax.Array, ...]], raise_op(op))
+        made |= zip(op.results, step(*(made[v] if v in made else known[v] for v in op.operands)), strict=True)
+    return made[(term.tail or (term.site.op,))[-1].results[0]]
+
+
+def _joined(stack: jax.Array, dim: int, axis: PerExample) -> jax.Array:
+    """Join the steps with the examples: [.., T, .., before*B*after, ..] -> [.., before*T*B*after, ..]."""
+    moved = jnp.moveaxis(stack, dim, 0)
+    shape = moved.shape[1:]
+    inner = shape[axis.dim] // axis.before
+    parted = moved.reshape(moved.shape[0], *shape[: axis.dim], axis.before, inner, *shape[axis.dim + 1 :])
+    beside = jnp.moveaxis(parted, 0, axis.dim + 1)
+    return beside.reshape(*shape[: axis.dim], math.prod((moved.shape[0], shape[axis.dim])), *shape[axis.dim + 1 :])

@@ -1,0 +1,168 @@
+"""Scanned gradients: given a gradient that a loop stacks slice by slice, the update in its body to look at instead.
+
+    %r = while (%c) { %u = transpose %site ; %n = dynamic_update_slice %c, %u, %i ; return %n }   =>   %u
+
+A scan over layers stacks the gradients of the layers so. If each slice is written once, an elementwise statistic of
+the stack is the stack of the statistics, which the same loop can write: nothing of the size of B stacks is needed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.example_axes.counters import counter_values, is_permutation, values_over
+from hlo_surgery.passes.example_axes.lattice import Axes, Summed
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
+from hlo_surgery.passes.strategies.lift_values import reached_values
+from hlo_surgery.passes.strategies.square_operands import is_monomial
+from hlo_surgery.passes.terms.gradient_slices import behind_barriers
+
+
+@dataclass(frozen=True)
+class Scan:
+    """`loop` stacks updates as its result `number`; `write` is the dynamic_update_slice that does.
+
+    What lies behind the loop moves and scales elements; `moves_only`: it scales none, `keeps_norms`: nor drops any or
+    repeats them.
+    """
+
+    loop: Operation
+    number: int
+    write: Operation
+    moves_only: bool
+    keeps_norms: bool
+
+    @property
+    def dim(self) -> int:
+        """The dimension along which slices are stacked."""
+        whole, part = mlir.shape(self.write.results[0]), mlir.shape(self.write.operands[1])
+        return next((d for d in range(len(whole)) if whole[d] != part[d]), whole.index(1) if 1 in whole else 0)
+
+    @property
+    def index(self) -> Value:
+        """The number of the slice that is written."""
+        return self.write.operands[2 + self.dim]
+
+    @property
+    def steps(self) -> int:
+        """How many slices are written."""
+        return mlir.shape(self.write.results[0])[self.dim]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A value of a loop's body to be written into an array of this shape at `start`, of which None is zero."""
+
+    value: Value
+    shape: tuple[int, ...]
+    start: tuple[Value | None, ...]
+
+
+def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
+    """The loop that stacks this gradient, if only moves and scales lie behind it; else None."""
+    value, moves_only, keeps_norms = behind_barriers(gradient), True, True
+    op = mlir.defining_operation(value)
+    while op is not None and op.name != "stablehlo.while":
+        if not isinstance(axes.of(value), Summed) or not is_monomial(op) or len(axes.summed(op)) != 1:
+            return None
+        moves_only = moves_only and op.name not in ("stablehlo.multiply", "stablehlo.divide", "stablehlo.negate")
+        value = behind_barriers(axes.summed(op)[0])
+        keeps_norms = keeps_norms and moves_only and keeps_elements(op, value)
+        op = mlir.defining_operation(value)
+    scan = scanned_carry(axes, op, mlir.results(op).index(value)) if op is not None else None
+    return scan and replace(scan, moves_only=moves_only, keeps_norms=keeps_norms)
+
+
+def scanned_carry(axes: Axes, loop: Operation, number: int) -> Scan | None:
+    """The scan that stacks a result of a loop; None where that is something else than gradients of its own steps."""
+    if not isinstance(axes.of(loop.results[number]), Summed):
+        return None
+    write = _stacking_write(loop, number)
+    if write is None or not _is_own(axes, loop, write.operands[1]):
+        return None
+    return Scan(loop, number, write, True, True)
+
+
+def keeps_elements(op: Operation, operand: Value) -> bool:
+    """Whether an op that moves elements has each of them once in its result, beside zeros."""
+    sizes = [math.prod(mlir.shape(v)) for v in (operand, op.results[0])]
+    if op.name != "stablehlo.pad":
+        return sizes[0] == sizes[1]
+    return all(p >= 0 for name in ("edge_padding_low", "edge_padding_high") for p in integers(op, name))
+
+
+def _stacking_write(loop: Operation, number: int) -> Operation | None:
+    """The write of one slice an iteration, each slice once, to a carry that is used for nothing else."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    write = mlir.defining_operation(mlir.operands(mlir.return_operation(body))[number])
+    carry = body.arguments[number]
+    if write is None or write.name != "stablehlo.dynamic_update_slice" or write.operands[0] != carry:
+        return None
+    used_once = len(list(carry.uses)) == len(list(write.results[0].uses)) == 1 and write.block == body
+    if not used_once or list(condition.arguments[number].uses):
+        return None
+    return write if _covers(loop, write) else None
+
+
+def _covers(loop: Operation, write: Operation) -> bool:
+    counters = counter_values(loop)
+    if counters is None:
+        return False
+    whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
+    stacked = [d for d in range(len(whole)) if whole[d] != part[d]]
+    if not stacked and 1 in whole and len(next(iter(counters.values()))) == 1:
+        return True
+    if len(stacked) != 1 or part[stacked[0]] != 1:
+        return False
+    return is_permutation(values_over(write.operands[2 + stacked[0]], counters), whole[stacked[0]])
+
+
+def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
+    """Whether the update sums nothing that other iterations, or ops outside the loop, have summed."""
+    inside: set[Value] = set()
+    for op in mlir.nested_operations(loop):
+        inside.update(op.results)
+        inside.update(a for region in op.regions for block in region.blocks for a in block.arguments)
+    return isinstance(axes.of(update), Summed) and reached_values(axes, [update]) <= inside
+
+
+def stack_values(
+    axes: Axes, loop: Operation, stacks: Sequence[Stack], zeros: list[Value], lifted: dict[Value, Value]
+) -> Operation:
+    """Rebuild the loop so that it writes each stack, on top of zeros.
+
+    `lifted` is what is known of the loop's results, and is renewed with them.
+    """
+    arguments = add_carries(loop, zeros)
+    end = mlir.return_operation(loop.regions[1].blocks[0])
+    with mlir.context(), loop.location, ir.InsertionPoint(end):
+        stacked = [_written(stack, argument) for stack, argument in zip(stacks, arguments, strict=True)]
+    extend_return(end, stacked)
+    return extend_results(loop, zeros, len(zeros), [axes.classes, lifted], [axes.trained])
+
+
+def _written(stack: Stack, argument: Value) -> Value:
+    index = next(v for v in stack.start if v is not None)
+    zero = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(np.zeros((), dtype_of(index))))
+    start = [zero if v is None else v for v in stack.start]
+    value, shape = stack.value, mlir.shape(stack.value)
+    part = [1] * (len(start) - len(shape)) + list(shape)
+    if len(part) != len(shape):
+        kind = ir.RankedTensorType.get(part, cast(ir.Type, mlir.element_type(value)))
+        value = ir.Operation.create("stablehlo.reshape", results=[kind], operands=[value]).results[0]
+    return ir.Operation.create(
+        "stablehlo.dynamic_update_slice", results=[argument.type], operands=[argument, value, *start]
+    ).results[0]
+
+
+def replace_update(write: Operation, value: Value) -> None:
+    """Write this value instead, which is made later in the block."""
+    write.operands[1] = value
+    write.move_before(mlir.return_operation(cast(Any, write.block)))

@@ -1,0 +1,53 @@
+"""Normalise: given a module as any frontend dumps it, one flat `main` of StableHLO ops.
+
+CHLO and composites are legalised, every call is inlined, and a program for each device becomes one for all. Dead ops
+stay: they may show what belongs to which example.
+
+    func @main(%x) { %y = call @f(%x) ; return %y }        func @main(%x) { %y = tanh %x ; return %y }
+    func private @f(%x) { return tanh(%x) }          =>
+"""
+
+from typing import Any, cast
+
+from hlo_surgery.passes.example_axes.chunked_slices import split_chunks
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.inlining import inline_calls
+from hlo_surgery.passes.ir.mlir import Module
+from hlo_surgery.passes.ir.placement import drop_placement
+from hlo_surgery.passes.normalise.devices.devices import join_devices
+from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
+from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
+
+
+def normalize(module: Module) -> None:
+    """Flatten the module in place. Raises Refusal where it does more than compute on static arrays."""
+    mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
+    mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
+    inline_calls(module)
+    join_devices(module)
+    refuse_per_device(module)
+    drop_placement(module)
+    make_shapes_static(module)
+    refuse_effects(module)
+    free_invariants(module)
+    split_chunks(module)
+    free_constants(module)
+
+
+def free_invariants(module: Module) -> None:
+    """Use what a loop carries unchanged from outside the loop, so that it is no part of the loop's state."""
+    for loop in [op for op in mlir.nested_operations(cast(Any, module.operation)) if op.name == "stablehlo.while"]:
+        condition, body = (region.blocks[0] for region in loop.regions)
+        returned = mlir.operands(mlir.return_operation(body))
+        for i, value in enumerate(returned):
+            if value == body.arguments[i]:
+                for carried in (condition.arguments[i], body.arguments[i], loop.results[i]):
+                    carried.replace_all_uses_with(loop.operands[i])
+
+
+def free_constants(module: Module) -> None:
+    """Move the constants of loops and branches to the front of main, so that they are no part of the body either."""
+    first = mlir.operations(mlir.body(mlir.main_function(module)))[0]
+    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+        if op.name == "stablehlo.constant" and cast(Any, op.parent).name in mlir.CONTROL_FLOW:
+            op.move_before(first)

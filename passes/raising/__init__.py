@@ -1,0 +1,1 @@
+"""Raising: StableHLO ops as JAX functions, one rule an op, so that `vmap` lifts them and `scan` loops over them."""

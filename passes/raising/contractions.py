@@ -1,0 +1,126 @@
+"""Raising rules for the ops that contract: dot_general, convolution and reduce, the usual places where examples meet.
+
+All sizes come from the operands at hand, since these may hold one example of the B that the op's types tell of.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from hlo_surgery.passes.ir.attributes import (
+    flags,
+    integer,
+    integers,
+    ones_unless_given,
+    padding,
+    precision,
+)
+from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
+from hlo_surgery.passes.ir.linearity import added_results
+from hlo_surgery.passes.ir.mlir import Operation, stablehlo
+from hlo_surgery.passes.raising.table import Raised, raises, single
+
+Contract = Callable[[jax.Array, jax.Array, np.dtype], jax.Array]
+
+
+@raises("stablehlo.dot_general")
+def dot_general(op: Operation, result: np.dtype | None = None) -> Raised | None:
+    """Contract any dimensions, with any batching dimensions; into another element type, if `result` says so.
+
+    No rule with an explicit `algorithm`: JAX lowers each for some platforms only, and need not do so for this one.
+    """
+    if "algorithm" in op.attributes:
+        return None
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+    batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+    how = precision(op)
+
+    def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
+        return lax.dot_general(lhs, rhs, (contracting, batching), how, preferred_element_type=accumulator)
+
+    return with_element_types(op, contract, result or dtype_of(op.results[0]))
+
+
+@raises("stablehlo.convolution")
+def convolution(op: Operation) -> Raised | None:
+    """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal of the window."""
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    spatial = numbers.kernel_spatial_dimensions
+    reversed_dims = [
+        d for d, reverse in zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True) if reverse
+    ]
+    convolve = partial(
+        lax.conv_general_dilated,
+        window_strides=ones_unless_given(op, "window_strides", len(spatial)),
+        padding=padding(op, len(spatial)),
+        lhs_dilation=ones_unless_given(op, "lhs_dilation", len(spatial)),
+        rhs_dilation=ones_unless_given(op, "rhs_dilation", len(spatial)),
+        dimension_numbers=_conv_dimension_numbers(numbers),
+        feature_group_count=integer(op, "feature_group_count"),
+        batch_group_count=integer(op, "batch_group_count"),
+        precision=precision(op),
+    )
+
+    def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
+        return convolve(lhs, lax.rev(rhs, reversed_dims), preferred_element_type=accumulator)
+
+    return with_element_types(op, contract, dtype_of(op.results[0]))
+
+
+@raises("stablehlo.reduce")
+def reduce(op: Operation) -> Raised | None:
+    """Sum over dimensions, on top of the initial value; a body that is anything but adds has no rule.
+
+    StableHLO leaves open how often an initial value other than zero counts; here it is once.
+    """
+    if not (all(added_results(op)) and has_numbers(op)):
+        return None
+    dimensions, count = integers(op, "dimensions"), len(op.results)
+    dtypes = [dtype_of(result) for result in op.results]
+
+    def sums(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        values, initial = operands[:count], operands[count:]
+        return tuple(map(summed, values, initial, dtypes))
+
+    def summed(value: jax.Array, initial: jax.Array, dtype: np.dtype) -> jax.Array:
+        total = lax.reduce_sum(lax.convert_element_type(value, dtype), dimensions)
+        return jnp.add(total, lax.convert_element_type(initial, dtype))
+
+    return sums
+
+
+def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> Raised | None:
+    """Contract into `result`, with it as accumulator, or an operand's element type if that is the wider one."""
+    lhs, rhs = map(dtype_of, op.operands)
+    accumulator = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)
+    if not (has_numbers(op) and np.can_cast(lhs, accumulator) and np.can_cast(rhs, accumulator)):
+        return None
+    same_kind = jnp.issubdtype(lhs, jnp.inexact) == jnp.issubdtype(accumulator, jnp.inexact)
+    operand_dtype = lhs if lhs == rhs and same_kind else accumulator
+
+    def contracted(left: jax.Array, right: jax.Array) -> jax.Array:
+        left, right = (x if x.dtype == result else lax.convert_element_type(x, operand_dtype) for x in (left, right))
+        return lax.convert_element_type(contract(left, right, accumulator), result)
+
+    return single(contracted)
+
+
+def _conv_dimension_numbers(numbers: stablehlo.ConvDimensionNumbers) -> lax.ConvDimensionNumbers:
+    return lax.ConvDimensionNumbers(
+        lhs_spec=(numbers.input_batch_dimension, numbers.input_feature_dimension, *numbers.input_spatial_dimensions),
+        rhs_spec=(
+            numbers.kernel_output_feature_dimension,
+            numbers.kernel_input_feature_dimension,
+            *numbers.kernel_spatial_dimensions,
+        ),
+        out_spec=(
+            numbers.output_batch_dimension,
+            numbers.output_feature_dimension,
+            *numbers.output_spatial_dimensions,
+        ),
+    )

@@ -1,0 +1,128 @@
+"""Raising rules for the ops that address elements by computed indices: gather, scatter, dynamic slices.
+
+JAX wants a gather's or scatter's index vectors along the last dimension of the indices; StableHLO lets them lie along
+any dimension, or, past the last one, be single numbers.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from hlo_surgery.passes.ir.attributes import flag, integers
+from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
+from hlo_surgery.passes.ir.linearity import added_results, overwrites
+from hlo_surgery.passes.ir.mlir import Operation, stablehlo
+from hlo_surgery.passes.raising.table import Raised, raises, single
+
+
+@raises("stablehlo.gather")
+def gather(op: Operation) -> Raised:
+    """Gather slices; a start index out of bounds is clamped to where the slice fits."""
+    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    index_vector_dim = numbers.index_vector_dim
+    take = partial(
+        lax.gather,
+        dimension_numbers=_gather_dimension_numbers(numbers),
+        slice_sizes=integers(op, "slice_sizes"),
+        indices_are_sorted=flag(op, "indices_are_sorted"),
+        mode=lax.GatherScatterMode.CLIP,
+    )
+
+    def gathered(operand: jax.Array, indices: jax.Array) -> jax.Array:
+        return take(operand, _index_vectors_last(indices, index_vector_dim))
+
+    return single(gathered)
+
+
+@raises("stablehlo.scatter")
+def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
+    """Add updates to, or write them over, parts of the operands; what falls out of bounds is dropped.
+
+    In the element types of the op's results, or in `result`.
+    """
+    update_operand = _scatter_by_body(op)
+    if update_operand is None:
+        return None
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    index_vector_dim, dtypes = numbers.index_vector_dim, [result or dtype_of(made) for made in op.results]
+    update = partial(
+        update_operand,
+        dimension_numbers=_scatter_dimension_numbers(numbers),
+        indices_are_sorted=flag(op, "indices_are_sorted"),
+        unique_indices=flag(op, "unique_indices"),
+        mode=lax.GatherScatterMode.FILL_OR_DROP,
+    )
+
+    def scattered(*operands: jax.Array) -> tuple[jax.Array, ...]:
+        count = len(dtypes)
+        indices = _index_vectors_last(operands[count], index_vector_dim)
+        inputs, updates = _converted(operands[:count], dtypes), _converted(operands[count + 1 :], dtypes)
+        return tuple(update(x, indices, new) for x, new in zip(inputs, updates, strict=True))
+
+    return scattered
+
+
+@raises("stablehlo.dynamic_slice")
+def dynamic_slice(op: Operation) -> Raised:
+    """A slice of fixed size, its start clamped to where the slice fits."""
+    sizes = integers(op, "slice_sizes")
+
+    def sliced(operand: jax.Array, *starts: jax.Array) -> jax.Array:
+        return lax.dynamic_slice(operand, starts, sizes, allow_negative_indices=False)
+
+    return single(sliced)
+
+
+@raises("stablehlo.dynamic_update_slice")
+def dynamic_update_slice(_: Operation) -> Raised:
+    """Write `update` over a slice of the operand, the start clamped to where it fits."""
+
+    def updated(operand: jax.Array, update: jax.Array, *starts: jax.Array) -> jax.Array:
+        return lax.dynamic_update_slice(operand, update, starts, allow_negative_indices=False)
+
+    return single(updated)
+
+
+def _scatter_by_body(op: Operation) -> Callable[..., jax.Array] | None:
+    if all(added_results(op)) and has_numbers(op):
+        return lax.scatter_add
+    return lax.scatter if overwrites(op) else None
+
+
+def _index_vectors_last(indices: jax.Array, index_vector_dim: int) -> jax.Array:
+    if index_vector_dim == indices.ndim:
+        return lax.expand_dims(indices, (index_vector_dim,))
+    return jnp.moveaxis(indices, index_vector_dim, -1)
+
+
+def _before_last(dims: Sequence[int], index_vector_dim: int) -> tuple[int, ...]:
+    """Dimensions of the indices, counted once the index vectors are last."""
+    return tuple(dim - (dim > index_vector_dim) for dim in dims)
+
+
+def _converted(arrays: Sequence[jax.Array], dtypes: Sequence[np.dtype]) -> list[jax.Array]:
+    return [lax.convert_element_type(x, dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
+
+
+def _gather_dimension_numbers(numbers: stablehlo.GatherDimensionNumbers) -> lax.GatherDimensionNumbers:
+    return lax.GatherDimensionNumbers(
+        offset_dims=tuple(numbers.offset_dims),
+        collapsed_slice_dims=tuple(numbers.collapsed_slice_dims),
+        start_index_map=tuple(numbers.start_index_map),
+        operand_batching_dims=tuple(numbers.operand_batching_dims),
+        start_indices_batching_dims=_before_last(numbers.start_indices_batching_dims, numbers.index_vector_dim),
+    )
+
+
+def _scatter_dimension_numbers(numbers: stablehlo.ScatterDimensionNumbers) -> lax.ScatterDimensionNumbers:
+    return lax.ScatterDimensionNumbers(
+        update_window_dims=tuple(numbers.update_window_dims),
+        inserted_window_dims=tuple(numbers.inserted_window_dims),
+        scatter_dims_to_operand_dims=tuple(numbers.scattered_dims_to_operand_dims),
+        operand_batching_dims=tuple(numbers.input_batching_dims),
+        scatter_indices_batching_dims=_before_last(numbers.scatter_indices_batching_dims, numbers.index_vector_dim),
+    )

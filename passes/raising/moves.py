@@ -1,0 +1,77 @@
+"""Raising rules for the ops that only move elements, and for those that leave every element where it is."""
+
+from functools import partial
+
+import jax
+from jax import lax
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integer, integers
+from hlo_surgery.passes.ir.linearity import IDENTITY_CALLS
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.raising.table import Raised, raises, single
+
+
+@raises("stablehlo.transpose")
+def transpose(op: Operation) -> Raised:
+    """Permute the dimensions."""
+    return single(partial(lax.transpose, permutation=integers(op, "permutation")))
+
+
+@raises("stablehlo.reshape")
+def reshape(op: Operation) -> Raised:
+    """The same elements in row-major order, in the result's shape."""
+    return single(partial(lax.reshape, new_sizes=mlir.shape(op.results[0])))
+
+
+@raises("stablehlo.broadcast_in_dim")
+def broadcast_in_dim(op: Operation) -> Raised:
+    """Repeat along the dimensions that the operand lacks, or has with size 1."""
+    shape, dimensions = mlir.shape(op.results[0]), integers(op, "broadcast_dimensions")
+    return single(partial(lax.broadcast_in_dim, shape=shape, broadcast_dimensions=dimensions))
+
+
+@raises("stablehlo.pad")
+def pad(op: Operation) -> Raised:
+    """Pad at the edges and between elements; a negative edge padding cuts off."""
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    config = list(zip(*(integers(op, name) for name in names), strict=True))
+    return single(partial(lax.pad, padding_config=config))
+
+
+@raises("stablehlo.concatenate")
+def concatenate(op: Operation) -> Raised:
+    """Join along one dimension."""
+    dimension = integer(op, "dimension")
+
+    def joined(*operands: jax.Array) -> jax.Array:
+        return lax.concatenate(operands, dimension)
+
+    return single(joined)
+
+
+@raises("stablehlo.slice")
+def slice_(op: Operation) -> Raised:
+    """A slice between fixed limits, with strides."""
+    start, limit, strides = (integers(op, name) for name in ("start_indices", "limit_indices", "strides"))
+    return single(partial(lax.slice, start_indices=start, limit_indices=limit, strides=strides))
+
+
+@raises("stablehlo.reverse")
+def reverse(op: Operation) -> Raised:
+    """Reverse the order along dimensions."""
+    return single(partial(lax.rev, dimensions=integers(op, "dimensions")))
+
+
+@raises("stablehlo.optimization_barrier", "sdy.sharding_constraint")
+def identity(_: Operation) -> Raised:
+    """The operands, as they are."""
+    return lambda *operands: operands
+
+
+@raises("stablehlo.custom_call")
+def annotation(op: Operation) -> Raised | None:
+    """The operand as it is, for the custom calls known to annotate; no other has a rule."""
+    known = mlir.text_attribute(op, "call_target_name") in IDENTITY_CALLS
+    same_types = [value.type for value in op.operands] == [value.type for value in op.results]
+    return identity(op) if known and same_types else None

@@ -1,0 +1,199 @@
+"""Ghost factors: given the paths of a gradient, one example's shares of it as sums of outer products, scaled.
+
+dot_general %x[t, d], %l[t, f]      =>  x, l            scatter %u[t, d] at %i[t]      =>  rows i[t], u
+reduce %l[t, f]                     =>  ones, l         convolution %x, %l[t, f]       =>  patches of x at t, l
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.ir.mlir import stablehlo
+from hlo_surgery.passes.strategies.ghost_paths import Dims, Path, factor_dims
+from hlo_surgery.passes.terms.convolution_patches import positions_of_convolution
+from hlo_surgery.passes.terms.gradient_slices import Input
+from hlo_surgery.passes.terms.monomials.binary_exponents import (
+    LOWEST,
+    Scaled,
+    as_scaled,
+    exponent_of,
+    inverse_of,
+    product_of,
+    times_power_of_two,
+)
+
+Given = Mapping[Input, jax.Array]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """[batch, positions, elements] of one factor of an outer product; or, for a scatter, the rows' numbers.
+
+    `rows`: how many rows there are, where `x` is [1, positions] of their numbers; -1 stands for none.
+    """
+
+    x: jax.Array
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Share:
+    """One path of one example: two factors without their scale, and the scale; its exponent is LOWEST if all is 0."""
+
+    first: Factor
+    second: Factor
+    scale: Scaled
+
+
+def inner(one: Factor, other: Factor) -> jax.Array:
+    """Inner products of the elements of two factors, [batch, positions of the one, positions of the other]."""
+    if one.rows is None and other.rows is None:
+        if one.x.shape[1] == other.x.shape[1] == 1:
+            # A sum that is fused with what makes its terms, where a contraction would need them in memory.
+            return jnp.sum(one.x * other.x, 2, keepdims=True)
+        return jnp.einsum("gld,gmd->glm", one.x, other.x, precision=lax.Precision.HIGHEST)
+    if one.rows is not None and other.rows is not None:
+        return ((one.x[:, :, None] == other.x[:, None, :]) & (one.x >= 0)[:, :, None]).astype(jnp.float32)
+    if one.rows is None:
+        return jnp.where(other.x[:, None, :] >= 0, jnp.take(one.x, other.x[0], axis=2, mode="clip"), 0)
+    return jnp.swapaxes(inner(other, one), 1, 2)
+
+
+def shares_of(paths: Sequence[Path], given: Given, factor: Any) -> list[Share]:
+    """The shares of one example, their factors over the same dimensions in the same order."""
+    leading = factor_dims(paths[0])
+    shares: list[Share] = []
+    for path in paths:
+        share = FACTORS[path.site.op.name](path, given)
+        scale = product_of([share.scale, path_scale(path, given, factor)])
+        swapped = factor_dims(path) != leading
+        first, second = (share.second, share.first) if swapped else (share.first, share.second)
+        shares.append(Share(first, second, scale))
+    return shares
+
+
+def path_scale(path: Path, given: Mapping[Input, jax.Array], factor: Any) -> Scaled:
+    """The product of all numbers by which a path multiplies its site."""
+    numbers = [as_scaled(jnp.asarray(-factor if path.negated else factor, jnp.float32))]
+    for key, divides in path.scales:
+        number = as_scaled(widened(given[key].ravel()[0]))
+        numbers.append(inverse_of(number) if divides else number)
+    return product_of(numbers)
+
+
+def scaled_by(x: jax.Array, path: Path, given: Given, factor: Any) -> jax.Array:
+    """What lies at a site, as it comes out at the end of the path."""
+    scaled = x * (-factor if path.negated else factor)
+    for key, divides in path.scales:
+        number = given[key].ravel()[0].astype(x.dtype)
+        scaled = scaled / number if divides else scaled * number
+    return scaled
+
+
+def _product(path: Path, given: Given) -> Share:
+    """Both operands of a dot_general as [batch, positions, free]."""
+    op = path.site.op
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    lhs, rhs = (given[key] for key in path.site.inputs)
+    left = (tuple(numbers.lhs_batching_dimensions), tuple(numbers.lhs_contracting_dimensions))
+    right = (tuple(numbers.rhs_batching_dimensions), tuple(numbers.rhs_contracting_dimensions))
+    batch, free = len(left[0]), lhs.ndim - len(left[0]) - len(left[1])
+    ends = (range(batch, batch + free), range(batch + free, len(mlir.shape(op.results[0]))))
+    factors = [
+        _factor(x, *dims, _positions_of(path.order, end))
+        for x, dims, end in zip((lhs, rhs), (left, right), ends, strict=True)
+    ]
+    return _scaled(*factors)
+
+
+def _positions_of(order: Sequence[int] | None, dims: range) -> list[int]:
+    """The dimensions of one factor in the order in which the output has them."""
+    return [d - dims.start for d in order or dims if d in dims]
+
+
+def _factor(x: jax.Array, batching: Dims, contracting: Dims, order: Sequence[int]) -> jax.Array:
+    free = [d for d in range(x.ndim) if d not in (*batching, *contracting)]
+    moved = x.transpose(*batching, *contracting, *(free[i] for i in order))
+    sizes = [math.prod(x.shape[d] for d in dims) for dims in (batching, contracting, free)]
+    return widened(moved.reshape(sizes))
+
+
+def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
+    """A scatter's rows [positions], -1 where it has none, the updates [positions, window], and how many rows exist."""
+    op = path.site.op
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    _, indices, updates = (given[key] for key in path.site.inputs)
+    shape = mlir.shape(op.operands[0])
+    scattered, window = list(numbers.scattered_dims_to_operand_dims), tuple(numbers.update_window_dims)
+    order = path.order or tuple(range(len(shape)))
+    columns = indices if numbers.index_vector_dim < indices.ndim else indices[..., None]
+    columns = jnp.moveaxis(columns, numbers.index_vector_dim, -1).reshape(-1, len(scattered))
+    rows, number, exists = 1, jnp.zeros(columns.shape[0], jnp.int32), jnp.ones(columns.shape[0], bool)
+    for dim in (d for d in order if d in scattered):
+        column = columns[:, scattered.index(dim)]
+        # A narrow type does not hold the table's length, and int32 not what a wide one may address outside of it.
+        column = column if column.dtype.itemsize > 4 else column.astype(jnp.int32)
+        exists &= (column >= 0) & (column < shape[dim])
+        rows, number = rows * shape[dim], number * shape[dim] + column.astype(jnp.int32)
+    kept = [d for d in range(len(shape)) if d not in scattered]
+    outside = tuple(d for d in range(updates.ndim) if d not in window)
+    dense = _factor(updates, (), outside, [kept.index(d) for d in order if d in kept])
+    dense = jnp.where(exists[:, None], dense, jnp.zeros_like(dense))
+    return jnp.where(exists, number, -1), dense[0], rows
+
+
+def _rows(path: Path, given: Given) -> Share:
+    """The updates of a scatter as [1, positions, window], and the numbers of the rows to which they are added."""
+    numbers, dense, rows = rows_of(path, given)
+    exponent = exponent_of(jnp.max(jnp.abs(dense), initial=0), LOWEST)
+    return _share(Factor(numbers[None], rows), dense[None], jnp.zeros(()), exponent)
+
+
+def _ones(path: Path, given: Given) -> Share:
+    """A sum as a product with ones."""
+    x = given[path.site.inputs[0]]
+    summed = integers(path.site.op, "dimensions")
+    second = _factor(x, (), summed, _positions_of(path.order, range(x.ndim - len(summed))))
+    return _scaled(jnp.ones_like(second[..., :1]), second)
+
+
+def _patches(path: Path, given: Given) -> Share:
+    """A convolution as a sum over positions of patches times features."""
+    image, window = (given[key] for key in path.site.inputs)
+    first, second = positions_of_convolution(path.site.op, image, window)
+    return _scaled(widened(first[None]), widened(second[None]))
+
+
+FACTORS = {
+    "stablehlo.convolution": _patches,
+    "stablehlo.dot_general": _product,
+    "stablehlo.scatter": _rows,
+    "stablehlo.reduce": _ones,
+}
+
+
+def _scaled(first: jax.Array, second: jax.Array) -> Share:
+    """Factors with elements of at most about 1, and their scale: no square overflows, and none that counts underflows.
+
+    Each position has a scale of its own, since what is small in one factor may be large in the other.
+    """
+    exponents = [exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST) for x in (first, second)]
+    largest = jnp.max(exponents[0] + exponents[1], initial=2 * LOWEST)
+    return _share(Factor(_over(first, exponents[0])), second, exponents[0], largest)
+
+
+def _share(first: Factor, second: jax.Array, taken: jax.Array, largest: jax.Array) -> Share:
+    """A share whose second factor takes back the exponents `taken` from the first, but for the largest of them all."""
+    return Share(first, Factor(_over(second, largest - taken)), (jnp.ones((), second.dtype), largest))
+
+
+def _over(x: jax.Array, exponent: jax.Array) -> jax.Array:
+    return times_power_of_two(x, jnp.where(exponent < LOWEST / 2, 0, -exponent))

@@ -1,0 +1,202 @@
+"""Ghost paths: given a gradient slice, its sites as sums of outer products, if all that lies behind only moves them.
+
+    %h = dot_general %x, %l over b, t ; %t = transpose %h ; return %t    =>   one path: x times l, moved by [1, 0]
+
+The norm of such a gradient, and inner products of two, need the factors alone and never the gradient itself.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integer, integers
+from hlo_surgery.passes.ir.constants import copied_from, is_splat
+from hlo_surgery.passes.ir.linearity import added_results, initial_operands
+from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.loops.scanned_gradients import keeps_elements
+from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.strategies.square_operands import PASSED, drops_unit_dimensions
+from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Held, Input, Step
+
+REARRANGED = frozenset(f"stablehlo.{name}" for name in ("reshape", "reverse", "broadcast_in_dim", "slice"))
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Path:
+    """One site, and what becomes of it on the way to the output.
+
+    `order[i]`: the site's dimension that is the output's dimension i; None where they are regrouped. `scales`: inputs
+    of one number each, by which the site is multiplied (or divided: then True), after `negated`.
+    """
+
+    site: Step
+    order: Dims | None
+    scales: tuple[tuple[Input, bool], ...] = ()
+    negated: bool = False
+
+
+def ghost_paths(sliced: GradientSlice) -> list[Path] | None:
+    """The paths of a slice; None where ghost norms do not apply. They are for real gradients."""
+    if mlir.is_complex(sliced.value):
+        return None
+    paths: dict[Value, list[Path]] = {}
+    for step in sliced.steps:
+        if step.is_site:
+            if not _is_outer_product(step):
+                return None
+            rank = len(mlir.shape(step.op.results[0]))
+            paths[step.op.results[0]] = [Path(step, tuple(range(rank)))]
+        elif (found := _moved(step, paths)) is not None:
+            paths[step.op.results[0]] = found
+        else:
+            return None
+    output = paths.get(sliced.value)
+    return output if output and _fit(output) else None
+
+
+def _is_outer_product(site: Step) -> bool:
+    """Whether one example's share is a sum over positions of outer products, on top of nothing."""
+    op = site.op
+    whole = all(axis is None or isinstance(axis, PerExample) for _, axis in site.inputs)
+    alone = len(op.results) == 1 and all(is_splat(op.operands[i], 0) for i in initial_operands(op))
+    if not (whole and alone and raise_op(op) is not None):
+        return False
+    if op.name == "stablehlo.reduce":
+        return all(added_results(op))
+    if op.name == "stablehlo.convolution":
+        return integer(op, "feature_group_count") == integer(op, "batch_group_count") == 1
+    return op.name == "stablehlo.dot_general" or (op.name == "stablehlo.scatter" and _adds_whole_rows(op))
+
+
+def _adds_whole_rows(op: Operation) -> bool:
+    """Whether a scatter adds each update to one row: the indices say which, and the update is all of it."""
+    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    scattered = list(numbers.scattered_dims_to_operand_dims)
+    shape, updates = mlir.shape(op.operands[0]), mlir.shape(op.operands[2])
+    window = [d for d in range(len(shape)) if d not in scattered]
+    sizes = [updates[d] for d in numbers.update_window_dims]
+    plain = not list(numbers.input_batching_dims) and sorted(numbers.inserted_window_dims) == sorted(scattered)
+    return plain and sizes == [shape[d] for d in window]
+
+
+def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
+    """The paths behind one op of the tail; None where it does more than move and scale them, and add them up."""
+    op = step.op
+    summed = [v for v, _ in step.inputs if v in paths]
+    others = [key for key in step.inputs if key[0] not in paths]
+    if not summed or any(isinstance(axis, Held) for _, axis in step.inputs):
+        return None
+    known = [path for v in summed for path in paths[v]]
+    match op.name:
+        case "stablehlo.add" if not others or is_splat(others[0][0], 0):
+            return known
+        case "stablehlo.transpose":
+            order = integers(op, "permutation")
+            return [replace(p, order=p.order and tuple(p.order[d] for d in order)) for p in known]
+        case "stablehlo.negate":
+            return [replace(p, negated=not p.negated) for p in known]
+        case "stablehlo.multiply" | "stablehlo.divide" if len(others) == 1 and is_one_number(others[0][0]):
+            divides = op.name == "stablehlo.divide"
+            return [replace(p, scales=(*p.scales, (others[0], divides))) for p in known]
+        case name if name in PASSED:
+            return known
+        case "stablehlo.pad" if not is_splat(op.operands[1], 0):
+            return None
+        case name if (name in (*REARRANGED, "stablehlo.pad") or drops_unit_dimensions(op)) and keeps_elements(
+            op, summed[0]
+        ):
+            return [replace(p, order=None) for p in known]
+        case _:
+            return None
+
+
+def is_one_number(value: Value) -> bool:
+    """Whether all elements of a value are the same, as far as its making shows."""
+    source = copied_from(value)
+    op = mlir.defining_operation(source)
+    if math.prod(mlir.shape(source)) == 1:
+        return True
+    return op is not None and op.name == "stablehlo.constant" and bool(cast(Any, op.attributes["value"]).is_splat)
+
+
+def _fit(paths: list[Path]) -> bool:
+    """Whether the factors of all paths go over the same dimensions of the output, so that they can be paired."""
+    if len(paths) == 1:
+        return True
+    halves = [factor_dims(p) for p in paths]
+    return all(h is not None and frozenset(h) == frozenset(halves[0] or ()) for h in halves)
+
+
+def factor_dims(path: Path) -> tuple[frozenset[int], frozenset[int]] | None:
+    """The output's dimensions that each of the two factors goes over; None where they are regrouped or batched."""
+    op = path.site.op
+    if path.order is None or op.name == "stablehlo.convolution":
+        return None
+    if op.name == "stablehlo.reduce":
+        rows = set[int]()
+    elif op.name == "stablehlo.scatter":
+        numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+        rows = set(numbers.scattered_dims_to_operand_dims)
+    else:
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        if list(numbers.lhs_batching_dimensions):
+            return None
+        rows = set(range(len(mlir.shape(op.operands[0])) - len(numbers.lhs_contracting_dimensions)))
+    first = frozenset(i for i, d in enumerate(path.order) if d in rows)
+    return first, frozenset(range(len(path.order))) - first
+
+
+def convolved_feature(op: Operation) -> int:
+    """The dimension of a convolution's second operand that stays in its result; positions lie along the others."""
+    return stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]).kernel_output_feature_dimension
+
+
+def is_single_product(path: Path, size: int) -> bool:
+    """Whether an example's share is one outer product of operands that hold nothing else along its dimension."""
+    op = path.site.op
+    if op.name == "stablehlo.dot_general":
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        if list(numbers.lhs_batching_dimensions):
+            return False
+    return op.name in ("stablehlo.dot_general", "stablehlo.reduce") and path_counts(path, size)[0] == 1
+
+
+def may_cancel(paths: Sequence[Path], size: int) -> bool:
+    """Whether an example has more than one position, whose shares may cancel."""
+    return sum(path_counts(path, size)[0] for path in paths) > 1
+
+
+def is_cheaper(paths: Sequence[Path], gradient: Value, size: int) -> bool:
+    """Whether pairs of positions cost less, in operations and in memory, than an example's gradient does."""
+    counts = [path_counts(path, size) for path in paths]
+    positions = sum(count for count, _, _ in counts)
+    pairs = positions**2 * max(elements for _, elements, _ in counts)
+    gradient_size = math.prod(mlir.shape(gradient))
+    products = max(gradient_size, sum(count * made for count, _, made in counts))
+    return positions == 1 or (positions**2 <= gradient_size and pairs <= products)
+
+
+def path_counts(path: Path, size: int) -> tuple[int, int, int]:
+    """One example's positions, the elements of both factors at one, and those of their product."""
+    op = path.site.op
+    if op.name == "stablehlo.scatter":
+        window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
+        updates = mlir.shape(op.operands[2])
+        row = math.prod(updates[d] for d in window)
+        return math.prod(updates) // max(row, 1) // size, 1 + row, row
+    product = math.prod(mlir.shape(op.results[0]))
+    if op.name == "stablehlo.reduce":
+        return math.prod(mlir.shape(op.operands[0])) // max(product, 1) // size, 1 + product, product
+    lhs, rhs = (mlir.shape(v) for v in op.operands)
+    if op.name == "stablehlo.convolution":
+        features = rhs[convolved_feature(op)]
+        positions = math.prod(rhs) // max(features, 1)
+        return positions // size, product // max(features, 1) + features, product
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    positions = math.prod(lhs[d] for d in numbers.lhs_contracting_dimensions)
+    elements = (math.prod(lhs) + math.prod(rhs)) // max(positions, 1)
+    return positions // size, elements, product

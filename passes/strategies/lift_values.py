@@ -1,0 +1,122 @@
+"""Lift values: given Summed results of loops and branches, all examples' versions of them, [B, *shape], beside them.
+
+    %r = while (%c = %zero) { %n = add %c, %site }   =>   a second carry, [B, *shape], to which each example adds alone
+
+This is exact whatever the loops and branches do, and takes B times the memory of the value.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.example_axes.control_flow import ties
+from hlo_surgery.passes.example_axes.lattice import Axes, PerExample, Summed
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.strategies.lift_examples import lifted_gradients
+from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.terms.gradient_slices import gradient_slice
+from hlo_surgery.passes.terms.slice_functions import slice_function
+
+Lifted = dict[Value, Value]
+
+
+def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lifted:
+    """Lift every Summed value that the outputs of a block rest on and that a loop or branch makes.
+
+    Loops and branches are rebuilt with more results. The dict holds the lifted version of each.
+    """
+    lifted: Lifted = {}
+    end, asked = mlir.return_operation(block), set(outputs)
+    numbers = [i for i, value in enumerate(end.operands) if value in asked]
+    _lift_block(axes, block, reached_values(axes, outputs), lifted)
+    for value in (end.operands[i] for i in numbers):
+        if isinstance(axis := axes.of(value), PerExample):
+            lifted[value] = _lift_rows(axes, value, axis, end)
+    return lifted
+
+
+def _lift_rows(axes: Axes, value: Value, axis: PerExample, before: Operation) -> Value:
+    """An output with a row for each example: the gradient of example b is B times row b, and zero elsewhere."""
+    size = axes.size
+
+    def replacement(rows: jax.Array, *count: jax.Array) -> list[jax.Array]:
+        owner = jnp.arange(rows.shape[axis.dim], dtype=jnp.int32) // axis.after % size
+        own = owner == jnp.arange(size, dtype=jnp.int32)[:, None]
+        shape = [size, *(rows.shape[d] if d == axis.dim else 1 for d in range(rows.ndim))]
+        scaled = rows * (count[0].astype(rows.dtype) if count else size)
+        return [jnp.where(own.reshape(shape), scaled, jnp.zeros_like(rows))]
+
+    return splice([value, *([] if axes.count is None else [axes.count])], replacement, before)[0]
+
+
+def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
+    """All Summed values that the outputs rest on, through loops and branches."""
+    found: set[Value] = set()
+    pending = list(outputs)
+    while pending:
+        value = pending.pop()
+        if value in found or not isinstance(axes.of(value), Summed):
+            continue
+        found.add(value)
+        op = mlir.defining_operation(value)
+        pending += ties(value) if op is None or op.name in mlir.CONTROL_FLOW else axes.summed(op)
+    return found
+
+
+def _lift_block(axes: Axes, block: Block, reached: set[Value], lifted: Lifted) -> None:
+    """Lift the loops and branches of a block in program order, so that each finds what it needs lifted."""
+    for op in mlir.operations(block):
+        if op.name in mlir.CONTROL_FLOW and not reached.isdisjoint([*op.results, *_arguments(op)]):
+            _lift_op(axes, op, reached, lifted)
+
+
+def _arguments(op: Operation) -> list[Value]:
+    return list(op.regions[1].blocks[0].arguments) if op.name == "stablehlo.while" else []
+
+
+def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> None:
+    """Rebuild a loop or branch so that it also returns the lifted versions of its reached results."""
+    loops = op.name == "stablehlo.while"
+    blocks = [region.blocks[0] for region in op.regions]
+    states = zip(op.results, _arguments(op) or op.results, strict=True)
+    numbers = [i for i, pair in enumerate(states) if not reached.isdisjoint(pair)]
+    outside = [v for v in mlir.captured(op) if v in reached and v not in lifted]
+    initial = [op.operands[i] for i in numbers] if loops else []
+    made = lift_before(axes, [*outside, *initial], lifted, op)
+    lifted.update(zip(outside, made[: len(outside)], strict=True))
+    operands = made[len(outside) :]
+    if loops:
+        carried = [_arguments(op)[i] for i in numbers]
+        lifted.update(zip(carried, add_carries(op, operands), strict=True))
+    for block in blocks[1:] if loops else blocks:
+        _lift_block(axes, block, reached, lifted)
+        end = mlir.return_operation(block)
+        extend_return(end, lift_before(axes, [end.operands[i] for i in numbers], lifted, end))
+    renewed = extend_results(op, operands, len(numbers), [axes.classes, lifted], [reached, axes.trained])
+    lifted.update(zip([renewed.results[i] for i in numbers], mlir.results(renewed)[-len(numbers) :], strict=True))
+
+
+def lift_before(axes: Axes, values: Sequence[Value], lifted: Lifted, before: Operation) -> list[Value]:
+    """Lifted versions of values of one block, computed in front of an op."""
+    if not values:
+        return []
+    slices = [gradient_slice(axes, v, lifted) for v in values]
+    functions = [slice_function(s, axes.size, "mean", count=axes.count) for s in slices]
+    inputs = list(dict.fromkeys(value for f in functions for value in f.values))
+
+    def replacement(*operands: jax.Array) -> list[jax.Array]:
+        known = dict(zip(inputs, operands, strict=True))
+        found: list[jax.Array] = []
+        for function in functions:
+            if function.liftable:
+                found.append(lifted_gradients(function, known, axes.size))
+            else:
+                _, stacked = looped_gradients(function, known, axes.size, [], [jnp.asarray])
+                found += stacked
+        return found
+
+    return splice(inputs, replacement, before)

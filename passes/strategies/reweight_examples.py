@@ -1,0 +1,147 @@
+"""Reweight: any sum of w_b g_b is the gradient again, with one operand of each site scaled by the examples' weights.
+
+    %g = dot_general %h[b, d], %l[b, f] over b     =>    %s = dot_general (w[b] %h[b, d]), %l[b, f] over b
+
+No example's gradient is in memory, and there is no second backward pass. The same function, differentiated by w, gives
+the inner products of every g_b with a direction.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
+from hlo_surgery.passes.raising.single_op import call_op
+from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Held, Input, Lifted, Parted, Step, is_made
+from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, laid_along, magnitudes, paired_dims
+
+Known = Mapping[Value, jax.Array]
+
+
+def reweighted(
+    sliced: GradientSlice, known: Known, weights: jax.Array, scale: Any, finite: jax.Array | None
+) -> jax.Array:
+    """The sum over b of w_b g_b for a mean loss over `scale` examples, in the gradient's own precision.
+
+    Where `finite` is given, examples that are not are left out, whatever they hold.
+    """
+    contracted = _run(sliced, known, weights, scale, finite)
+    if not has_offset(sliced):
+        return contracted
+    offset = _run(sliced, known, None, scale, None)
+    return contracted + (jnp.sum(weights) - 1).astype(offset.dtype) * offset
+
+
+def _run(
+    sliced: GradientSlice, known: Known, weights: jax.Array | None, scale: Any, finite: jax.Array | None
+) -> jax.Array:
+    """The slice on all examples at once; without weights, on none: what is left is the offset of its affine ops."""
+    made: dict[Value, jax.Array] = {}
+
+    def operand(key: Input) -> jax.Array:
+        value, axis = key
+        if is_made(key, made):
+            return made[value]
+        return _summed(known[value], weights, finite) if isinstance(axis, Lifted) else known[value]
+
+    for step in sliced.steps:
+        function: Raised = raise_op(step.op) or call_op(step.op)
+        operands = [operand(key) for key in step.inputs]
+        if step.is_site:
+            operands = _weighted_site(step, operands, weights, scale, finite)
+        made |= zip(step.op.results, function(*operands), strict=True)
+    return operand(sliced.output)
+
+
+def _weighted_site(
+    site: Step, operands: list[jax.Array], weights: jax.Array | None, scale: Any, finite: jax.Array | None
+) -> list[jax.Array]:
+    """Operands in which the site is linear scaled by the weights; all of them rid of what is not finite."""
+    found = list(operands)
+    carrying = [i for i, (v, axis) in enumerate(site.inputs) if _carries(axis) and mlir.is_inexact(v)]
+    if finite is not None:
+        for i in carrying:
+            found[i] = jnp.where(
+                along_examples(finite, site.inputs[i][1], found[i]), found[i], jnp.zeros_like(found[i])
+            )
+    linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
+    if weights is None:
+        return [jnp.zeros_like(x) if i == linear[0] else x for i, x in enumerate(found)]
+    for i, takes in _taking(site, linear, found).items():
+        weight = along_examples(weights * scale, site.inputs[i][1], found[i])
+        found[i] = found[i] * jnp.where(takes, weight, 1).astype(found[i].dtype)
+    return found
+
+
+def _taking(site: Step, linear: Sequence[int], operands: Sequence[jax.Array]) -> dict[int, jax.Array | bool]:
+    """Which operand takes an example's weight, and where: of two factors the larger, as the other might underflow."""
+    dims = paired_dims(site.op, [site.inputs[i][1] for i in linear])
+    if dims is None:
+        return {linear[0]: True}
+    first, second = (operands[i] for i in linear)
+    is_larger = magnitudes(first, dims[0]) >= magnitudes(second, dims[1])
+    return {linear[0]: laid_along(is_larger, first, dims[0]), linear[1]: laid_along(~is_larger, second, dims[1])}
+
+
+def _carries(axis: Axis) -> bool:
+    """Whether an operand holds every example apart; what examples have in common is none's to weigh."""
+    return isinstance(axis, PerExample | Parted) and holds_all(axis)
+
+
+def along_examples(weights: jax.Array, axis: Axis, x: jax.Array) -> jax.Array:
+    """Weights by example, laid along the dimension or dimensions of x that hold the examples."""
+    if isinstance(axis, PerExample):
+        return _spread(weights, x, [axis])
+    assert isinstance(axis, Parted)
+    assert axis.major is not None
+    assert axis.minor is not None
+    apart = weights.reshape(axis.parts, -1)
+    in_order = axis.major.dim < axis.minor.dim
+    dims = [axis.major, axis.minor] if in_order else [axis.minor, axis.major]
+    return _spread(apart if in_order else apart.T, x, dims)
+
+
+def _spread(weights: jax.Array, x: jax.Array, axes: Sequence[PerExample]) -> jax.Array:
+    """Weights with a dimension for each of the axes, which come in the order of x's dimensions."""
+    shape = [1] * x.ndim
+    for k, axis in enumerate(axes):
+        weights = jnp.repeat(weights, axis.after, axis=k)
+        weights = jnp.concatenate([weights] * axis.before, axis=k) if axis.before > 1 else weights
+        shape[axis.dim] = weights.shape[k]
+    return weights.reshape(shape)
+
+
+def _summed(lifted: jax.Array, weights: jax.Array | None, finite: jax.Array | None) -> jax.Array:
+    """The weighted sum of values of which each example has its own."""
+    if weights is None:
+        return jnp.zeros(lifted.shape[1:], lifted.dtype)
+    if finite is not None:
+        lifted = jnp.where(along_examples(finite, PerExample(0), lifted), lifted, jnp.zeros_like(lifted))
+    return jnp.tensordot(weights.astype(lifted.dtype), lifted, 1, precision="highest")
+
+
+def has_offset(sliced: GradientSlice) -> bool:
+    """Whether the gradient holds anything beside the examples' contributions, such as a regulariser's.
+
+    What a loop has lifted may hold it too, and does not tell.
+    """
+    made: set[Value] = {result for step in sliced.steps for result in step.op.results}
+    return not sliced.steps or any(_adds(step.op, step, made) for step in sliced.steps)
+
+
+def _is_shared(axis: Axis) -> bool:
+    return axis is None or isinstance(axis, Held)
+
+
+def _adds(op: Operation, step: Step, made: set[Value]) -> bool:
+    shared = [i for i, (value, axis) in enumerate(step.inputs) if _is_shared(axis) and not is_made((value, axis), made)]
+    summed = frozenset(range(len(step.inputs))) - frozenset(shared)
+    added = [i for i in shared if i in initial_operands(op) or is_linear(op, summed | {i})]
+    return any(not is_splat(op.operands[i], 0) for i in added)

@@ -1,0 +1,84 @@
+"""Segments: where a gradient is a scatter of rows, each example's own rows are summed first, and phi taken of those.
+
+    %g = scatter 0, %i[b, t], %u[b, t, d]     =>  for each b: the distinct rows of %i[b], the sums of %u[b] over each
+                                                  %s = scatter phi(sums) at the rows + phi(0) of all other examples
+
+An example touches as many rows as it has positions, however long the table; all others are zero. The gradient of an
+embedding is such a scatter. Any phi will do, and nothing as large as the table is made for a single example.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.strategies.ghost_factors import rows_of, scaled_by
+from hlo_surgery.passes.strategies.ghost_paths import Path, factor_dims
+from hlo_surgery.passes.terms.slice_functions import SliceFunction, over_examples
+
+Phi = Callable[[jax.Array], jax.Array]
+
+
+def has_segments(paths: Sequence[Path]) -> bool:
+    """Whether a gradient is a single scatter of rows, moved and scaled as a whole."""
+    return len(paths) == 1 and paths[0].site.op.name == "stablehlo.scatter" and factor_dims(paths[0]) is not None
+
+
+def segmented_mean(
+    function: SliceFunction,
+    path: Path,
+    known: Mapping[Value, jax.Array],
+    phi: Phi,
+    size: int,
+    factor: Any,
+    real: jax.Array | None = None,
+    about: jax.Array | None = None,
+) -> jax.Array:
+    """The mean over the `real` examples of phi of their gradients, or of how far off these are from one like them.
+
+    `factor`: of a contribution in a gradient; `about`: that one gradient.
+    """
+    rows, sums = over_examples(function, known, size, partial(_of_one, function, path, factor))
+    rows = rows if real is None else jnp.where(real[:, None], rows, -1)
+    number = size if real is None else jnp.sum(real, dtype=jnp.int32)
+    shape, by_rows = _layout(path)
+    dims = [*sorted(by_rows), *(d for d in range(len(shape)) if d not in by_rows)]
+    count = math.prod(shape[d] for d in by_rows)
+    # Where there is no row the number is past the last one, and is dropped.
+    rows = jnp.where(rows < 0, count, rows).ravel()
+    centre = None if about is None else about.transpose(dims).reshape(count, -1)
+    off = sums if centre is None else sums - centre.at[rows].get(mode="clip").reshape(sums.shape)
+    found = phi(off).reshape(-1, sums.shape[-1])
+    touching = jnp.zeros(count, jnp.int32).at[rows].add(1, mode="drop")[:, None]
+    total = jnp.zeros((count, found.shape[1]), found.dtype).at[rows].add(found, mode="drop")
+    # A zero is moved and scaled like any other row: it may come out as -0, or as NaN.
+    scales = {key: known[key[0]] for key, _ in path.scales}
+    zero = scaled_by(jnp.zeros((), sums.dtype), path, scales, factor)
+    untouched = (number - touching) * phi(zero if centre is None else zero - centre)
+    mean = (total + jnp.where(touching == number, 0, untouched)) / jnp.maximum(number, 1).astype(total.dtype)
+    return mean.reshape([shape[d] for d in dims]).transpose([dims.index(d) for d in range(len(dims))])
+
+
+def _of_one(function: SliceFunction, path: Path, factor: Any, *operands: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The distinct rows of one example, -1 where there are fewer than positions, and its gradient in each."""
+    given = dict(zip(function.inputs, operands, strict=True))
+    numbers, values, _ = rows_of(path, given)
+    numbers, order = lax.sort((numbers, lax.iota(jnp.int32, numbers.shape[0])), num_keys=1)
+    segments = jnp.cumsum(jnp.append(False, numbers[1:] != numbers[:-1]), dtype=jnp.int32)
+    rows = jnp.full_like(numbers, -1).at[segments].set(numbers, indices_are_sorted=True)
+    sums = jnp.zeros_like(values).at[segments].add(values[order], indices_are_sorted=True)
+    return rows, scaled_by(sums, path, given, factor)
+
+
+def _layout(path: Path) -> tuple[list[int], frozenset[int]]:
+    """The gradient's shape, and those of its dimensions that the indices address."""
+    site, found = mlir.shape(path.site.op.results[0]), factor_dims(path)
+    assert found is not None
+    assert path.order is not None
+    return [site[d] for d in path.order], found[0]

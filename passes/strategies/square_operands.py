@@ -1,0 +1,255 @@
+"""Square operands: where phi(ab) = phi(a) phi(b), the mean of phi over the examples is one more contraction.
+
+    %g = dot_general %h[b, d], %l[b, f] over b   =>   %s = dot_general phi(%h), phi(%l) over b
+
+Exact where one example's share of each element of the gradient is a single product: the sites contract nothing but
+the examples, and the tail only moves and scales elements. (Roulet and Agarwala, section 2.3: a dense layer's
+per-example gradients have rank one.)
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integers, precision
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.ir.linearity import added_results, initial_operands
+from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.strategies.reweight_examples import along_examples
+from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Held, Input, Lifted, Parted, Placed, Step
+from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
+from hlo_surgery.passes.terms.monomials.binary_exponents import exponent_of, times_power_of_two
+from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
+
+Phi = Callable[[jax.Array], jax.Array]
+
+MOVES = frozenset(f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "slice", "reverse"))
+PASSED = frozenset(["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"])
+SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"])
+
+
+def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
+    """Whether every element of an example's gradient is one product of one element of each operand.
+
+    `per_token`: whether it is if each position that is contracted counts as an example of its own.
+    """
+    rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
+        isinstance(axis, Lifted | Placed | Held) for _, axis in sliced.inputs
+    )
+    made = {result for step in sliced.steps for result in step.op.results}
+    single = all(sum(value in made for value, _ in step.inputs) == 1 for step in sliced.tail)
+    return bool(sliced.sites) and rank_one and single and all(is_monomial(step.op) for step in sliced.tail)
+
+
+def is_monomial(op: Operation) -> bool:
+    """Whether each element of the result is one element of the operand, times a Shared one."""
+    if op.name == "stablehlo.pad":
+        return is_splat(op.operands[1], 0)
+    if op.name == "stablehlo.add":
+        return any(is_splat(v, 0) for v in op.operands)
+    if op.name == "stablehlo.convert" and mlir.is_complex(op.operands[0]) != mlir.is_complex(op.results[0]):
+        return False
+    if op.name in MOVES:
+        return raise_op(op) is not None
+    return op.name in PASSED | SCALES or drops_unit_dimensions(op)
+
+
+def drops_unit_dimensions(op: Operation) -> bool:
+    """Whether a sum is over dimensions of size 1 only, as in the transpose of a broadcast, and so a reshape."""
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
+        return False
+    shape = mlir.shape(op.operands[0])
+    return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
+
+
+def _is_rank_one(site: Step, per_token: bool) -> bool:
+    """Whether an example adds at most one term to each element, on top of nothing."""
+    op = site.op
+    if len(op.results) != 1 or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
+        return False
+    match op.name:
+        case "stablehlo.dot_general":
+            numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+            return per_token or _alone(*site.inputs[0], numbers.lhs_contracting_dimensions)
+        case "stablehlo.reduce":
+            return per_token or _alone(*site.inputs[0], integers(op, "dimensions"))
+        case "stablehlo.scatter":
+            window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
+            outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
+            return (
+                raise_op(op) is not None
+                and (per_token or _alone(*site.inputs[2], outside))
+                and mlir.is_at_least_float32(op.results[0])
+            )
+        case _:
+            return False
+
+
+def _alone(value: Value, axis: Axis, summed: Sequence[int]) -> bool:
+    """Whether the example axis is all that is summed over."""
+    size = math.prod(mlir.shape(value)[d] for d in summed)
+    if isinstance(axis, Parted):
+        along = [a.dim for a in (axis.major, axis.minor) if a is not None and a.is_whole]
+        return not axis.kept and set(along) <= set(summed) and size == math.prod(mlir.shape(value)[d] for d in along)
+    return isinstance(axis, PerExample) and axis.dim in summed and size == mlir.shape(value)[axis.dim] and axis.is_whole
+
+
+def squared_mean(
+    sliced: GradientSlice,
+    given: Mapping[Input, jax.Array],
+    phi: Phi,
+    dtype: jnp.dtype,
+    size: Any,
+    mean_loss: bool,
+    real: jax.Array | None = None,
+) -> jax.Array:
+    """The mean over `size` examples of phi of their gradients, accumulated in `dtype`; where not all are `real`."""
+    scale = phi(jnp.asarray(size, dtype)) / size if mean_loss else jnp.asarray(1 / size, dtype)
+    powers = tail_powers(sliced, given)
+    of_site = partial(_squared_site, given=given, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real)
+    sites = {s.op.results[0]: of_site(s, power=sum(powers.values())) for s in sliced.sites}
+    return moved_statistic(sliced, sites, given, phi, dtype, powers=powers)
+
+
+def tail_powers(sliced: GradientSlice, given: Mapping[Input, jax.Array]) -> dict[Value, jax.Array]:
+    """For each op of the tail that scales, the power of two in what it scales by.
+
+    Sites take them in with their operands: what comes into the range of floats only behind the tail, as the gradient
+    of a loss that was scaled, has squares that are in twice that range at the site.
+    """
+    found: dict[Value, jax.Array] = {}
+    for step in sliced.tail:
+        scales = [jnp.abs(widened(given[key])) for key in step.inputs if key in given]
+        if step.op.name == "stablehlo.multiply":
+            found[step.op.results[0]] = exponent_of(jnp.max(scales[0], initial=0))
+        elif step.op.name == "stablehlo.divide":
+            found[step.op.results[0]] = -exponent_of(jnp.min(scales[0], initial=jnp.inf))
+    return found
+
+
+def moved_statistic(
+    sliced: GradientSlice,
+    statistics: Mapping[Value, jax.Array],
+    given: Mapping[Input, jax.Array],
+    phi: Phi,
+    dtype: jnp.dtype,
+    of_padding: Phi | None = None,
+    powers: Mapping[Value, jax.Array] | None = None,
+) -> jax.Array:
+    """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it.
+
+    `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with. `powers`: of two, by
+    results of the tail, that the statistics have been scaled by already.
+    """
+    known, powers = dict(statistics), powers or {}
+    for step in sliced.tail:
+        scales = [given[key].astype(dtype) for key in step.inputs if key in given and key[0] not in known]
+        if (power := powers.get(step.op.results[0])) is not None:
+            left = power if step.op.name == "stablehlo.divide" else -power
+            scales = [times_power_of_two(scale, left) for scale in scales]
+        known[step.op.results[0]] = _moved(step, known, scales, phi, dtype, of_padding or phi)
+    return known[sliced.value]
+
+
+def _squared_site(
+    site: Step,
+    given: Mapping[Input, jax.Array],
+    phi: Phi,
+    scale: jax.Array,
+    real: jax.Array | None,
+    power: jax.Array | float,
+) -> jax.Array:
+    """The contraction of phi of the operands, times phi of 2**power.
+
+    Its scale is taken in with the smaller one, not with the result.
+    """
+    op = site.op
+    operands = [given[key] for key in site.inputs]
+    if op.name == "stablehlo.dot_general":
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+        batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+        factors = zip(_balanced(site, operands, phi, scale, power), site.inputs, strict=True)
+        lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
+        lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
+        return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
+    if op.name == "stablehlo.reduce":
+        terms = phi(raised(operands[0], power))
+        return jnp.sum(of_real_examples(terms, site.inputs[0][1], real), integers(op, "dimensions")) * scale
+    scattered = raise_op(op)
+    assert scattered is not None
+    base, indices, updates = operands
+    return scattered(
+        jnp.zeros_like(base),
+        indices,
+        (of_real_examples(phi(raised(updates, power)), site.inputs[2][1], real) * scale).astype(base.dtype),
+    )[0]
+
+
+def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Array:
+    """The examples of an operand that are no padding; zero for the others."""
+    if real is None or not holds_all(axis):
+        return x
+    return jnp.where(along_examples(real, axis, x), x, jnp.zeros_like(x))
+
+
+def raised(x: jax.Array, power: jax.Array | float) -> jax.Array:
+    """x * 2**power, in at least float32; a power that is a number of Python is 0."""
+    return x if isinstance(power, float | int) else times_power_of_two(widened(x), power)
+
+
+def _balanced(
+    site: Step, operands: Sequence[jax.Array], phi: Phi, scale: jax.Array, power: jax.Array | float
+) -> tuple[jax.Array, jax.Array]:
+    dims = paired_dims(site.op, [axis for _, axis in site.inputs])
+    lhs, rhs = map(widened, operands)
+    return (raised(lhs, power), rhs) if dims is None else balanced(lhs, rhs, dims, phi, scale, power)
+
+
+def _moved(
+    step: Step,
+    known: Mapping[Value, jax.Array],
+    scales: list[jax.Array],
+    phi: Phi,
+    dtype: jnp.dtype,
+    of_padding: Phi,
+) -> jax.Array:
+    """One op of the tail on phi of the gradients: what scales is scaled by phi of it, what moves is moved.
+
+    `scales`: its other operands.
+    """
+    op = step.op
+    value = next(known[v] for v, _ in step.inputs if v in known)
+    match op.name:
+        case "stablehlo.negate":
+            return value * phi(jnp.asarray(-1, dtype))
+        case "stablehlo.multiply":
+            return _scaled(value, scales[0], phi)
+        case "stablehlo.divide":
+            return _scaled(value, scales[0], phi, divides=True)
+        case name if name in PASSED or name == "stablehlo.add":
+            return value
+        case "stablehlo.reduce":
+            return value.reshape(mlir.shape(op.results[0]))
+        case _:
+            moved = raise_op(op)
+            assert moved is not None
+            # A pad puts numbers beside the gradients of which phi has not been taken yet.
+            return moved(value, *(of_padding(padding).astype(value.dtype) for padding in scales))[0]
+
+
+def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool = False) -> jax.Array:
+    """Times phi of the scale, in two halves, neither of which is out of range where the result is not."""
+    half = jnp.trunc(exponent_of(jnp.abs(scale)) / 2)
+    power = times_power_of_two(jnp.ones_like(scale), half)
+    rest = times_power_of_two(scale, -half)
+    return value * phi(1 / power) * phi(1 / rest) if divides else value * phi(power) * phi(rest)

@@ -1,0 +1,1 @@
+"""Monomials: values as products of elements of smaller values, and sums of such products."""

@@ -1,0 +1,55 @@
+"""Outer products: given a dot_general, the monomial that it sums, and over which indices; of none if it is rank one.
+
+dot_general %h[b, d], %l[b, f] batching b                   =>   h[b, d] l[b, f]
+dot_general %w[b], %o[b, d, f] contracting b                =>   w[b] o[b, d, f] over b
+"""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
+from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.terms.monomials.monomials import Atoms, Monomial, placed, product, single_factor
+
+PRECISE = frozenset(map(np.dtype, ["f4", "f8", "c8", "c16"]))
+
+
+def is_precise(value: Value) -> bool:
+    """Whether the value is an array of floats, or complex numbers of them, of at least 32 bits."""
+    return is_static_array(value) and dtype_of(value) in PRECISE
+
+
+def outer_product(op: Operation) -> Monomial | None:
+    """A dot_general as the product of its two operands, example by example; None where it sums."""
+    lhs, rhs = map(single_factor, op.operands)
+    found = dot_product(op, lhs, rhs)
+    if found is None or found[1]:
+        return None
+    return replace(found[0], dims=found[0].dims[: len(mlir.shape(op.results[0]))])
+
+
+def dot_product(op: Operation, lhs: Monomial, rhs: Monomial) -> tuple[Monomial, Atoms] | None:
+    """The monomial that a dot_general sums, from those of its operands, and over which atoms it sums.
+
+    Its dimensions are those of the result, then those that are contracted.
+    None where it accumulates in fewer bits, or by an algorithm of its own.
+    """
+    widens = all(np.can_cast(dtype_of(v), dtype_of(op.results[0])) and mlir.is_inexact(v) for v in op.operands)
+    if "algorithm" in op.attributes or not widens:
+        return None
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    batch, right_batch = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
+    summed, right_summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+    free = [d for d in range(len(lhs.dims)) if d not in batch + summed]
+    right_free = [d for d in range(len(rhs.dims)) if d not in right_batch + right_summed]
+    shape = (*mlir.shape(op.results[0]), *(mlir.shape(op.operands[0])[d] for d in summed))
+    left = placed(lhs, [*batch, *free, *[None] * len(right_free), *summed], shape)
+    right = placed(rhs, [*right_batch, *[None] * len(free), *right_free, *right_summed], shape)
+    found, rank = product(left, right), len(shape) - len(summed)
+    if found is None or (found.real and mlir.is_complex(op.results[0])):
+        return None
+    atoms = tuple(itertools.chain(*found.dims[rank:]))
+    return replace(found, dots=(*found.dots, op)), atoms

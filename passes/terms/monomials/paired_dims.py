@@ -1,0 +1,65 @@
+"""Paired dimensions: those along which the two factors of a contraction can be scaled against each other.
+
+sum_t x[h, t, d] y[h, t, f]  =  sum_t (x[h, t, d] / s[h, t]) (y[h, t, f] s[h, t])
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.ir.linearity import SUMMING
+from hlo_surgery.passes.ir.mlir import Operation, stablehlo
+from hlo_surgery.passes.terms.gradient_slices import Axis, Parted
+
+Dims = tuple[int, ...]
+
+
+def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None:
+    """The dimensions of both factors, pair by pair, if examples lie along the two of them; else None.
+
+    A dot_general multiplies only what agrees in all of them; of a convolution nothing is known but the examples.
+    """
+    if op.name not in SUMMING or len(axes) != 2 or not all(map(holds_all, axes)):
+        return None
+    if op.name == "stablehlo.dot_general":
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        lhs = (*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions)
+        return lhs, (*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions)
+    first, second = axes
+    if not (isinstance(first, PerExample) and isinstance(second, PerExample)):
+        return None
+    return ((first.dim,), (second.dim,)) if first.is_whole and second.is_whole else None
+
+
+def holds_all(axis: Axis) -> bool:
+    """Whether all examples lie along one or two dimensions."""
+    return isinstance(axis, PerExample) or (isinstance(axis, Parted) and None not in (axis.major, axis.minor))
+
+
+def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
+    """The largest magnitude along all other dimensions, these dimensions in their order."""
+    return _in_order(jnp.max(jnp.abs(x), _others(x, dims), initial=0), dims)
+
+
+def least_magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
+    """The least magnitude of normal numbers, inf where there are none."""
+    magnitude = jnp.abs(x)
+    normal = magnitude >= jnp.finfo(magnitude.dtype).tiny
+    return _in_order(jnp.min(jnp.where(normal, magnitude, jnp.inf), _others(x, dims), initial=jnp.inf), dims)
+
+
+def _others(x: jax.Array, dims: Dims) -> list[int]:
+    return [d for d in range(x.ndim) if d not in dims]
+
+
+def _in_order(x: jax.Array, dims: Dims) -> jax.Array:
+    kept = sorted(dims)
+    return x.transpose([kept.index(d) for d in dims])
+
+
+def laid_along(values: jax.Array, x: jax.Array, dims: Dims) -> jax.Array:
+    """Values by these dimensions, of size 1 along the others of x."""
+    ordered = values.transpose([dims.index(d) for d in sorted(dims)])
+    return jnp.expand_dims(ordered, _others(x, dims))

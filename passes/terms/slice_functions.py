@@ -1,0 +1,260 @@
+"""Slice functions: given a gradient slice, a JAX function from one example's operands to that example's gradient.
+
+g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offsets in the tail are added once
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integer
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.linearity import initial_operands
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
+from hlo_surgery.passes.raising.single_op import call_op
+from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
+from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Held, Input, Parted, Placed, Step, is_made
+from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
+from hlo_surgery.passes.terms.wide_slices import raise_wide
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class SliceFunction:
+    """`inputs`: `values` of the module, each with its example axis, or None where all examples see it whole.
+
+    `of_one(operands)`: the example's gradient, or a list of several, `operands` in the order of `inputs`, each with one
+    example.
+    `liftable`: whether `vmap` can lift it; a loop works always. `wide`: it keeps float32 where the module rounds.
+    `count`: the number of real examples, where some are padding; it is among the inputs then, and stands for B.
+    """
+
+    inputs: tuple[Input, ...]
+    values: tuple[Value, ...]
+    of_one: Callable[..., Any]
+    liftable: bool
+    wide: bool = False
+    count: Value | None = None
+
+
+@dataclass(frozen=True)
+class Contracting:
+    """How sites contract. `group_patches`: convolutions with groups by patches as well.
+
+    `wide`: keep float32 where the module rounds to less, for slices that allow it; `upcast`: from float32 operands,
+    where XLA has no contraction of narrower ones into float32.
+    """
+
+    group_patches: bool = True
+    wide: bool = False
+    upcast: bool = False
+
+
+def slice_function(
+    sliced: GradientSlice,
+    size: int,
+    loss_reduction: str,
+    how: Contracting = Contracting(),
+    count: Value | None = None,
+) -> SliceFunction:
+    """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's."""
+    added: tuple[Input, ...] = () if count is None else ((count, None),)
+    inputs = (*sliced.inputs, *(key for key in added if key not in sliced.inputs))
+    calls = _calls(sliced, how)
+
+    def of_one(*operands: jax.Array) -> jax.Array:
+        given = dict(zip(inputs, operands, strict=True))
+        known: dict[Value, jax.Array] = {}
+        total = size if count is None else given[count, None]
+        for call in calls:
+            values = [known[key[0]] if is_made(key, known) else given[key] for key in call.inputs]
+            known |= zip(call.results, call.made(total, *values), strict=True)
+        gradient = known[sliced.value] if sliced.steps else given[sliced.output]
+        return gradient if loss_reduction == "mean" else _scaled(gradient, 1 / total)
+
+    values = tuple(dict.fromkeys([*sliced.values, *(value for value, _ in added)]))
+    return SliceFunction(inputs, values, of_one, all(call.liftable for call in calls), how.wide, count)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One or more steps: `made(B, *operands)` is what they result in."""
+
+    inputs: tuple[Input, ...]
+    results: Sequence[Value]
+    made: Raised
+    liftable: bool = True
+
+
+def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
+    """The steps of a slice in order, scatters where what they are added to is known."""
+    onto = scatters_onto(sliced.steps)
+    replaced = {value for each in onto.values() for value in each.replaced}
+    left = [step for step in sliced.steps if step.op.results[0] not in replaced]
+    return [
+        _scattering(step, onto[made], how) if (made := step.op.results[0]) in onto else _calling(step, how)
+        for step in left
+    ]
+
+
+def _calling(step: Step, how: Contracting) -> _Call:
+    raised = _raised(step, how)
+    made = partial(_contributions if step.is_site else _beside, step, raised or call_op(step.op))
+    return _Call(step.inputs, mlir.results(step.op), made, raised is not None)
+
+
+def _scattering(step: Step, onto: Onto, how: Contracting) -> _Call:
+    """An add as a scatter, whose updates are all that needs to be scaled."""
+    dtype = dtype_of(step.op.results[0])
+    dtype = wide_dtype(dtype) if how.wide else dtype
+    scatter = scatter_onto(onto, dtype)
+
+    def made(size: Any, other: jax.Array, indices: jax.Array, updates: jax.Array) -> tuple[jax.Array, ...]:
+        updates = updates.astype(dtype)
+        return scatter(other, indices, _scaled(updates, size) if onto.scatter.is_site else updates)
+
+    return _Call(onto.inputs, mlir.results(step.op), made)
+
+
+def _scaled(x: jax.Array, factor: Any) -> jax.Array:
+    """x times a number, rounded once."""
+    return (widened(x) * factor).astype(x.dtype) if isinstance(factor, jax.Array) else x * factor
+
+
+def _raised(step: Step, how: Contracting) -> Raised | None:
+    if how.wide:
+        return raise_wide(step, how.upcast)
+    is_convolved = step.is_site and step.op.name == "stablehlo.convolution"
+    by_patches = is_convolved and (how.group_patches or integer(step.op, "batch_group_count") == 1)
+    return (convolution_by_patches(step.op) if by_patches else None) or raise_op(step.op)
+
+
+def _beside(_: Step, function: Raised, __: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
+    return function(*operands)
+
+
+def _contributions(site: Step, function: Raised, size: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
+    """B * M_b, on top of what the site adds the examples to."""
+    initial = {i: operands[i] for i in initial_operands(site.op)}
+    alone = [jnp.zeros_like(x) if i in initial else x for i, x in enumerate(operands)]
+    contributions = tuple(_scaled(contribution, size) for contribution in function(*alone))
+    if not initial:
+        return contributions
+    offsets = [None if is_splat(site.op.operands[i], 0) else x for i, x in initial.items()]
+    return tuple(c if o is None else c + o for c, o in zip(contributions, offsets, strict=True))
+
+
+def exposed_examples(function: SliceFunction, known: Mapping[Value, jax.Array], size: int) -> list[jax.Array]:
+    """The function's inputs, each with a dimension of its own for the examples, where it has any."""
+    count = size if function.count is None else known[function.count]
+    return [_exposed(known, value, axis, size, count) for value, axis in function.inputs]
+
+
+def _exposed(known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int, count: Any) -> jax.Array:
+    if isinstance(axis, Placed):
+        return _placed(known[value], known[axis.index], axis, size, count)
+    if isinstance(axis, Parted):
+        return _parted(known[value], axis, size)
+    return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
+
+
+def _split(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
+    """Split the dimension that holds the examples into [before, B, after]."""
+    split = (axis.before, size, axis.after)
+    return x.reshape(*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :])
+
+
+def _placed(x: jax.Array, index: jax.Array, placed: Placed, size: int, count: Any) -> jax.Array:
+    """[B, ...] with a part's examples at their places; B times a single example, which is all of its contribution."""
+    axis = placed.axis
+    own = _scaled(x[None], count) if axis is None else jnp.moveaxis(_split(x, axis, placed.count), axis.dim + 1, 0)
+    parts = size // placed.count
+    shape = (parts, placed.count) if placed.major else (placed.count, parts)
+    whole = jnp.zeros((*shape, *own.shape[1:]), own.dtype)
+    part = jnp.expand_dims(own, 0 if placed.major else 1)
+    return lax.dynamic_update_index_in_dim(whole, part, index, 0 if placed.major else 1).reshape(size, *own.shape[1:])
+
+
+def _parted(x: jax.Array, parted: Parted, size: int) -> jax.Array:
+    """[B, ...] of a batch split over two dimensions; along the one that stays, each example lies among zeros."""
+    counts = (parted.parts, size // parted.parts)
+    own = x[None, None]
+    for position, (axis, kept) in enumerate(((parted.major, "major"), (parted.minor, "minor"))):
+        if axis is not None:
+            take = _spread if kept == parted.kept else _to_front
+            own = take(own, replace(axis, dim=axis.dim + 2), counts[position], position)
+    return jnp.broadcast_to(own, (*counts, *own.shape[2:])).reshape(size, *own.shape[2:])
+
+
+def _to_front(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
+    """The examples along the dimension of size 1 at `position` instead; what else their own one held stays there."""
+    moved = jnp.squeeze(jnp.moveaxis(_split(x, axis, count), axis.dim + 1, position), position + 1)
+    return moved.reshape(*moved.shape[: axis.dim], -1, *moved.shape[axis.dim + 2 :])
+
+
+def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
+    """The examples along the dimension of size 1 at `position` too, each at its own place among zeros."""
+    split = _split(x, axis, count)
+    here, place = (
+        jnp.arange(count, dtype=jnp.int32).reshape([-1 if d == at else 1 for d in range(split.ndim)])
+        for at in (position, axis.dim + 1)
+    )
+    spread = jnp.where(here == place, split, jnp.zeros_like(split))
+    return spread.reshape(*spread.shape[: axis.dim], *x.shape[axis.dim :])
+
+
+def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
+    """One example of an input as the slice function takes it: [before, after] are one dimension again."""
+    within = axis.axis if isinstance(axis, Placed) else axis
+    if not isinstance(within, PerExample):
+        return x
+    return x.reshape(*x.shape[: within.dim], within.before * within.after, *x.shape[within.dim + 2 :])
+
+
+def _example_position(axis: Axis) -> int | None:
+    """The dimension that holds the examples once exposed."""
+    if axis is None or isinstance(axis, Held):
+        return None
+    return axis.dim + 1 if isinstance(axis, PerExample) else 0
+
+
+def example_positions(function: SliceFunction) -> list[int | None]:
+    """For each input the dimension that holds the examples once exposed."""
+    return [_example_position(axis) for _, axis in function.inputs]
+
+
+def from_exposed(function: SliceFunction, of_one: Callable[..., Result]) -> Callable[..., Result]:
+    """Any function of one example's inputs, as a function of one example taken from the exposed inputs."""
+    axes = [axis for _, axis in function.inputs]
+    return lambda *example: of_one(*(_merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
+
+
+def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
+    """The gradients of several functions as one function's list; an operand that they share is taken once."""
+    inputs = tuple(dict.fromkeys(key for function in functions for key in function.inputs))
+
+    def of_one(*operands: jax.Array) -> list[jax.Array]:
+        given = dict(zip(inputs, operands, strict=True))
+        return [function.of_one(*(given[key] for key in function.inputs)) for function in functions]
+
+    values = tuple(dict.fromkeys(value for function in functions for value in function.values))
+    liftable, wide = all(f.liftable for f in functions), any(f.wide for f in functions)
+    return SliceFunction(inputs, values, of_one, liftable, wide, functions[0].count)
+
+
+def over_examples(
+    function: SliceFunction, known: Mapping[Value, jax.Array], size: int, of_one: Callable[..., Result]
+) -> Result:
+    """Any function of one example's inputs, for all examples at once."""
+    exposed, positions = exposed_examples(function, known, size), example_positions(function)
+    return jax.vmap(from_exposed(function, of_one), in_axes=positions, axis_size=size)(*exposed)
