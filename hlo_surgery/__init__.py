@@ -1,4 +1,4 @@
-"""Exact statistics of per-example gradients, by rewriting the StableHLO module of a minibatch gradient."""
+"""Exact statistics of per-example gradients, by rewriting a minibatch gradient's StableHLO."""
 
 from hlo_surgery.required_jax import require_jax
 

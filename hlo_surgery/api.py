@@ -1,4 +1,4 @@
-"""The Python API: gradient functions that also return statistics of the individual examples' gradients."""
+"""The Python API: gradient functions that also return statistics of the examples' gradients."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -26,16 +26,18 @@ def grad(
     is_real: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
-    """Like `jax.grad(fun, argnums, has_aux)`, with statistics: returns f with `f(*args) == (result, stats)`.
+    """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
 
-    `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient (for one statistic,
-    not in a dict, that pytree itself). `batch_argnums` are the arguments whose leaves carry the examples, along
-    `in_axes` (as in `jax.vmap`: one int, or one entry for each batch argument, each a pytree prefix).
-    `loss_reduction` says whether `fun` averages or sums over the examples. `is_real` says which examples are no
-    padding, where some are: an array [B] of flags or 0/1, the position of an argument that is one, or a function of
-    f's arguments, such as `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
+    `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient
+    (for one statistic, not in a dict, that pytree itself). `batch_argnums` are the arguments whose
+    leaves carry the examples, along `in_axes` (as in `jax.vmap`: one int, or one entry for each
+    batch argument, each a pytree prefix). `loss_reduction` says whether `fun` averages or sums over
+    the examples. `is_real` says which examples are no padding, where some are: an array [B] of
+    flags or 0/1, the position of an argument that is one, or a function of f's arguments, such as
+    `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
 
-    Calling f raises `Refusal` where an example's own gradient is not defined or not proved, naming the source line.
+    Calling f raises `Refusal` where an example's own gradient is not defined or not proved, naming
+    the source line.
 
     >>> import jax.numpy as jnp
     >>> loss = lambda w, x: jnp.mean((x @ w) ** 2)
@@ -47,8 +49,12 @@ def grad(
     """
     differentiated = jax.grad(fun, argnums, has_aux=has_aux)
     if any(isinstance(s, Derived) and s.losses for s in named(statistics).values()):
-        raise ValueError("per_example_losses needs a module that returns its loss; use hs.value_and_grad")
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning)
+        raise ValueError(
+            "per_example_losses needs a module that returns its loss; use hs.value_and_grad"
+        )
+    options = Options(
+        batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning
+    )
     return WithStatistics(differentiated, operator.itemgetter(0) if has_aux else all_of_it, options)
 
 
@@ -65,7 +71,8 @@ def value_and_grad(
     is_real: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
-    """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics: `f(*args) == ((value, gradient), stats)`.
+    """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics:
+    `f(*args) == ((value, gradient), stats)`.
 
     Everything else is as in `grad`.
     """
@@ -88,23 +95,31 @@ def rewrite(
     is_real: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
-    """Any function that returns gradients of a minibatch loss already, with statistics: `f(*args) == (outputs, stats)`.
+    """Any function that returns gradients of a minibatch loss already, with statistics:
+    `f(*args) == (outputs, stats)`.
 
-    `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default all of it is, and
-    ValueError is raised where it holds more numbers than the arguments do, of which one must be a loss or a metric.
-    `loss` picks the loss, where `per_example_losses` could mean more than one number. Everything else is as in `grad`.
+    `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default
+    all of it is, and ValueError is raised where it holds more numbers than the arguments do, of
+    which one must be a loss or a metric. `loss` picks the loss, where `per_example_losses` could
+    mean more than one number. Everything else is as in `grad`.
     """
-    options = Options(batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning, loss)
+    options = Options(
+        batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning, loss
+    )
     return WithStatistics(grad_fun, gradients or all_of_it, options)
 
 
 def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
-    """The plan, which prints: for each gradient output its sites with source lines, tail, strategy, FLOPs and bytes.
+    """The plan, which prints: for each gradient its sites with lines, tail, strategy, FLOPs, bytes.
 
-    `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`; `explain(module, batch=...)` for
-    a module, with the keywords of `rewrite_module`.
+    `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`;
+    `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`.
     """
-    return target.explain(*args, **kwargs) if isinstance(target, WithStatistics) else explain_module(target, **kwargs)
+    return (
+        target.explain(*args, **kwargs)
+        if isinstance(target, WithStatistics)
+        else explain_module(target, **kwargs)
+    )
 
 
 def _value(has_aux: bool) -> Callable[[Any], Any]:

@@ -1,7 +1,8 @@
-"""The module in a `jax.export` artifact of any age. JAX itself reads those of its last half year only.
+"""The module in a `jax.export` artifact of any age. JAX itself reads those of its last half year
+only.
 
-An artifact is a flatbuffer, to whose table JAX adds fields at the end alone; the module in it is a StableHLO portable
-artifact, which stays readable for years.
+An artifact is a flatbuffer, to whose table JAX adds fields at the end alone; the module in it is a
+StableHLO portable artifact, which stays readable for years.
 """
 
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Module: a StableHLO module with named arguments and outputs, loaded from anywhere, that runs and saves itself."""
+"""Module: StableHLO with named arguments and outputs, loaded from anywhere; it runs and saves."""
 
 import os
 import re
@@ -30,7 +30,7 @@ from hlo_surgery.whole_files import write_atomically
 
 @dataclass(frozen=True)
 class Port:
-    """An argument or an output: its name in the module, or its position where it has none; shape and dtype."""
+    """An argument or an output: its name, or its position where it has none; shape and dtype."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,12 +43,18 @@ class Module:
     `platform`: what it runs on, as JAX calls it; None is JAX's default.
     """
 
-    def __init__(self, code: mlir.Module, plan: Plan | None = None, platform: str | None = None) -> None:
+    def __init__(
+        self, code: mlir.Module, plan: Plan | None = None, platform: str | None = None
+    ) -> None:
         self.code, self.plan, self.platform = code, plan, platform
         main = mlir.main_function(code)
         block = mlir.body(main)
-        self.arguments = tuple(_port(v, _argument_name(main, v, i)) for i, v in enumerate(block.arguments))
-        self.outputs = tuple(_port(v, _output_name(main, i)) for i, v in enumerate(_returned(block)))
+        self.arguments = tuple(
+            _port(v, _argument_name(main, v, i)) for i, v in enumerate(block.arguments)
+        )
+        self.outputs = tuple(
+            _port(v, _output_name(main, i)) for i, v in enumerate(_returned(block))
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
         """Itself: nothing changes it."""
@@ -58,31 +64,42 @@ class Module:
     def exported(self) -> export.Exported:
         """The module as a `jax.export.Exported` for its platform; its `call` composes with `jit`.
 
-        Raises Refusal where the module calls its host back: only the process that lowered it could answer.
+        Raises Refusal where the module calls its host back: only the process that lowered it could
+        answer.
         """
         refuse_effects(self.code)
-        return carry(self.code, self.arguments, self.outputs, self.platform or jax.default_backend())
+        return carry(
+            self.code, self.arguments, self.outputs, self.platform or jax.default_backend()
+        )
 
     def call(self, *arrays: Any) -> list[jax.Array]:
-        """Run the module on its flat arguments. Raises ValueError where their number, shapes or dtypes differ."""
+        """Run the module on its flat arguments. Raises ValueError where their number, shapes or
+        dtypes differ.
+        """
         self._check(arrays)
         return in_clean_config(lambda: list(self.jitted(*arrays)))
 
     @cached_property
     def jitted(self) -> Any:
-        """The module as a jitted function of its flat arguments, in the caller's own configuration of JAX."""
+        """The module, jitted, of its flat arguments, in the caller's own JAX configuration."""
         return jax.jit(self.exported.call)
 
     def _check(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.arguments):
             raise ValueError(
-                f"the module takes {counted(len(self.arguments), 'argument')}, and {len(arrays)} were given"
+                f"the module takes {counted(len(self.arguments), 'argument')}, and {len(arrays)} "
+                "were given"
             )
         for port, array in zip(self.arguments, arrays, strict=True):
             if tuple(np.shape(array)) != port.shape:
-                raise ValueError(f"argument {port.name} has shape {np.shape(array)}; the module takes {port.shape}")
+                raise ValueError(
+                    f"argument {port.name} has shape {np.shape(array)}; the module takes "
+                    f"{port.shape}"
+                )
             if np.dtype(getattr(array, "dtype", port.dtype)) != port.dtype:
-                raise ValueError(f"argument {port.name} has dtype {array.dtype}; the module takes {port.dtype}")
+                raise ValueError(
+                    f"argument {port.name} has dtype {array.dtype}; the module takes {port.dtype}"
+                )
 
     def returns_zero(self, output: int) -> bool:
         """Whether an output is a constant zero, as the gradient of an unused parameter is."""
@@ -92,47 +109,64 @@ class Module:
         """The arguments that act on each output, or may."""
         block = mlir.body(mlir.main_function(self.code))
         found = sources(block)
-        return [{i for i in range(len(self.arguments)) if found[v] >> i & 1} for v in _returned(block)]
+        return [
+            {i for i in range(len(self.arguments)) if found[v] >> i & 1} for v in _returned(block)
+        ]
 
     def text(self) -> str:
         """The module as MLIR text with source locations."""
         return mlir.to_text(self.code)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the module: text for `.mlir`, a `jax.export` artifact for `.jax_export`, else MLIR bytecode.
+        """Write the module: text (`.mlir`), a `jax.export` artifact (`.jax_export`), else bytecode.
 
-        The file is written under a temporary name and renamed, so that no half-written one is left behind.
+        The file is written under a temporary name and renamed, so that no half-written one is left
+        behind.
         """
         write_atomically(Path(path), self._as_bytes(Path(path).suffix))
 
     def _as_bytes(self, suffix: str) -> bytes:
         if suffix in (".mlir", ".txt"):
             return self.text().encode()
-        return bytes(self.exported.serialize()) if suffix == ".jax_export" else mlir.to_bytecode(self.code)
+        return (
+            bytes(self.exported.serialize())
+            if suffix == ".jax_export"
+            else mlir.to_bytecode(self.code)
+        )
 
 
-DUMPING = "dump one with jax.jit(f).lower(...).as_text(debug_info=True) or jax.export.export(...)(...).serialize()"
+DUMPING = (
+    "dump one with jax.jit(f).lower(...).as_text(debug_info=True) or "
+    "jax.export.export(...)(...).serialize()"
+)
 Source = Module | str | bytes | bytearray | memoryview | os.PathLike[str]
 
 
 def load(source: Source) -> Module:
-    """A module from MLIR text or bytecode, a StableHLO portable artifact, a `jax.export` artifact, or a file of these.
+    """A module from MLIR text or bytecode, a StableHLO portable artifact, a `jax.export` artifact,
+    or a file of these.
 
-    Raises ValueError with the reason where it is none of them, TypeError for any other object; Refusal where it runs on
-    its host's effects in order.
+    Raises ValueError with the reason where it is none of them, TypeError for any other object;
+    Refusal where it runs on its host's effects in order.
 
-    >>> module = load("func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }")
+    >>> text = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
+    >>> module = load(text)
     >>> module.arguments[0].shape
     (3,)
     """
     if isinstance(source, Module):
         return source
-    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source and _is_file(source)):
+    if isinstance(source, os.PathLike) or (
+        isinstance(source, str) and "\n" not in source and _is_file(source)
+    ):
         return _from_bytes(Path(source).read_bytes())
     if isinstance(source, str):
         return _from_bytes(source.encode())
     if not isinstance(source, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a module is MLIR text, bytes, a path or a Module, not {type(source).__name__}; {DUMPING}")
+        raise TypeError(
+            f"a module is MLIR text, bytes, a path or a Module, not {type(source).__name__}; "
+            f"{DUMPING}"
+        )
     return _from_bytes(bytes(source))
 
 
@@ -145,7 +179,10 @@ def _is_file(source: str) -> bool:
 
 def _from_bytes(data: bytes) -> Module:
     if not data.strip():
-        raise ValueError("the module is empty; pass MLIR text, bytecode, a portable artifact or a jax.export artifact")
+        raise ValueError(
+            "the module is empty; pass MLIR text, bytecode, a portable artifact or a jax.export "
+            "artifact"
+        )
     try:
         code = mlir.parse(data if mlir.is_bytecode(data) else _text(data))
     except (ValueError, UnicodeDecodeError) as problem:
@@ -185,19 +222,28 @@ def _from_export(data: bytes, problem: Exception) -> mlir.Module:
 
 
 def _unreadable_bytecode(data: bytes) -> str:
-    """MLIR promises nothing of bytecode between versions, and says what it cannot read by internal names."""
+    """MLIR promises nothing of bytecode across versions, and names internals in its errors."""
     producer = mlir.bytecode_producer(data)
     if mlir.is_portable_artifact(data):
         why = f"the portable artifact by {producer} is damaged or newer than this jaxlib"
     else:
-        why = f"this jaxlib cannot read the bytecode by {producer}, which differs between versions of MLIR"
-    return f"this is no StableHLO module: {why}; dump text, a portable artifact or a jax.export artifact"
+        why = (
+            f"this jaxlib cannot read the bytecode by {producer}, which differs between "
+            "versions of MLIR"
+        )
+    return (
+        f"this is no StableHLO module: {why}; dump text, a portable artifact or a jax.export "
+        "artifact"
+    )
 
 
 def _checked(module: Module) -> Module:
     block = mlir.body(mlir.main_function(module.code))
     named = [
-        *((f"argument {p.name}", v) for p, v in zip(module.arguments, block.arguments, strict=True)),
+        *(
+            (f"argument {p.name}", v)
+            for p, v in zip(module.arguments, block.arguments, strict=True)
+        ),
         *((f"output {p.name}", v) for p, v in zip(module.outputs, _returned(block), strict=True)),
     ]
     for name, value in named:
@@ -205,7 +251,9 @@ def _checked(module: Module) -> Module:
             refuse_effects(module.code)
         if not is_static_array(value):
             help = f": {SHAPES_HELP}" if not is_static(value.type) else ""
-            raise ValueError(f"{name} has type {value.type}; only tensors of static shape are supported{help}")
+            raise ValueError(
+                f"{name} has type {value.type}; only tensors of static shape are supported{help}"
+            )
     return module
 
 
@@ -219,7 +267,7 @@ def _port(value: Value, name: str) -> Port:
 
 
 def _argument_name(main: Any, argument: Any, number: int) -> str:
-    """The name in its location; for what JAX adds in front, such as the platform's index, the one in its attributes."""
+    """The name in its location, or, for what JAX adds in front, that in its attributes."""
     added = _port_attribute(main, "arg_attrs", number, "jax.global_constant")
     if added:
         return added

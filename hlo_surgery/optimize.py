@@ -1,4 +1,4 @@
-"""Optimize: functions and modules as they are, made cheaper where they sum over examples one by one."""
+"""Optimize: functions and modules as they are, made cheaper where they sum example by example."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +16,9 @@ from hlo_surgery.rewritten_function import Rewritten, lower
 def optimize(fun: Callable[..., Any]) -> "Optimized":
     """The same function, with sums of squares of its per-example gradients as contractions.
 
-    What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute for dense layers
-    then needs no array with a gradient for every example. It composes with `jit`; it cannot be differentiated.
+    What `jax.vmap(jax.grad(loss))` and a mean of squares, absolute values, signs or powers compute
+    for dense layers then needs no array with a gradient for every example. It composes with `jit`;
+    it cannot be differentiated.
 
     >>> import jax.numpy as jnp
     >>> def loss(w, x):
@@ -35,7 +36,7 @@ def optimize(fun: Callable[..., Any]) -> "Optimized":
 
 
 def fold_squared_sums(module: Source) -> Module:
-    """The module with sums of squares (or what else factors) of outer products as contractions; see the pass."""
+    """The module with sums of squared outer products (or the like) contracted; see the pass."""
     code = mlir.clone(load(module).code)
     fold_in_place(code)
     return Module(code)
@@ -54,7 +55,9 @@ class Optimized:
         leaves, tree = jax.tree.flatten((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         module, result, closed_over = self._lookup(leaves, tree)
-        outputs = jax.tree.unflatten(jax.tree.structure(result), module.jitted(*arrays, *map(flat_array, closed_over)))
+        outputs = jax.tree.unflatten(
+            jax.tree.structure(result), module.jitted(*arrays, *map(flat_array, closed_over))
+        )
         return jax.tree.map(as_returned, result, outputs)
 
     def module(self, *args: Any, **kwargs: Any) -> Module:

@@ -1,4 +1,4 @@
-"""The oldest JAX that this works with, checked at import: with an older one the first failure would be far inside."""
+"""The oldest JAX that this works with, checked at import: else it would first fail far inside."""
 
 import re
 
@@ -9,17 +9,23 @@ OLDEST = (0, 10, 1)
 
 
 def require_jax(versions: dict[str, str] | None = None) -> None:
-    """Raise ImportError, in one line, where `jax` or `jaxlib` is too old. `versions`: by default those installed.
+    """Raise ImportError, in one line, where `jax` or `jaxlib` is too old. `versions`: by default
+    those installed.
 
     >>> require_jax({"jax": "0.10.1", "jaxlib": "0.12.0.dev20261101"})
-    >>> require_jax({"jax": "0.10.1", "jaxlib": "0.10.0"})
+    >>> require_jax({"jax": "0.10.0", "jaxlib": "0.10.1"})
     Traceback (most recent call last):
-    ImportError: hlo-surgery needs jaxlib 0.10.1 or later, and found 0.10.0: pip install -U jax jaxlib
+    ImportError: hlo-surgery needs jax 0.10.1 or later, and found 0.10.0: pip install -U jax jaxlib
     """
-    found = {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__} if versions is None else versions
+    found = (
+        {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__}
+        if versions is None
+        else versions
+    )
     oldest = ".".join(map(str, OLDEST))
     for name, version in found.items():
         if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST:
             raise ImportError(
-                f"hlo-surgery needs {name} {oldest} or later, and found {version}: pip install -U jax jaxlib"
+                f"hlo-surgery needs {name} {oldest} or later, and found {version}: pip install -U "
+                "jax jaxlib"
             )

@@ -1,4 +1,4 @@
-"""A function that returns gradients, rewritten: lowered, its module given statistics, and called like the function."""
+"""A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,15 @@ from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.example_shards import example_shards
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers
 from hlo_surgery.requests.in_axes import leaf_axes
-from hlo_surgery.requests.leaves import as_returned, flat_array, is_array, kind_of, numbered, returned_kind, signature
+from hlo_surgery.requests.leaves import (
+    as_returned,
+    flat_array,
+    is_array,
+    kind_of,
+    numbered,
+    returned_kind,
+    signature,
+)
 from hlo_surgery.requests.parameter_groups import check_prefix
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import make_request
@@ -41,9 +49,13 @@ class Options:
 
 
 class WithStatistics:
-    """A function that returns gradients, made to return statistics too. Rewritten as often as `jax.jit` would trace."""
+    """A function that returns gradients, made to return statistics too. Rewritten as often as
+    `jax.jit` would trace.
+    """
 
-    def __init__(self, fun: Callable[..., Any], pick: Callable[[Any], Any], options: Options) -> None:
+    def __init__(
+        self, fun: Callable[..., Any], pick: Callable[[Any], Any], options: Options
+    ) -> None:
         self._fun, self._pick, self._options = fun, pick, options
         # Sorted by name, as the leaves of a dict are.
         self._statistics = dict(sorted(named(options.statistics).items()))
@@ -61,7 +73,9 @@ class WithStatistics:
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         module, result_tree, closed_over = self._lookup(args, kwargs)
         outputs = module.jitted(*arrays, *self._flags(args, kwargs), *map(flat_array, closed_over))
-        return jax.tree.map(as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs))
+        return jax.tree.map(
+            as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs)
+        )
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
@@ -93,7 +107,9 @@ class WithStatistics:
         # What is traced around one call is of no use to another.
         return made if made[2] else self._rewritten.setdefault(key, made)
 
-    def _rewrite(self, leaves: list[Any], tree: Any, flags: list[Any], batch: dict[int, int], shards: int) -> Rewritten:
+    def _rewrite(
+        self, leaves: list[Any], tree: Any, flags: list[Any], batch: dict[int, int], shards: int
+    ) -> Rewritten:
         options = self._options
         platform = PlanningChoices(**options.planning).platform
         lowered, shape, closed_over = lower(self._fun, leaves, tree, platform, flags)
@@ -111,8 +127,12 @@ class WithStatistics:
         return module, (shape, self._statistics_tree(picked)), [*closed_over, *more]
 
     def _statistics_tree(self, gradient: Any) -> Any:
-        trees = {name: _tree_of(statistic, gradient) for name, statistic in self._statistics.items()}
-        return next(iter(trees.values())) if isinstance(self._options.statistics, Statistic) else trees
+        trees = {
+            name: _tree_of(statistic, gradient) for name, statistic in self._statistics.items()
+        }
+        return (
+            next(iter(trees.values())) if isinstance(self._options.statistics, Statistic) else trees
+        )
 
     def _batch(self, leaves: list[Any], tree: Any) -> dict[int, int]:
         """Example axis by number of the flat array argument."""
@@ -128,42 +148,57 @@ def all_of_it(outputs: Any) -> Any:
 def _single(picked: Any) -> int:
     """The number of the one output that was picked as the loss."""
     if not isinstance(picked, int):
-        raise ValueError("loss picks several outputs; it is one real number, as in loss=lambda outputs: outputs[0]")
+        raise ValueError(
+            "loss picks several outputs; it is one real number, as in loss=lambda outputs: "
+            "outputs[0]"
+        )
     return picked
 
 
 def _grouped(statistic: Statistic, numbers: Any) -> Statistic:
-    """A statistic with groups given as a pytree prefix of the gradient, with groups of output numbers instead."""
+    """A statistic grouped by a pytree prefix of the gradient, with output numbers instead."""
     if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
         return statistic
     paths, prefix = jax.tree.flatten_with_path(statistic.per)
     check_prefix(statistic.name, statistic.per, numbers)
     groups = prefix.flatten_up_to(numbers)
     labels = [jax.tree_util.keystr(path) for path, _ in paths]
-    return replace(statistic, per={k: jax.tree.leaves(group) for k, group in zip(labels, groups, strict=True)})
+    return replace(
+        statistic, per={k: jax.tree.leaves(group) for k, group in zip(labels, groups, strict=True)}
+    )
 
 
 def _tree_of(statistic: Statistic, gradient: Any) -> Any:
     """A tree like a statistic's result."""
-    if isinstance(statistic, Derived) and statistic.like == "group" and statistic.per != "parameter":
+    if (
+        isinstance(statistic, Derived)
+        and statistic.like == "group"
+        and statistic.per != "parameter"
+    ):
         prefix = jax.tree.structure(statistic.per)
         return prefix.unflatten([""] * prefix.num_leaves)
     return jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
 
 
 def lower(
-    fun: Callable[..., Any], leaves: list[Any], tree: Any, platform: str | None = None, beside: Sequence[Any] = ()
+    fun: Callable[..., Any],
+    leaves: list[Any],
+    tree: Any,
+    platform: str | None = None,
+    beside: Sequence[Any] = (),
 ) -> Rewritten:
-    """The function's module for these arguments, its arrays flat; a tree of shapes of what it returns.
+    """The function's module for these arguments, its arrays flat; its result as shapes.
 
-    And the traced values that it closes over, which are the module's last arguments. In front of these it takes what is
-    given `beside`, of which the function knows nothing.
+    And the traced values that it closes over, which are the module's last arguments. In front of
+    these it takes what is given `beside`, of which the function knows nothing.
     """
     shapes: list[Any] = []
 
     def flat(*arrays: Any) -> Any:
         remaining = iter(arrays)
-        args, kwargs = jax.tree.unflatten(tree, [next(remaining) if is_array(x) else x for x in leaves])
+        args, kwargs = jax.tree.unflatten(
+            tree, [next(remaining) if is_array(x) else x for x in leaves]
+        )
         result = fun(*args, **kwargs)
         shapes.append(jax.tree.map(returned_kind, result))
         return result

@@ -1,4 +1,4 @@
-"""A train step: gradient, the statistics that the optimizer needs, and the update, compiled together."""
+"""A train step: gradient, the optimizer's statistics and the update, compiled together."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
@@ -25,15 +25,18 @@ def train_step(
     is_real: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "TrainStep":
-    """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params, opt_state, metrics).
+    """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params,
+    opt_state, metrics).
 
-    `rest` is traced, as by `jax.jit`: close over flags. `optimizer` is any of optax or of `hlo_surgery.optimizers`, or
-    a composition, and opt_state begins as `optimizer.init(params)`. Both params and opt_state are donated: use those
-    that are returned. The optimizer gets the mean of the examples' gradients, also where the loss is their sum, and the
-    statistics that it needs. `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a
-    dict) by its name, and "aux" with `has_aux`. With `is_real`, the optimizer's batch size is the number of the real
-    examples, counted at every step; a step without any has zeros for statistics. The other keywords are as in
-    `value_and_grad`, and `step.lower` as in `jax.jit`. Raises Refusal and ValueError when first called; needs optax.
+    `rest` is traced, as by `jax.jit`: close over flags. `optimizer` is any of optax or of
+    `hlo_surgery.optimizers`, or a composition, and opt_state begins as `optimizer.init(params)`.
+    Both params and opt_state are donated: use those that are returned. The optimizer gets the mean
+    of the examples' gradients, also where the loss is their sum, and the statistics that it needs.
+    `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a dict)
+    by its name, and "aux" with `has_aux`. With `is_real`, the optimizer's batch size is the number
+    of the real examples, counted at every step; a step without any has zeros for statistics. The
+    other keywords are as in `value_and_grad`, and `step.lower` as in `jax.jit`. Raises Refusal and
+    ValueError when first called; needs optax.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
@@ -58,7 +61,9 @@ def train_step(
 
 
 class TrainStep:
-    """A jitted train step. It sees over how many devices the examples of a call lie, which tracing would hide."""
+    """A jitted train step. It sees over how many devices the examples of a call lie, which tracing
+    would hide.
+    """
 
     def __init__(self, training: Any) -> None:
         self._training = training
@@ -70,12 +75,12 @@ class TrainStep:
         return self._jitted(shards, *_as_returned(params, opt_state, rest), *rest)
 
     def lower(self, params: Any, opt_state: Any, *rest: Any) -> Any:
-        """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, to be compiled ahead of time."""
+        """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
         return self._jitted.lower(self._training.shards(params, *rest), params, opt_state, *rest)
 
 
 def _as_returned(params: Any, opt_state: Any, rest: Any) -> tuple[Any, Any]:
-    """Both committed to their device, if nothing is yet: so a step returns them, and would else be compiled twice."""
+    """Both committed to their device, as a step returns them: else it would be compiled twice."""
     if any(_is_committed(leaf) for leaf in jax.tree.leaves((params, opt_state, rest))):
         return params, opt_state
     return jax.device_put((params, opt_state), jnp.zeros(()).sharding)

@@ -1,4 +1,4 @@
-"""Whole files: written whole or not at all, under the name asked for, with the mode that the file had."""
+"""Whole files: written whole or not at all, under the name asked for, with the mode as it was."""
 
 import contextlib
 import os
@@ -8,7 +8,8 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a regular file whole or not at all; through a link, the file that it leads to. Its mode stays.
+    """Write a regular file whole or not at all; through a link, the file that it leads to. Its mode
+    stays.
 
     Where the system has files without a name, none is left behind even if the process is killed.
     """
@@ -56,7 +57,8 @@ def _give_name(nameless: int, target: Path) -> None:
 
 
 def _link(nameless: int, name: Path) -> None:
-    # With a folder given, Python follows the link in /proc to the file itself; for an absolute path it is not used.
+    # With a folder given, Python follows the link in /proc to the file itself; for an absolute path
+    # it is not used.
     os.link(f"/proc/self/fd/{nameless}", name, src_dir_fd=nameless, follow_symlinks=True)
 
 

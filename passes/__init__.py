@@ -1,4 +1,5 @@
-"""The compiler: StableHLO in, StableHLO out. It knows nothing of pytrees, users or the command line.
+"""The compiler: StableHLO in, StableHLO out. It knows nothing of pytrees, users or the command
+line.
 
 It lies at the top of the repository and is imported as `hlo_surgery.passes`.
 """

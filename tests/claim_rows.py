@@ -1,4 +1,4 @@
-"""Small StableHLO functions for `test_claims.py`, with three examples: operand types, example axes, ops on %0, %1..."""
+"""Small functions for `test_claims.py`, on three examples: operand types, example axes, ops."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,8 @@ def total(value, shape, over, name="r"):
     dims = ", ".join(map(str, range(over)))
     zero = f"%{name}z = stablehlo.constant dense<0.0> : tensor<f64>"
     summed = (
-        f"%{name} = stablehlo.reduce({value} init: %{name}z) applies stablehlo.add across dimensions = [{dims}] : "
+        f"%{name} = stablehlo.reduce({value} init: %{name}z) applies stablehlo.add across "
+        f"dimensions = [{dims}] : "
         f"({f64(shape)}, tensor<f64>) -> {f64(kept)}"
     )
     return f"{zero}\n{summed}"
@@ -71,10 +72,12 @@ WINDOW = ", ".join(
 OWN_LABELS = (
     "%n = stablehlo.iota dim = 0 : tensor<3x1xi32>",
     "%c = stablehlo.reshape %1 : (tensor<3xi32>) -> tensor<3x1xi32>",
-    "%i = stablehlo.concatenate %n, %c, dim = 1 : (tensor<3x1xi32>, tensor<3x1xi32>) -> tensor<3x2xi32>",
+    "%i = stablehlo.concatenate %n, %c, dim = 1 : (tensor<3x1xi32>, tensor<3x1xi32>) -> "
+    "tensor<3x2xi32>",
 )
 OWN_GATHER = (
-    '%r = "stablehlo.gather"(%0, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], '
+    '%r = "stablehlo.gather"(%0, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims '
+    "= [0, 1], "
     "start_index_map = [0, 1], index_vector_dim = 1>, slice_sizes = array<i64: 1, 1>}> : "
     "(tensor<3x4xf64>, tensor<3x2xi32>) -> tensor<3xf64>"
 )
@@ -86,19 +89,25 @@ ON_OWN_GATHER = (
     "%k = stablehlo.reshape %h : (tensor<3x1xf64>) -> tensor<3xf64>",
     "%r = stablehlo.multiply %g, %k : tensor<3xf64>",
 )
-TWO_VIEWS = "%v = stablehlo.concatenate %0, %1, dim = 0 : (tensor<3x4xf64>, tensor<3x4xf64>) -> tensor<6x4xf64>"
+TWO_VIEWS = (
+    "%v = stablehlo.concatenate %0, %1, dim = 0 : (tensor<3x4xf64>, tensor<3x4xf64>) -> "
+    "tensor<6x4xf64>"
+)
 
 
 def own_scatter(operand, region):
     return (
-        f'%r = "stablehlo.scatter"({operand}, %i, %2) <{{scatter_dimension_numbers = #stablehlo.scatter<'
-        "inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>}> "
+        f'%r = "stablehlo.scatter"({operand}, %i, %2) <{{scatter_dimension_numbers = '
+        "#stablehlo.scatter<"
+        "inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = "
+        "1>}> "
         f"({region}) : (tensor<3x4xf64>, tensor<3x2xi32>, tensor<3xf64>) -> tensor<3x4xf64>"
     )
 
 
 SORT = (
-    '%r = "stablehlo.sort"(%0) <{{dimension = {} : i64}}> ({{ ^bb0(%a: tensor<f64>, %b: tensor<f64>):\n'
+    '%r = "stablehlo.sort"(%0) <{{dimension = {} : i64}}> ({{ ^bb0(%a: tensor<f64>, %b: '
+    "tensor<f64>):\n"
     "%lt = stablehlo.compare LT, %a, %b : (tensor<f64>, tensor<f64>) -> tensor<i1>\n"
     "stablehlo.return %lt : tensor<i1> }}) : (tensor<3x4xf64>) -> tensor<3x4xf64>"
 )
@@ -122,14 +131,18 @@ PER_EXAMPLE = {
     "multiply of two examples' values": row(elementwise("multiply", "4x3xf64", 2), {0: 1, 1: 1}, 1),
     "power by a shared value": row(elementwise("power", "3x4xf64", 2), {0: 0}, 0),
     "select by the example": row(
-        (["3x4xi1", "3x4xf64", "3x4xf64"], "%r = stablehlo.select %0, %1, %2 : tensor<3x4xi1>, tensor<3x4xf64>"),
+        (
+            ["3x4xi1", "3x4xf64", "3x4xf64"],
+            "%r = stablehlo.select %0, %1, %2 : tensor<3x4xi1>, tensor<3x4xf64>",
+        ),
         {0: 0, 1: 0, 2: 0},
         0,
     ),
     "clamp": row(
         (
             ["f64", "3x4xf64", "f64"],
-            "%r = stablehlo.clamp %0, %1, %2 : (tensor<f64>, tensor<3x4xf64>, tensor<f64>) -> tensor<3x4xf64>",
+            "%r = stablehlo.clamp %0, %1, %2 : (tensor<f64>, tensor<3x4xf64>, tensor<f64>) -> "
+            "tensor<3x4xf64>",
         ),
         {1: 0},
         0,
@@ -137,7 +150,9 @@ PER_EXAMPLE = {
     "convert to integers": row(typed(["3x4xf64"], "3x4xi32", "stablehlo.convert"), {0: 0}, 0),
     "integer remainder": row(elementwise("remainder", "3x4xi32", 2), {0: 0, 1: 0}, 0),
     "shift": row(elementwise("shift_left", "3x4xui32", 2), {0: 0}, 0),
-    "bitcast_convert to a narrower type": row(typed(["3x4xf64"], "3x4x2xf32", "stablehlo.bitcast_convert"), {0: 0}, 0),
+    "bitcast_convert to a narrower type": row(
+        typed(["3x4xf64"], "3x4x2xf32", "stablehlo.bitcast_convert"), {0: 0}, 0
+    ),
     "complex parts": row(
         lines(
             ["3x4xf64", "3x4xf64"],
@@ -148,22 +163,39 @@ PER_EXAMPLE = {
         {0: 0, 1: 0},
         0,
     ),
-    "dot_general by a weight": row(dot("3x4xf64", "4x5xf64", "3x5xf64", "contracting_dims = [1] x [0]"), {0: 0}, 0),
+    "dot_general by a weight": row(
+        dot("3x4xf64", "4x5xf64", "3x5xf64", "contracting_dims = [1] x [0]"), {0: 0}, 0
+    ),
     "dot_general by a weight on the left": row(
         dot("5x4xf64", "3x4xf64", "5x3xf64", "contracting_dims = [1] x [1]"), {1: 0}, 1
     ),
     "dot_general batched over examples": row(
-        dot("5x3x2xf64", "3x2x4xf64", "3x5x4xf64", "batching_dims = [1] x [0], contracting_dims = [2] x [1]"),
+        dot(
+            "5x3x2xf64",
+            "3x2x4xf64",
+            "3x5x4xf64",
+            "batching_dims = [1] x [0], contracting_dims = [2] x [1]",
+        ),
         {0: 1, 1: 0},
         0,
     ),
     "reduce over features": row(reduce("3x4x2xf64", "f64", "3xf64", [1, 2]), {0: 0}, 0),
-    "reduce max over features": row(reduce("4x3xf64", "f64", "3xf64", [0], adds("f64", "maximum")), {0: 1}, 0),
+    "reduce max over features": row(
+        reduce("4x3xf64", "f64", "3xf64", [0], adds("f64", "maximum")), {0: 1}, 0
+    ),
     "convolution of images": row(
-        convolution("3x5x2xf64", "3x2x4xf64", "3x3x4xf64", "[b, 0, f]x[0, i, o]->[b, 0, f]"), {0: 0}, 0
+        convolution("3x5x2xf64", "3x2x4xf64", "3x3x4xf64", "[b, 0, f]x[0, i, o]->[b, 0, f]"),
+        {0: 0},
+        0,
     ),
     "convolution in feature groups": row(
-        convolution("3x5x4xf64", "3x2x6xf64", "3x3x6xf64", "[b, 0, f]x[0, i, o]->[b, 0, f]", feature_groups=2),
+        convolution(
+            "3x5x4xf64",
+            "3x2x6xf64",
+            "3x3x6xf64",
+            "[b, 0, f]x[0, i, o]->[b, 0, f]",
+            feature_groups=2,
+        ),
         {0: 0},
         0,
     ),
@@ -171,9 +203,11 @@ PER_EXAMPLE = {
         lines(
             ["2x5x3x4xf64", "3x4x3xf64"],
             "%x = stablehlo.reshape %0 : (tensor<2x5x3x4xf64>) -> tensor<2x5x12xf64>",
-            "%k = stablehlo.transpose %1, dims = [1, 0, 2] : (tensor<3x4x3xf64>) -> tensor<4x3x3xf64>",
+            "%k = stablehlo.transpose %1, dims = [1, 0, 2] : (tensor<3x4x3xf64>) -> "
+            "tensor<4x3x3xf64>",
             "%l = stablehlo.reshape %k : (tensor<4x3x3xf64>) -> tensor<1x4x9xf64>",
-            "%r = stablehlo.convolution(%x, %l) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {} "
+            "%r = stablehlo.convolution(%x, %l) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], "
+            "window = {} "
             "{batch_group_count = 1 : i64, feature_group_count = 3 : i64} : "
             "(tensor<2x5x12xf64>, tensor<1x4x9xf64>) -> tensor<2x5x9xf64>",
         ),
@@ -185,7 +219,8 @@ PER_EXAMPLE = {
             "7x2xf64",
             "3x1xi32",
             "3x2xf64",
-            "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1",
+            "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], "
+            "index_vector_dim = 1",
             [1, 2],
         ),
         {1: 0},
@@ -196,7 +231,8 @@ PER_EXAMPLE = {
             "3x7xf64",
             "4x1xi32",
             "3x4xf64",
-            "offset_dims = [0], collapsed_slice_dims = [1], start_index_map = [1], index_vector_dim = 1",
+            "offset_dims = [0], collapsed_slice_dims = [1], start_index_map = [1], "
+            "index_vector_dim = 1",
             [3, 1],
         ),
         {0: 0},
@@ -207,21 +243,27 @@ PER_EXAMPLE = {
             "3x7xf64",
             "3x2x1xi32",
             "3x2xf64",
-            "collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = [0], "
+            "collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims "
+            "= [0], "
             "start_index_map = [1], index_vector_dim = 2",
             [1, 1],
         ),
         {0: 0, 1: 0},
         0,
     ),
-    "gather x[arange(B), labels]": row(lines(["3x4xf64", "3xi32"], *OWN_LABELS, OWN_GATHER), {0: 0, 1: 0}, 0),
+    "gather x[arange(B), labels]": row(
+        lines(["3x4xf64", "3xi32"], *OWN_LABELS, OWN_GATHER), {0: 0, 1: 0}, 0
+    ),
     "scatter at [arange(B), labels]": row(
-        lines(["3x4xf64", "3xi32", "3xf64"], *OWN_LABELS, own_scatter("%0", adds("f64"))), {0: 0, 1: 0, 2: 0}, 0
+        lines(["3x4xf64", "3xi32", "3xf64"], *OWN_LABELS, own_scatter("%0", adds("f64"))),
+        {0: 0, 1: 0, 2: 0},
+        0,
     ),
     "scatter with batching dimensions": row(
         scatter(
             ["3x7xf64", "3x2x1xi32", "3x2xf64"],
-            "inserted_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = [0], "
+            "inserted_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims "
+            "= [0], "
             "scatter_dims_to_operand_dims = [1], index_vector_dim = 2",
             adds("f64"),
         ),
@@ -253,23 +295,41 @@ PER_EXAMPLE = {
         {0: 1},
         PerExample(0, 4, 1),
     ),
-    "transpose": row(typed(["2x3x4xf64"], "4x2x3xf64", "stablehlo.transpose", ", dims = [2, 0, 1]"), {0: 1}, 2),
-    "broadcast_in_dim": row(typed(["3xf64"], "2x3x4xf64", "stablehlo.broadcast_in_dim", ", dims = [1]"), {0: 0}, 1),
+    "transpose": row(
+        typed(["2x3x4xf64"], "4x2x3xf64", "stablehlo.transpose", ", dims = [2, 0, 1]"), {0: 1}, 2
+    ),
+    "broadcast_in_dim": row(
+        typed(["3xf64"], "2x3x4xf64", "stablehlo.broadcast_in_dim", ", dims = [1]"), {0: 0}, 1
+    ),
     "concatenate along features": row(
-        typed(["3x2xf64", "3x1xf64"], "3x3xf64", "stablehlo.concatenate", ", dim = 1"), {0: 0, 1: 0}, 0
+        typed(["3x2xf64", "3x1xf64"], "3x3xf64", "stablehlo.concatenate", ", dim = 1"),
+        {0: 0, 1: 0},
+        0,
     ),
     "concatenate with a shared token": row(
         typed(["3x2xf64", "3x1xf64"], "3x3xf64", "stablehlo.concatenate", ", dim = 1"), {0: 0}, 0
     ),
     "pad along features": row(
-        typed(["3x4xf64", "f64"], "3x8xf64", "stablehlo.pad", ", low = [0, 1], high = [0, 0], interior = [0, 1]"),
+        typed(
+            ["3x4xf64", "f64"],
+            "3x8xf64",
+            "stablehlo.pad",
+            ", low = [0, 1], high = [0, 0], interior = [0, 1]",
+        ),
         {0: 0},
         0,
     ),
     "slice of features": row(
-        (["3x6xf64"], "%r = stablehlo.slice %0 [0:3, 1:6:2] : (tensor<3x6xf64>) -> tensor<3x3xf64>"), {0: 0}, 0
+        (
+            ["3x6xf64"],
+            "%r = stablehlo.slice %0 [0:3, 1:6:2] : (tensor<3x6xf64>) -> tensor<3x3xf64>",
+        ),
+        {0: 0},
+        0,
     ),
-    "reverse of features": row((["3x4xf64"], "%r = stablehlo.reverse %0, dims = [1] : tensor<3x4xf64>"), {0: 0}, 0),
+    "reverse of features": row(
+        (["3x4xf64"], "%r = stablehlo.reverse %0, dims = [1] : tensor<3x4xf64>"), {0: 0}, 0
+    ),
     "sort of features": row((["3x4xf64"], SORT.format(1)), {0: 0}, 0),
     "reduce_window over features, max pooling": row(
         generic(
@@ -287,7 +347,8 @@ PER_EXAMPLE = {
             ["3x4xf64", "f64"],
             "3x4xf64",
             "stablehlo.reduce_window",
-            i64s(window_dimensions=[1, 4]) + ", padding = dense<[[0, 0], [3, 0]]> : tensor<2x2xi64>",
+            i64s(window_dimensions=[1, 4])
+            + ", padding = dense<[[0, 0], [3, 0]]> : tensor<2x2xi64>",
             adds("f64"),
         ),
         {0: 0},
@@ -297,7 +358,9 @@ PER_EXAMPLE = {
         (["3x4xf64", "3x2xf64", "f64"], SELECT_AND_SCATTER), {0: 0, 1: 0}, 0
     ),
     "fft of features": row(
-        typed(["3x4xf64"], "3x3xcomplex<f64>", "stablehlo.fft", ", type = RFFT, length = [4]"), {0: 0}, 0
+        typed(["3x4xf64"], "3x3xcomplex<f64>", "stablehlo.fft", ", type = RFFT, length = [4]"),
+        {0: 0},
+        0,
     ),
     "triangular_solve of examples": row(solve("f64", "3x2x2x", "3x2x4x"), {0: 0, 1: 0}, 0),
     "cholesky of examples": row(
@@ -328,7 +391,8 @@ PER_EXAMPLE = {
             ["3xi32"],
             "%n = stablehlo.iota dim = 1 : tensor<3x4xi32>",
             "%l = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<3xi32>) -> tensor<3x4xi32>",
-            "%r = stablehlo.compare EQ, %l, %n : (tensor<3x4xi32>, tensor<3x4xi32>) -> tensor<3x4xi1>",
+            "%r = stablehlo.compare EQ, %l, %n : (tensor<3x4xi32>, tensor<3x4xi32>) -> "
+            "tensor<3x4xi1>",
         ),
         {0: 0},
         0,
@@ -353,7 +417,9 @@ PER_EXAMPLE = {
         0,
     ),
     "reduce_precision": row(
-        (["3x4xf64"], "%r = stablehlo.reduce_precision %0, format = e5m3 : tensor<3x4xf64>"), {0: 0}, 0
+        (["3x4xf64"], "%r = stablehlo.reduce_precision %0, format = e5m3 : tensor<3x4xf64>"),
+        {0: 0},
+        0,
     ),
 }
 
@@ -365,7 +431,12 @@ SUMMED = {
         dot("3x2x4xf64", "2x5x3xf64", "4x5xf64", "contracting_dims = [0, 1] x [2, 0]"), {0: 0, 1: 2}
     ),
     "dot_general over examples, batched over heads": row(
-        dot("5x3x2xf64", "3x5x4xf64", "5x2x4xf64", "batching_dims = [0] x [1], contracting_dims = [1] x [0]"),
+        dot(
+            "5x3x2xf64",
+            "3x5x4xf64",
+            "5x2x4xf64",
+            "batching_dims = [0] x [1], contracting_dims = [1] x [0]",
+        ),
         {0: 1, 1: 0},
     ),
     "dot_general with a shared cotangent": row(
@@ -384,29 +455,43 @@ SUMMED = {
     "reduce over examples and positions": row(reduce("2x3x4xf64", "f64", "4xf64", [0, 1]), {0: 1}),
     "reduce, add the other way round": row(
         reduce(
-            "3xf64", "f64", "f64", [0], scalar_body("f64", "%sum = stablehlo.add %b, %a : tensor<f64>", returned="sum")
+            "3xf64",
+            "f64",
+            "f64",
+            [0],
+            scalar_body("f64", "%sum = stablehlo.add %b, %a : tensor<f64>", returned="sum"),
         ),
         {0: 0},
     ),
     "reduce two operands": row(
         (
             ["3xf64", "3xf64", "f64"],
-            TWO_REDUCED.format("%sum = stablehlo.add %a, %c : tensor<f64>\n%u = stablehlo.add %d, %b : tensor<f64>"),
+            TWO_REDUCED.format(
+                "%sum = stablehlo.add %a, %c : tensor<f64>\n%u = stablehlo.add %d, %b : tensor<f64>"
+            ),
         ),
         {0: 0, 1: 0},
     ),
     "filter gradient": row(
         convolution(
-            "5x3x2xf64", "4x3x6xf64", "2x2x6xf64", "[0, b, f]x[0, i, o]->[0, b, f]".replace("b, f]x", "f, b]x")
+            "5x3x2xf64",
+            "4x3x6xf64",
+            "2x2x6xf64",
+            "[0, b, f]x[0, i, o]->[0, b, f]".replace("b, f]x", "f, b]x"),
         ),
         {0: 1, 1: 1},
     ),
     "filter gradient in batch groups": row(
-        convolution("5x3x4xf64", "4x3x6xf64", "2x2x6xf64", "[0, f, b]x[0, i, o]->[0, b, f]", batch_groups=2),
+        convolution(
+            "5x3x4xf64", "4x3x6xf64", "2x2x6xf64", "[0, f, b]x[0, i, o]->[0, b, f]", batch_groups=2
+        ),
         {0: 1, 1: 1},
     ),
     "scatter into a table": row(
-        scatter(["4x2xf64", "3x1xi32", "3x2xf64"], ROWS_BY_INDEX + ", index_vector_dim = 1", adds("f64")), {1: 0, 2: 0}
+        scatter(
+            ["4x2xf64", "3x1xi32", "3x2xf64"], ROWS_BY_INDEX + ", index_vector_dim = 1", adds("f64")
+        ),
+        {1: 0, 2: 0},
     ),
     "scatter of examples and positions": row(
         scatter(
@@ -456,7 +541,8 @@ SUMMED = {
             "(tensor<4xf64>, tensor<f64>) -> tensor<8xf64>",
             "%l = stablehlo.slice %p [1:7:2] : (tensor<8xf64>) -> tensor<3xf64>",
             "%v = stablehlo.reverse %l, dims = [0] : tensor<3xf64>",
-            "%r = stablehlo.concatenate %v, %2, dim = 0 : (tensor<3xf64>, tensor<2xf64>) -> tensor<5xf64>",
+            "%r = stablehlo.concatenate %v, %2, dim = 0 : (tensor<3xf64>, tensor<2xf64>) -> "
+            "tensor<5xf64>",
         ),
         {0: 0},
     ),
@@ -485,7 +571,8 @@ SUMMED = {
         lines(
             ["3x4xf64", "3xf64"],
             total("%0", "3x4", 1, "sum"),
-            "%f = stablehlo.fft %sum, type = RFFT, length = [4] : (tensor<4xf64>) -> tensor<3xcomplex<f64>>",
+            "%f = stablehlo.fft %sum, type = RFFT, length = [4] : (tensor<4xf64>) -> "
+            "tensor<3xcomplex<f64>>",
             "%i = stablehlo.imag %f : (tensor<3xcomplex<f64>>) -> tensor<3xf64>",
             "%c = stablehlo.complex %i, %1 : tensor<3xcomplex<f64>>",
             "%r = stablehlo.real %c : (tensor<3xcomplex<f64>>) -> tensor<3xf64>",
@@ -506,7 +593,8 @@ SUMMED = {
             total("%0", "3x5", 1, "sum"),
             "%x = stablehlo.reshape %sum : (tensor<5xf64>) -> tensor<1x5x1xf64>",
             "%k = stablehlo.reshape %1 : (tensor<2xf64>) -> tensor<2x1x1xf64>",
-            "%r = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {} "
+            "%r = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], "
+            "window = {} "
             "{batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
             "(tensor<1x5x1xf64>, tensor<2x1x1xf64>) -> tensor<1x4x1xf64>",
         ),
@@ -518,7 +606,8 @@ SUMMED = {
             total("%0", "3x4", 1, "sum"),
             "%u = stablehlo.dynamic_update_slice %1, %sum, %2 : "
             "(tensor<6xf64>, tensor<4xf64>, tensor<i32>) -> tensor<6xf64>",
-            "%r = stablehlo.dynamic_slice %u, %2, sizes = [2] : (tensor<6xf64>, tensor<i32>) -> tensor<2xf64>",
+            "%r = stablehlo.dynamic_slice %u, %2, sizes = [2] : (tensor<6xf64>, tensor<i32>) -> "
+            "tensor<2xf64>",
         ),
         {0: 0},
     ),
@@ -526,11 +615,13 @@ SUMMED = {
         lines(
             ["3x4xf64", "5x1xi32", "6xf64"],
             total("%0", "3x4", 1, "sum"),
-            '%g = "stablehlo.gather"(%sum, %1) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], '
+            '%g = "stablehlo.gather"(%sum, %1) <{dimension_numbers = '
+            "#stablehlo.gather<collapsed_slice_dims = [0], "
             "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>}> : "
             "(tensor<4xf64>, tensor<5x1xi32>) -> tensor<5xf64>",
             '%r = "stablehlo.scatter"(%2, %1, %g) <{scatter_dimension_numbers = #stablehlo.scatter<'
-            "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> "
+            "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = "
+            "1>}> "
             f"({adds('f64')}) : (tensor<6xf64>, tensor<5x1xi32>, tensor<5xf64>) -> tensor<6xf64>",
         ),
         {0: 0},
@@ -539,8 +630,10 @@ SUMMED = {
         lines(
             ["3x4xf64", "3x1xi32", "3xf64"],
             total("%0", "3x4", 1, "sum"),
-            '%r = "stablehlo.scatter"(%sum, %1, %2) <{scatter_dimension_numbers = #stablehlo.scatter<'
-            "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> "
+            '%r = "stablehlo.scatter"(%sum, %1, %2) <{scatter_dimension_numbers = '
+            "#stablehlo.scatter<"
+            "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = "
+            "1>}> "
             f"({adds('f64')}) : (tensor<4xf64>, tensor<3x1xi32>, tensor<3xf64>) -> tensor<4xf64>",
         ),
         {0: 0, 1: 0, 2: 0},
@@ -550,7 +643,8 @@ SUMMED = {
             ["3x4xf64", "4xf64"],
             total("%0", "3x4", 1, "sum"),
             "%m = stablehlo.multiply %sum, %sum : tensor<4xf64>",
-            "%a, %b, %r = stablehlo.optimization_barrier %1, %m, %sum : tensor<4xf64>, tensor<4xf64>, tensor<4xf64>",
+            "%a, %b, %r = stablehlo.optimization_barrier %1, %m, %sum : tensor<4xf64>, "
+            "tensor<4xf64>, tensor<4xf64>",
         ),
         {0: 0},
     ),
@@ -558,7 +652,9 @@ SUMMED = {
 
 SHARED = {
     "iota": row(lines(["3xf64"], counting("r", "3xi32")), {0: 0}),
-    "a weight of the examples' size": row(lines(["3xf64", "3xf64"], "%r = stablehlo.tanh %1 : tensor<3xf64>"), {0: 0}),
+    "a weight of the examples' size": row(
+        lines(["3xf64", "3xf64"], "%r = stablehlo.tanh %1 : tensor<3xf64>"), {0: 0}
+    ),
     "random bits": row(
         lines(
             ["3x4xf64", "2xui64"],
@@ -594,7 +690,8 @@ def on_scalar_sum(*ops, others=()):
 def reduced_sum(operation, initial):
     return on_sum(
         f"%z = stablehlo.constant dense<{initial}> : tensor<f64>",
-        f"%r = stablehlo.reduce(%sum init: %z) applies stablehlo.{operation} across dimensions = [0] : "
+        f"%r = stablehlo.reduce(%sum init: %z) applies stablehlo.{operation} across dimensions = "
+        "[0] : "
         "(tensor<4xf64>, tensor<f64>) -> tensor<f64>",
     )
 
@@ -603,7 +700,8 @@ def scattered_sum(operation):
     return on_sum(
         '%r = "stablehlo.scatter"(%1, %2, %sum) <{scatter_dimension_numbers = #stablehlo.scatter<'
         "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> "
-        f"({adds('f64', operation)}) : (tensor<2xf64>, tensor<4x1xi32>, tensor<4xf64>) -> tensor<2xf64>",
+        f"({adds('f64', operation)}) : (tensor<2xf64>, tensor<4x1xi32>, tensor<4xf64>) -> "
+        "tensor<2xf64>",
         others=["2xf64", "4x1xi32"],
     )
 
@@ -617,7 +715,8 @@ TRAPS = {
     "1 sums convolved": on_sum(
         "%x = stablehlo.reshape %sum : (tensor<4xf64>) -> tensor<1x4x1xf64>",
         "%k = stablehlo.reshape %sum : (tensor<4xf64>) -> tensor<4x1x1xf64>",
-        "%r = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {} "
+        "%r = stablehlo.convolution(%x, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window "
+        "= {} "
         "{batch_group_count = 1 : i64, feature_group_count = 1 : i64} : "
         "(tensor<1x4x1xf64>, tensor<4x1x1xf64>) -> tensor<1x1x1xf64>",
     ),
@@ -639,18 +738,21 @@ TRAPS = {
     ),
     "2 a sum as the index of dynamic_slice": on_scalar_sum(
         TO_SCALAR_INTEGER,
-        "%r = stablehlo.dynamic_slice %1, %i, sizes = [1] : (tensor<8xf64>, tensor<i32>) -> tensor<1xf64>",
+        "%r = stablehlo.dynamic_slice %1, %i, sizes = [1] : (tensor<8xf64>, tensor<i32>) -> "
+        "tensor<1xf64>",
         others=["8xf64"],
     ),
     "2 a sum as the index of dynamic_update_slice": on_scalar_sum(
         TO_SCALAR_INTEGER,
-        "%r = stablehlo.dynamic_update_slice %1, %2, %i : (tensor<8xf64>, tensor<2xf64>, tensor<i32>) -> tensor<8xf64>",
+        "%r = stablehlo.dynamic_update_slice %1, %2, %i : (tensor<8xf64>, tensor<2xf64>, "
+        "tensor<i32>) -> tensor<8xf64>",
         others=["8xf64", "2xf64"],
     ),
     "2 a sum as the index of gather": on_scalar_sum(
         TO_SCALAR_INTEGER,
         "%v = stablehlo.reshape %i : (tensor<i32>) -> tensor<1xi32>",
-        '%r = "stablehlo.gather"(%1, %v) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], '
+        '%r = "stablehlo.gather"(%1, %v) <{dimension_numbers = '
+        "#stablehlo.gather<collapsed_slice_dims = [0], "
         "start_index_map = [0], index_vector_dim = 0>, slice_sizes = array<i64: 1>}> : "
         "(tensor<8xf64>, tensor<1xi32>) -> tensor<f64>",
         others=["8xf64"],
@@ -660,7 +762,9 @@ TRAPS = {
         "%r = stablehlo.select %p, %1, %2 : tensor<4xi1>, tensor<4xf64>",
         others=["4xf64", "4xf64"],
     ),
-    "2 a sum as a divisor": on_sum("%r = stablehlo.divide %1, %sum : tensor<4xf64>", others=["4xf64"]),
+    "2 a sum as a divisor": on_sum(
+        "%r = stablehlo.divide %1, %sum : tensor<4xf64>", others=["4xf64"]
+    ),
     "2 a sum as the matrix of a solve": on_sum(
         "%m = stablehlo.reshape %sum : (tensor<4xf64>) -> tensor<2x2xf64>",
         solve("f64", "2x2x", "2x1x")[1].replace("%0", "%m"),
@@ -670,12 +774,15 @@ TRAPS = {
     "3 reduce multiply on a sum": reduced_sum("multiply", "1.0"),
     "3 scatter max of a sum": scattered_sum("maximum"),
     "3 scatter multiply of a sum": scattered_sum("multiply"),
-    "3 reduce max over examples": row(reduce("3x4xf64", "f64", "4xf64", [0], adds("f64", "maximum")), {0: 0}),
+    "3 reduce max over examples": row(
+        reduce("3x4xf64", "f64", "4xf64", [0], adds("f64", "maximum")), {0: 0}
+    ),
     "3 reduce of examples with sums crossed, then multiplied": row(
         (
             ["3xf64", "3xf64", "f64"],
             TWO_REDUCED.format(
-                "%sum = stablehlo.add %a, %d : tensor<f64>\n%q = stablehlo.multiply %b, %c : tensor<f64>\n"
+                "%sum = stablehlo.add %a, %d : tensor<f64>\n%q = stablehlo.multiply %b, %c : "
+                "tensor<f64>\n"
                 "%u = stablehlo.add %q, %d : "
                 "tensor<f64>"
             ),
@@ -733,7 +840,8 @@ TRAPS = {
             ["3x2x3xf64"],
             "%g = stablehlo.reshape %0 : (tensor<3x2x3xf64>) -> tensor<9x2xf64>",
             "%z = stablehlo.constant dense<1.0> : tensor<f64>",
-            "%r = stablehlo.reduce(%g init: %z) applies stablehlo.multiply across dimensions = [1] : "
+            "%r = stablehlo.reduce(%g init: %z) applies stablehlo.multiply across dimensions = "
+            "[1] : "
             "(tensor<9x2xf64>, tensor<f64>) -> tensor<9xf64>",
         ),
         {0: 2},
@@ -761,7 +869,8 @@ TRAPS = {
     "a Fourier transform over examples, squared": row(
         lines(
             ["4x3xf64"],
-            "%f = stablehlo.fft %0, type = RFFT, length = [3] : (tensor<4x3xf64>) -> tensor<4x2xcomplex<f64>>",
+            "%f = stablehlo.fft %0, type = RFFT, length = [3] : (tensor<4x3xf64>) -> "
+            "tensor<4x2xcomplex<f64>>",
             "%r = stablehlo.multiply %f, %f : tensor<4x2xcomplex<f64>>",
         ),
         {0: 1},
@@ -772,7 +881,8 @@ TRAPS = {
     "a row of the table of examples for all": row(
         lines(
             ["3x4xf64", "3x1xi32", "3x4xf64"],
-            '%g = "stablehlo.gather"(%0, %1) <{dimension_numbers = #stablehlo.gather<offset_dims = [1], '
+            '%g = "stablehlo.gather"(%0, %1) <{dimension_numbers = #stablehlo.gather<offset_dims '
+            "= [1], "
             "collapsed_slice_dims = [0], "
             "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, 4>}> : "
             "(tensor<3x4xf64>, tensor<3x1xi32>) -> tensor<3x4xf64>",
@@ -799,7 +909,9 @@ TRAPS = {
         "stablehlo.return %s : tensor<f64> }) : (tensor<4xf64>, tensor<f64>) -> tensor<f64>",
     ),
     "3 reduce of sums, one result of which is a product": on_sum(
-        TWO_REDUCED.format("%s = stablehlo.add %a, %c : tensor<f64>\n%u = stablehlo.multiply %b, %d : tensor<f64>")
+        TWO_REDUCED.format(
+            "%s = stablehlo.add %a, %c : tensor<f64>\n%u = stablehlo.multiply %b, %d : tensor<f64>"
+        )
         .replace("return %sum", "return %s")
         .replace("tensor<3xf64>", "tensor<4xf64>")
         .replace("(%0, %1, %2, %2)", "(%sum, %sum, %1, %1)"),
@@ -834,7 +946,8 @@ TRAPS = {
             ["3x4xf64", "3x4xf64", "3x2x4xf64"],
             TWO_VIEWS,
             "%p = stablehlo.reshape %2 : (tensor<3x2x4xf64>) -> tensor<6x4xf64>",
-            "%c = stablehlo.concatenate %p, %v, dim = 0 : (tensor<6x4xf64>, tensor<6x4xf64>) -> tensor<12x4xf64>",
+            "%c = stablehlo.concatenate %p, %v, dim = 0 : (tensor<6x4xf64>, tensor<6x4xf64>) -> "
+            "tensor<12x4xf64>",
             "%s = stablehlo.slice %c [6:12, 0:4] : (tensor<12x4xf64>) -> tensor<6x4xf64>",
             "%r = stablehlo.multiply %s, %p : tensor<6x4xf64>",
         ),
@@ -854,8 +967,10 @@ TRAPS = {
             ["3x3xf64", "3x3xi32"],
             "%n = stablehlo.iota dim = 1 : tensor<3x3x1xi32>",
             "%c = stablehlo.reshape %1 : (tensor<3x3xi32>) -> tensor<3x3x1xi32>",
-            "%i = stablehlo.concatenate %n, %c, dim = 2 : (tensor<3x3x1xi32>, tensor<3x3x1xi32>) -> tensor<3x3x2xi32>",
-            '%r = "stablehlo.gather"(%0, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0, 1], '
+            "%i = stablehlo.concatenate %n, %c, dim = 2 : (tensor<3x3x1xi32>, tensor<3x3x1xi32>) "
+            "-> tensor<3x3x2xi32>",
+            '%r = "stablehlo.gather"(%0, %i) <{dimension_numbers = '
+            "#stablehlo.gather<collapsed_slice_dims = [0, 1], "
             "start_index_map = [0, 1], index_vector_dim = 2>, slice_sizes = array<i64: 1, 1>}> : "
             "(tensor<3x3xf64>, tensor<3x3x2xi32>) -> tensor<3x3xf64>",
         ),
@@ -873,11 +988,13 @@ TRAPS = {
         lines(
             ["3x4xf64"],
             OWN_LABELS[0],
-            '%g = "stablehlo.gather"(%0, %n) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2], '
+            '%g = "stablehlo.gather"(%0, %n) <{dimension_numbers = #stablehlo.gather<offset_dims '
+            "= [1, 2], "
             "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 2, 4>}> : "
             "(tensor<3x4xf64>, tensor<3x1xi32>) -> tensor<3x2x4xf64>",
             "%r = stablehlo.multiply %g, %g : tensor<3x2x4xf64>",
-            "%b = stablehlo.broadcast_in_dim %0, dims = [0, 2] : (tensor<3x4xf64>) -> tensor<3x2x4xf64>",
+            "%b = stablehlo.broadcast_in_dim %0, dims = [0, 2] : (tensor<3x4xf64>) -> "
+            "tensor<3x2x4xf64>",
             "%h = stablehlo.multiply %r, %b : tensor<3x2x4xf64>",
         ),
         {0: 0},
@@ -889,27 +1006,32 @@ def captured(line):
     """Over the rows of %d, by a body that adds something from outside."""
     return (
         "%z = stablehlo.constant dense<0.0> : tensor<f64>",
-        '%r = "stablehlo.reduce"(%d, %z) <{dimensions = array<i64: 0>}> ({ ^bb0(%a: tensor<f64>, %b: tensor<f64>):\n'
-        f"%m = stablehlo.maximum %a, %b : tensor<f64>\n{line}\n%u = stablehlo.add %m, %t : tensor<f64>\n"
+        '%r = "stablehlo.reduce"(%d, %z) <{dimensions = array<i64: 0>}> ({ ^bb0(%a: tensor<f64>, '
+        "%b: tensor<f64>):\n"
+        f"%m = stablehlo.maximum %a, %b : tensor<f64>\n{line}\n%u = stablehlo.add %m, %t : "
+        "tensor<f64>\n"
         "stablehlo.return %u : tensor<f64> }) : (tensor<3x4xf64>, tensor<f64>) -> tensor<4xf64>",
     )
 
 
 def solved(shape):
     return (
-        "%r = stablehlo.custom_call @lapack_dtrsm_ffi(%0, %1) {mhlo.backend_config = {side = 82 : ui8}} : "
+        "%r = stablehlo.custom_call @lapack_dtrsm_ffi(%0, %1) {mhlo.backend_config = {side = 82 : "
+        "ui8}} : "
         f"(tensor<{shape}xf64>, tensor<{shape}xf64>) -> tensor<{shape}xf64>"
     )
 
 
-# Mixed, though no execution can tell: XLA does not run such bodies and calls, or the examples are added up otherwise.
+# Mixed, though no execution can tell: XLA does not run such bodies and calls, or the examples are
+# added up otherwise.
 UNTOLD = {
     "a body that captures an example's value": row(
         lines(
             ["3x4xf64", "3x4xf64"],
             "%d = stablehlo.negate %1 : tensor<3x4xf64>",
             *captured(
-                "%t = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [0, 1] : "
+                "%t = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [0, "
+                "1] : "
                 "(tensor<3x4xf64>, tensor<f64>) -> tensor<f64>"
             ),
         ),
@@ -944,7 +1066,10 @@ UNTOLD = {
         others=["2x2xf64"],
     ),
     "a call of which nothing is known": row(
-        lines(["3x2x2xf64"], "%r = stablehlo.custom_call @unknown(%0) : (tensor<3x2x2xf64>) -> tensor<3x2x2xf64>"),
+        lines(
+            ["3x2x2xf64"],
+            "%r = stablehlo.custom_call @unknown(%0) : (tensor<3x2x2xf64>) -> tensor<3x2x2xf64>",
+        ),
         {0: 0},
     ),
 }

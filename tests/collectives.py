@@ -4,11 +4,20 @@ import math
 import re
 from collections import Counter
 
-KINDS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "collective-broadcast", "reduce-scatter")
+KINDS = (
+    "all-reduce",
+    "all-gather",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+    "reduce-scatter",
+)
 COLLECTIVE = re.compile(rf"= .*?\b({'|'.join(KINDS)})(?:-start)?\(")
 SHAPE = re.compile(r"\b[a-z]+\d*\[([\d,]*)\]")
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
-CALLED = re.compile(r"\b(body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
+CALLED = re.compile(
+    r"\b(body|condition|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)"
+)
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 
 
@@ -59,8 +68,8 @@ def total(found, kind):
 def excess(found, plain, statistics, in_layers=False):
     """What a rewritten module has too many of, beside the plain gradient's: {} where all is well.
 
-    One all-reduce more for each statistic is allowed; in a loop only where the gradient itself is reduced in the loop
-    over the layers.
+    One all-reduce more for each statistic is allowed; in a loop only where the gradient itself is
+    reduced in the loop over the layers.
     """
     allowed = {kind: plain.get(kind, 0) for kind in found}
     allowed["all-reduce"] = plain.get("all-reduce", 0) + statistics

@@ -1,11 +1,11 @@
-"""How many random programs are drawn: `default` (also in CI) a few and always the same, `long` thousands.
+"""How many random programs are drawn: `default` (also in CI) a fixed few, `long` thousands.
 
-Also which tests are the smoke part (`pytest -m smoke`), and which are left out unless asked for (`pytest -m slow`; all
-with `pytest -m ""`). Choose the number of programs with
+Also which tests are the smoke part (`pytest -m smoke`), and which are left out unless asked for
+(`pytest -m slow`; all with `pytest -m ""`). Choose the number of programs with
 `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 
-Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest` compiles them as a
-user does. `-m default_flags` are the tests that also have to run so.
+Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest`
+compiles them as a user does. `-m default_flags` are the tests that also have to run so.
 """
 
 import os
@@ -19,7 +19,8 @@ from .fast_compiles import FAST_COMPILES
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILES)
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-# Shrinking recompiles a program for every attempt, so the default profile reports the first failing one as it is.
+# Shrinking recompiles a program for every attempt, so the default profile reports the first failing
+# one as it is.
 NO_SHRINKING = [Phase.explicit, Phase.generate]
 
 settings.register_profile(
@@ -31,7 +32,9 @@ settings.register_profile(
     suppress_health_check=SLOW_DRAWS,
     print_blob=True,
 )
-settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=SLOW_DRAWS, print_blob=True)
+settings.register_profile(
+    "long", deadline=None, max_examples=2000, suppress_health_check=SLOW_DRAWS, print_blob=True
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # What another version of JAX could break, in about a minute: the analysis, the emission, the API.
@@ -54,7 +57,8 @@ DEFAULT_FLAGS = {
     "test_square_ranges",
     "test_variance",
 }
-# What takes longest, so that the rest is done in minutes: the tools' programs, and optimizers over many steps.
+# What takes longest, so that the rest is done in minutes: the tools' programs, and optimizers over
+# many steps.
 SLOW = {
     "test_bench",
     "test_experiments",

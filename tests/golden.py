@@ -11,7 +11,9 @@ from hlo_surgery.passes.ir import mlir
 
 
 def assert_text(text, checks):
-    """Fails, after FileCheck's own report of the line, where the text does not match the CHECK lines."""
+    """Fails, after FileCheck's own report of the line, where the text does not match the CHECK
+    lines.
+    """
     options = Options(match_filename="checks")
     parser = Parser(options, io.StringIO(checks), *pattern_for_opts(options))
     assert Matcher(options, FInput("module", text), parser).run() == 0

@@ -1,9 +1,10 @@
-"""The table of the layers of random programs, and what they share: one function a layer, for any order of axes.
+"""The table of random programs' layers, and what they share: one function each, for any axes.
 
-A layer takes (scope, x, axes), where `axes` names x's dimensions by letters: N the examples, L or H and W positions,
-C features. It returns the new x and its axes. To add a layer: write the function and decorate it with the axes it
-accepts ("C" features, "LC" tokens, "HWC" images), and with those it `gives` where it changes them; `kinked=True` keeps
-it from low precision, where two correct evaluations may take different sides of the kink.
+A layer takes (scope, x, axes), where `axes` names x's dimensions by letters: N the examples, L or H
+and W positions, C features. It returns the new x and its axes. To add a layer: write the function
+and decorate it with the axes it accepts ("C" features, "LC" tokens, "HWC" images), and with those
+it `gives` where it changes them; `kinked=True` keeps it from low precision, where two correct
+evaluations may take different sides of the kink.
 """
 
 from dataclasses import dataclass

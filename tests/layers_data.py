@@ -1,4 +1,4 @@
-"""Layers in which data of the whole batch is summed, and layers that go over the examples or over parts of a stack."""
+"""Layers that sum data of the whole batch, or that go over examples or over parts of a stack."""
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +97,9 @@ def pad_positions(s, x, axes):
 
 @layer()
 def square_mask(s, x, axes):
-    """A mask of features by features on a weight: square like what the batch makes where sizes coincide."""
+    """A mask of features by features on a weight: square like what the batch makes where sizes
+    coincide.
+    """
     c = width(x, axes)
     mask = np.random.default_rng(s.knob).random((c, c)) < 0.7
     return times(x, s.weight(c, c) * jnp.asarray(mask, x.dtype), axes), axes
@@ -110,7 +112,10 @@ def rows_mask(s, x, axes):
     masks = np.random.default_rng(s.knob).random((2, *shape))
     n, c = axes.index("N"), axes.index("C")
     order = [0, 1] if n < c else [1, 0]
-    whole = [s.batch if a == "N" else size if a == "C" else 1 for a, size in zip(axes, x.shape, strict=True)]
+    whole = [
+        s.batch if a == "N" else size if a == "C" else 1
+        for a, size in zip(axes, x.shape, strict=True)
+    ]
     laid = [s.rows(jnp.asarray(m.transpose(order).reshape(whole), x.dtype), n) for m in masks]
     return x * laid[0] + laid[1], axes
 

@@ -50,7 +50,9 @@ def group_norm(s, x, axes):
     split = y.reshape(*y.shape[:-1], groups, -1)
     example = axes.replace("C", "").index("N")
     over = tuple(i for i in range(split.ndim) if i not in (example, split.ndim - 2))
-    return standardised(split, over).reshape(y.shape).transpose(back) * per_feature(s.param(y.shape[-1]), axes), axes
+    return standardised(split, over).reshape(y.shape).transpose(back) * per_feature(
+        s.param(y.shape[-1]), axes
+    ), axes
 
 
 # --- attention, gates, residuals, shared weights
@@ -69,7 +71,9 @@ def attention(s, x, axes):
 @layer()
 def gated(s, x, axes):
     c = width(x, axes)
-    return times(x, s.weight(c, s.knob), axes) * jax.nn.sigmoid(times(x, s.param(c, s.knob), axes)), axes
+    return times(x, s.weight(c, s.knob), axes) * jax.nn.sigmoid(
+        times(x, s.param(c, s.knob), axes)
+    ), axes
 
 
 @layer()

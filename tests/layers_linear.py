@@ -55,7 +55,9 @@ def block_diagonal(s, x, axes):
 @layer()
 def bilinear(s, x, axes):
     w = s.param(width(x, axes), width(x, axes), s.knob)
-    return jnp.einsum(f"{axes},{axes.replace('C', 'D')},CDE->{axes.replace('C', 'E')}", x, x, w), axes
+    return jnp.einsum(
+        f"{axes},{axes.replace('C', 'D')},CDE->{axes.replace('C', 'E')}", x, x, w
+    ), axes
 
 
 @layer("LC")
@@ -70,7 +72,9 @@ def triangular_solve(s, x, axes):
     y = x.transpose(there).astype(s.stored)
     w = s.param(y.shape[-1], y.shape[-1]).astype(s.stored)
     lower = 2 * jnp.eye(y.shape[-1], dtype=w.dtype) + 0.3 * jnp.tril(w)
-    solved = lax.linalg.triangular_solve(lower, y.reshape(-1, y.shape[-1]), left_side=False, lower=True)
+    solved = lax.linalg.triangular_solve(
+        lower, y.reshape(-1, y.shape[-1]), left_side=False, lower=True
+    )
     return solved.reshape(y.shape).astype(s.compute).transpose(back), axes
 
 
@@ -79,7 +83,9 @@ def spectral_filter(s, x, axes):
     axis = axes.index("C")
     n = width(x, axes)
     kernel = per_feature(jnp.fft.rfft(s.param(n).astype(s.stored)), axes)
-    return jnp.fft.irfft(jnp.fft.rfft(x.astype(s.stored), axis=axis) * kernel, n=n, axis=axis).astype(s.compute), axes
+    return jnp.fft.irfft(
+        jnp.fft.rfft(x.astype(s.stored), axis=axis) * kernel, n=n, axis=axis
+    ).astype(s.compute), axes
 
 
 # --- convolutions
@@ -118,15 +124,18 @@ def conv_dilated(s, x, axes):
 
 @layer("LC HWC")
 def conv_causal(s, x, axes):
-    """Padding stays below the kernel's size: the input gradient of more has a negative one, which XLA gets wrong on
-    CPU (openxla/xla#48713)."""
+    """Padding stays below the kernel's size: the input gradient of more has a negative one, which
+    XLA gets wrong on CPU (openxla/xla#48713).
+    """
     return convolution(s, x, axes, padding=((1, 0),) * positions(axes))
 
 
 @layer("LC HWC")
 def conv_transposed(s, x, axes):
     dilation = (2,) * positions(axes)
-    return convolution(s, x, axes, kernel=3, padding=((1, 2),) * positions(axes), lhs_dilation=dilation)
+    return convolution(
+        s, x, axes, kernel=3, padding=((1, 2),) * positions(axes), lhs_dilation=dilation
+    )
 
 
 @layer("LC HWC")

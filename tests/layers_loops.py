@@ -1,4 +1,4 @@
-"""Layers with loops and branches: over stacked weights, with one weight at each step, under Shared predicates."""
+"""Layers with loops and branches: stacked weights, a weight at each step, Shared predicates."""
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,9 @@ def scan_over_layers(s, x, axes):
 
 @layer()
 def scan_over_layers_backwards(s, x, axes):
-    return lax.scan(lambda h, w: (jnp.tanh(times(h, w, axes)), None), x, stack(s, x, axes), reverse=True)[0], axes
+    return lax.scan(
+        lambda h, w: (jnp.tanh(times(h, w, axes)), None), x, stack(s, x, axes), reverse=True
+    )[0], axes
 
 
 @layer()
@@ -121,14 +123,18 @@ def slices_not_all(s, x, axes):
 def looped(s, x, axes):
     c = width(x, axes)
     w = s.weight(c, c)
-    return lax.fori_loop(0, steps(s), lambda i, h: jnp.tanh(times(h, w, axes) + i.astype(h.dtype)), x), axes
+    return lax.fori_loop(
+        0, steps(s), lambda i, h: jnp.tanh(times(h, w, axes) + i.astype(h.dtype)), x
+    ), axes
 
 
 @layer()
 def looped_and_used_outside(s, x, axes):
     c = width(x, axes)
     w = s.weight(c, c)
-    return times(lax.fori_loop(0, steps(s), lambda _, h: jnp.tanh(times(h, w, axes)), x), w, axes), axes
+    return times(
+        lax.fori_loop(0, steps(s), lambda _, h: jnp.tanh(times(h, w, axes)), x), w, axes
+    ), axes
 
 
 @layer()
@@ -221,7 +227,10 @@ def looped_with_position_masks(s, x, axes):
 def branch_on_parameter(s, x, axes):
     c = width(x, axes)
     w, v = s.weight(c, c), s.param(c, c)
-    taken, other = (lambda h: jnp.tanh(times(h, w, axes))), (lambda h: jnp.sin(times(times(h, v, axes), w, axes)))
+    taken, other = (
+        (lambda h: jnp.tanh(times(h, w, axes))),
+        (lambda h: jnp.sin(times(times(h, v, axes), w, axes))),
+    )
     return lax.cond(s.param() > 0, taken, other, x), axes
 
 
@@ -230,4 +239,6 @@ def branch_on_step(s, x, axes):
     c = width(x, axes)
     w, v = s.weight(c, c), s.param(c, c)
     branches = [lambda h: times(h, w, axes), lambda h: jnp.tanh(times(h, v, axes)), lambda h: h]
-    return lax.scan(lambda h, i: (lax.switch(i % 3, branches, h), None), x, jnp.arange(steps(s) + 1))[0], axes
+    return lax.scan(
+        lambda h, i: (lax.switch(i % 3, branches, h), None), x, jnp.arange(steps(s) + 1)
+    )[0], axes

@@ -56,14 +56,18 @@ def max_pool(s, x, axes):
 
 @layer("LC HWC", gives="C")
 def mean_of_positions(s, x, axes):
-    return x.mean([i for i, a in enumerate(axes) if a not in "NC"]), axes.translate(str.maketrans("", "", "LHW"))
+    return x.mean([i for i, a in enumerate(axes) if a not in "NC"]), axes.translate(
+        str.maketrans("", "", "LHW")
+    )
 
 
 @layer("LC", gives="C", kinked=True)
 def pick_position(s, x, axes):
     """Each example picks one of its positions by its own data."""
     best = jnp.argmax(x, axis=axes.index("L"), keepdims=True)
-    return jnp.take_along_axis(x, best, axis=axes.index("L")).squeeze(axes.index("L")), axes.replace("L", "")
+    return jnp.take_along_axis(x, best, axis=axes.index("L")).squeeze(
+        axes.index("L")
+    ), axes.replace("L", "")
 
 
 # --- moving features about

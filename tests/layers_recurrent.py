@@ -8,7 +8,9 @@ from .layer_table import layer, times, width
 
 
 def over_positions(step, start, x, axes, **options):
-    """Scan `step` over the positions of x [.., L, ..]; its outputs stand where x's positions stood."""
+    """Scan `step` over the positions of x [.., L, ..]; its outputs stand where x's positions
+    stood.
+    """
     at = axes.index("L")
     return jnp.moveaxis(lax.scan(step, start, jnp.moveaxis(x, at, 0), **options)[1], 0, at), axes
 
@@ -16,7 +18,9 @@ def over_positions(step, start, x, axes, **options):
 def state(s, x, axes):
     """Zeros for the hidden features of each example, and the axes of a step."""
     inner = axes.replace("L", "")
-    return jnp.zeros([s.knob if a == "C" else x.shape[axes.index(a)] for a in inner], x.dtype), inner
+    return jnp.zeros(
+        [s.knob if a == "C" else x.shape[axes.index(a)] for a in inner], x.dtype
+    ), inner
 
 
 def recurrence(s, x, inner, axes):
@@ -74,7 +78,9 @@ def gru(s, x, axes):
     gates = [(s.param(s.knob, s.knob), s.param(width(x, axes), s.knob)) for _ in range(3)]
 
     def step(h, xt):
-        update, reset = (jax.nn.sigmoid(times(h, w, inner) + times(xt, u, inner)) for w, u in gates[:2])
+        update, reset = (
+            jax.nn.sigmoid(times(h, w, inner) + times(xt, u, inner)) for w, u in gates[:2]
+        )
         w, u = gates[2]
         h = (1 - update) * h + update * jnp.tanh(times(reset * h, w, inner) + times(xt, u, inner))
         return h, h

@@ -1,4 +1,4 @@
-"""Small JAX programs with ops whose attributes nobody would write by hand: (op, function, arguments)."""
+"""Small JAX programs for ops that nobody writes by hand: (op, function, arguments)."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,11 @@ def gradients(function):
 
 
 def convolve(**settings):
-    settings = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC")} | settings
+    settings = {
+        "window_strides": (1, 1),
+        "padding": "SAME",
+        "dimension_numbers": ("NHWC", "HWIO", "NHWC"),
+    } | settings
     return gradients(lambda x, kernel: lax.conv_general_dilated(x, kernel, **settings))
 
 
@@ -60,11 +64,19 @@ PROGRAMS = {
         convolve(lhs_dilation=(2, 1), padding=[(2, 1), (0, 2)]),
         f32(IMAGES, KERNEL),
     ),
-    "convolution in batch groups": (CONVOLUTION, convolve(batch_group_count=2), f32(IMAGES, KERNEL)),
+    "convolution in batch groups": (
+        CONVOLUTION,
+        convolve(batch_group_count=2),
+        f32(IMAGES, KERNEL),
+    ),
     "embedding": (SCATTER, gradients(lambda table, ids: table[ids]), TABLE),
     "embedding looked up": (GATHER, lambda table, ids: table[ids], TABLE),
     "take along an axis": (GATHER, lambda x, i: jnp.take_along_axis(x, i, axis=1), ALONG),
-    "take along an axis, gradient": (SCATTER, gradients(lambda x, i: jnp.take_along_axis(x, i, axis=1)), ALONG),
+    "take along an axis, gradient": (
+        SCATTER,
+        gradients(lambda x, i: jnp.take_along_axis(x, i, axis=1)),
+        ALONG,
+    ),
     "batched lookup": (GATHER, jax.vmap(lambda x, i: x[i]), [*ALONG[:1], ((2, 5), "int32")]),
     "batched lookup, gradient": (
         SCATTER,

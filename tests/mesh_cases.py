@@ -1,4 +1,4 @@
-"""The table of what runs on meshes: how a model lies on devices or is used there, a strategy, and statistics."""
+"""The table of what runs on meshes: how a model lies or is used there, a strategy, statistics."""
 
 from dataclasses import dataclass
 

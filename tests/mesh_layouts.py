@@ -19,11 +19,15 @@ class Layout:
 
     @property
     def mesh(self):
-        return jax.make_mesh(tuple(self.sizes.values()), tuple(self.sizes), axis_types=(self.kind,) * len(self.sizes))
+        return jax.make_mesh(
+            tuple(self.sizes.values()), tuple(self.sizes), axis_types=(self.kind,) * len(self.sizes)
+        )
 
     def shardings(self, model):
         """Those of the parameters, and of the batch."""
-        parameters = {name: NamedSharding(self.mesh, spec) for name, spec in self.parameters(model).items()}
+        parameters = {
+            name: NamedSharding(self.mesh, spec) for name, spec in self.parameters(model).items()
+        }
         return parameters, NamedSharding(self.mesh, P("data"))
 
     def placed(self, model):
@@ -32,7 +36,9 @@ class Layout:
         return jax.device_put(model.params, parameters), *jax.device_put(model.batch, data)
 
     def compiled(self, model, function, statistics=()):
-        """A function that returns gradients, and maybe statistics, compiled under `jax.set_mesh`."""
+        """A function that returns gradients, and maybe statistics, compiled under
+        `jax.set_mesh`.
+        """
         parameters, data = self.shardings(model)
         found = {name: data if name == "norms" else parameters for name in statistics}
         with jax.set_mesh(self.mesh):

@@ -1,4 +1,4 @@
-"""Small models whose sizes divide over meshes of eight devices, and their statistics, one example at a time."""
+"""Small models for meshes of eight devices, and their statistics, one example at a time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +25,9 @@ STATISTICS = {
 
 @dataclass(frozen=True)
 class Model:
-    """`loss(params, *batch)` is a mean over the examples. `tensor`: each parameter's sharding along "model"."""
+    """`loss(params, *batch)` is a mean over the examples. `tensor`: each parameter's sharding along
+    "model".
+    """
 
     loss: Callable[..., Any]
     params: dict[str, Any]
@@ -77,10 +79,16 @@ def draw(seed, *shape):
 def made(loss, inputs, params):
     """A model from the shapes of its parameters, and how each of these lies along "model"."""
     drawn = {name: draw(seed, *shape) for seed, (name, (shape, _)) in enumerate(params.items())}
-    return Model(loss, drawn, (inputs, draw(99, len(inputs), 8)), {name: spec for name, (_, spec) in params.items()})
+    return Model(
+        loss,
+        drawn,
+        (inputs, draw(99, len(inputs), 8)),
+        {name: spec for name, (_, spec) in params.items()},
+    )
 
 
-# So many examples that XLA gathers fully sharded parameters; with fewer it splits the layers along them instead.
+# So many examples that XLA gathers fully sharded parameters; with fewer it splits the layers along
+# them instead.
 MANY, SOME = 64, 16
 ROWS, COLUMNS, FEATURES = P("model"), P(None, "model"), P(None, None, None, "model")
 MODELS = {
@@ -114,7 +122,9 @@ MODELS = {
 
 
 def expected(model):
-    """The gradient and every statistic, computed by NumPy in float64 from each example's own gradient."""
+    """The gradient and every statistic, computed by NumPy in float64 from each example's own
+    gradient.
+    """
     gradients = _examples(model)
     norms = np.sqrt(sum((g.reshape(len(g), -1) ** 2).sum(1) for g in gradients.values()))
     weights = np.minimum(1, MAX_NORM / norms)
@@ -129,7 +139,12 @@ def expected(model):
 
 
 def _examples(model):
-    """Each example's own gradient, [B, *parameter]: the gradient of a batch of one, on one device."""
+    """Each example's own gradient, [B, *parameter]: the gradient of a batch of one, on one
+    device.
+    """
     gradient = jax.jit(jax.grad(model.loss))
-    each = [gradient(model.params, *(x[i : i + 1] for x in model.batch)) for i in range(len(model.batch[0]))]
+    each = [
+        gradient(model.params, *(x[i : i + 1] for x in model.batch))
+        for i in range(len(model.batch[0]))
+    ]
     return {name: np.stack([np.float64(g[name]) for g in each]) for name in model.params}

@@ -1,8 +1,9 @@
-"""Runs every case on eight devices, as a program of its own: its devices are virtual, and JAX counts them once.
+"""Runs every case on eight devices, virtual ones, which JAX counts once: so a program of its own.
 
     XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.mesh_worker
 
-prints a line of JSON for each: how far its numbers are off, and the collectives beside the plain gradient's.
+prints a line of JSON for each: how far its numbers are off, and the collectives beside the plain
+gradient's.
 """
 
 import json
@@ -28,7 +29,9 @@ ROW = LAYOUTS["data parallel"]
 
 def rewritten(case, loss, **planning):
     statistics = {name: STATISTICS[name] for name in case.statistics}
-    return hs.grad(loss, batch_argnums=(1, 2), statistics=statistics, strategy=case.strategy, **planning)
+    return hs.grad(
+        loss, batch_argnums=(1, 2), statistics=statistics, strategy=case.strategy, **planning
+    )
 
 
 def laid_out(case, model):
@@ -62,13 +65,17 @@ def in_shard_map(case, model):
         return lax.pmean(gradient, "data"), averaged | {"norms": found["norms"]}
 
     outputs = (P(), {name: P("data") if name == "norms" else P() for name in case.statistics})
-    mapped = jax.shard_map(body, mesh=ROW.mesh, in_specs=(P(), P("data"), P("data")), out_specs=outputs)
+    mapped = jax.shard_map(
+        body, mesh=ROW.mesh, in_specs=(P(), P("data"), P("data")), out_specs=outputs
+    )
     return jax.jit(mapped)(*ROW.placed(model)), None
 
 
 def stepped(params, gradient, squares):
     """A step along the gradient, scaled by the root of the second moment."""
-    return jax.tree.map(lambda p, g, s: p - 0.1 * g / (jnp.sqrt(s) + 0.01), params, gradient, squares)
+    return jax.tree.map(
+        lambda p, g, s: p - 0.1 * g / (jnp.sqrt(s) + 0.01), params, gradient, squares
+    )
 
 
 def donated(case, model):
@@ -122,7 +129,12 @@ def wanted(model, size, steps):
     model = sized(model, size)
     for _ in range(steps):
         gradient, found = expected(model)
-        model = replace(model, params=jax.tree.map(np.float32, stepped(model.params, gradient, found["second_moment"])))
+        model = replace(
+            model,
+            params=jax.tree.map(
+                np.float32, stepped(model.params, gradient, found["second_moment"])
+            ),
+        )
     return model.params if steps else expected(model)
 
 

@@ -1,4 +1,4 @@
-"""StableHLO ops written by hand, one each: operand types and the op as text, its operands being %0, %1..."""
+"""StableHLO ops written by hand, one each: operand types and the op as text on %0, %1..."""
 
 
 def typed(types, result, name, attributes=""):
@@ -11,22 +11,32 @@ def generic(types, results, name, attributes, region="", count=1):
     """An op in MLIR's generic form, which all attributes and regions have."""
     operands = ", ".join(f"%{i}" for i in range(len(types)))
     regions = f"({region})" if region else ""
-    return types, f'%r:{count} = "{name}"({operands}) <{{{attributes}}}> {regions} : {signature(types, results)}'
+    return (
+        types,
+        f'%r:{count} = "{name}"({operands}) <{{{attributes}}}> {regions} : '
+        f"{signature(types, results)}",
+    )
 
 
 def signature(types, result):
-    return f"({', '.join(f'tensor<{t}>' for t in types)}) -> {result if result[0] == '(' else f'tensor<{result}>'}"
+    return (
+        f"({', '.join(f'tensor<{t}>' for t in types)}) -> "
+        f"{result if result[0] == '(' else f'tensor<{result}>'}"
+    )
 
 
 def elementwise(name, kind, count):
-    return [kind] * count, f"%r = stablehlo.{name} {', '.join(f'%{i}' for i in range(count))} : tensor<{kind}>"
+    return [
+        kind
+    ] * count, f"%r = stablehlo.{name} {', '.join(f'%{i}' for i in range(count))} : tensor<{kind}>"
 
 
 def scalar_body(kind, *lines, returned):
     """A reducer's region over two scalars: %a accumulated, %b new."""
     ops = "\n".join(lines)
     return (
-        f"{{ ^bb0(%a: tensor<{kind}>, %b: tensor<{kind}>):\n {ops}\n stablehlo.return %{returned} : tensor<{kind}> }}"
+        f"{{ ^bb0(%a: tensor<{kind}>, %b: tensor<{kind}>):\n {ops}\n stablehlo.return "
+        f"%{returned} : tensor<{kind}> }}"
     )
 
 
@@ -42,7 +52,9 @@ def pair_body(*lines, returned):
     """A reducer's region over two pairs of scalars: %a, %b accumulated, %c, %d new."""
     arguments = ", ".join(f"%{name}: tensor<f32>" for name in "abcd")
     ops = "\n".join(lines)
-    return f"{{ ^bb0({arguments}):\n {ops}\n stablehlo.return {returned} : tensor<f32>, tensor<f32> }}"
+    return (
+        f"{{ ^bb0({arguments}):\n {ops}\n stablehlo.return {returned} : tensor<f32>, tensor<f32> }}"
+    )
 
 
 def sum_pair(first, second):
@@ -51,7 +63,9 @@ def sum_pair(first, second):
 
 
 def i64s(**arrays):
-    return ", ".join(f"{name} = array<i64: {str(list(values))[1:-1]}>" for name, values in arrays.items())
+    return ", ".join(
+        f"{name} = array<i64: {str(list(values))[1:-1]}>" for name, values in arrays.items()
+    )
 
 
 def dot(lhs, rhs, result, attributes):
@@ -60,7 +74,9 @@ def dot(lhs, rhs, result, attributes):
 
 def reduce(operand, element, result, dimensions, region=None):
     attributes = i64s(dimensions=dimensions)
-    return generic([operand, element], result, "stablehlo.reduce", attributes, region or adds(element))
+    return generic(
+        [operand, element], result, "stablehlo.reduce", attributes, region or adds(element)
+    )
 
 
 def reduce_pair(region):
@@ -70,13 +86,18 @@ def reduce_pair(region):
 
 
 def convolution(lhs, rhs, result, numbers, window="", feature_groups=1, batch_groups=1):
-    groups = f"{{batch_group_count = {batch_groups} : i64, feature_group_count = {feature_groups} : i64}}"
+    groups = (
+        f"{{batch_group_count = {batch_groups} : i64, feature_group_count = {feature_groups} "
+        f": i64}}"
+    )
     how = f"dim_numbers = {numbers}, window = {{{window}}} {groups}"
     return [lhs, rhs], f"%r = stablehlo.convolution(%0, %1) {how} : {signature([lhs, rhs], result)}"
 
 
 def scatter(types, numbers, region, unique="false"):
-    attributes = f"scatter_dimension_numbers = #stablehlo.scatter<{numbers}>, unique_indices = {unique}"
+    attributes = (
+        f"scatter_dimension_numbers = #stablehlo.scatter<{numbers}>, unique_indices = {unique}"
+    )
     return generic(types, types[0], "stablehlo.scatter", attributes, region)
 
 
@@ -87,13 +108,18 @@ def gather(operand, indices, result, numbers, sizes):
 
 def solve(kind, a, b, transpose="NO_TRANSPOSE", left="true", lower="true", unit="false"):
     attributes = (
-        f"left_side = {left}, lower = {lower}, unit_diagonal = {unit}, transpose_a = #stablehlo<transpose {transpose}>"
+        f"left_side = {left}, lower = {lower}, unit_diagonal = {unit}, transpose_a = "
+        f"#stablehlo<transpose {transpose}>"
     )
     return generic([a + kind, b + kind], b + kind, "stablehlo.triangular_solve", attributes)
 
 
 ELEMENTWISE = {
-    **{f"{n} {k}": elementwise(n, k, 2) for n in ("add", "subtract", "multiply") for k in ("3xf32", "2xcomplex<f64>")},
+    **{
+        f"{n} {k}": elementwise(n, k, 2)
+        for n in ("add", "subtract", "multiply")
+        for k in ("3xf32", "2xcomplex<f64>")
+    },
     "add bf16": elementwise("add", "2x3xbf16", 2),
     "multiply f64": elementwise("multiply", "3xf64", 2),
     "add ui8 wraps": elementwise("add", "3xui8", 2),
@@ -120,22 +146,49 @@ ELEMENTWISE = {
     "imag": typed(["3xcomplex<f64>"], "3xf64", "stablehlo.imag"),
     "imag of real": typed(["3xf32"], "3xf32", "stablehlo.imag"),
     "complex": typed(["3xf32", "3xf32"], "3xcomplex<f32>", "stablehlo.complex"),
-    "select": (["3xi1", "3xf32", "3xf32"], "%r = stablehlo.select %0, %1, %2 : tensor<3xi1>, tensor<3xf32>"),
-    "select by a scalar": (["i1", "3xf32", "3xf32"], "%r = stablehlo.select %0, %1, %2 : tensor<i1>, tensor<3xf32>"),
-    "reduce_precision": (["3xf32"], "%r = stablehlo.reduce_precision %0, format = e5m3 : tensor<3xf32>"),
+    "select": (
+        ["3xi1", "3xf32", "3xf32"],
+        "%r = stablehlo.select %0, %1, %2 : tensor<3xi1>, tensor<3xf32>",
+    ),
+    "select by a scalar": (
+        ["i1", "3xf32", "3xf32"],
+        "%r = stablehlo.select %0, %1, %2 : tensor<i1>, tensor<3xf32>",
+    ),
+    "reduce_precision": (
+        ["3xf32"],
+        "%r = stablehlo.reduce_precision %0, format = e5m3 : tensor<3xf32>",
+    ),
 }
 
 MOVES = {
     "transpose": typed(["2x3x4xf32"], "4x2x3xf32", "stablehlo.transpose", ", dims = [2, 0, 1]"),
     "reshape": typed(["2x3x4xf32"], "4x6xf32", "stablehlo.reshape"),
     "reshape to a scalar": typed(["1x1xi64"], "i64", "stablehlo.reshape"),
-    "broadcast_in_dim": typed(["3x1xf32"], "2x3x4xf32", "stablehlo.broadcast_in_dim", ", dims = [1, 2]"),
-    "broadcast_in_dim scalar": typed(["bf16"], "2x3xbf16", "stablehlo.broadcast_in_dim", ", dims = []"),
-    "broadcast_in_dim permuted": typed(["3x2xf32"], "2x3xf32", "stablehlo.broadcast_in_dim", ", dims = [1, 0]"),
-    "pad": typed(["2x3xf32", "f32"], "5x6xf32", "stablehlo.pad", ", low = [1, 0], high = [2, 1], interior = [0, 1]"),
-    "pad negative": typed(["5xf32", "f32"], "7xf32", "stablehlo.pad", ", low = [-1], high = [-1], interior = [1]"),
-    "concatenate": typed(["2x3xf32", "2x1xf32", "2x2xf32"], "2x6xf32", "stablehlo.concatenate", ", dim = 1"),
-    "slice": (["5x6xf32"], "%r = stablehlo.slice %0 [1:4, 0:6:2] : (tensor<5x6xf32>) -> tensor<3x3xf32>"),
+    "broadcast_in_dim": typed(
+        ["3x1xf32"], "2x3x4xf32", "stablehlo.broadcast_in_dim", ", dims = [1, 2]"
+    ),
+    "broadcast_in_dim scalar": typed(
+        ["bf16"], "2x3xbf16", "stablehlo.broadcast_in_dim", ", dims = []"
+    ),
+    "broadcast_in_dim permuted": typed(
+        ["3x2xf32"], "2x3xf32", "stablehlo.broadcast_in_dim", ", dims = [1, 0]"
+    ),
+    "pad": typed(
+        ["2x3xf32", "f32"],
+        "5x6xf32",
+        "stablehlo.pad",
+        ", low = [1, 0], high = [2, 1], interior = [0, 1]",
+    ),
+    "pad negative": typed(
+        ["5xf32", "f32"], "7xf32", "stablehlo.pad", ", low = [-1], high = [-1], interior = [1]"
+    ),
+    "concatenate": typed(
+        ["2x3xf32", "2x1xf32", "2x2xf32"], "2x6xf32", "stablehlo.concatenate", ", dim = 1"
+    ),
+    "slice": (
+        ["5x6xf32"],
+        "%r = stablehlo.slice %0 [1:4, 0:6:2] : (tensor<5x6xf32>) -> tensor<3x3xf32>",
+    ),
     "reverse": (["2x3xf32"], "%r = stablehlo.reverse %0, dims = [1] : tensor<2x3xf32>"),
     "optimization_barrier": (
         ["2xf32", "3xi32"],
@@ -143,12 +196,16 @@ MOVES = {
     ),
     "annotation": (
         ["3xf32"],
-        '%r = stablehlo.custom_call @Sharding(%0) {mhlo.sharding = "{replicated}"} : (tensor<3xf32>) -> tensor<3xf32>',
+        '%r = stablehlo.custom_call @Sharding(%0) {mhlo.sharding = "{replicated}"} : '
+        "(tensor<3xf32>) -> tensor<3xf32>",
     ),
 }
 
 SOURCES = {
-    f"constant {kind} {elements}": ([], f"%r = stablehlo.constant dense<{elements}> : tensor<2x{kind}>")
+    f"constant {kind} {elements}": (
+        [],
+        f"%r = stablehlo.constant dense<{elements}> : tensor<2x{kind}>",
+    )
     for kind, elements in [
         *((kind, "[1, 0]") for kind in ("i8", "ui16", "i64", "ui4")),
         *((kind, "[1.5, -2.0]") for kind in ("f16", "bf16", "f32", "f64", "f8E5M2")),
@@ -164,47 +221,82 @@ SOURCES = {
 }
 
 CONTRACTIONS = {
-    "dot_general": dot("2x3xf32", "3x4xf32", "2x4xf32", "contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST]"),
-    "dot_general batched": dot(
-        "5x2x3xf32", "3x5x4xf32", "5x2x4xf32", "batching_dims = [0] x [1], contracting_dims = [2] x [0]"
+    "dot_general": dot(
+        "2x3xf32",
+        "3x4xf32",
+        "2x4xf32",
+        "contracting_dims = [1] x [0], precision = [HIGHEST, HIGHEST]",
     ),
-    "dot_general over two dimensions": dot("2x3x4xf32", "4x2x5xf32", "3x5xf32", "contracting_dims = [0, 2] x [1, 0]"),
+    "dot_general batched": dot(
+        "5x2x3xf32",
+        "3x5x4xf32",
+        "5x2x4xf32",
+        "batching_dims = [0] x [1], contracting_dims = [2] x [0]",
+    ),
+    "dot_general over two dimensions": dot(
+        "2x3x4xf32", "4x2x5xf32", "3x5xf32", "contracting_dims = [0, 2] x [1, 0]"
+    ),
     "dot_general outer product": dot("2xf32", "3xf32", "2x3xf32", "contracting_dims = [] x []"),
-    "dot_general bf16 to f32": dot("2x3xbf16", "3x4xbf16", "2x4xf32", "contracting_dims = [1] x [0]"),
+    "dot_general bf16 to f32": dot(
+        "2x3xbf16", "3x4xbf16", "2x4xf32", "contracting_dims = [1] x [0]"
+    ),
     "dot_general bf16": dot("2x3xbf16", "3x4xbf16", "2x4xbf16", "contracting_dims = [1] x [0]"),
-    "dot_general bf16 by f32": dot("2x3xbf16", "3x4xf32", "2x4xf32", "contracting_dims = [1] x [0]"),
-    "dot_general f32 to bf16": dot("2x3xf32", "3x4xf32", "2x4xbf16", "contracting_dims = [1] x [0]"),
+    "dot_general bf16 by f32": dot(
+        "2x3xbf16", "3x4xf32", "2x4xf32", "contracting_dims = [1] x [0]"
+    ),
+    "dot_general f32 to bf16": dot(
+        "2x3xf32", "3x4xf32", "2x4xbf16", "contracting_dims = [1] x [0]"
+    ),
     "dot_general i8 to i32": dot("2x3xi8", "3x4xi8", "2x4xi32", "contracting_dims = [1] x [0]"),
-    "dot_general complex": dot("2x3xcomplex<f32>", "3xcomplex<f32>", "2xcomplex<f32>", "contracting_dims = [1] x [0]"),
+    "dot_general complex": dot(
+        "2x3xcomplex<f32>", "3xcomplex<f32>", "2xcomplex<f32>", "contracting_dims = [1] x [0]"
+    ),
     "dot_general f64": dot("2x3xf64", "3x4xf64", "2x4xf64", "contracting_dims = [1] x [0]"),
     "reduce": reduce("2x3x4xf32", "f32", "3xf32", [0, 2]),
     "reduce bf16": reduce("2x3xbf16", "bf16", "3xbf16", [0]),
     "reduce i8 wraps": reduce("60xi8", "i8", "i8", [0]),
     "reduce complex": reduce("2x3xcomplex<f64>", "complex<f64>", "3xcomplex<f64>", [0]),
     "reduce with an add the other way round": reduce(
-        "2x3xf32", "f32", "2xf32", [1], scalar_body("f32", "%s = stablehlo.add %b, %a : tensor<f32>", returned="s")
+        "2x3xf32",
+        "f32",
+        "2xf32",
+        [1],
+        scalar_body("f32", "%s = stablehlo.add %b, %a : tensor<f32>", returned="s"),
     ),
     "reduce two operands": reduce_pair(sum_pair("%a, %c", "%d, %b")),
-    "convolution": convolution("2x5x6x3xf32", "3x3x3x4xf32", "2x3x4x4xf32", "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"),
+    "convolution": convolution(
+        "2x5x6x3xf32", "3x3x3x4xf32", "2x3x4x4xf32", "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]"
+    ),
     "convolution with everything": convolution(
         "2x4x7x5xf32",
         "6x2x2x3xf32",
         "2x6x7x1xf32",
         "[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]",
-        "stride = [2, 3], pad = [[1, 2], [-1, 2]], lhs_dilate = [2, 1], rhs_dilate = [2, 2], reverse = [true, false]",
+        "stride = [2, 3], pad = [[1, 2], [-1, 2]], lhs_dilate = [2, 1], rhs_dilate = [2, 2], "
+        "reverse = [true, false]",
         feature_groups=2,
     ),
     "convolution in batch groups": convolution(
         "4x6x3xf32", "4x3x3xf32", "2x4x4xf32", "[b, 0, f]x[o, 0, i]->[b, 0, f]", batch_groups=2
     ),
-    "convolution bf16 to f32": convolution("2x5x3xbf16", "2x3x4xbf16", "2x4x4xf32", "[b, 0, f]x[0, i, o]->[b, 0, f]"),
-    "convolution i8 to i32": convolution("2x5x3xi8", "2x3x4xi8", "2x4x4xi32", "[b, 0, f]x[0, i, o]->[b, 0, f]"),
-    "convolution f64": convolution("2x5x3xf64", "2x3x4xf64", "2x4x4xf64", "[b, 0, f]x[0, i, o]->[b, 0, f]"),
+    "convolution bf16 to f32": convolution(
+        "2x5x3xbf16", "2x3x4xbf16", "2x4x4xf32", "[b, 0, f]x[0, i, o]->[b, 0, f]"
+    ),
+    "convolution i8 to i32": convolution(
+        "2x5x3xi8", "2x3x4xi8", "2x4x4xi32", "[b, 0, f]x[0, i, o]->[b, 0, f]"
+    ),
+    "convolution f64": convolution(
+        "2x5x3xf64", "2x3x4xf64", "2x4x4xf64", "[b, 0, f]x[0, i, o]->[b, 0, f]"
+    ),
 }
 
-ROWS_BY_INDEX = "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0]"
+ROWS_BY_INDEX = (
+    "update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0]"
+)
 INDEXING = {
-    "scatter rows": scatter(["4x3xf32", "5x1xi32", "5x3xf32"], ROWS_BY_INDEX + ", index_vector_dim = 1", adds("f32")),
+    "scatter rows": scatter(
+        ["4x3xf32", "5x1xi32", "5x3xf32"], ROWS_BY_INDEX + ", index_vector_dim = 1", adds("f32")
+    ),
     "scatter at plain numbers": scatter(
         ["4x3xf32", "5xi64", "5x3xf32"], ROWS_BY_INDEX + ", index_vector_dim = 1", adds("f32")
     ),
@@ -218,7 +310,8 @@ INDEXING = {
     ),
     "scatter batched, index vectors first": scatter(
         ["2x4xf32", "1x2x5xi32", "2x5xf32"],
-        "inserted_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = [1], "
+        "inserted_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = "
+        "[1], "
         "scatter_dims_to_operand_dims = [1], index_vector_dim = 0",
         adds("f32"),
     ),
@@ -241,7 +334,8 @@ INDEXING = {
         "4x3xf32",
         "5x1xi32",
         "5x3xf32",
-        "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1",
+        "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = "
+        "1",
         [1, 3],
     ),
     "gather windows at pairs, index vectors first": gather(
@@ -255,13 +349,20 @@ INDEXING = {
         "2x4xbf16",
         "1x2x5xi32",
         "2x5xbf16",
-        "collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = [1], "
+        "collapsed_slice_dims = [1], operand_batching_dims = [0], start_indices_batching_dims = "
+        "[1], "
         "start_index_map = [1], index_vector_dim = 0",
         [1, 1],
     ),
-    "dynamic_slice": typed(["4x5xf32", "i32", "i32"], "2x3xf32", "stablehlo.dynamic_slice", ", sizes = [2, 3]"),
-    "dynamic_slice of all": typed(["4xf32", "i64"], "4xf32", "stablehlo.dynamic_slice", ", sizes = [4]"),
-    "dynamic_update_slice": typed(["4x5xf32", "2x3xf32", "i32", "i32"], "4x5xf32", "stablehlo.dynamic_update_slice"),
+    "dynamic_slice": typed(
+        ["4x5xf32", "i32", "i32"], "2x3xf32", "stablehlo.dynamic_slice", ", sizes = [2, 3]"
+    ),
+    "dynamic_slice of all": typed(
+        ["4xf32", "i64"], "4xf32", "stablehlo.dynamic_slice", ", sizes = [4]"
+    ),
+    "dynamic_update_slice": typed(
+        ["4x5xf32", "2x3xf32", "i32", "i32"], "4x5xf32", "stablehlo.dynamic_update_slice"
+    ),
 }
 
 TRANSFORMS = {
@@ -282,16 +383,26 @@ TRANSFORMS = {
     ),
     **{
         f"triangular_solve {transpose}": solve(kind, "2x3x3x", "2x3x2x", transpose)
-        for transpose, kind in [("NO_TRANSPOSE", "f32"), ("TRANSPOSE", "f64"), ("ADJOINT", "complex<f64>")]
+        for transpose, kind in [
+            ("NO_TRANSPOSE", "f32"),
+            ("TRANSPOSE", "f64"),
+            ("ADJOINT", "complex<f64>"),
+        ]
     },
-    "triangular_solve from the right, upper": solve("f32", "3x3x", "2x3x", left="false", lower="false"),
+    "triangular_solve from the right, upper": solve(
+        "f32", "3x3x", "2x3x", left="false", lower="false"
+    ),
     "triangular_solve unit diagonal": solve("f64", "3x3x", "3x2x", unit="true"),
-    "fft": typed(["2x4xcomplex<f32>"], "2x4xcomplex<f32>", "stablehlo.fft", ", type = FFT, length = [4]"),
+    "fft": typed(
+        ["2x4xcomplex<f32>"], "2x4xcomplex<f32>", "stablehlo.fft", ", type = FFT, length = [4]"
+    ),
     "ifft over two dimensions": typed(
         ["3x4xcomplex<f64>"], "3x4xcomplex<f64>", "stablehlo.fft", ", type = IFFT, length = [3, 4]"
     ),
     "rfft": typed(["2x5xf32"], "2x3xcomplex<f32>", "stablehlo.fft", ", type = RFFT, length = [5]"),
-    "irfft": typed(["2x3xcomplex<f32>"], "2x5xf32", "stablehlo.fft", ", type = IRFFT, length = [5]"),
+    "irfft": typed(
+        ["2x3xcomplex<f32>"], "2x5xf32", "stablehlo.fft", ", type = IRFFT, length = [5]"
+    ),
 }
 
 EXACT = ELEMENTWISE | MOVES | SOURCES | CONTRACTIONS | INDEXING | TRANSFORMS
@@ -302,7 +413,11 @@ WITHOUT_RULE = {
     "reduce or": reduce("2x3xi1", "i1", "2xi1", [1], adds("i1", "or")),
     "reduce i1 add, which is or": reduce("2x3xi1", "i1", "2xi1", [1]),
     "reduce doubling the accumulator": reduce(
-        "2x3xf32", "f32", "2xf32", [1], scalar_body("f32", "%s = stablehlo.add %a, %a : tensor<f32>", returned="s")
+        "2x3xf32",
+        "f32",
+        "2xf32",
+        [1],
+        scalar_body("f32", "%s = stablehlo.add %a, %a : tensor<f32>", returned="s"),
     ),
     "reduce adding twice": reduce(
         "2x3xf32",
@@ -310,7 +425,10 @@ WITHOUT_RULE = {
         "2xf32",
         [1],
         scalar_body(
-            "f32", "%t = stablehlo.add %a, %b : tensor<f32>", "%s = stablehlo.add %t, %b : tensor<f32>", returned="s"
+            "f32",
+            "%t = stablehlo.add %a, %b : tensor<f32>",
+            "%s = stablehlo.add %t, %b : tensor<f32>",
+            returned="s",
         ),
     ),
     "reduce keeping the last": reduce("2x3xf32", "f32", "2xf32", [1], overwrites("f32")),
@@ -318,20 +436,30 @@ WITHOUT_RULE = {
     "reduce with sums swapped": reduce_pair(sum_pair("%b, %d", "%a, %c")),
     "reduce of which one result is no sum": reduce_pair(sum_pair("%a, %c", "%b, %b")),
     "scatter max": scatter(
-        ["4x3xf32", "5x1xi32", "5x3xf32"], ROWS_BY_INDEX + ", index_vector_dim = 1", adds("f32", "maximum")
+        ["4x3xf32", "5x1xi32", "5x3xf32"],
+        ROWS_BY_INDEX + ", index_vector_dim = 1",
+        adds("f32", "maximum"),
     ),
     "reduce_window max": generic(
-        ["6xf32", "f32"], "5xf32", "stablehlo.reduce_window", i64s(window_dimensions=[2]), adds("f32", "maximum")
+        ["6xf32", "f32"],
+        "5xf32",
+        "stablehlo.reduce_window",
+        i64s(window_dimensions=[2]),
+        adds("f32", "maximum"),
     ),
     "i1 add, which is or": elementwise("add", "3xi1", 2),
     "i1 multiply, which is and": elementwise("multiply", "3xi1", 2),
-    "dot_general of i1, which is or of and": dot("2x3xi1", "3x4xi1", "2x4xi1", "contracting_dims = [1] x [0]"),
+    "dot_general of i1, which is or of and": dot(
+        "2x3xi1", "3x4xi1", "2x4xi1", "contracting_dims = [1] x [0]"
+    ),
     "dot_general by algorithm": dot(
         "2x3xf32",
         "3x4xf32",
         "2x4xf32",
-        "contracting_dims = [1] x [0], algorithm = <lhs_precision_type = f32, rhs_precision_type = f32, "
-        "accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, "
+        "contracting_dims = [1] x [0], algorithm = <lhs_precision_type = f32, rhs_precision_type "
+        "= f32, "
+        "accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, "
+        "num_primitive_operations = 1, "
         "allow_imprecise_accumulation = false>",
     ),
     "a custom call that is no annotation": (

@@ -1,10 +1,11 @@
-"""The optimizers of Roulet and Agarwala as the paper writes them, in float64 NumPy, from every example's gradient.
+"""The optimizers of Roulet and Agarwala by the paper, in float64 NumPy, from examples' gradients.
 
-Sections "Where should you place the sign in SignSGD?" and "A new family of Adam methods", appendices "Experimental
-details" and "Detailed pseudocode". Each makes a function `step(params, examples) -> params` with a state of its own:
-`params` is a list of arrays (`Rounded`), `examples` a list with such a list for each example. Where the paper's
-pseudocode of MicroAdamVar and MicroAdamMSQ contradicts its equation of the unbiased estimators, the equation is right.
-Beyond the paper, the steps of these two are of at most `MOST` learning rates.
+Sections "Where should you place the sign in SignSGD?" and "A new family of Adam methods",
+appendices "Experimental details" and "Detailed pseudocode". Each makes a function
+`step(params, examples) -> params` with a state of its own: `params` is a list of arrays
+(`Rounded`), `examples` a list with such a list for each example. Where the paper's pseudocode of
+MicroAdamVar and MicroAdamMSQ contradicts its equation of the unbiased estimators, the equation is
+right. Beyond the paper, the steps of these two are of at most `MOST` learning rates.
 """
 
 import math
@@ -68,7 +69,9 @@ def adam_variant(
     seen=None,
     most=math.inf,
 ):
-    """`nu` of one parameter's gradients. `seen` is a list for the bias-corrected v before it is made positive."""
+    """`nu` of one parameter's gradients. `seen` is a list for the bias-corrected v before it is
+    made positive.
+    """
     m, v, powers, rates = {}, {}, (1.0, 1.0), rates_of(learning_rate)
 
     def step(params, examples):
@@ -96,7 +99,9 @@ def adam_variant(
 
 def sign_sgd(learning_rate, **options):
     """EMA after sign after average."""
-    return sign_method(lambda gradients: average(gradients).sign(), lambda m: m, learning_rate, **options)
+    return sign_method(
+        lambda gradients: average(gradients).sign(), lambda m: m, learning_rate, **options
+    )
 
 
 def sign_ema(learning_rate, **options):
@@ -106,7 +111,12 @@ def sign_ema(learning_rate, **options):
 
 def micro_sign_sgd(learning_rate, **options):
     """EMA after average after sign."""
-    return sign_method(lambda gradients: average([g.sign() for g in gradients]), lambda m: m, learning_rate, **options)
+    return sign_method(
+        lambda gradients: average([g.sign() for g in gradients]),
+        lambda m: m,
+        learning_rate,
+        **options,
+    )
 
 
 def sign_method(before, after, learning_rate, b1=0.9, weight_decay=0.0):
@@ -115,7 +125,9 @@ def sign_method(before, after, learning_rate, b1=0.9, weight_decay=0.0):
     def step(params, examples):
         eta, stepped = next(rates), []
         for i, param in enumerate(params):
-            m[i] = moving(m.get(i), before([example[i] for example in examples]), rounded(b1, param.unit))
+            m[i] = moving(
+                m.get(i), before([example[i] for example in examples]), rounded(b1, param.unit)
+            )
             stepped.append(param - eta * after(m[i]) - weight_decay * param)
         return stepped
 
@@ -123,9 +135,11 @@ def sign_method(before, after, learning_rate, b1=0.9, weight_decay=0.0):
 
 
 def private_sgd(learning_rate, max_norm, momentum=0.0):
-    """DP-SGD without its noise: the mean of the examples' gradients, each scaled to norm `max_norm` at most.
+    """DP-SGD without its noise: the mean of the examples' gradients, each scaled to norm `max_norm`
+    at most.
 
-    With momentum, a step is along the sum of all such means before, each worth `momentum` of what it was a step ago.
+    With momentum, a step is along the sum of all such means before, each worth `momentum` of what
+    it was a step ago.
     """
     sums, rates = {}, rates_of(learning_rate)
 
@@ -133,7 +147,9 @@ def private_sgd(learning_rate, max_norm, momentum=0.0):
         eta, stepped = next(rates), []
         scales = [clipping([example], max_norm) for example in examples]
         for i, param in enumerate(params):
-            clipped = average([scale * example[i] for scale, example in zip(scales, examples, strict=True)])
+            clipped = average(
+                [scale * example[i] for scale, example in zip(scales, examples, strict=True)]
+            )
             sums[i] = momentum * sums[i] + clipped if i in sums else clipped
             stepped.append(param - eta * sums[i])
         return stepped
@@ -147,7 +163,9 @@ def private_adam(learning_rate, max_norm, **options):
 
     def clipped(params, examples):
         scales = [clipping([example], max_norm) for example in examples]
-        return step(params, [[s * g for g in example] for s, example in zip(scales, examples, strict=True)])
+        return step(
+            params, [[s * g for g in example] for s, example in zip(scales, examples, strict=True)]
+        )
 
     return clipped
 

@@ -1,4 +1,4 @@
-"""Drawn examples' gradients, an optimizer fed with their statistics, and a reference fed with themselves."""
+"""Drawn gradients of examples, an optimizer fed with their statistics, a reference with them."""
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +24,18 @@ LEAVES, TREE = jax.tree.flatten(PARAMS)
 
 
 def drawn(steps=STEPS, size=SIZE):
-    """For every step the gradients of all examples: a list over the parameters of [steps, size, *parameter].
+    """For every step the gradients of all examples: a list over the parameters of [steps, size,
+    *parameter].
 
-    Elements differ in scale, 1e-4 to 10, and in how much of them is noise; every sixth has a gradient of zero.
+    Elements differ in scale, 1e-4 to 10, and in how much of them is noise; every sixth has a
+    gradient of zero.
     """
     rng = np.random.default_rng(1)
     found = []
     for leaf in LEAVES:
-        scale = 10 ** rng.uniform(-4, 1, leaf.shape) * (np.arange(leaf.size).reshape(leaf.shape) % 6 != 3)
+        scale = 10 ** rng.uniform(-4, 1, leaf.shape) * (
+            np.arange(leaf.size).reshape(leaf.shape) % 6 != 3
+        )
         mean = rng.choice([0.0, 0.5, 4.0], leaf.shape)
         noise = rng.normal(size=(steps, size, *leaf.shape))
         found.append((scale * (mean + noise)).astype(np.float32).astype(np.float64))
@@ -80,11 +84,14 @@ def trained(optimizer, examples, dtype, size=SIZE):
 
     start = tree_of(LEAVES, dtype)
     stacked = statistics_of(examples, dtype)
-    return jax.jit(lambda carry, stacked: lax.scan(step, carry, stacked)[1])((start, optimizer.init(start)), stacked)
+    return jax.jit(lambda carry, stacked: lax.scan(step, carry, stacked)[1])(
+        (start, optimizer.init(start)), stacked
+    )
 
 
 def followed(reference, examples, dtype, roundings=1):
-    """The reference's parameters after every step; another order of the same operations may double their rounding.
+    """The reference's parameters after every step; another order of the same operations may double
+    their rounding.
 
     `roundings`: those behind the gradients.
     """
@@ -92,13 +99,19 @@ def followed(reference, examples, dtype, roundings=1):
     params = [Rounded(leaf, 0 * leaf, unit) for leaf in LEAVES]
     for batch in zip(*examples, strict=True):
         params = reference(
-            params, [[rounded(g, unit, roundings) for g in example] for example in zip(*batch, strict=True)]
+            params,
+            [
+                [rounded(g, unit, roundings) for g in example]
+                for example in zip(*batch, strict=True)
+            ],
         )
         yield params
 
 
 def assert_within(found, expected, dtype):
-    """In float64 the allowance itself is at most 1e-11 of a parameter's largest entry, where estimates cancel."""
+    """In float64 the allowance itself is at most 1e-11 of a parameter's largest entry, where
+    estimates cancel.
+    """
     for step, wanted in enumerate(expected):
         for leaf, want in zip(jax.tree.leaves(found), wanted, strict=True):
             assert (abs(np.float64(leaf[step]) - want.value) <= want.error).all()

@@ -1,7 +1,8 @@
-"""Hypothesis strategies that draw random programs: `programs` separable, `mixing_programs` with examples that meet.
+"""Hypothesis strategies of random programs: `programs` separable, `mixing_programs` with meetings.
 
-A program is read off a few random bytes, each choice at its own place: hypothesis then draws every choice evenly, and
-shrinks a failing program by turning bytes to zero, which is the first and simplest option of every choice.
+A program is read off a few random bytes, each choice at its own place: hypothesis then draws every
+choice evenly, and shrinks a failing program by turning bytes to zero, which is the first and
+simplest option of every choice.
 """
 
 from dataclasses import replace
@@ -37,10 +38,16 @@ def chooser(noise):
 
 
 def draw_steps(choose, kind, smooth, longest):
-    """Up to `longest` steps that accept one another's axes, and the kind of axes ("C", "LC", "HWC") they end with."""
+    """Up to `longest` steps that accept one another's axes, and the kind of axes ("C", "LC", "HWC")
+    they end with.
+    """
     steps = []
     for _ in range(longest):
-        names = [n for n, layer in LAYERS.items() if kind in layer.accepts and not (smooth and layer.kinked)]
+        names = [
+            n
+            for n, layer in LAYERS.items()
+            if kind in layer.accepts and not (smooth and layer.kinked)
+        ]
         present, name = choose([False, True, True]), choose(names)
         step = Step(name, choose([1, 2, 3, 4]), choose(WEIGHTS))
         if present:
@@ -55,11 +62,15 @@ def separable_program(noise, min_batch=1, longest=LONGEST):
     dtype, lookup = choose(DTYPES), choose(["", "", *LOOKUPS])
     axes = choose(ID_AXES if lookup else INPUT_AXES)
     smooth = dtype == "bfloat16"
-    batch, length, width = (choose(range(low, high)) for low, high in [(min_batch, 7), (1, 5), (1, 7)])
+    batch, length, width = (
+        choose(range(low, high)) for low, high in [(min_batch, 7), (1, 5), (1, 7)]
+    )
     standardised = choose([False, False, False, True]) and not lookup and not smooth
     loss, label_axis, weight_axis = choose(LOSSES), choose([0, 1]), choose([0, 1])
     reduction, decay = choose(["mean", "sum"]), choose([False, True])
-    head = Step(choose(["dense", "tied"]) if lookup else "dense", choose(range(2, 7)), choose(WEIGHTS))
+    head = Step(
+        choose(["dense", "tied"]) if lookup else "dense", choose(range(2, 7)), choose(WEIGHTS)
+    )
     kind = "".join(a for a in "LHW" if a in axes) + "C"
     steps, kind = draw_steps(choose, kind, smooth, longest)
     weighting = choose(["none", "rows", "normalised"] + ["tokens"] * (kind != "C"))
@@ -83,7 +94,9 @@ def separable_program(noise, min_batch=1, longest=LONGEST):
 
 
 def coincident_program(noise):
-    """A program in which most sizes are the batch's, or one more or less: what goes by sizes alone errs here."""
+    """A program in which most sizes are the batch's, or one more or less: what goes by sizes alone
+    errs here.
+    """
     choose = chooser(noise[:16])
     batch = choose([2, 3, 4, 5])
     sizes = [batch, batch, batch, batch + 1, batch - 1, 2 * batch]
@@ -95,11 +108,17 @@ def coincident_program(noise):
 
 
 def mixing_program(noise):
-    """A program with mixing planted behind a layer that has parameters: mixing of the data alone is allowed."""
+    """A program with mixing planted behind a layer that has parameters: mixing of the data alone is
+    allowed.
+    """
     choose = chooser(noise[:8])
     program = replace(separable_program(noise[8:], min_batch=2), standardised=False)
     table = choose([MIXING_LAYERS, MIXING_LAYERS, MIXING_LOSSES, MIXING_GRADIENTS])
-    name, first, place = choose(table), Step("dense_bias", choose([1, 2, 3, 4])), choose(range(1, 256))
+    name, first, place = (
+        choose(table),
+        Step("dense_bias", choose([1, 2, 3, 4])),
+        choose(range(1, 256)),
+    )
     if table is not MIXING_LAYERS:
         return replace(program, mixing=name)
     steps = [first, *program.steps]

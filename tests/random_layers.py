@@ -1,4 +1,4 @@
-"""All layers of random programs, by name; the files imported here each register theirs in the table."""
+"""All layers of random programs, by name; the files imported here register theirs in the table."""
 
 from . import layers_data, layers_dense, layers_linear, layers_loops, layers_moves, layers_recurrent
 from .layer_table import LAYERS, per_feature, times

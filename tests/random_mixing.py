@@ -1,6 +1,7 @@
-"""What makes a gradient belong to no example: layers, losses and gradient transformations that let examples meet.
+"""What lets examples meet, so that a gradient is no example's: layers, losses, transformations.
 
-Layers are as in random_layers.py. A mixing loss takes the rows [N] of the loss, a mixing of gradients takes their tree.
+Layers are as in random_layers.py. A mixing loss takes the rows [N] of the loss, a mixing of
+gradients takes their tree.
 """
 
 import jax
@@ -94,7 +95,9 @@ def first_example_everywhere(s, x, axes):
 
 @named(MIXING_LAYERS)
 def regrouped(s, x, axes):
-    """Rows of the batch and features read in another order: slices of the result hold parts of several examples."""
+    """Rows of the batch and features read in another order: slices of the result hold parts of
+    several examples.
+    """
     y, back = examples_first(x, axes)
     flat = y.reshape(y.shape[0], -1)
     return (y * flat.T.reshape(y.shape)).transpose(back), axes
@@ -106,14 +109,21 @@ def convolution_over_batch(s, x, axes):
     flat = y.reshape(1, y.shape[0], -1)
     kernel = jnp.full((2, 1, flat.shape[-1]), 0.5, x.dtype)
     out = lax.conv_general_dilated(
-        flat, kernel, (1,), "SAME", dimension_numbers=("NLC", "LIO", "NLC"), feature_group_count=flat.shape[-1]
+        flat,
+        kernel,
+        (1,),
+        "SAME",
+        dimension_numbers=("NLC", "LIO", "NLC"),
+        feature_group_count=flat.shape[-1],
     )
     return jnp.sin(out).reshape(y.shape).transpose(back), axes
 
 
 @named(MIXING_LAYERS)
 def batch_mean_in_scan(s, x, axes):
-    return lax.fori_loop(0, 2, lambda _, h: jnp.sin(h - 0.5 * h.mean(axes.index("N"), keepdims=True)), x), axes
+    return lax.fori_loop(
+        0, 2, lambda _, h: jnp.sin(h - 0.5 * h.mean(axes.index("N"), keepdims=True)), x
+    ), axes
 
 
 @named(MIXING_LAYERS)
@@ -129,7 +139,9 @@ def batch_mean_carried_to_the_next_step(s, x, axes):
 @named(MIXING_LAYERS)
 def batch_mean_at_the_last_step(s, x, axes):
     def step(h, i):
-        centred = lax.cond(i == 1, lambda h: h - h.mean(axes.index("N"), keepdims=True), lambda h: h, h)
+        centred = lax.cond(
+            i == 1, lambda h: h - h.mean(axes.index("N"), keepdims=True), lambda h: h, h
+        )
         return jnp.sin(centred), None
 
     return lax.scan(step, x, jnp.arange(2))[0], axes
@@ -166,7 +178,9 @@ def state_from_example_to_example(s, x, axes):
 def predecessor_of_each_example(s, x, axes):
     """A loop over the examples, with the one before."""
     y, back = examples_first(x, axes)
-    return lax.scan(lambda before, row: (row, row * jnp.cos(before)), y[-1], y)[1].transpose(back), axes
+    return lax.scan(lambda before, row: (row, row * jnp.cos(before)), y[-1], y)[1].transpose(
+        back
+    ), axes
 
 
 @named(MIXING_LOSSES)

@@ -1,7 +1,8 @@
 """Random differentiable JAX programs, each with its per-example gradients computed the long way.
 
-A `Program` is a description that prints and shrinks; `loss(program)` is the function (params, *batch) -> scalar it
-describes, `reference(program)` the gradient of every example's own loss, one example at a time.
+A `Program` is a description that prints and shrinks; `loss(program)` is the function (params,
+*batch) -> scalar it describes, `reference(program)` the gradient of every example's own loss, one
+example at a time.
 """
 
 from dataclasses import dataclass, field
@@ -17,12 +18,20 @@ from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from .random_weights import WEIGHTS
 
 VOCABULARY = 5
-LABELLED = ["squared", "huber", "cross_entropy_along", "cross_entropy_rows", "cross_entropy_one_hot"]
+LABELLED = [
+    "squared",
+    "huber",
+    "cross_entropy_along",
+    "cross_entropy_rows",
+    "cross_entropy_one_hot",
+]
 
 
 @dataclass(frozen=True)
 class Step:
-    """A layer by name; `knob` is its width or stride, `weight` how its matrix is made of parameters."""
+    """A layer by name; `knob` is its width or stride, `weight` how its matrix is made of
+    parameters.
+    """
 
     name: str
     knob: int = 1
@@ -31,7 +40,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """A loss: inputs with the dimensions `axes`, `steps`, a head, a loss, a reduction, at most one `mixing`."""
+    """A loss: inputs with the dimensions `axes`, `steps`, a head, a loss, a reduction, at most one
+    `mixing`.
+    """
 
     axes: str = "NC"
     lookup: str = ""  # how token ids become features; "" for inputs that are features already
@@ -53,7 +64,9 @@ class Program:
 
 @dataclass
 class Scope:
-    """What a layer asks for while the program runs, on the whole batch or on one `example` of it."""
+    """What a layer asks for while the program runs, on the whole batch or on one `example` of
+    it.
+    """
 
     program: Program
     example: jax.Array | None = None
@@ -96,7 +109,11 @@ class Scope:
 
     def rows(self, whole, axis):
         """A whole-batch constant, or the row of it that belongs to the one example."""
-        return whole if self.example is None else lax.dynamic_slice_in_dim(whole, self.example, 1, axis)
+        return (
+            whole
+            if self.example is None
+            else lax.dynamic_slice_in_dim(whole, self.example, 1, axis)
+        )
 
 
 # --- the network
@@ -187,7 +204,11 @@ def split_batch(program, batch):
 def standardise(program, x):
     """Scaled by the whole batch's own statistics: examples meet, but in the data alone."""
     axis = program.axes.index("N")
-    return (x - x.mean(axis, keepdims=True)) / (1 + x.std(axis, keepdims=True)) if program.standardised else x
+    return (
+        (x - x.mean(axis, keepdims=True)) / (1 + x.std(axis, keepdims=True))
+        if program.standardised
+        else x
+    )
 
 
 def loss(program):
@@ -220,7 +241,9 @@ def gradient(program):
 
 
 def example_loss(program, params, example, x, y, w):
-    """The loss whose gradient is g_b: of the one example, with its own share of what belongs to all."""
+    """The loss whose gradient is g_b: of the one example, with its own share of what belongs to
+    all.
+    """
     axes = in_axes(program)
     one = [
         lax.dynamic_slice_in_dim(a, example, 1, axis)
@@ -257,7 +280,12 @@ def in_axes(program):
 
 
 def input_shape(program):
-    sizes = {"N": program.batch, "L": program.length, "H": program.length + 2, "W": program.length + 1}
+    sizes = {
+        "N": program.batch,
+        "L": program.length,
+        "H": program.length + 2,
+        "W": program.length + 1,
+    }
     return tuple(sizes.get(a, program.width) for a in program.axes)
 
 
@@ -283,7 +311,9 @@ def parameters(program, seed=0):
     rng = np.random.default_rng(seed)
     params, _ = shapes(program)
     scale = {ndim: 1 / max(ndim, 1) for ndim in range(6)}
-    return jax.tree.map(lambda p: np.asarray(scale[p.ndim] * rng.normal(size=p.shape), p.dtype), params)
+    return jax.tree.map(
+        lambda p: np.asarray(scale[p.ndim] * rng.normal(size=p.shape), p.dtype), params
+    )
 
 
 def data(program, seed=0):
@@ -293,8 +323,14 @@ def data(program, seed=0):
     _, logits = shapes(program)
     if program.loss in LABELLED:
         classes = program.loss.startswith("cross_entropy")
-        y = rng.integers(0, logits.shape[-1], logits.shape[:-1]) if classes else rng.normal(size=logits.shape)
-        batch.append(np.moveaxis(np.asarray(y, np.int32 if classes else logits.dtype), 0, program.label_axis))
+        y = (
+            rng.integers(0, logits.shape[-1], logits.shape[:-1])
+            if classes
+            else rng.normal(size=logits.shape)
+        )
+        batch.append(
+            np.moveaxis(np.asarray(y, np.int32 if classes else logits.dtype), 0, program.label_axis)
+        )
     if program.weighting != "none":
         tokens = program.weighting == "tokens"
         w = rng.random(logits.shape[:-1]) < 0.6 if tokens else rng.uniform(0.5, 1.5, program.batch)

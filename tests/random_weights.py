@@ -1,4 +1,4 @@
-"""Ways to make a weight matrix [c, d] out of parameters: each leaves a different tail behind the weight gradient.
+"""Ways to make a weight matrix [c, d] of parameters: each leaves another tail behind its gradient.
 
 To add one, write a function of (scope, c, d); its name is what a drawn program prints.
 """

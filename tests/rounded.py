@@ -1,7 +1,8 @@
-"""Arrays in float64 with a bound of how far the same computation with roundoff `unit` may be from them.
+"""Float64 arrays with a bound of how far computing with roundoff `unit` may be from them.
 
-Running error analysis (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.3): an operation passes on
-what its operands' errors make of its result, and adds one rounding of it. It is rigorous but for underflow.
+Running error analysis (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.3): an
+operation passes on what its operands' errors make of its result, and adds one rounding of it. It is
+rigorous but for underflow.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,9 @@ class Rounded:
         other = self._number(other)
         a, b = abs(self.value), abs(other.value)
         assert (b > other.error).all(), "a denominator may be zero"
-        return self._made(self.value / other.value, (b * self.error + a * other.error) / (b * (b - other.error)))
+        return self._made(
+            self.value / other.value, (b * self.error + a * other.error) / (b * (b - other.error))
+        )
 
     def __radd__(self, other):
         return self._number(other) + self
@@ -66,8 +69,12 @@ class Rounded:
         return self._increasing(lambda x: np.minimum(x, bound))
 
     def _increasing(self, function):
-        """An increasing function that is not rounded: how far it goes over all that the value may be."""
-        lowest, value, highest = map(function, (self.value - self.error, self.value, self.value + self.error))
+        """An increasing function that is not rounded: how far it goes over all that the value may
+        be.
+        """
+        lowest, value, highest = map(
+            function, (self.value - self.error, self.value, self.value + self.error)
+        )
         return Rounded(value, np.maximum(highest - value, value - lowest), self.unit)
 
     def _number(self, x):

@@ -4,7 +4,9 @@ from hlo_surgery.targets.scheduled.program import parse
 
 
 def program(entry, *computations, header=""):
-    """A program from the lines of its entry, which takes as many parameters as they name, and other computations."""
+    """A program from the lines of its entry, which takes as many parameters as they name, and other
+    computations.
+    """
     head = f"HloModule m, is_scheduled=true, {header}\n"
     return parse("\n".join([head, *computations, "ENTRY %main () -> f32[] {", *lines(entry), "}"]))
 
@@ -17,8 +19,12 @@ def lines(text):
     return [f"  {line.strip()}" for line in text.strip().splitlines()]
 
 
-def loop(condition, step="%next = s32[] add(%i, %one)", work="", carried="", text="", one=1, start=0):
-    """A while loop over a counter and an array of 1 kB; `condition` compares %i, %n or constants."""
+def loop(
+    condition, step="%next = s32[] add(%i, %one)", work="", carried="", text="", one=1, start=0
+):
+    """A while loop over a counter and an array of 1 kB; `condition` compares %i, %n or
+    constants.
+    """
     body = computation(
         "body",
         f"""

@@ -1,4 +1,4 @@
-"""One StableHLO op at a time: cut out of a module into one of its own, and executed by XLA on given operands."""
+"""One StableHLO op at a time: cut out into a module of its own, run by XLA on given operands."""
 
 import dataclasses
 import functools
@@ -26,7 +26,9 @@ def snippet_op(types, text):
 
 
 def lowered_ops(name, fun, *args):
-    """All ops of that name in the StableHLO module of a jitted function, those of private functions included."""
+    """All ops of that name in the StableHLO module of a jitted function, those of private functions
+    included.
+    """
     module = parsed(jax.jit(fun).lower(*args).as_text())
     return [op for op in mlir.nested_operations(module.operation) if op.name == name]
 
@@ -36,13 +38,20 @@ def execute(op, operands):
     results = [jax.ShapeDtypeStruct(mlir.shape(r), dtype_of(r)) for r in op.results]
     artifact = stablehlo.serialize_portable_artifact(module_of(op), stablehlo.get_current_version())
     with jax.enable_x64(True):
-        stand_in = jax.jit(lambda *_: [jnp.zeros(r.shape, r.dtype) for r in results], keep_unused=True)
+        stand_in = jax.jit(
+            lambda *_: [jnp.zeros(r.shape, r.dtype) for r in results], keep_unused=True
+        )
         exported = jax.export.export(stand_in)(*operands)
-        return [np.asarray(y) for y in dataclasses.replace(exported, mlir_module_serialized=artifact).call(*operands)]
+        return [
+            np.asarray(y)
+            for y in dataclasses.replace(exported, mlir_module_serialized=artifact).call(*operands)
+        ]
 
 
 def module_of(op):
-    """A module whose main is the op alone: its operands are the arguments, its results are returned."""
+    """A module whose main is the op alone: its operands are the arguments, its results are
+    returned.
+    """
     with mlir.context(), ir.Location.unknown():
         module = ir.Module.create()
         types = [v.type for v in op.operands], [v.type for v in op.results]
@@ -58,7 +67,9 @@ def module_of(op):
 
 
 def random_operands(op, rng):
-    """Operands of about unit size; integers go a little beyond the bounds of small dimensions, below and above."""
+    """Operands of about unit size; integers go a little beyond the bounds of small dimensions,
+    below and above.
+    """
     return [random_array(mlir.shape(v), dtype_of(v), rng) for v in op.operands]
 
 
@@ -66,6 +77,8 @@ def random_array(shape, dtype, rng):
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(dtype)
     if jnp.issubdtype(dtype, jnp.integer):
-        return rng.integers(-2 if jnp.issubdtype(dtype, jnp.signedinteger) else 0, 6, shape).astype(dtype)
+        return rng.integers(-2 if jnp.issubdtype(dtype, jnp.signedinteger) else 0, 6, shape).astype(
+            dtype
+        )
     real = rng.standard_normal(shape)
     return (real + 1j * rng.standard_normal(shape) if dtype.kind == "c" else real).astype(dtype)

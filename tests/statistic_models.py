@@ -53,10 +53,14 @@ def tied(p, ids, y):
 
 
 def convolution(p, x, y):
-    h = lax.conv_general_dilated(x, p["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    h = lax.conv_general_dilated(
+        x, p["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
     groups = h.reshape(*h.shape[:3], 2, -1)
     moments = [f(groups, (1, 2, 4), keepdims=True) for f in (jnp.mean, jnp.var)]
-    h = ((groups - moments[0]) / jnp.sqrt(moments[1] + 1e-2)).reshape(h.shape) * p["scale"] + p["shift"]
+    h = ((groups - moments[0]) / jnp.sqrt(moments[1] + 1e-2)).reshape(h.shape) * p["scale"] + p[
+        "shift"
+    ]
     return cross_entropy(jnp.tanh(h).mean((1, 2)) @ p["head"], y)
 
 
@@ -88,15 +92,30 @@ def dense_parameters(draw, inputs):
 def models():
     draw = draws(0)
     dense, b = dense_parameters(draw, 6), 5
-    waves_of = {"w": draw(3, WIDTH) + 1j * draw(3, WIDTH), "v": draw(WIDTH, 2) - 1j * draw(WIDTH, 2)}
-    image = {"kernel": draw(2, 2, 2, 4), "scale": draw(4), "shift": draw(4), "head": draw(4, CLASSES)}
+    waves_of = {
+        "w": draw(3, WIDTH) + 1j * draw(3, WIDTH),
+        "v": draw(WIDTH, 2) - 1j * draw(WIDTH, 2),
+    }
+    image = {
+        "kernel": draw(2, 2, 2, 4),
+        "scale": draw(4),
+        "shift": draw(4),
+        "head": draw(4, CLASSES),
+    }
     layers = {"w": draw(3, WIDTH, WIDTH), "b": draw(3, WIDTH)}
-    loops = {"layers": layers, "in": draw(WIDTH, WIDTH), "again": draw(WIDTH, WIDTH), "head": draw(WIDTH, CLASSES)}
+    loops = {
+        "layers": layers,
+        "in": draw(WIDTH, WIDTH),
+        "again": draw(WIDTH, WIDTH),
+        "head": draw(WIDTH, CLASSES),
+    }
     # Ids repeat within an example and over the batch.
     ids = [labels(seed, b, LENGTH, below=VOCABULARY) % 4 for seed in (1, 2)]
     return {
         "mlp": Model(mlp, dense, (draw(b, 6), labels(0, b))),
-        "tied": Model(tied, {"embedding": draw(VOCABULARY, WIDTH), "w": draw(WIDTH, WIDTH)}, tuple(ids)),
+        "tied": Model(
+            tied, {"embedding": draw(VOCABULARY, WIDTH), "w": draw(WIDTH, WIDTH)}, tuple(ids)
+        ),
         "convolution": Model(convolution, image, (draw(b, 4, 4, 2), labels(0, b))),
         "scans": Model(scanned, loops, (draw(b, LENGTH, WIDTH), labels(0, b))),
         "sum": Model(partial(mlp, reduce=jnp.sum), dense, (draw(b, 6), labels(3, b)), "sum"),
@@ -120,11 +139,15 @@ def in_float64(tree):
 
 
 def examples_in_float64(model):
-    """Each example's loss and gradient, alone in a batch of one: [B] and [B, *parameter], on the host."""
+    """Each example's loss and gradient, alone in a batch of one: [B] and [B, *parameter], on the
+    host.
+    """
 
     def alone(params, *example):
         return jax.value_and_grad(model.loss)(params, *(x[None] for x in example))
 
     with jax.enable_x64(True):
         alone_each = jax.vmap(alone, (None, *[0] * len(model.batch)))
-        return jax.tree.map(np.asarray, jax.jit(alone_each)(in_float64(model.params), *in_float64(model.batch)))
+        return jax.tree.map(
+            np.asarray, jax.jit(alone_each)(in_float64(model.params), *in_float64(model.batch))
+        )

@@ -40,7 +40,11 @@ EXAMPLES = alone(loss)(W, X, Y)
 
 def assert_close(actual, expected, tolerance=1e-5):
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
-    jax.tree.map(lambda a, e: np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance), actual, expected)
+    jax.tree.map(
+        lambda a, e: np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance),
+        actual,
+        expected,
+    )
 
 
 def test_grad():
@@ -80,10 +84,14 @@ def test_argnums_tuple():
 def test_statistics_keep_their_names_whatever_the_order():
     statistics = {"z": SQUARES, "all": hs.per_example(), "mean": hs.mean_abs()}
     _, found = hs.grad(loss, batch_argnums=(1, 2), statistics=statistics)(W, X, Y)
-    assert_close(found, {"z": mean_square(EXAMPLES), "all": EXAMPLES, "mean": jnp.mean(jnp.abs(EXAMPLES), 0)})
+    assert_close(
+        found, {"z": mean_square(EXAMPLES), "all": EXAMPLES, "mean": jnp.mean(jnp.abs(EXAMPLES), 0)}
+    )
 
 
-@pytest.mark.parametrize("phi", [jnp.square, jax.lax.erf, jnp.arcsinh, lambda g: jnp.clip(g, -1, 1)])
+@pytest.mark.parametrize(
+    "phi", [jnp.square, jax.lax.erf, jnp.arcsinh, lambda g: jnp.clip(g, -1, 1)]
+)
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
 def test_mean_of_any_function(phi, strategy):
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.mean_of(phi), strategy=strategy)
@@ -110,7 +118,9 @@ def test_in_axes(in_axes, batch):
 
 
 def test_in_axes_one_for_each_argument():
-    f = hs.grad(lambda w, x, y: loss(w, x.T, y), batch_argnums=(1, 2), in_axes=(1, 0), statistics=SQUARES)
+    f = hs.grad(
+        lambda w, x, y: loss(w, x.T, y), batch_argnums=(1, 2), in_axes=(1, 0), statistics=SQUARES
+    )
     assert_close(f(W, X.T, Y)[1], mean_square(EXAMPLES))
 
 
@@ -172,7 +182,9 @@ def test_keys_are_returned_as_keys():
     f = hs.grad(splitting, has_aux=True, statistics=SQUARES)
     (_, keys), _ = f(W, X, jax.random.key(1))
     assert keys.dtype == jax.random.key(1).dtype
-    assert_close(jax.random.key_data(keys), jax.random.key_data(jax.random.split(jax.random.key(1))))
+    assert_close(
+        jax.random.key_data(keys), jax.random.key_data(jax.random.split(jax.random.key(1)))
+    )
 
 
 def test_inside_jit_scan_and_with_donation():
@@ -185,7 +197,9 @@ def test_inside_jit_scan_and_with_donation():
 
 def test_a_constant_that_the_loss_closes_over():
     scale = jnp.full((3, 1000), 2.0)
-    f = hs.grad(lambda w, x, y: scale[0, 0] * loss(w, x, y), batch_argnums=(1, 2), statistics=SQUARES)
+    f = hs.grad(
+        lambda w, x, y: scale[0, 0] * loss(w, x, y), batch_argnums=(1, 2), statistics=SQUARES
+    )
     assert_close(f(W, X, Y)[1], 4 * mean_square(EXAMPLES))
 
 
@@ -266,7 +280,9 @@ def test_bfloat16_parameters_accumulate_in_float32():
 
 @pytest.mark.parametrize("strategy", ["square", "lift", "loop"])
 def test_complex_parameters(strategy):
-    """The gradient is `jax.grad`'s, the conjugate of the steepest ascent; its second moment is real."""
+    """The gradient is `jax.grad`'s, the conjugate of the steepest ascent; its second moment is
+    real.
+    """
 
     def power(w, x):
         return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
@@ -304,7 +320,10 @@ def test_a_phi_that_factors_for_real_numbers_alone():
 
 def test_rewrite_with_picked_gradients():
     f = hs.rewrite(
-        jax.value_and_grad(loss), batch_argnums=(1, 2), statistics=SQUARES, gradients=lambda outputs: outputs[1]
+        jax.value_and_grad(loss),
+        batch_argnums=(1, 2),
+        statistics=SQUARES,
+        gradients=lambda outputs: outputs[1],
     )
     outputs, squares = f(W, X, Y)
     assert_close(outputs, jax.value_and_grad(loss)(W, X, Y))
@@ -330,12 +349,36 @@ def test_parameters_that_no_example_reaches():
 
 
 WRONG = {
-    "no such argument": ({"batch_argnums": 5}, ValueError, "batch_argnums names argument 5; 3 positional ones"),
-    "no such axis": ({"batch_argnums": (1, 2), "in_axes": (0, 3)}, ValueError, "there is no example axis 3"),
-    "no axis": ({"batch_argnums": (1, 2), "in_axes": None}, ValueError, "batch is empty; name at least one"),
-    "too few axes": ({"batch_argnums": (1, 2), "in_axes": (0,)}, ValueError, "in_axes has 1 entries for 2"),
-    "sizes differ": ({"batch_argnums": (1, 2), "in_axes": (1, 0)}, ValueError, "different numbers of examples"),
-    "loss_reduction": ({"loss_reduction": "none"}, ValueError, "loss_reduction is 'none'; it is one of"),
+    "no such argument": (
+        {"batch_argnums": 5},
+        ValueError,
+        "batch_argnums names argument 5; 3 positional ones",
+    ),
+    "no such axis": (
+        {"batch_argnums": (1, 2), "in_axes": (0, 3)},
+        ValueError,
+        "there is no example axis 3",
+    ),
+    "no axis": (
+        {"batch_argnums": (1, 2), "in_axes": None},
+        ValueError,
+        "batch is empty; name at least one",
+    ),
+    "too few axes": (
+        {"batch_argnums": (1, 2), "in_axes": (0,)},
+        ValueError,
+        "in_axes has 1 entries for 2",
+    ),
+    "sizes differ": (
+        {"batch_argnums": (1, 2), "in_axes": (1, 0)},
+        ValueError,
+        "different numbers of examples",
+    ),
+    "loss_reduction": (
+        {"loss_reduction": "none"},
+        ValueError,
+        "loss_reduction is 'none'; it is one of",
+    ),
     "on_mixing": ({"on_mixing": "ignore"}, ValueError, "on_mixing is 'ignore'; it is one of"),
     "strategy": ({"strategy": "fast"}, ValueError, "strategy is 'fast'; it is one of"),
     "square of all": (
@@ -344,8 +387,16 @@ WRONG = {
         "strategy='square' does not apply to per_example here",
     ),
     "no statistic": ({"statistics": {}}, ValueError, "no statistic is asked for"),
-    "a function": ({"statistics": {"a": jnp.square}}, TypeError, "pass a statistic, such as second_moment"),
-    "a function alone": ({"statistics": jnp.square}, TypeError, "pass a statistic, such as second_moment"),
+    "a function": (
+        {"statistics": {"a": jnp.square}},
+        TypeError,
+        "pass a statistic, such as second_moment",
+    ),
+    "a function alone": (
+        {"statistics": jnp.square},
+        TypeError,
+        "pass a statistic, such as second_moment",
+    ),
     "a list": ({"statistics": [SQUARES]}, TypeError, "pass a statistic, such as second_moment"),
 }
 
@@ -409,12 +460,23 @@ def test_sharded_batch():
 
 def test_weak_types_are_returned_as_such():
     def made(scale, x):
-        return {"weak": scale * 2.0, "number": 3.0, "whole": 7, "strong": jnp.sum(x) * scale, "one": jnp.int32(1)}
+        return {
+            "weak": scale * 2.0,
+            "number": 3.0,
+            "whole": 7,
+            "strong": jnp.sum(x) * scale,
+            "one": jnp.int32(1),
+        }
 
     expected, optimized = jax.jit(made)(2.0, X), hs.optimize(made)
     found = optimized(2.0, X)
-    assert {k: jax.typeof(v) for k, v in found.items()} == {k: jax.typeof(v) for k, v in expected.items()}
-    assert jax.jit(lambda s: optimized(s, X)["weak"] * jnp.ones(2, jnp.bfloat16))(2.0).dtype == jnp.bfloat16
+    assert {k: jax.typeof(v) for k, v in found.items()} == {
+        k: jax.typeof(v) for k, v in expected.items()
+    }
+    assert (
+        jax.jit(lambda s: optimized(s, X)["weak"] * jnp.ones(2, jnp.bfloat16))(2.0).dtype
+        == jnp.bfloat16
+    )
 
 
 def test_gradients_of_numbers_are_weakly_typed():

@@ -1,4 +1,4 @@
-"""Modules that MLIR accepts, or breaks on, and nothing after it could hold: one line, and exit code 2."""
+"""Modules that MLIR accepts, or breaks on, and nothing after can hold: one line, exit code 2."""
 
 import os
 import signal
@@ -37,13 +37,18 @@ def nested(depth):
         text = f'%{i} = "stablehlo.if"(%p) ({{ {text} }}, {{ {leave} }}) : (tensor<i1>) -> {T}\n'
         text += f'"stablehlo.return"(%{i}) : ({T}) -> ()'
     inner = text.rsplit("\n", 1)[0]
-    return f"func.func @main(%x: {T}, %p: tensor<i1>) -> {T} {{ {inner}\n return %{depth - 1} : {T} }}\n"
+    return (
+        f"func.func @main(%x: {T}, %p: tensor<i1>) -> {T} {{ {inner}\n return %{depth - 1} : "
+        f"{T} }}\n"
+    )
 
 
 def called(depth):
     """A function that calls a function that calls a function."""
     each = (function(f"f{i}", calling(f"f{i + 1}"), "private") for i in range(depth))
-    return function("main", calling("f0")) + "".join(each) + function(f"f{depth}", RETURN, "private")
+    return (
+        function("main", calling("f0")) + "".join(each) + function(f"f{depth}", RETURN, "private")
+    )
 
 
 BAD = {
@@ -52,11 +57,13 @@ BAD = {
     + function("f", calling("g"), "private")
     + function("g", calling("f"), "private"),
     "function @main has no blocks": f"func.func private @main({T}) -> {T}\n",
-    "function @f has no blocks": function("main", calling("f")) + f"func.func private @f({T}) -> {T}\n",
+    "function @f has no blocks": function("main", calling("f"))
+    + f"func.func private @f({T}) -> {T}\n",
     "function @main has 2 blocks": function("main", f"cf.br ^bb1\n^bb1:\n {RETURN}"),
     "2 public functions": function("a", RETURN) + function("b", RETURN),
     r"no UTF-8: \E9": f'func.func @main(%x: {T} loc("caf\\E9")) -> {T} {{ {RETURN} }}\n',
-    r"no UTF-8: \C3": f'func.func @main(%x: {T}) -> ({T} {{jax.result_info = "\\C3x"}}) {{ {RETURN} }}\n',
+    r"no UTF-8: \C3": f'func.func @main(%x: {T}) -> ({T} {{jax.result_info = "\\C3x"}}) {{ '
+    f"{RETURN} }}\n",
     r"no UTF-8: \E9\FF": function("main", 'call @"\\E9\\FF"() : () -> ()\n' + RETURN),
     "regions are nested more than": nested(DEEPEST + 1),
 }
@@ -107,11 +114,15 @@ def program(*arguments, **options):
 @pytest.mark.parametrize("command", ["inspect", "run"])
 def test_what_mlir_breaks_on_is_reported(command, tmp_path):
     brackets = "[" * 100_000 + "]" * 100_000
-    (tmp_path / "deep.mlir").write_text(f"module attributes {{a = {brackets}}} {{ {function('main', RETURN)} }}\n")
+    (tmp_path / "deep.mlir").write_text(
+        f"module attributes {{a = {brackets}}} {{ {function('main', RETURN)} }}\n"
+    )
     running = program(command, tmp_path / "deep.mlir")
     _, said = running.communicate(timeout=120)
     assert running.returncode == 2
-    assert said.startswith(f"error: {tmp_path / 'deep.mlir'}: this is no StableHLO module: MLIR broke on it (SIG")
+    assert said.startswith(
+        f"error: {tmp_path / 'deep.mlir'}: this is no StableHLO module: MLIR broke on it (SIG"
+    )
     assert said.count("\n") == 1
 
 
@@ -120,7 +131,11 @@ def test_a_closed_pipe_ends_a_command_quietly():
     os.close(reader)
     code = "from hlo_surgery.cli.commands import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "statistics"], stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False
+        [sys.executable, "-c", code, "statistics"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=120,
+        check=False,
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
@@ -132,7 +147,9 @@ def test_a_command_that_is_killed_takes_its_work_along():
     running.communicate(timeout=60)  # which waits for whoever holds the pipes
 
 
-@pytest.mark.parametrize("problem", [KeyError("w"), AssertionError(), RecursionError("deep"), TypeError("of numpy")])
+@pytest.mark.parametrize(
+    "problem", [KeyError("w"), AssertionError(), RecursionError("deep"), TypeError("of numpy")]
+)
 def test_an_internal_error_asks_for_a_report(problem, monkeypatch):
     def broken(*_):
         exec(compile("raise problem", "numpy.py", "exec"), {"problem": problem})

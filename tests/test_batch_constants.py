@@ -1,4 +1,4 @@
-"""Data of several examples beside one example's own: one constant for all is listed, a place of its own is refused.
+"""The batch's data beside an example's own: a constant for all is listed, an own place is refused.
 
 A loop over the examples gets what the same program without a loop gets.
 """
@@ -12,7 +12,10 @@ from jax import lax
 import hlo_surgery as hs
 
 B = 4
-W, X = (jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32) for i, s in enumerate([(3, 5), (B, 3)]))
+W, X = (
+    jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
+    for i, s in enumerate([(3, 5), (B, 3)])
+)
 ONES = jnp.ones(3)
 
 
@@ -30,7 +33,9 @@ def scanned(start, step):
 
 
 def microbatched(start, step):
-    return lambda w, x: jnp.mean(lax.scan(lambda s, e: step(w, s, e), start, x.reshape(2, 2, -1))[1])
+    return lambda w, x: jnp.mean(
+        lax.scan(lambda s, e: step(w, s, e), start, x.reshape(2, 2, -1))[1]
+    )
 
 
 def mapped(each, made):
@@ -93,7 +98,9 @@ REARRANGED = {
     "the example before": scanned(ONES, lambda w, s, e: (e, one(w, e * s))),
     "two before": scanned((ONES, ONES), lambda w, s, e: ((e, s[0]), one(w, e * s[1]))),
     "beside a linear loss": scanned(ONES, lambda w, s, e: (s + e, jnp.sum(e @ (w * s[:, None])))),
-    "in a branch": scanned(ONES, lambda w, s, e: (s + e, lax.cond(s[0] > 0, lambda: one(w, e), lambda: one(w, 2 * e)))),
+    "in a branch": scanned(
+        ONES, lambda w, s, e: (s + e, lax.cond(s[0] > 0, lambda: one(w, e), lambda: one(w, 2 * e)))
+    ),
     "in a loop within": scanned(ONES, layered),
     "as the length of a loop within": scanned(0, repeated),
     "over microbatches": microbatched(ONES, lambda w, s, e: (s + e.sum(0), mean_of(w, e * s))),
@@ -101,7 +108,9 @@ REARRANGED = {
     "stacked, then met": stacked_then_met,
     "cumulated, then mapped": mapped(product, lambda x: jnp.cumsum(x.sum(1))),
     "reversed": mapped(product, lambda x: x[::-1]),
-    "reversed, in a loss of its own": mapped(lambda w, e, m: one(w, e) + one(w, m), lambda x: x[::-1]),
+    "reversed, in a loss of its own": mapped(
+        lambda w, e, m: one(w, e) + one(w, m), lambda x: x[::-1]
+    ),
     "reversed without a loop": lambda w, x: mean_of(w, x * x[::-1]),
     "written at one example's place": written_at_one_place,
 }
@@ -127,15 +136,21 @@ OWN = {
 
 @pytest.mark.parametrize("loss", OWN.values(), ids=OWN.keys())
 def test_what_steps_count_or_draw_is_no_data(loss):
-    """Each step's number or mask belongs to its example: c_b is how the loss changes where that example does."""
-    found = hs.grad(loss, statistics={"all": hs.per_example(), "clipped": hs.clipped_mean(0.1)})(W, X)[1]
+    """Each step's number or mask belongs to its example: c_b is how the loss changes where that
+    example does.
+    """
+    found = hs.grad(loss, statistics={"all": hs.per_example(), "clipped": hs.clipped_mean(0.1)})(
+        W, X
+    )[1]
     alone = jnp.stack([jax.grad(loss)(W, X * (jnp.arange(B) == b)[:, None]) for b in range(B)])
     np.testing.assert_allclose(found["all"], B * alone, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("added", [lambda a, b: a + b, lambda a, b: b + a])
 def test_data_beside_a_sum_over_positions_is_data(added):
-    """Weights that meet the examples row by row, so that their sum belongs to positions, and a running sum of data."""
+    """Weights that meet the examples row by row, so that their sum belongs to positions, and a
+    running sum of data.
+    """
     weights = jnp.arange(1.0, B + 1)
 
     def loss(w, x):
@@ -192,8 +207,14 @@ CONSTANT = {
         lambda w, x: microbatches_beside(w, x, jnp.mean(x, 0)),
         lambda w, x, m: one(w, x * jnp.mean(m, 0)),
     ),
-    "a loop's total in the next": (total_of_a_loop, lambda w, x, m: one(w, x * (1 + jnp.sum(m, 0)))),
-    "a loop's total behind it": (total_of_the_same_loop, lambda w, x, m: B * one(w, x) / jnp.sum(m[:, 0] ** 2)),
+    "a loop's total in the next": (
+        total_of_a_loop,
+        lambda w, x, m: one(w, x * (1 + jnp.sum(m, 0))),
+    ),
+    "a loop's total behind it": (
+        total_of_the_same_loop,
+        lambda w, x, m: B * one(w, x) / jnp.sum(m[:, 0] ** 2),
+    ),
 }
 
 
@@ -219,7 +240,9 @@ def test_what_a_branch_on_data_returns_is_data():
 
 
 def test_what_only_an_earlier_round_over_a_loop_took_for_data_is_no_constant():
-    """In the first round the state is data yet, and its maximum a constant; no gradient depends on that."""
+    """In the first round the state is data yet, and its maximum a constant; no gradient depends on
+    that.
+    """
 
     def layers(w, x):
         h, largest = lax.scan(lambda h, _: (jnp.tanh(h @ w), h.max()), x, None, length=2)

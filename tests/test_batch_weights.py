@@ -1,4 +1,4 @@
-"""Weights, padding and masks of a batch: the reference says what of the whole batch is each example's."""
+"""Weights, padding and masks of a batch: the reference says what of it is each example's."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,17 @@ import pytest
 
 import hlo_surgery as hs
 
-from .test_batches import FEATURES, LENGTH, PARAMS, TOKENS, WIDTH, B, assert_exact, row_losses, squares
+from .test_batches import (
+    FEATURES,
+    LENGTH,
+    PARAMS,
+    TOKENS,
+    WIDTH,
+    B,
+    assert_exact,
+    row_losses,
+    squares,
+)
 
 RNG = np.random.default_rng(1)
 WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2, B), jnp.float32)
@@ -25,7 +35,9 @@ def weighted_mean(p, x, weights):
 
 
 def test_a_weighted_mean():
-    examples = row_gradients(lambda p, x, w: B * w * row_losses(p, x) / WEIGHTS.sum(), FEATURES, WEIGHTS)
+    examples = row_gradients(
+        lambda p, x, w: B * w * row_losses(p, x) / WEIGHTS.sum(), FEATURES, WEIGHTS
+    )
     assert_exact(weighted_mean, (FEATURES, WEIGHTS), 0, examples)
 
 
@@ -55,14 +67,18 @@ def test_a_mean_over_all_tokens_that_count():
     assert_exact(loss, (TOKENS, MASK), 0, row_gradients(row_loss, TOKENS, MASK))
 
 
-@pytest.mark.parametrize("counted", [False, True], ids=["mean over all", "mean over those that count"])
+@pytest.mark.parametrize(
+    "counted", [False, True], ids=["mean over all", "mean over those that count"]
+)
 def test_padding_examples_have_no_gradient(counted):
     def loss(p, x, is_padding):
         rows = jnp.where(is_padding, 0, row_losses(p, x))
         return rows.sum() / jnp.sum(~is_padding) if counted else rows.mean()
 
     def row_loss(p, x, is_padding):
-        return jnp.where(is_padding, 0, row_losses(p, x)) * (B / jnp.sum(~PADDING) if counted else 1)
+        return jnp.where(is_padding, 0, row_losses(p, x)) * (
+            B / jnp.sum(~PADDING) if counted else 1
+        )
 
     found = assert_exact(loss, (FEATURES, PADDING), 0, row_gradients(row_loss, FEATURES, PADDING))
     assert not any(np.any(g[PADDING]) for g in found["all"].values())
@@ -79,7 +95,12 @@ def test_dropout_drawn_for_the_whole_batch(implementation):
     def row_loss(p, x, keep):
         return squares(jnp.where(keep, jnp.tanh(x @ p["w"] + p["b"]) / 0.5, 0) @ p["v"])
 
-    assert_exact(loss, (FEATURES,), 0, row_gradients(row_loss, FEATURES, jax.random.bernoulli(key, 0.5, (B, WIDTH))))
+    assert_exact(
+        loss,
+        (FEATURES,),
+        0,
+        row_gradients(row_loss, FEATURES, jax.random.bernoulli(key, 0.5, (B, WIDTH))),
+    )
 
 
 def test_noise_drawn_for_the_whole_batch_in_time_major_order():
@@ -88,5 +109,7 @@ def test_noise_drawn_for_the_whole_batch_in_time_major_order():
     def loss(p, x):
         return jnp.mean(row_losses(p, x + jax.random.normal(jax.random.key(7), x.shape)).mean(0))
 
-    examples = row_gradients(lambda p, x, n: row_losses(p, x + n).mean(), TOKENS, noise.swapaxes(0, 1))
+    examples = row_gradients(
+        lambda p, x, n: row_losses(p, x + n).mean(), TOKENS, noise.swapaxes(0, 1)
+    )
     assert_exact(loss, (TOKENS.swapaxes(0, 1),), 1, examples)

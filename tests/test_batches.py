@@ -83,7 +83,9 @@ def weight_decay(p, x):
 
 
 def sparse_and_low_rank(p, x):
-    penalty = jnp.sum(jnp.abs(p["w"])) + jnp.linalg.norm(p["v"]) + jnp.linalg.norm(p["w"] @ p["v"], "nuc")
+    penalty = (
+        jnp.sum(jnp.abs(p["w"])) + jnp.linalg.norm(p["v"]) + jnp.linalg.norm(p["w"] @ p["v"], "nuc")
+    )
     return jnp.mean(row_losses(p, x)) + 0.1 * penalty
 
 
@@ -105,7 +107,9 @@ ALONE = {
 
 def assert_exact(loss, batch, axes, examples, **options):
     """Every statistic, against the examples' gradients."""
-    f = hs.grad(loss, batch_argnums=range(1, 1 + len(batch)), in_axes=axes, statistics=STATISTICS, **options)
+    f = hs.grad(
+        loss, batch_argnums=range(1, 1 + len(batch)), in_axes=axes, statistics=STATISTICS, **options
+    )
     gradient, found = f(PARAMS, *batch)
     for name, g in jax.jit(jax.grad(loss))(PARAMS, *batch).items():
         scale = float(jnp.abs(examples[name]).max())
@@ -123,6 +127,9 @@ def test_a_batch_of_one_is_the_reference(loss):
     batch, axes = ALONE[loss]
 
     def example(b):
-        return jax.grad(loss)(PARAMS, *(lax.dynamic_slice_in_dim(a, b, 1, i) for a, i in zip(batch, axes, strict=True)))
+        return jax.grad(loss)(
+            PARAMS,
+            *(lax.dynamic_slice_in_dim(a, b, 1, i) for a, i in zip(batch, axes, strict=True)),
+        )
 
     assert_exact(loss, batch, axes, jax.jit(jax.vmap(example))(jnp.arange(B)))

@@ -1,4 +1,4 @@
-"""The bench: at small sizes all its methods agree with each other, and it writes what it is asked for."""
+"""The bench: at small sizes its methods agree, and it writes what it is asked for."""
 
 import csv
 import subprocess
@@ -45,7 +45,9 @@ def applying(bench, method, problem):
 
 
 def agree(got, want):
-    """Sums of at most a few thousand terms, in another order, leaf by leaf against the leaf's largest element."""
+    """Sums of at most a few thousand terms, in another order, leaf by leaf against the leaf's
+    largest element.
+    """
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(g, w, rtol=0, atol=1e-5 * np.abs(w).max())
 
@@ -93,7 +95,11 @@ def test_clipped_means_agree(bench, family):
 
 def test_jaxpr_surgery_applies_to_dense_layers_alone(bench):
     families, methods, _ = bench
-    applies = {name for name in families if applying(bench, methods.by_jaxpr_surgery, families[name][0](**SMALL[name]))}
+    applies = {
+        name
+        for name in families
+        if applying(bench, methods.by_jaxpr_surgery, families[name][0](**SMALL[name]))
+    }
     assert applies == {"mlp"}
 
 
@@ -107,12 +113,26 @@ def test_every_row_has_a_time_or_a_reason(tmp_path):
     pytest.importorskip("matplotlib")
     sizes = ("--batches", 4, 8, "--widths", 8, "--depths", 2, "--rounds", 1, "--limit-gb", 1e-3)
     files = ("--csv", tmp_path / "bench.csv", "--png", tmp_path / "bench.png")
-    ran("--families", "mlp", "embedding", "--methods", "plain", "jit(vmap)", "jaxpr surgery", *sizes, *files)
+    ran(
+        "--families",
+        "mlp",
+        "embedding",
+        "--methods",
+        "plain",
+        "jit(vmap)",
+        "jaxpr surgery",
+        *sizes,
+        *files,
+    )
     rows = list(csv.DictReader((tmp_path / "bench.csv").open()))
     cells = [("mlp", "4"), ("mlp", "8"), ("embedding", "4"), ("embedding", "8")]
-    assert [(row["family"], row["batch"]) for row in rows] == [cell for cell in cells for _ in range(3)]
+    assert [(row["family"], row["batch"]) for row in rows] == [
+        cell for cell in cells for _ in range(3)
+    ]
     assert all(bool(row["seconds"]) != bool(row["note"]) for row in rows)
-    reasons = {(row["family"], row["batch"], row["method"]): row["note"] for row in rows if row["note"]}
+    reasons = {
+        (row["family"], row["batch"], row["method"]): row["note"] for row in rows if row["note"]
+    }
     assert set(reasons) == {
         ("embedding", "8", "jit(vmap)"),
         ("embedding", "4", "jaxpr surgery"),
@@ -140,4 +160,7 @@ def test_orders_of_strategies_are_compared(bench):
     far = Row(problem, "loop", 3.0, predicted=1.5)
     lines = list(strategies.agreement([[plain, *near], [plain, *near, far]]))
     assert lines[1:3] == ["  1 of 2 (50%) of cells", "  3 of 4 (75%) of pairs"]
-    assert lines[3:] == [f"  not in {problem.title}: square 1000 ms (predicted +2 s), loop 3000 ms (predicted +1.5 s)"]
+    assert lines[3:] == [
+        f"  not in {problem.title}: square 1000 ms (predicted +2 s), loop 3000 ms (predicted +1.5 "
+        "s)"
+    ]

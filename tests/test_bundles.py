@@ -1,4 +1,4 @@
-"""The second count: programs of bundles by hand, and a matmul as libtpu compiles it, against what its units can do."""
+"""The second count: programs of bundles by hand, and a compiled matmul against its units."""
 
 import importlib.util
 import os
@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 TOOLS = Path(__file__).parent.parent / "tools"
-# 5 rounds; the first 4 copy a block of 64 granules in, and every round but the first runs the 6 bundles of region 2.
+# 5 rounds; the first 4 copy a block of 64 granules in, and every round but the first runs the 6
+# bundles of region 2.
 PROGRAM = """
-     0   :  { %s9_s0 = smov 0  ;;  %s1_s1 = inlined_call_operand.hbm [index: 0] } /* Start region 1 */
-   0x1 LB: > { %s10_s0 = sphi %s9_s0, %s11_s0  ;;  %p1_p0 = scmp.lt.s32.totalorder %s10_s0, 4 } /* Start region 3 */
-   0x2   : > { %20 = dma.hbm_to_vmem [thread:$0]  (%p1_p0), /*hbm=*/%s5_s5, /*size_in_granules=*/64, /*vmem=*/%s6_s6
+     0   :  { %s9_s0 = smov 0  ;;  %s1_s1 = inlined_call_operand.hbm [index: 0] } \
+/* Start region 1 */
+   0x1 LB: > { %s10_s0 = sphi %s9_s0, %s11_s0  ;;  %p1_p0 = scmp.lt.s32.totalorder %s10_s0, 4 } \
+/* Start region 3 */
+   0x2   : > { %20 = dma.hbm_to_vmem [thread:$0]  (%p1_p0), /*hbm=*/%s5_s5, \
+/*size_in_granules=*/64, /*vmem=*/%s6_s6
 base_bounds: (128, 32) */ }
-   0x3   : > { %p2_p1 = scmp.eq.s32.totalorder %s10_s0, 0  ;;  %30 = sst [smem:[#allocation7_spill]] %s10_s0 }
+   0x3   : > { %p2_p1 = scmp.eq.s32.totalorder %s10_s0, 0  ;;  \
+%30 = sst [smem:[#allocation7_spill]] %s10_s0 }
    0x4   : > { %407 = sbr.rel (%p2_p1) target = $region4 }
    0x5   :  {}
    0x6   :  {}
@@ -72,7 +77,8 @@ import jax, jax.numpy as jnp
 from hlo_surgery.targets.target import find_target, without_tpu
 without_tpu()
 target = find_target("tpu:v5e")
-x = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16, sharding=jax.sharding.SingleDeviceSharding(target.devices[0]))
+sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
+x = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16, sharding=sharding)
 looped = jax.jit(lambda x, y: jax.lax.fori_loop(0, 3, lambda _, c: jnp.tanh(c @ x), y)).lower(x, x)
 _, found = compiled_with_bundles(looped.compile, folder, target)
 print(found.cycles, found.bytes, sum(found.without_bundles.values()))
@@ -81,9 +87,17 @@ print(found.cycles, found.bytes, sum(found.without_bundles.values()))
 
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs libtpu")
 def test_a_matmul_takes_what_the_matrix_units_take():
-    """2 x 1024^3 FLOPs take four units of 128 x 128 at least 16384 cycles, and each of three rounds little more."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOOLS), *sys.path]), "JAX_PLATFORMS": "cpu"}
-    ran = subprocess.run([sys.executable, "-c", MATMUL], capture_output=True, text=True, env=environment, check=True)
+    """2 x 1024^3 FLOPs take four units of 128 x 128 at least 16384 cycles, and each of three rounds
+    little more.
+    """
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(TOOLS), *sys.path]),
+        "JAX_PLATFORMS": "cpu",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", MATMUL], capture_output=True, text=True, env=environment, check=True
+    )
     cycles, _, missing = map(float, ran.stdout.split())
     assert 3 * 16384 < cycles < 1.3 * 3 * 16384
     assert missing == 0

@@ -1,7 +1,8 @@
-"""Claims by probe: what the analysis says of a value is held against executing the function with examples changed.
+"""Claims by probe: the analysis held against executing the function with examples changed.
 
-PerExample: changing example b moves slice b only. Summed: the mixed second difference vanishes for every pair of
-examples. Shared: no example moves it. The rows are data, in `claim_rows.py`; the checker knows no op.
+PerExample: changing example b moves slice b only. Summed: the mixed second difference vanishes for
+every pair of examples. Shared: no example moves it. The rows are data, in `claim_rows.py`; the
+checker knows no op.
 """
 
 import itertools
@@ -24,14 +25,22 @@ ROUNDING = 1e-9  # every float in the rows has 64 bits
 
 
 def source(row):
-    """The row as a module. Its floating-point examples are scaled by a parameter, so that none is mere data."""
+    """The row as a module. Its floating-point examples are scaled by a parameter, so that none is
+    mere data.
+    """
     arguments = ", ".join(f"%in{i}: tensor<{kind}>" for i, kind in enumerate(row.types))
-    body = [_scaled(i, kind) for i, kind in enumerate(row.types) if i in row.axes and kind.endswith("f64")]
+    body = [
+        _scaled(i, kind)
+        for i, kind in enumerate(row.types)
+        if i in row.axes and kind.endswith("f64")
+    ]
     text = row.text
     for i, kind in enumerate(row.types):
         if not (i in row.axes and kind.endswith("f64")):
             text = re.sub(rf"%{i}\b", f"%in{i}", text)
-    return f"func.func @main(%w: tensor<f64>, {arguments}) {{\n" + "\n".join([*body, text, "return }"])
+    return f"func.func @main(%w: tensor<f64>, {arguments}) {{\n" + "\n".join(
+        [*body, text, "return }"]
+    )
 
 
 def _scaled(i, kind):
@@ -45,7 +54,9 @@ class Analysed:
     def __init__(self, row):
         code = mlir.parse(source(row))
         main = mlir.main_function(code)
-        size = next(mlir.shape(mlir.body(main).arguments[i + 1])[axis] for i, axis in row.axes.items())
+        size = next(
+            mlir.shape(mlir.body(main).arguments[i + 1])[axis] for i, axis in row.axes.items()
+        )
         sharding_rules.populate(code)
         self.axes = find_example_axes(main, {i + 1: axis for i, axis in row.axes.items()}, size)
         sharding_rules.strip(code)
@@ -78,14 +89,20 @@ def assert_claims_hold(analysed, seed=0):
     arrays, others = analysed.draw(rng), analysed.draw(rng)
     others[0] = arrays[0]
     plain = analysed.run(arrays)
-    changed = [analysed.run(exchanged(analysed.row, arrays, others, [b])) for b in range(analysed.size)]
+    changed = [
+        analysed.run(exchanged(analysed.row, arrays, others, [b])) for b in range(analysed.size)
+    ]
     for b, moved in enumerate(changed):
         for known, before, after in zip(analysed.classes, plain, moved, strict=True):
             assert_only_own_slice_moved(known, before, after, b, analysed.size)
     for a, b in itertools.combinations(range(analysed.size), 2):
         both = analysed.run(exchanged(analysed.row, arrays, others, [a, b]))
-        for known, *corners in zip(analysed.classes, plain, changed[a], changed[b], both, strict=True):
-            assert not isinstance(known, Summed) or vanishes(*corners), f"the pair {a}, {b} is not summed"
+        for known, *corners in zip(
+            analysed.classes, plain, changed[a], changed[b], both, strict=True
+        ):
+            assert not isinstance(known, Summed) or vanishes(*corners), (
+                f"the pair {a}, {b} is not summed"
+            )
 
 
 def assert_only_own_slice_moved(known, before, after, b, size):
@@ -93,14 +110,18 @@ def assert_only_own_slice_moved(known, before, after, b, size):
         np.testing.assert_array_equal(before, after)
     if isinstance(known, PerExample):
         others = [e for e in range(size) if e != b]
-        np.testing.assert_array_equal(*(by_example(known, y, size).take(others, 0) for y in (before, after)))
+        np.testing.assert_array_equal(
+            *(by_example(known, y, size).take(others, 0) for y in (before, after))
+        )
 
 
 def by_example(known, array, size):
     """[B, ...]: the slice of each example."""
     head, tail = array.shape[: known.dim], array.shape[known.dim + 1 :]
     assert array.shape[known.dim] == known.before * size * known.after
-    return np.moveaxis(array.reshape(*head, known.before, size, known.after, *tail), known.dim + 1, 0)
+    return np.moveaxis(
+        array.reshape(*head, known.before, size, known.after, *tail), known.dim + 1, 0
+    )
 
 
 def vanishes(neither, first, second, both):
@@ -137,7 +158,9 @@ def test_values_without_examples(row):
 
 @named(TRAPS)
 def test_what_only_looks_separable(row):
-    """SOUNDNESS: accepted wrongly by others. Refused here, and rightly so: the probe sees the examples meet."""
+    """SOUNDNESS: accepted wrongly by others. Refused here, and rightly so: the probe sees the
+    examples meet.
+    """
     analysed = Analysed(row)
     assert isinstance(analysed.classes[-1], Mixed), analysed.classes[-1]
     assert any(mixes(analysed, seed) for seed in range(32))
@@ -181,7 +204,9 @@ def mixes(analysed, seed):
     others[0] = arrays[0]
 
     def last(*examples):
-        return analysed.run(exchanged(analysed.row, arrays, others, examples))[-1].astype(np.complex128)
+        return analysed.run(exchanged(analysed.row, arrays, others, examples))[-1].astype(
+            np.complex128
+        )
 
     pairs = itertools.combinations(range(analysed.size), 2)
     return not all(vanishes(last(), last(a), last(b), last(a, b)) for a, b in pairs)

@@ -1,7 +1,8 @@
-"""Claims by probe inside loops: what the analysis says of a value in a body holds in every step of the loop.
+"""Claims by probe inside loops: what the analysis says of a value there holds in every step.
 
-After the analysis each loop is unrolled, and the copies of a value inherit its class; then all values are returned and
-probed, as those of the single ops are. The loops stay beside their steps, which must give what they give.
+After the analysis each loop is unrolled, and the copies of a value inherit its class; then all
+values are returned and probed, as those of the single ops are. The loops stay beside their steps,
+which must give what they give.
 """
 
 from types import SimpleNamespace
@@ -45,7 +46,9 @@ def lowered(loss, params, x):
 
 
 class Unrolled:
-    """A program's classes, value by value and step by step, and its function with every value returned."""
+    """A program's classes, value by value and step by step, and its function with every value
+    returned.
+    """
 
     def __init__(self, loss, params, x, axis):
         code = mlir.parse(lowered(loss, params, x))
@@ -58,7 +61,11 @@ class Unrolled:
         claims = dict(self.axes.classes)
         twins = unroll(mlir.body(main), claims)
         values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
-        self.twins = [(values.index(result), values.index(value)) for result, value in twins if value in values]
+        self.twins = [
+            (values.index(result), values.index(value))
+            for result, value in twins
+            if value in values
+        ]
         mlir.set_results(main, values, [])
         self.classes = [claims.get(v, Shared()) for v in values]
         # The probe counts batch arguments from the second one on; the first is a parameter.
@@ -73,9 +80,15 @@ class Unrolled:
 
 
 def unroll(block, claims):
-    """Put every loop's steps before it, and use what they return instead: pairs of the loop's result and that."""
+    """Put every loop's steps before it, and use what they return instead: pairs of the loop's
+    result and that.
+    """
     twins = {}
-    while loops := [op for op in mlir.operations(block) if op.name == "stablehlo.while" and op.results[0] not in twins]:
+    while loops := [
+        op
+        for op in mlir.operations(block)
+        if op.name == "stablehlo.while" and op.results[0] not in twins
+    ]:
         for loop in loops:
             carries = mlir.operands(loop)
             for _ in next(iter(counter_values(loop).values())):
@@ -90,7 +103,9 @@ def take_step(loop, carries, claims):
     """Copy the body before the loop, its arguments bound; the values that it returns."""
     step = loop.clone().operation
     for one, other in zip(mlir.nested_operations(loop), mlir.nested_operations(step), strict=True):
-        claims.update(zip(other.results, [claims.get(value, Shared()) for value in one.results], strict=True))
+        claims.update(
+            zip(other.results, [claims.get(value, Shared()) for value in one.results], strict=True)
+        )
     body = step.regions[1].blocks[0]
     for argument, carry in zip(body.arguments, carries, strict=True):
         argument.replace_all_uses_with(carry)
@@ -118,7 +133,9 @@ def test_claims_hold_in_every_step(loss):
 @pytest.mark.parametrize("kind", [PerExample, Summed])
 def test_a_false_claim_about_what_a_step_returns_is_seen(kind):
     unrolled = Unrolled(programs.layers, *UNROLLED[programs.layers])
-    returned = next(value for _, value in unrolled.twins if isinstance(unrolled.classes[value], kind))
+    returned = next(
+        value for _, value in unrolled.twins if isinstance(unrolled.classes[value], kind)
+    )
     unrolled.classes[returned] = Shared()
     with pytest.raises(AssertionError):
         assert_claims_hold(unrolled)

@@ -1,4 +1,4 @@
-"""The command line: what each command prints and writes, every module format, and an answer to every bad input."""
+"""The command line: what commands print and write, all module formats, answers to bad inputs."""
 
 import json
 import subprocess
@@ -49,7 +49,10 @@ def loss(w, x):
     return jnp.mean(jnp.tanh(x @ w) ** 2)
 
 
-W, X = np.linspace(-1, 1, 3, dtype=np.float32), np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3)
+W, X = (
+    np.linspace(-1, 1, 3, dtype=np.float32),
+    np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3),
+)
 
 
 def as_text():
@@ -121,14 +124,18 @@ def test_inspect_with_a_batch_shows_the_plan():
     assert "5 examples, loss reduced by mean" in shown
     assert "dense.py:15" in shown
     plan = json.loads(answered("inspect", MLP, *MLP_BATCH, "--json").stdout)["plan"]
-    assert [o["name"] for o in plan["outputs"]] == [port.name for port in hs.load(Path(MLP)).outputs]
+    assert [o["name"] for o in plan["outputs"]] == [
+        port.name for port in hs.load(Path(MLP)).outputs
+    ]
     assert plan["outputs"][1]["strategies"] == {"second_moment": "square"}
 
 
 def test_names_with_brackets_and_positions_are_arguments():
     dlrm = FIXTURES / "dlrm" / "module.mlir"
     names = ("batch['clicked']", "batch['dense']:0", "8", "-1:0")
-    plan = json.loads(answered("inspect", dlrm, *(f"--batch={n}" for n in names), "--json").stdout)["plan"]
+    plan = json.loads(answered("inspect", dlrm, *(f"--batch={n}" for n in names), "--json").stdout)[
+        "plan"
+    ]
     assert plan["batch_size"] == 5
 
 
@@ -141,7 +148,9 @@ def test_gradient_picks_outputs_by_name_and_position():
 def test_statistics_with_arguments_name_the_outputs(tmp_path):
     asked = ("second_moment", "mean_power(3)", "mean_sign", "mean_abs", "per_example")
     flags = [part for name in asked for part in ("--statistic", name)]
-    done = answered("rewrite", MLP, *MLP_BATCH, *flags, "-o", tmp_path / "o.mlir", "--json", "--gradient", "0")
+    done = answered(
+        "rewrite", MLP, *MLP_BATCH, *flags, "-o", tmp_path / "o.mlir", "--json", "--gradient", "0"
+    )
     outputs = json.loads(done.stdout)["outputs"]
     assert [o["name"] for o in outputs[4:]] == [f"{name}/['hidden']['bias']" for name in asked]
     assert outputs[-1]["shape"] == [5, 13]
@@ -149,7 +158,9 @@ def test_statistics_with_arguments_name_the_outputs(tmp_path):
 
 def test_run_shows_and_saves_what_the_module_returns(tmp_path):
     out = tmp_path / "o.npz"
-    rows = json.loads(answered("run", MLP, "--inputs", MLP_INPUTS, "-o", out, "--json").stdout)["outputs"]
+    rows = json.loads(answered("run", MLP, "--inputs", MLP_INPUTS, "-o", out, "--json").stdout)[
+        "outputs"
+    ]
     stored, reference = np.load(out), np.load(FIXTURES / "mlp_biases" / "reference.npz")
     for number, row in enumerate(rows):
         np.testing.assert_allclose(stored[row["name"]], reference[f"grad{number}"], atol=1e-6)
@@ -159,18 +170,25 @@ def test_run_shows_and_saves_what_the_module_returns(tmp_path):
 
 
 def test_run_reports_what_is_not_finite_as_strict_json():
-    module = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n %y = stablehlo.log %x : tensor<2xf32>\n"
+    module = (
+        "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n %y = stablehlo.log %x : "
+        "tensor<2xf32>\n"
+    )
     module = module.replace("%x)", "%x)") + " %z = stablehlo.divide %y, %y : tensor<2xf32>\n"
-    module += " %n = stablehlo.subtract %z, %z : tensor<2xf32>\n %r = stablehlo.log %n : tensor<2xf32>\n"
-    row = json.loads(answered("run", "-", "--json", stdin=module + " return %r : tensor<2xf32>\n}").stdout)["outputs"][
-        0
-    ]
+    module += (
+        " %n = stablehlo.subtract %z, %z : tensor<2xf32>\n %r = stablehlo.log %n : tensor<2xf32>\n"
+    )
+    row = json.loads(
+        answered("run", "-", "--json", stdin=module + " return %r : tensor<2xf32>\n}").stdout
+    )["outputs"][0]
     assert (row["not_finite"], row["largest"]) == (2, None)
 
 
 def test_bfloat16_arrays_are_read_as_float32(tmp_path):
     module, inputs, out = tmp_path / "m.mlir", tmp_path / "in.npz", tmp_path / "out.npz"
-    module.write_text("func.func @main(%x: tensor<2xbf16>) -> tensor<2xbf16> { return %x : tensor<2xbf16> }\n")
+    module.write_text(
+        "func.func @main(%x: tensor<2xbf16>) -> tensor<2xbf16> { return %x : tensor<2xbf16> }\n"
+    )
     np.savez(inputs, arg0=np.array([0.5, -2], np.float32))
     answered("run", module, "--inputs", inputs, "-o", out)
     assert np.load(out)["result0"].tolist() == [0.5, -2]
@@ -189,19 +207,36 @@ def test_verify_says_equivalent():
     assert "equivalent: " in answered("verify", MLP, *asked).stdout.splitlines()[-1]
     verdict = json.loads(answered("verify", MLP, *asked, "--inputs", MLP_INPUTS, "--json").stdout)
     assert verdict["verdict"] == "equivalent"
-    assert {c["kind"] for c in verdict["comparisons"]} == {"output", "second difference", "mean of copies", "statistic"}
+    assert {c["kind"] for c in verdict["comparisons"]} == {
+        "output",
+        "second difference",
+        "mean of copies",
+        "statistic",
+    }
 
 
 def test_verify_of_a_sum_loss():
     folder = FIXTURES / "mlp_sum_loss"
-    batch = [f"--batch={i}" for i, a in enumerate(_arguments(folder)) if a["example_axis"] is not None]
+    batch = [
+        f"--batch={i}" for i, a in enumerate(_arguments(folder)) if a["example_axis"] is not None
+    ]
     answered("verify", folder / "module.mlir", *batch, *SQUARES, "--loss-reduction", "sum")
 
 
 def test_verify_where_copies_show_nothing_is_not_applicable():
     masked = FIXTURES / "masked_mean"
-    batch = [f"--batch={i}" for i, a in enumerate(_arguments(masked)) if a["example_axis"] is not None]
-    result = command("verify", masked / "module.mlir", *batch, *SQUARES, "--inputs", masked / "inputs.npz", "--json")
+    batch = [
+        f"--batch={i}" for i, a in enumerate(_arguments(masked)) if a["example_axis"] is not None
+    ]
+    result = command(
+        "verify",
+        masked / "module.mlir",
+        *batch,
+        *SQUARES,
+        "--inputs",
+        masked / "inputs.npz",
+        "--json",
+    )
     assert result.exit_code == 1
     verdict = json.loads(result.stdout)
     assert verdict["verdict"] == "not applicable"
@@ -224,7 +259,12 @@ def test_mixing_examples_is_refused_with_its_line(name, tmp_path):
 
 
 def pipe(*arguments, data=b""):
-    program = [sys.executable, "-c", "from hlo_surgery.cli.commands import main; main()", *map(str, arguments)]
+    program = [
+        sys.executable,
+        "-c",
+        "from hlo_surgery.cli.commands import main; main()",
+        *map(str, arguments),
+    ]
     return subprocess.run(program, input=data, capture_output=True, timeout=120, check=False)
 
 
@@ -244,7 +284,8 @@ BAD_FILES = {
     bytes(range(256)) * 9: "this is no StableHLO module",
     b"ML\xefR" + bytes(99): "this is no StableHLO module",
     b"module {}": "no function @main",
-    b"func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> { return %x : tensor<?xf32> }": "static shape",
+    b"func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> "
+    b"{ return %x : tensor<?xf32> }": "static shape",
 }
 
 
@@ -254,7 +295,11 @@ def test_files_that_are_no_module(name, content, tmp_path):
     module, out = tmp_path / "bad", tmp_path / "out"
     module.write_bytes(content)
     out.write_bytes(b"untouched")
-    asked = {"rewrite": ("--batch", "0", *SQUARES, "-o", out), "run": ("-o", out), "verify": ("--batch", "0", *SQUARES)}
+    asked = {
+        "rewrite": ("--batch", "0", *SQUARES, "-o", out),
+        "run": ("-o", out),
+        "verify": ("--batch", "0", *SQUARES),
+    }
     said = rejected(name, module, *asked.get(name, ()))
     assert BAD_FILES[content] in said
     assert str(module) in said
@@ -262,26 +307,55 @@ def test_files_that_are_no_module(name, content, tmp_path):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    assert "nowhere.mlir: No such file or directory" in rejected("inspect", tmp_path / "nowhere.mlir")
+    assert "nowhere.mlir: No such file or directory" in rejected(
+        "inspect", tmp_path / "nowhere.mlir"
+    )
     assert "Is a directory" in rejected("inspect", tmp_path)
 
 
 NO_GRADIENT = "func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> { return %x : tensor<4xi32> }\n"
 WRONG_USE = {
-    "an axis that is not there": (("--batch", "x:7"), "argument x has shape (5, 6): there is no example axis 7"),
-    "an unknown argument": (("--batch", "y"), "no argument is named 'y'; there are params['hidden']['bias'],"),
+    "an axis that is not there": (
+        ("--batch", "x:7"),
+        "argument x has shape (5, 6): there is no example axis 7",
+    ),
+    "an unknown argument": (
+        ("--batch", "y"),
+        "no argument is named 'y'; there are params['hidden']['bias'],",
+    ),
     "a colon without an axis": (("--batch", "x:"), "no argument is named 'x:'"),
     "a position beyond": (("--batch", "6"), "there is no argument 6; the module has 6"),
     "an argument twice": (("--batch", "x", "--batch", "x:1"), "--batch names 'x' twice"),
-    "sizes that differ": (("--batch", "x:1", "--batch", "labels"), "different numbers of examples along their axes"),
-    "an unknown gradient": ((*MLP_BATCH, "--gradient", "w"), "no output is named 'w'; there are ['hidden']['bias'],"),
-    "an unknown statistic": ((*MLP_BATCH, "--statistic", "median"), "there is no statistic 'median'"),
-    "code for a statistic": ((*MLP_BATCH, "--statistic", "mean_power(exit())"), "are no plain values"),
-    "a statistic without its argument": ((*MLP_BATCH, "--statistic", "mean_power"), "write mean_power(k)"),
+    "sizes that differ": (
+        ("--batch", "x:1", "--batch", "labels"),
+        "different numbers of examples along their axes",
+    ),
+    "an unknown gradient": (
+        (*MLP_BATCH, "--gradient", "w"),
+        "no output is named 'w'; there are ['hidden']['bias'],",
+    ),
+    "an unknown statistic": (
+        (*MLP_BATCH, "--statistic", "median"),
+        "there is no statistic 'median'",
+    ),
+    "code for a statistic": (
+        (*MLP_BATCH, "--statistic", "mean_power(exit())"),
+        "are no plain values",
+    ),
+    "a statistic without its argument": (
+        (*MLP_BATCH, "--statistic", "mean_power"),
+        "write mean_power(k)",
+    ),
     "a power that is none": ((*MLP_BATCH, "--statistic", "mean_power(0)"), "integer k >= 1"),
-    "an unknown reduction": ((*MLP_BATCH, "--loss-reduction", "max"), "--loss-reduction is 'max'; it is one of"),
+    "an unknown reduction": (
+        (*MLP_BATCH, "--loss-reduction", "max"),
+        "--loss-reduction is 'max'; it is one of",
+    ),
     "an unknown strategy": ((*MLP_BATCH, "--strategy", "fast"), "strategy is 'fast'; it is one of"),
-    "an unknown way with mixing": ((*MLP_BATCH, "--on-mixing", "hope"), "--on-mixing is 'hope'; it is one of"),
+    "an unknown way with mixing": (
+        (*MLP_BATCH, "--on-mixing", "hope"),
+        "--on-mixing is 'hope'; it is one of",
+    ),
     "an option that is none": ((*MLP_BATCH, "--colour"), "No such option"),
 }
 
@@ -305,7 +379,9 @@ def test_a_module_without_a_gradient(tmp_path):
 
 
 def dump_with_metrics(path):
-    """A module that returns the loss, an accuracy, the gradient and a new average of the parameters."""
+    """A module that returns the loss, an accuracy, the gradient and a new average of the
+    parameters.
+    """
 
     def step(w, average, x):
         value, gradient = jax.value_and_grad(loss)(w, x)
@@ -321,23 +397,34 @@ def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
     for each in ("inspect", module), ("rewrite", module, "-o", out), ("verify", module):
         assert "2 [1]: float32[3], 3 [2]: float32[3]" in rejected(*each, *asked)
         assert "name it in --loss" in rejected(*each, *asked, "--gradient", "[1]")
-        assert "more than once" in rejected(*each, *asked, "--gradient", "2", "--gradient", "[1]", "--gradient", "-2")
+        assert "more than once" in rejected(
+            *each, *asked, "--gradient", "2", "--gradient", "[1]", "--gradient", "-2"
+        )
         told = answered(*each, *asked, "--gradient", "[1]", "--loss", "[0]['loss']")
-        assert "gradients: [1]; no gradients: [0]['accuracy'], [0]['loss'] (the loss), [2]" in told.stdout
-    shown = json.loads(answered("inspect", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout)
+        assert (
+            "gradients: [1]; no gradients: [0]['accuracy'], [0]['loss'] (the loss), [2]"
+            in told.stdout
+        )
+    shown = json.loads(
+        answered("inspect", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout
+    )
     assert (shown["plan"]["loss"], shown["plan"]["outputs"][0]["name"]) == ("[0]['loss']", "[1]")
 
 
 def test_what_is_needed_is_asked_for(tmp_path):
     assert "Missing option '--batch'" in rejected("rewrite", MLP, *SQUARES, "-o", tmp_path / "o")
-    assert "Missing option '--statistic'" in rejected("rewrite", MLP, *MLP_BATCH, "-o", tmp_path / "o")
+    assert "Missing option '--statistic'" in rejected(
+        "rewrite", MLP, *MLP_BATCH, "-o", tmp_path / "o"
+    )
     assert "Missing option '-o'" in rejected("rewrite", MLP, *MLP_BATCH, *SQUARES)
     assert "Missing argument" in rejected("run")
 
 
 def test_outputs_that_cannot_be_written(tmp_path):
     asked = ("rewrite", MLP, *MLP_BATCH, *SQUARES, "-o")
-    assert f"there is no folder {tmp_path / 'none'}" in rejected(*asked, tmp_path / "none" / "o.mlir")
+    assert f"there is no folder {tmp_path / 'none'}" in rejected(
+        *asked, tmp_path / "none" / "o.mlir"
+    )
     assert "is no regular file" in rejected(*asked, tmp_path)
     assert "is no regular file" in rejected("run", MLP, "-o", "/dev/null")
     assert "does not go to stdout" in rejected("run", MLP, "-o", "-")
@@ -354,12 +441,18 @@ def changed_inputs(path, **changes):
 def bad_inputs():
     return {
         "an array is missing": ({"arg4": None}, "holds no array x or arg4 for argument 4"),
-        "an array is of no argument": ({"arg9": np.zeros(2)}, "holds arg9; the module has no such arguments"),
+        "an array is of no argument": (
+            {"arg9": np.zeros(2)},
+            "holds arg9; the module has no such arguments",
+        ),
         "a shape differs": (
             {"arg4": np.zeros((4, 6), np.float32)},
             "x is float32[4, 6]; the module takes float32[5, 6]",
         ),
-        "a dtype differs": ({"arg4": np.zeros((5, 6))}, "x is float64[5, 6]; the module takes float32[5, 6]"),
+        "a dtype differs": (
+            {"arg4": np.zeros((5, 6))},
+            "x is float64[5, 6]; the module takes float32[5, 6]",
+        ),
         "an array holds objects": ({"arg4": np.array([{}])}, "is no npz archive of plain arrays"),
     }
 
@@ -375,7 +468,9 @@ def test_inputs_that_do_not_fit(name, case, tmp_path):
     assert out.read_bytes() == b"untouched"
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04", Path(MLP_INPUTS).read_bytes()[:700]])
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", b"PK\x03\x04", Path(MLP_INPUTS).read_bytes()[:700]]
+)
 def test_inputs_that_are_no_archive(content, tmp_path):
     inputs = tmp_path / "in.npz"
     inputs.write_bytes(content)
@@ -392,7 +487,8 @@ def test_a_module_that_xla_cannot_run(tmp_path):
     module = tmp_path / "m.mlir"
     call = "%y = stablehlo.custom_call @nowhere(%x) : (tensor<2xf32>) -> tensor<2xf32>"
     module.write_text(
-        f"func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{\n {call}\n return %y : tensor<2xf32>\n}}"
+        f"func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{\n {call}\n return %y : "
+        f"tensor<2xf32>\n}}"
     )
     assert "XLA cannot run this module here" in rejected("run", module)
 
@@ -403,7 +499,9 @@ def test_one_pass_by_itself(tmp_path):
     assert [o.name for o in hs.load(out).outputs] == [o.name for o in hs.load(MLP).outputs]
 
 
-@pytest.mark.parametrize("options", [[], ["--pass", "none"], ["--pass", "fold_squared_sums", "--batch", "x"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--pass", "none"], ["--pass", "fold_squared_sums", "--batch", "x"]]
+)
 def test_a_pass_takes_nothing_else(tmp_path, options):
     out = tmp_path / "same.mlir"
     assert "fold_squared_sums" in rejected("rewrite", MLP, *options, "-o", out)
@@ -415,7 +513,10 @@ def test_demo_ends_equivalent_and_shows_the_costs():
     assert lines[-1] == "equivalent"
     for model in ("decoder LM", "MLP"):
         assert {
-            row for row in ("plain", "rewritten", "jit(vmap)") for line in lines if model in line and row in line
+            row
+            for row in ("plain", "rewritten", "jit(vmap)")
+            for line in lines
+            if model in line and row in line
         } == {
             "plain",
             "rewritten",

@@ -18,7 +18,9 @@ from .test_cli import CONTRASTIVE, MLP, answered, rejected
 def matmuls(tmp_path):
     """Modules with one and three matmuls of 64."""
     for count in (1, 3):
-        looped = jax.jit(lambda x, count=count: jax.lax.fori_loop(0, count, lambda _, c: jnp.tanh(c @ x), x))
+        looped = jax.jit(
+            lambda x, count=count: jax.lax.fori_loop(0, count, lambda _, c: jnp.tanh(c @ x), x)
+        )
         text = looped.lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).as_text()
         (tmp_path / f"{count}.mlir").write_text(text)
     return str(tmp_path / "1.mlir"), str(tmp_path / "3.mlir")
@@ -26,7 +28,11 @@ def matmuls(tmp_path):
 
 def cells(shown):
     """The cells of a table by the first of their row."""
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in shown.splitlines()
+        if line.startswith("│")
+    ]
     return {row[0]: row[1:] for row in rows}
 
 
@@ -77,7 +83,10 @@ def test_loops_by_data_are_pointed_out(tmp_path):
     shown = answered("cost", tmp_path / "loop.mlir", "--target", "cpu").stdout
     assert "loops whose trip count depends on data: 1, so that work and time are unknown" in shown
     assert [row[0] for name, row in cells(shown).items() if name in WORK] == ["unknown"] * 3
-    assert json.loads(answered("cost", tmp_path / "loop.mlir", "--json").stdout)["cost"]["flops"] is None
+    assert (
+        json.loads(answered("cost", tmp_path / "loop.mlir", "--json").stdout)["cost"]["flops"]
+        is None
+    )
 
 
 def test_cost_draws_a_picture(tmp_path, matmuls):
@@ -90,19 +99,47 @@ def test_cost_draws_a_picture(tmp_path, matmuls):
 
 def test_a_picture_needs_matplotlib(tmp_path, monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else found(name))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "matplotlib" else found(name),
+    )
     said = rejected("cost", MLP, "--plot", tmp_path / "memory.png")
-    assert said == "error: a plot needs matplotlib, which is not installed: pip install 'hlo-surgery[plots]'"
+    assert (
+        said == "error: a plot needs matplotlib, which is not installed: pip install "
+        "'hlo-surgery[plots]'"
+    )
     assert not (tmp_path / "memory.png").exists()
 
 
 REFUSED = {
-    ("cost", MLP, "--target", "npu"): "error: there is no target 'npu'; there is cpu, gpu, tpu, or ahead of time "
+    (
+        "cost",
+        MLP,
+        "--target",
+        "npu",
+    ): "error: there is no target 'npu'; there is cpu, gpu, tpu, or ahead of time "
     "tpu:GENERATION:SIZES with v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2",
-    ("compile", MLP, "--target", "tpu:v5e:0x1"): "error: a topology of v5e has 2 sizes above zero, and not 0x1",
+    (
+        "compile",
+        MLP,
+        "--target",
+        "tpu:v5e:0x1",
+    ): "error: a topology of v5e has 2 sizes above zero, and not 0x1",
     ("cost", MLP, "--plot", "-"): "error: a picture does not go to stdout; name a file",
-    ("compile", MLP, "--json", "-o", "-"): "error: --json and -o - both write to stdout; name an output file",
-    ("compile", MLP, "-o", "/no/such/out"): "error: cannot write /no/such/out: there is no folder /no/such",
+    (
+        "compile",
+        MLP,
+        "--json",
+        "-o",
+        "-",
+    ): "error: --json and -o - both write to stdout; name an output file",
+    (
+        "compile",
+        MLP,
+        "-o",
+        "/no/such/out",
+    ): "error: cannot write /no/such/out: there is no folder /no/such",
     ("cost", "missing.mlir"): "error: missing.mlir: No such file or directory",
     ("cost", MLP, "--against", "missing.mlir"): "error: missing.mlir: No such file or directory",
 }
@@ -115,9 +152,14 @@ def test_what_is_refused(arguments):
 
 def test_missing_libtpu_is_named(monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "libtpu" else found(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "libtpu" else found(name)
+    )
     said = rejected("cost", MLP, "--target", "tpu:v5e:2x4")
-    assert said == "error: tpu:v5e:2x4 needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'"
+    assert (
+        said
+        == "error: tpu:v5e:2x4 needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'"
+    )
 
 
 def test_modules_from_stdin_and_those_that_mix_examples_have_costs():

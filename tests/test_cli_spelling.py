@@ -70,7 +70,10 @@ def test_texts_of_the_library_name_options():
 
 
 def test_every_keyword_has_its_option():
-    keywords = inspect.signature(hs.rewrite_module).parameters.keys() | PlanningOptions.__annotations__.keys()
+    keywords = (
+        inspect.signature(hs.rewrite_module).parameters.keys()
+        | PlanningOptions.__annotations__.keys()
+    )
     assert keywords - {"module", "planning"} <= SPELLED.keys()
     assert all(option in answered("rewrite", "--help").stdout for option in SPELLED.values())
 

@@ -1,4 +1,4 @@
-"""Statistics on the command line: each by name with arguments, the list of all, and an answer to every bad one."""
+"""Statistics on the command line: each by name with arguments, their list, answers to bad ones."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,9 @@ from .test_cli import MLP, MLP_BATCH, MLP_INPUTS, answered, command, rejected
 # Each statistic as it may be written, and as Python makes it.
 WRITTEN = {
     "clipped_mean(max_norm=0.5)": hs.clipped_mean(0.5),
-    "clipped_mean(0.5, per='parameter', nan_safe=True)": hs.clipped_mean(0.5, "parameter", nan_safe=True),
+    "clipped_mean(0.5, per='parameter', nan_safe=True)": hs.clipped_mean(
+        0.5, "parameter", nan_safe=True
+    ),
     "gram": hs.gram(),
     "histogram([-1, 0.01, 1])": hs.histogram([-1, 0.01, 1]),
     "inner_products()": hs.inner_products(),
@@ -69,7 +71,9 @@ def test_statistics_of_all_parameters_have_a_name_without_a_slash(tmp_path):
     assert all(name in shown for name in ("norms", 'norms("parameter")', "gram"))
     plan = json.loads(answered("inspect", MLP, *MLP_BATCH, *asked, "--json").stdout)["plan"]
     assert set(plan["outputs"][1]["strategies"]) == {"norms", 'norms("parameter")', "gram"}
-    outputs = json.loads(answered("rewrite", MLP, *MLP_BATCH, *asked, "-o", out, "--json").stdout)["outputs"]
+    outputs = json.loads(answered("rewrite", MLP, *MLP_BATCH, *asked, "-o", out, "--json").stdout)[
+        "outputs"
+    ]
     assert [o["name"] for o in outputs[4:]] == [
         "norms",
         *(f'norms("parameter")/{o["name"]}' for o in outputs[:4]),
@@ -78,7 +82,11 @@ def test_statistics_of_all_parameters_have_a_name_without_a_slash(tmp_path):
 
 
 def test_the_plan_shows_the_strategies():
-    plan = json.loads(answered("inspect", MLP, *MLP_BATCH, *flags(["clipped_mean(1)", "mean_abs"]), "--json").stdout)
+    plan = json.loads(
+        answered(
+            "inspect", MLP, *MLP_BATCH, *flags(["clipped_mean(1)", "mean_abs"]), "--json"
+        ).stdout
+    )
     strategies = plan["plan"]["outputs"][1]["strategies"]
     assert strategies == {"clipped_mean(1)": "ghost + reweight", "mean_abs": "square"}
     shown = answered("inspect", MLP, *MLP_BATCH, *flags(["clipped_mean(1)"])).stdout
@@ -101,7 +109,10 @@ def test_verify_of_a_proxy_alone_is_not_applicable():
 
 
 def test_losses_of_the_examples(tmp_path):
-    w, x = np.linspace(-1, 1, 3, dtype=np.float32), np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3)
+    w, x = (
+        np.linspace(-1, 1, 3, dtype=np.float32),
+        np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3),
+    )
 
     def loss(w, x):
         return jnp.mean(jnp.tanh(x @ w) ** 2)
@@ -113,7 +124,9 @@ def test_losses_of_the_examples(tmp_path):
     answered("verify", module, *asked)
     answered("rewrite", module, *asked, "-o", out)
     answered("run", out, "--inputs", inputs, "-o", tmp_path / "o.npz")
-    np.testing.assert_allclose(np.load(tmp_path / "o.npz")["per_example_losses"], np.tanh(x @ w) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.load(tmp_path / "o.npz")["per_example_losses"], np.tanh(x @ w) ** 2, rtol=1e-5
+    )
     assert "needs a module that returns its loss" in rejected("verify", MLP, *MLP_BATCH, *asked[2:])
 
 
@@ -150,7 +163,8 @@ BAD = {
     "mean_power(exit())": "are no plain values; write mean_power(k) with",
     "mean_clipped(*[1])": "are no plain values",
     "mean_power(x=3)": "unexpected keyword argument 'x'; write mean_power(k)",
-    "clipped_mean": "missing 1 required positional argument: 'max_norm'; write clipped_mean(max_norm, per='global',",
+    "clipped_mean": "missing 1 required positional argument: 'max_norm'; write "
+    "clipped_mean(max_norm, per='global',",
     "clipped_mean(max_norm='a')": "clipped_mean takes a positive max_norm, not 'a'",
     "clipped_mean(-1)": "clipped_mean takes a positive max_norm, not -1",
     "clipped_mean(1e400)": "clipped_mean takes a positive max_norm, not inf",

@@ -1,4 +1,4 @@
-"""What a loss or a statistic closes over: traced values are arguments of the rewritten module, as in `jax.jit`."""
+"""What a loss or statistic closes over: traced values are arguments of the rewritten module."""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,9 @@ def rows(p, x, loss=loss):
 
 
 def assert_close(actual, expected):
-    jax.tree.map(lambda a, e: np.testing.assert_allclose(a, e, rtol=2e-5, atol=1e-6), actual, expected)
+    jax.tree.map(
+        lambda a, e: np.testing.assert_allclose(a, e, rtol=2e-5, atol=1e-6), actual, expected
+    )
 
 
 def drawn(key):
@@ -41,11 +43,17 @@ CLOSED_OVER = {
     "a key": (jax.random.key(1), lambda p, x, c: loss(p, x * drawn(c))),
     "a key of another kind": (jax.random.key(1, impl="rbg"), lambda p, x, c: loss(p, x * drawn(c))),
     "a raw key": (jax.random.PRNGKey(1), lambda p, x, c: loss(p, x * drawn(c))),
-    "a table beside constants": (jnp.eye(3), lambda p, x, c: loss(p, (x @ c)[:, np.array([2, 0, 1])] + np.arange(3.0))),
+    "a table beside constants": (
+        jnp.eye(3),
+        lambda p, x, c: loss(p, (x @ c)[:, np.array([2, 0, 1])] + np.arange(3.0)),
+    ),
     "a flag": (jnp.bool_(True), lambda p, x, c: jnp.where(c, 2 * loss(p, x), loss(p, x))),
     "in a jitted function": (2.0, lambda p, x, c: jax.jit(lambda x: loss(p, c * x))(x)),
     "in a remat": (2.0, lambda p, x, c: jax.checkpoint(lambda p: loss(p, c * x))(p)),
-    "in a scan": (2.0, lambda p, x, c: jax.lax.scan(lambda s, w: (s + c * loss(p, w * x), None), 0.0, X[0])[0]),
+    "in a scan": (
+        2.0,
+        lambda p, x, c: jax.lax.scan(lambda s, w: (s + c * loss(p, w * x), None), 0.0, X[0])[0],
+    ),
 }
 
 
@@ -76,7 +84,9 @@ def test_the_line_of_a_refusal_is_the_users():
 ONES = jax.tree.map(jnp.ones_like, SCANNED)
 STATISTICS = {
     "clipped_mean": lambda c: hs.clipped_mean(c),
-    "clipped_mean of float64": lambda c: hs.clipped_mean(np.float64(0.5) if isinstance(c, float) else c),
+    "clipped_mean of float64": lambda c: hs.clipped_mean(
+        np.float64(0.5) if isinstance(c, float) else c
+    ),
     "clipped_mean of an integer": lambda c: hs.clipped_mean(jnp.asarray(4 * c, jnp.int32)),
     "clipped_mean by parameter": lambda c: hs.clipped_mean(c, per="parameter"),
     "weighted_mean": lambda c: hs.weighted_mean(lambda n: jnp.minimum(1, c / n)),
@@ -87,13 +97,17 @@ STATISTICS = {
     "histogram": lambda c: hs.histogram(jnp.array([-1.0, 0.0, 0.5, 2.0]) * c),
     "histogram, one edge": lambda c: hs.histogram([-1.0, c, 0.75]),
     "polynomial": lambda c: hs.polynomial([c, 1.0, 2 * c]),
-    "linear_combination": lambda c: hs.linear_combination([(c, hs.mean_abs()), (1.0, hs.mean_clipped(c))]),
+    "linear_combination": lambda c: hs.linear_combination(
+        [(c, hs.mean_abs()), (1.0, hs.mean_clipped(c))]
+    ),
 }
 # What a scan over layers stacks without lifting it.
 STACKED = ("mean_clipped", "mean_of", "linear_combination")
 
 
-@pytest.mark.parametrize(("strategy", "names"), [("auto", STATISTICS), ("loop", STATISTICS), ("auto", STACKED)])
+@pytest.mark.parametrize(
+    ("strategy", "names"), [("auto", STATISTICS), ("loop", STATISTICS), ("auto", STACKED)]
+)
 def test_statistics(strategy, names):
     def statistics(c):
         made = {name: STATISTICS[name](c) for name in names}
@@ -126,7 +140,10 @@ def test_what_a_scan_carries():
 
 def test_one_function_in_two_traces_and_outside():
     closed = {"c": 1.0}
-    f = hs.grad(lambda p, x: closed["c"] * loss(p, x), statistics=hs.mean_of(lambda g: jnp.tanh(closed["c"] * g)))
+    f = hs.grad(
+        lambda p, x: closed["c"] * loss(p, x),
+        statistics=hs.mean_of(lambda g: jnp.tanh(closed["c"] * g)),
+    )
     optimized = hs.optimize(lambda x: closed["c"] * x)
 
     def called(c, times):
@@ -159,13 +176,17 @@ def test_batches_and_reductions(size, reduction):
         return {"m": hs.clipped_mean(c), "h": hs.mean_clipped(c), "i": hs.inner_products()}
 
     options = {"loss_reduction": reduction}
-    found = jax.jit(lambda c: hs.grad(scaled, statistics=statistics(c), **options)(P, X[:size]))(0.3)
+    found = jax.jit(lambda c: hs.grad(scaled, statistics=statistics(c), **options)(P, X[:size]))(
+        0.3
+    )
     assert_close(found, hs.grad(scaled, statistics=statistics(0.3), **options)(P, X[:size]))
 
 
 def test_a_traced_bound_that_is_none_makes_nan():
     def bounded(c):
-        return hs.grad(loss, statistics={"rows": hs.clipped_mean(c), "elements": hs.mean_clipped(c)})(P, X)[1]
+        return hs.grad(
+            loss, statistics={"rows": hs.clipped_mean(c), "elements": hs.mean_clipped(c)}
+        )(P, X)[1]
 
     step = jax.jit(bounded)
     for wrong in (0.0, -1.0, np.nan, np.inf):
@@ -182,10 +203,22 @@ def test_traced_edges_that_do_not_increase():
     [
         (lambda c: hs.norms(ord=c), TypeError, "norms takes a ord that is known"),
         (lambda c: hs.mean_power(c), ValueError, "integer k"),
-        (lambda c: hs.clipped_mean(c * jnp.ones(2)), ValueError, "one real number for max_norm, not float32"),
-        (lambda c: hs.polynomial([0, c * jnp.ones(2)]), ValueError, "one real number for a coefficient"),
+        (
+            lambda c: hs.clipped_mean(c * jnp.ones(2)),
+            ValueError,
+            "one real number for max_norm, not float32",
+        ),
+        (
+            lambda c: hs.polynomial([0, c * jnp.ones(2)]),
+            ValueError,
+            "one real number for a coefficient",
+        ),
         (lambda c: hs.histogram(c), ValueError, "at least two increasing edges"),
-        (lambda c: hs.mean_of(lambda g: jnp.abs(g) ** c, factorable=True), hs.Refusal, "leave factorable out"),
+        (
+            lambda c: hs.mean_of(lambda g: jnp.abs(g) ** c, factorable=True),
+            hs.Refusal,
+            "leave factorable out",
+        ),
     ],
 )
 def test_what_has_to_be_known(make, kind, said):
@@ -196,22 +229,30 @@ def test_what_has_to_be_known(make, kind, said):
 def test_a_module_by_itself_closes_over_nothing():
     text = jax.jit(jax.grad(loss)).lower(P, X).as_text()
     with pytest.raises(TypeError, match="closes over traced values"):
-        jax.jit(lambda c: (hs.rewrite_module(text, batch=[1], statistics=hs.clipped_mean(c)), c)[1])(1.0)
+        jax.jit(
+            lambda c: (hs.rewrite_module(text, batch=[1], statistics=hs.clipped_mean(c)), c)[1]
+        )(1.0)
 
 
 def test_factorable_functions_are_tested_inside_of_jit_too():
-    squares = jax.jit(lambda p, x: hs.grad(loss, statistics=hs.mean_of(jnp.square, factorable=True))(p, x))(P, X)
+    squares = jax.jit(
+        lambda p, x: hs.grad(loss, statistics=hs.mean_of(jnp.square, factorable=True))(p, x)
+    )(P, X)
     assert_close(squares, hs.grad(loss, statistics=hs.second_moment())(P, X))
 
 
 def test_a_train_step_whose_loss_draws():
     optax = pytest.importorskip("optax")
-    step = hs.train_step(lambda p, x, key: loss(p, x * drawn(key)), optax.sgd(0.1), statistics=hs.norms())
+    step = hs.train_step(
+        lambda p, x, key: loss(p, x * drawn(key)), optax.sgd(0.1), statistics=hs.norms()
+    )
     keys = jax.random.split(jax.random.key(0))
 
     @jax.jit
     def closing(p, state, key):
-        inner = hs.train_step(lambda p, x: loss(p, x * drawn(key)), optax.sgd(0.1), statistics=hs.norms())
+        inner = hs.train_step(
+            lambda p, x: loss(p, x * drawn(key)), optax.sgd(0.1), statistics=hs.norms()
+        )
         return inner(p, state, X)
 
     for key in keys:

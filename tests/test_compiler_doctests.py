@@ -1,4 +1,4 @@
-"""The examples in docstrings of passes/, which pytest itself would import under another name than all others do."""
+"""The examples in docstrings of passes/, which pytest itself would import under other names."""
 
 import doctest
 import importlib
@@ -19,5 +19,10 @@ def test_examples_in_docstrings(name):
 
 def test_there_are_examples():
     finder = doctest.DocTestFinder(exclude_empty=True)
-    examples = [test for name in NAMES for test in finder.find(importlib.import_module(name)) if test.examples]
+    examples = [
+        test
+        for name in NAMES
+        for test in finder.find(importlib.import_module(name))
+        if test.examples
+    ]
     assert examples

@@ -1,4 +1,4 @@
-"""`on_mixing="contribution"`, where examples meet: what flows into each example's own copy of the parameters."""
+"""`on_mixing="contribution"`: what flows into each example's own copy of the parameters."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,11 @@ def draw(seed, *shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-PARAMS = {"w": draw(0, WIDTH, WIDTH), "router": draw(1, WIDTH, EXPERTS), "experts": draw(2, EXPERTS, WIDTH, WIDTH)}
+PARAMS = {
+    "w": draw(0, WIDTH, WIDTH),
+    "router": draw(1, WIDTH, EXPERTS),
+    "experts": draw(2, EXPERTS, WIDTH, WIDTH),
+}
 X = draw(3, B, WIDTH)
 
 
@@ -69,7 +73,9 @@ def experts_with_capacity(p, x):
 
 def experts_with_balanced_load(p, x):
     probabilities, chosen = routed(p, x)
-    return experts_loss(p, x, probabilities * chosen) + jnp.sum(chosen.mean(0) * probabilities.mean(0))
+    return experts_loss(p, x, probabilities * chosen) + jnp.sum(
+        chosen.mean(0) * probabilities.mean(0)
+    )
 
 
 def penalised_gradient(p, x):
@@ -112,7 +118,9 @@ def test_contributions_flow_into_each_examples_copy(loss):
         close = {"rtol": 0, "atol": 2e-5 * scale, "err_msg": name}
         np.testing.assert_allclose(gradient[name], expected.mean(0), **close)
         np.testing.assert_allclose(found["all"][name], expected, **close)
-        np.testing.assert_allclose(found["squares"][name], (expected**2).mean(0), rtol=0, atol=4e-5 * scale**2)
+        np.testing.assert_allclose(
+            found["squares"][name], (expected**2).mean(0), rtol=0, atol=4e-5 * scale**2
+        )
 
 
 def of_sum_and_row(total, w, row):
@@ -120,7 +128,9 @@ def of_sum_and_row(total, w, row):
 
 
 def test_a_sum_over_all_beside_each_example_of_a_loop():
-    """The sum is the same at all steps, and so a constant beside each example, as it is without a loop."""
+    """The sum is the same at all steps, and so a constant beside each example, as it is without a
+    loop.
+    """
 
     def shared(w, x):
         total = jnp.sum(jnp.tanh(x @ w))
@@ -143,11 +153,16 @@ def normed(p, x):
 
 
 def test_the_plan_lists_what_is_taken_as_constant():
-    plan = str(hs.explain(hs.grad(normed, statistics=hs.second_moment(), **CONTRIBUTION), {"w": PARAMS["w"]}, X))
+    plan = str(
+        hs.explain(
+            hs.grad(normed, statistics=hs.second_moment(), **CONTRIBUTION), {"w": PARAMS["w"]}, X
+        )
+    )
     line = normed.__code__.co_firstlineno + 2
     said = [text for text in plan.splitlines() if "constant" in text]
     assert said == [
-        f"  taken as constant: stablehlo.reduce at {__file__}:{line}: a sum over the batch is used as a constant"
+        f"  taken as constant: stablehlo.reduce at {__file__}:{line}: a sum over the batch is "
+        "used as a constant"
     ]
 
 
@@ -159,7 +174,9 @@ def cut(p, x):
 
 
 def test_means_that_are_constants_of_the_loss():
-    """Behind stop_gradient nothing flows back through the mean: g_b is the gradient with the mean held at its value."""
+    """Behind stop_gradient nothing flows back through the mean: g_b is the gradient with the mean
+    held at its value.
+    """
     p = {"w": PARAMS["w"]}
     mean = (X @ p["w"]).mean(0)
 
@@ -168,4 +185,6 @@ def test_means_that_are_constants_of_the_loss():
 
     expected = jax.vmap(jax.grad(held), (None, 0))(p, X)["w"]
     _, found = hs.grad(cut, statistics=hs.per_example(), **CONTRIBUTION)(p, X)
-    np.testing.assert_allclose(found["w"], expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max()))
+    np.testing.assert_allclose(
+        found["w"], expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max())
+    )

@@ -1,4 +1,4 @@
-"""Loops and branches: every statistic against one example at a time, and what the rewritten loops carry."""
+"""Loops and branches: statistics against one example at a time, and what rewritten loops carry."""
 
 import math
 import re
@@ -83,7 +83,9 @@ def layers_regularised_inside(p, x):
 
 
 def layers_cumulated(p, x):
-    """The gradient of a step's parameter sums those of all later steps, in a carry that is written and stacked."""
+    """The gradient of a step's parameter sums those of all later steps, in a carry that is written
+    and stacked.
+    """
 
     def step(carry, q):
         whole = 0.5 * carry[1] + q["w"]
@@ -106,7 +108,9 @@ def recurrent(p, xs):
 
 
 def recurrent_reversed(p, xs):
-    return squares(lax.scan(lambda h, xt: cell(p, h, xt), zeros(xs), xs, reverse=True)[1].swapaxes(0, 1))
+    return squares(
+        lax.scan(lambda h, xt: cell(p, h, xt), zeros(xs), xs, reverse=True)[1].swapaxes(0, 1)
+    )
 
 
 def recurrent_in_chunks(p, xs):
@@ -159,12 +163,16 @@ def branch_on_parameter(p, x):
 
 def branch_on_step(p, x):
     branches = [lambda h: h @ p["w"], lambda h: jnp.tanh(h @ p["u"]), lambda h: h]
-    return squares(lax.scan(lambda h, i: (lax.switch(i, branches, h), None), x, jnp.array([2, 0, 1, 0]))[0])
+    return squares(
+        lax.scan(lambda h, i: (lax.switch(i, branches, h), None), x, jnp.array([2, 0, 1, 0]))[0]
+    )
 
 
 def associative(p, xs):
     decays = jax.nn.sigmoid(xs @ p["u"])
-    whole = lax.associative_scan(lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (decays, xs @ p["w"]))
+    whole = lax.associative_scan(
+        lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (decays, xs @ p["w"])
+    )
     return squares(whole[1].swapaxes(0, 1))
 
 
@@ -175,44 +183,82 @@ def weight_power(p, x):
 SEPARABLE = {
     **{
         f.__name__: (f, stacked(), features(), 0)
-        for f in (layers, layers_reversed, layers_checkpointed, layers_unrolled, layers_with_outputs)
+        for f in (
+            layers,
+            layers_reversed,
+            layers_checkpointed,
+            layers_unrolled,
+            layers_with_outputs,
+        )
     },
     **{
         f.__name__: (f, stacked(), features(), 0)
-        for f in (layers_tied_outside, layers_regularised, layers_regularised_inside, layers_cumulated)
+        for f in (
+            layers_tied_outside,
+            layers_regularised,
+            layers_regularised_inside,
+            layers_cumulated,
+        )
     },
     **{
         f.__name__: (f, single(), sequences(), 1)
-        for f in (recurrent, recurrent_reversed, recurrent_in_chunks, recurrent_tied_outside, associative)
+        for f in (
+            recurrent,
+            recurrent_reversed,
+            recurrent_in_chunks,
+            recurrent_tied_outside,
+            associative,
+        )
     },
     **{
         f.__name__: (f, single(), sequences(), 1)
-        for f in (recurrent_with_decaying_weight, recurrent_with_exchanged_weights, recurrent_with_shared_state)
+        for f in (
+            recurrent_with_decaying_weight,
+            recurrent_with_exchanged_weights,
+            recurrent_with_shared_state,
+        )
     },
-    "lstm": (lstm, {"w": draw((WIDTH, 4 * WIDTH), 0), "u": draw((WIDTH, 4 * WIDTH), 1)}, sequences(), 1),
+    "lstm": (
+        lstm,
+        {"w": draw((WIDTH, 4 * WIDTH), 0), "u": draw((WIDTH, 4 * WIDTH), 1)},
+        sequences(),
+        1,
+    ),
     "as many steps as examples": (recurrent, single(), sequences(steps=B), 1),
     "as many layers as examples": (layers, stacked(steps=B), features(), 0),
     "one layer": (layers, stacked(steps=1), features(), 0),
-    **{f.__name__: (f, single(), features(), 0) for f in (branch_on_parameter, branch_on_step, weight_power)},
+    **{
+        f.__name__: (f, single(), features(), 0)
+        for f in (branch_on_parameter, branch_on_step, weight_power)
+    },
 }
 
 
 def examples_of(gradient, params, x, axis):
-    return jax.vmap(lambda b: gradient(params, lax.dynamic_slice_in_dim(x, b, 1, axis)))(jnp.arange(B))
+    return jax.vmap(lambda b: gradient(params, lax.dynamic_slice_in_dim(x, b, 1, axis)))(
+        jnp.arange(B)
+    )
 
 
 def assert_exact(gradient, params, x, axis, **options):
     """The gradient as it was, and every statistic, against the gradients of batches of one."""
     examples = examples_of(gradient, params, x, axis)
-    found, statistics = hs.rewrite(gradient, batch_argnums=1, in_axes=axis, statistics=STATISTICS, **options)(params, x)
+    found, statistics = hs.rewrite(
+        gradient, batch_argnums=1, in_axes=axis, statistics=STATISTICS, **options
+    )(params, x)
     expected = {
         "squares": jax.tree.map(lambda g: jnp.mean(g**2, 0), examples),
         "tanh": jax.tree.map(lambda g: jnp.mean(jnp.tanh(g), 0), examples),
     }
-    for got, want in ((found, gradient(params, x)), *((statistics[name], expected[name]) for name in STATISTICS)):
+    for got, want in (
+        (found, gradient(params, x)),
+        *((statistics[name], expected[name]) for name in STATISTICS),
+    ):
         for name in want:
             scale = np.abs(want[name]).max()
-            np.testing.assert_allclose(got[name], want[name], rtol=0, atol=1e-5 * scale + 1e-8, err_msg=name)
+            np.testing.assert_allclose(
+                got[name], want[name], rtol=0, atol=1e-5 * scale + 1e-8, err_msg=name
+            )
 
 
 @pytest.mark.parametrize(("loss", "params", "x", "axis"), SEPARABLE.values(), ids=SEPARABLE.keys())
@@ -231,7 +277,10 @@ def test_every_strategy_is_exact(name, strategy):
 
 
 def sizes(text):
-    return [math.prod(map(int, re.findall(r"(\d+)x", found))) for found in re.findall(r"tensor<((?:\d+x)*)", text)]
+    return [
+        math.prod(map(int, re.findall(r"(\d+)x", found)))
+        for found in re.findall(r"tensor<((?:\d+x)*)", text)
+    ]
 
 
 def module_text(gradient, params, x, axis, **options):
@@ -298,19 +347,25 @@ def six_slices(width):
     return {"w": draw((6, width, width), 0)}
 
 
-@pytest.mark.parametrize("gradient", [*EACH_ONCE.values(), *NOT_EACH_ONCE.values()], ids=[*EACH_ONCE, *NOT_EACH_ONCE])
+@pytest.mark.parametrize(
+    "gradient", [*EACH_ONCE.values(), *NOT_EACH_ONCE.values()], ids=[*EACH_ONCE, *NOT_EACH_ONCE]
+)
 def test_slices_are_exact_wherever_they_are_written(gradient):
     assert_exact(gradient, six_slices(WIDTH), features(), 0)
 
 
 @pytest.mark.parametrize("gradient", EACH_ONCE.values(), ids=EACH_ONCE)
 def test_slices_written_once_need_no_stack_for_each_example(gradient):
-    assert max(carried(module_text(gradient, six_slices(BIG), features(BIG), 0))) < B * 6 * BIG * BIG
+    assert (
+        max(carried(module_text(gradient, six_slices(BIG), features(BIG), 0))) < B * 6 * BIG * BIG
+    )
 
 
 @pytest.mark.parametrize("gradient", NOT_EACH_ONCE.values(), ids=NOT_EACH_ONCE)
 def test_slices_written_otherwise_are_stacked_for_each_example(gradient):
-    assert max(carried(module_text(gradient, six_slices(BIG), features(BIG), 0))) == B * 6 * BIG * BIG
+    assert (
+        max(carried(module_text(gradient, six_slices(BIG), features(BIG), 0))) == B * 6 * BIG * BIG
+    )
 
 
 def adding(carry, update):

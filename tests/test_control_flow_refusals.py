@@ -1,4 +1,4 @@
-"""Loops and branches in which examples meet are refused; so is what belongs to positions of examples there."""
+"""Loops and branches in which examples meet, or that hold what belongs to positions: refused."""
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,9 @@ def branch_on_the_batch(p, x):
 
 def until_the_batch_says(p, x):
     h = x @ p["w"]
-    grown = lax.while_loop(lambda h: jnp.sum(h) < 20, lambda h: 1.5 * h + 0.1, lax.stop_gradient(jnp.abs(h)))
+    grown = lax.while_loop(
+        lambda h: jnp.sum(h) < 20, lambda h: 1.5 * h + 0.1, lax.stop_gradient(jnp.abs(h))
+    )
     return squares(jnp.tanh(h) * grown)
 
 
@@ -78,10 +80,18 @@ MEETING = {
         f.__name__: (f, stacked(), features(), 0)
         for f in (centred_at_each_step, attending_over_the_batch, cumulated_over_the_batch)
     },
-    **{f.__name__: (f, stacked(), features(), 0) for f in (mean_kept_for_the_next_step, centred_at_the_last_step)},
+    **{
+        f.__name__: (f, stacked(), features(), 0)
+        for f in (mean_kept_for_the_next_step, centred_at_the_last_step)
+    },
     **{
         f.__name__: (f, single(), features(), 0)
-        for f in (weights_learned_from_the_batch, branch_on_the_batch, until_the_batch_says, an_example_after_the_other)
+        for f in (
+            weights_learned_from_the_batch,
+            branch_on_the_batch,
+            until_the_batch_says,
+            an_example_after_the_other,
+        )
     },
 }
 
@@ -113,7 +123,9 @@ MASKS = np.random.default_rng(0).random((3, B, 1)).astype(np.float32)
 
 
 def linear_under_masks(p, xs):
-    """One weight for each step and example, behind a linear layer: no example reaches its gradient, yet g_b differ."""
+    """One weight for each step and example, behind a linear layer: no example reaches its gradient,
+    yet g_b differ.
+    """
 
     def step(total, xm):
         return total + xm[1] * (xm[0] + p["t"]), None
@@ -126,7 +138,9 @@ def linear_under_dropout(p, xs):
         keep = jax.random.bernoulli(xk[1], 0.5, total.shape)
         return total + keep * (xk[0] + p["t"]), None
 
-    return jnp.mean(jnp.sum(lax.scan(step, zeros(xs), (xs, jax.random.split(jax.random.key(0), 3)))[0], 1))
+    return jnp.mean(
+        jnp.sum(lax.scan(step, zeros(xs), (xs, jax.random.split(jax.random.key(0), 3)))[0], 1)
+    )
 
 
 @pytest.mark.parametrize("loss", [linear_under_masks, linear_under_dropout])
@@ -136,7 +150,9 @@ def test_what_belongs_to_positions_is_no_constant_in_a_loop(loss):
 
 
 def mapped_weights(p, x):
-    return jnp.mean(lax.map(lambda xm: xm[1] * jnp.sum(xm[0] + p["t"]), (x, jnp.arange(1.0, len(x) + 1))))
+    return jnp.mean(
+        lax.map(lambda xm: xm[1] * jnp.sum(xm[0] + p["t"]), (x, jnp.arange(1.0, len(x) + 1)))
+    )
 
 
 def counted_examples(p, x):
@@ -156,6 +172,8 @@ def weighted_microbatches(p, x):
 
 @pytest.mark.parametrize("loss", [mapped_weights, counted_examples, weighted_microbatches])
 def test_what_belongs_to_the_steps_of_a_loop_over_the_batch_is_no_constant(loss):
-    """Each part has a weight of its own, behind a linear layer. Refused, or each example with its own weight."""
+    """Each part has a weight of its own, behind a linear layer. Refused, or each example with its
+    own weight.
+    """
     with pytest.raises(hs.Refusal):
         hs.grad(loss, statistics=hs.second_moment())({"t": jnp.float32(0.5)}, features()[:4])

@@ -1,4 +1,4 @@
-"""A convolution by patches is the convolution, whatever its strides, padding, dilations, groups and layouts."""
+"""Convolutions by patches: whatever strides, padding, dilations, groups and layouts, they agree."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,9 @@ SPATIAL = "HWD"
 def convolution_in(function, *operands):
     code = mlir.clone(hs.load(jax.jit(function).lower(*operands).as_text()).code)
     (found,) = [
-        op for op in mlir.body(mlir.main_function(code)).operations if op.operation.name.endswith("convolution")
+        op
+        for op in mlir.body(mlir.main_function(code)).operations
+        if op.operation.name.endswith("convolution")
     ]
     return code, found.operation
 
@@ -29,16 +31,28 @@ def convolutions(draw):
     small = st.integers(1, 3)
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     sizes = dict(zip("NIO", [groups * draw(small), draw(small), groups * draw(small)], strict=True))
-    image, kernel = ([draw(st.integers(low, high)) for _ in range(rank)] for low, high in ((3, 6), (1, 3)))
-    layouts = ["".join(draw(st.permutations(letters + SPATIAL[:rank]))) for letters in ("NC", "OI", "NC")]
+    image, kernel = (
+        [draw(st.integers(low, high)) for _ in range(rank)] for low, high in ((3, 6), (1, 3))
+    )
+    layouts = [
+        "".join(draw(st.permutations(letters + SPATIAL[:rank]))) for letters in ("NC", "OI", "NC")
+    ]
     per_dim = lambda values: tuple(draw(st.lists(values, min_size=rank, max_size=rank)))  # noqa: E731
     shapes = [
-        [{"N": sizes["N"], "C": sizes["I"], **dict(zip(SPATIAL, image, strict=False))}[c] for c in layouts[0]],
-        [{"O": sizes["O"], "I": sizes["I"], **dict(zip(SPATIAL, kernel, strict=False))}[c] for c in layouts[1]],
+        [
+            {"N": sizes["N"], "C": sizes["I"], **dict(zip(SPATIAL, image, strict=False))}[c]
+            for c in layouts[0]
+        ],
+        [
+            {"O": sizes["O"], "I": sizes["I"], **dict(zip(SPATIAL, kernel, strict=False))}[c]
+            for c in layouts[1]
+        ],
     ]
     options = {
         "window_strides": per_dim(st.integers(1, 3)),
-        "padding": [tuple(pair) for pair in per_dim(st.tuples(st.integers(-1, 2), st.integers(-1, 2)))],
+        "padding": [
+            tuple(pair) for pair in per_dim(st.tuples(st.integers(-1, 2), st.integers(-1, 2)))
+        ],
         "lhs_dilation": per_dim(st.integers(1, 2)),
         "rhs_dilation": per_dim(st.integers(1, 2)),
         "dimension_numbers": tuple(layouts),
@@ -54,7 +68,9 @@ def test_equals_the_convolution(drawn):
     operands = [generator.normal(size=shape).astype(np.float32) for shape in shapes]
 
     def convolve(image, window):
-        flipped = lax.rev(window, [options["dimension_numbers"][1].index("H")]) if reverse else window
+        flipped = (
+            lax.rev(window, [options["dimension_numbers"][1].index("H")]) if reverse else window
+        )
         return lax.conv_general_dilated(image, flipped, precision="highest", **options)
 
     _, op = convolution_in(convolve, *operands)

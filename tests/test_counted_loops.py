@@ -1,4 +1,4 @@
-"""Counters of 32 bits: in what is emitted no loop counts in 64 bits, and no array of 64-bit indices is made."""
+"""Counters of 32 bits: no emitted loop counts in 64 bits, and none has arrays of 64-bit indices."""
 
 import re
 
@@ -26,11 +26,15 @@ def table(p, x):
 
 
 def convolution(p, x):
-    return jnp.mean(jnp.sum(jnp.tanh(jax.lax.conv_general_dilated(x, p, (1,), "SAME")) ** 2, (1, 2)))
+    return jnp.mean(
+        jnp.sum(jnp.tanh(jax.lax.conv_general_dilated(x, p, (1,), "SAME")) ** 2, (1, 2))
+    )
 
 
 def layers(p, x):
-    return jnp.mean(jnp.sum(jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p)[0] ** 2, (1, 2)))
+    return jnp.mean(
+        jnp.sum(jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p)[0] ** 2, (1, 2))
+    )
 
 
 def rows(p, x):
@@ -58,9 +62,17 @@ STATISTICS = {
 def of_64_bits(text):
     """The lines with a loop that carries 64-bit integers, or an op that makes an array of them."""
     attributes = r"dense<[^>]*> : tensor<[^>]*>|array<i64[^>]*>"
-    lines = [re.sub(attributes, "", line) for line in text.splitlines() if "stablehlo.constant" not in line]
+    lines = [
+        re.sub(attributes, "", line)
+        for line in text.splitlines()
+        if "stablehlo.constant" not in line
+    ]
     loop, array = r"stablehlo\.while.*tensor<u?i64>|iterArg.*tensor<u?i64>", r"tensor<[\dx]+xu?i64>"
-    return [line for line in lines if re.search(loop, line) or ("stablehlo." in line and re.search(array, line))]
+    return [
+        line
+        for line in lines
+        if re.search(loop, line) or ("stablehlo." in line and re.search(array, line))
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["auto", "loop", "lift"])
@@ -73,14 +85,22 @@ def test_what_is_emitted_counts_in_32_bits(program, strategy):
 
 def test_a_loop_of_64_bits_would_be_found():
     with jax.enable_x64(True):
-        scanned = jax.jit(lambda x: jax.lax.scan(lambda s, r: (s + r, s), x[0], x)).lower(struct(3, 2)).as_text()
+        scanned = (
+            jax.jit(lambda x: jax.lax.scan(lambda s, r: (s + r, s), x[0], x))
+            .lower(struct(3, 2))
+            .as_text()
+        )
     assert of_64_bits(scanned)
 
 
 def test_in_modules_of_64_bits_too():
     with jax.enable_x64(True):
         p, x = (struct(*each.shape, dtype="float64") for each in PROGRAMS[sequences])
-        text = jax.jit(hs.grad(sequences, statistics=STATISTICS, strategy="loop")).lower(p, x).as_text()
+        text = (
+            jax.jit(hs.grad(sequences, statistics=STATISTICS, strategy="loop"))
+            .lower(p, x)
+            .as_text()
+        )
     assert "stablehlo.while" in text
     assert of_64_bits(text) == []
 

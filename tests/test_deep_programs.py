@@ -1,4 +1,4 @@
-"""Programs as deep as they are long: no analysis recurses over a chain of ops, nor walks shared operands again."""
+"""Programs as deep as long: no analysis recurses over chains, nor walks shared operands again."""
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,18 @@ import hlo_surgery as hs
 from hlo_surgery.passes.example_axes.alignment import uniform
 
 B, DEEP = 6, 800
-W, X = (jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32) for i, s in enumerate([(3, 2), (B, 3)]))
+W, X = (
+    jnp.asarray(np.random.default_rng(i).normal(size=s), jnp.float32)
+    for i, s in enumerate([(3, 2), (B, 3)])
+)
 
 
 def text(ops, returned):
-    """A module of a gradient whose examples are weighted by what the ops make of one number in each of them."""
-    return f"""func.func @main(%w: tensor<2xf32>, %x: tensor<{B}x2xf32>, %m: tensor<f32>) -> tensor<2xf32> {{
+    """A module of a gradient whose examples are weighted by what the ops make of one number in each
+    of them.
+    """
+    return f"""
+    func.func @main(%w: tensor<2xf32>, %x: tensor<{B}x2xf32>, %m: tensor<f32>) -> tensor<2xf32> {{
       %v = stablehlo.broadcast_in_dim %m, dims = [] : (tensor<f32>) -> tensor<{B}xf32>
       {ops}
       %g = stablehlo.dot_general %{returned}, %x, contracting_dims = [0] x [0] :
@@ -25,7 +31,8 @@ def text(ops, returned):
 
 def chain(op, operands):
     return "\n".join(
-        f"%v{i} = stablehlo.{op} {', '.join([f'%v{i - 1}' if i else '%v'] * operands)} : tensor<{B}xf32>"
+        f"%v{i} = stablehlo.{op} {', '.join([f'%v{i - 1}' if i else '%v'] * operands)} : "
+        f"tensor<{B}xf32>"
         for i in range(DEEP)
     )
 
@@ -68,14 +75,20 @@ def test_a_chain_in_a_loop(loss):
 def loss_of_one(loss):
     if loss is indexed:
         return lambda w, a: jnp.sum(jnp.tanh(a @ w))
-    return lambda w, a: jnp.mean(jnp.tanh(lax.while_loop(lambda a: jnp.sum(a**2) > 1, lambda a: a / 2, a) @ w))
+    return lambda w, a: jnp.mean(
+        jnp.tanh(lax.while_loop(lambda a: jnp.sum(a**2) > 1, lambda a: a / 2, a) @ w)
+    )
 
 
 def test_each_link_of_a_chain_is_looked_into_once(monkeypatch):
-    """Rows of constants, at each link of which it is asked whether they are the same for all examples."""
+    """Rows of constants, at each link of which it is asked whether they are the same for all
+    examples.
+    """
     asked = []
     looked_into = uniform._uniform_if
-    monkeypatch.setattr(uniform, "_uniform_if", lambda *claim: asked.append(claim) or looked_into(*claim))
+    monkeypatch.setattr(
+        uniform, "_uniform_if", lambda *claim: asked.append(claim) or looked_into(*claim)
+    )
 
     def loss(w, x):
         rows, z = jnp.arange(B, dtype=jnp.float32), jnp.tanh(x @ w)
@@ -105,6 +118,7 @@ def test_the_source_line_of_a_deep_call():
       return %g : tensor<3xf32> }}
       {calls}
       func.func private @f{DEEP}(%x: {rows}) {head}
-        %y = stablehlo.custom_call @unknown(%x) : ({rows}) -> {rows} loc("m.py":{DEEP}:1) return %y : {rows} }}"""
+        %y = stablehlo.custom_call @unknown(%x) : ({rows}) -> {rows} loc("m.py":{DEEP}:1)
+        return %y : {rows} }}"""
     with pytest.raises(hs.Refusal, match=r"^main.py:7: refused"):
         hs.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.second_moment())

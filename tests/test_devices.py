@@ -1,7 +1,7 @@
-"""Programs written for each device, by jax.shard_map: what they compute, and their statistics, against plain arrays.
+"""Programs for each device, by jax.shard_map: results and statistics against plain arrays.
 
-They are lowered for a mesh without devices. What a body computes is held to nested `jax.vmap`s over named axes, and
-second moments to one example at a time.
+They are lowered for a mesh without devices. What a body computes is held to nested `jax.vmap`s over
+named axes, and second moments to one example at a time.
 """
 
 import inspect
@@ -25,18 +25,24 @@ NEXT = [(i, (i + 1) % 4) for i in range(4)]
 
 
 def mesh(**sizes):
-    return AbstractMesh(tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+    return AbstractMesh(
+        tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes)
+    )
 
 
 GRID, ROW = mesh(data=2, model=4), mesh(data=4)
 
 
 def mapped(body, over, in_specs, out_specs, **options):
-    return jax.shard_map(body, mesh=over, in_specs=in_specs, out_specs=out_specs, **{"check_vma": False, **options})
+    return jax.shard_map(
+        body, mesh=over, in_specs=in_specs, out_specs=out_specs, **{"check_vma": False, **options}
+    )
 
 
 def text(function, *arguments):
-    lowered = jax.jit(function, keep_unused=True).trace(*arguments).lower(lowering_platforms=("cpu",))
+    lowered = (
+        jax.jit(function, keep_unused=True).trace(*arguments).lower(lowering_platforms=("cpu",))
+    )
     return lowered.as_text(debug_info=True)
 
 
@@ -83,7 +89,9 @@ def scanned(x):
 
 
 def chosen(x):
-    return lax.cond(lax.psum(x.sum(), BOTH) > 0, lambda: x * lax.psum(x, "data"), lambda: jnp.ones_like(x))
+    return lax.cond(
+        lax.psum(x.sum(), BOTH) > 0, lambda: x * lax.psum(x, "data"), lambda: jnp.ones_like(x)
+    )
 
 
 BODIES = {
@@ -94,17 +102,27 @@ BODIES = {
     "pmin": lambda x: lax.pmin(x, "data") * x,
     "all_gather": lambda x: lax.all_gather(x, "model", axis=1, tiled=True)[:, :4] * x,
     "all_gather in front": lambda x: lax.all_gather(x, "data").sum(0) * x,
-    "all_gather of what is the same": lambda x: lax.all_gather(lax.psum(x, "data"), "data", tiled=True)[:4] * x,
+    "all_gather of what is the same": lambda x: (
+        lax.all_gather(lax.psum(x, "data"), "data", tiled=True)[:4] * x
+    ),
     "reduce_scatter": lambda x: lax.psum_scatter(x, "model", scatter_dimension=1, tiled=True) * x,
     "all_to_all": lambda x: lax.all_to_all(x, "model", 1, 0, tiled=True) * x[:1, :1],
     "all_to_all back": lambda x: lax.all_to_all(x, "model", 0, 1, tiled=True).reshape(4, 4) * x,
     "ppermute": lambda x: lax.ppermute(x, "model", NEXT),
     "axis_index": lambda x: x * lax.axis_index("model") + 10 * lax.axis_index("data"),
     "axis_index compared": lambda x: jnp.where(lax.axis_index("model") == 1, x, -x),
-    "one number by the axis_index": lambda x: x + jnp.where(lax.axis_index("data") == 0, x.mean(), 0.0),
-    "one number between two": lambda x: x * lax.clamp(x.mean(), lax.psum(x.sum(), "model"), x.max()),
-    "slice at the axis_index": lambda x: lax.dynamic_slice_in_dim(x, lax.axis_index("model"), 1, 1) * x,
-    "update at the axis_index": lambda x: lax.dynamic_update_slice_in_dim(x, x[:, :1], lax.axis_index("model"), 1),
+    "one number by the axis_index": lambda x: (
+        x + jnp.where(lax.axis_index("data") == 0, x.mean(), 0.0)
+    ),
+    "one number between two": lambda x: (
+        x * lax.clamp(x.mean(), lax.psum(x.sum(), "model"), x.max())
+    ),
+    "slice at the axis_index": lambda x: (
+        lax.dynamic_slice_in_dim(x, lax.axis_index("model"), 1, 1) * x
+    ),
+    "update at the axis_index": lambda x: lax.dynamic_update_slice_in_dim(
+        x, x[:, :1], lax.axis_index("model"), 1
+    ),
     "sort": lambda x: jnp.sort(x, axis=1) + jnp.argsort(x, axis=0),
     "reductions": lambda x: x.max(1, keepdims=True) + jnp.argmax(x, 0) + jnp.prod(x) + x.any(),
     "cumulative": lambda x: jnp.cumsum(x, 1) + lax.cummax(x, axis=0),
@@ -114,7 +132,9 @@ BODIES = {
     "gather": lambda x: x[rows(x)] + lax.psum(x, "data")[rows(x)] + x[rows(lax.psum(x, BOTH))],
     "scatter": lambda x: x.at[rows(x)].add(lax.psum(x, "data")),
     "clamp": lambda x: jnp.clip(x, x.sum(), 0.5) + lax.clamp(-0.5, x, 0.5),
-    "pad": lambda x: jnp.pad(x, ((1, 0), (0, 0)))[1:] + jnp.pad(x[1:], ((1, 0), (0, 0)), constant_values=x[0, 0]),
+    "pad": lambda x: (
+        jnp.pad(x, ((1, 0), (0, 0)))[1:] + jnp.pad(x[1:], ((1, 0), (0, 0)), constant_values=x[0, 0])
+    ),
     "moves": lambda x: jnp.concatenate([x[::-1, 1:], x.T[:, :1]], 1),
     "special functions": lambda x: lax.erf(x) + lax.lgamma(x) + jnp.power(jnp.abs(x), x),
     "bits": lambda x: lax.bitcast_convert_type(x, jnp.uint8).sum(-1) * x,
@@ -144,13 +164,17 @@ def flat(array):
 
 
 def test_groups_over_two_axes():
-    """Each device holds one row; devices are numbered with the last axis of the mesh as the minor one."""
+    """Each device holds one row; devices are numbered with the last axis of the mesh as the minor
+    one.
+    """
 
     def run(body):
         return flat(for_one_device(text(mapped(body, GRID, P(BOTH), P(BOTH)), X)).call(X)[0])
 
     everything = np.tile(X.reshape(1, -1), (8, 1))
-    np.testing.assert_array_equal(run(lambda x: lax.all_gather(x, BOTH, axis=1, tiled=True)), everything)
+    np.testing.assert_array_equal(
+        run(lambda x: lax.all_gather(x, BOTH, axis=1, tiled=True)), everything
+    )
     minor = X.reshape(2, 4, 16).transpose(1, 0, 2).reshape(1, -1)
     gathered = run(lambda x: lax.all_gather(x, ("model", "data"), axis=1, tiled=True))
     np.testing.assert_array_equal(gathered, np.tile(minor, (8, 1)))
@@ -161,7 +185,9 @@ def test_groups_over_two_axes():
     moved = run(lambda x: lax.ppermute(x, BOTH, [(i, 3 * i % 8) for i in range(8)]))
     np.testing.assert_array_equal(moved, X[[3 * i % 8 for i in range(8)]])
     to_some = run(lambda x: lax.ppermute(x, "model", [(1, 0), (2, 2)]))
-    np.testing.assert_array_equal(to_some, np.where(np.arange(8)[:, None] % 2 == 0, X[[1, 0, 2, 0, 5, 0, 6, 0]], 0))
+    np.testing.assert_array_equal(
+        to_some, np.where(np.arange(8)[:, None] % 2 == 0, X[[1, 0, 2, 0, 5, 0, 6, 0]], 0)
+    )
 
 
 def test_an_axis_that_is_not_manual_is_ignored():
@@ -181,7 +207,10 @@ def test_a_single_device_has_collectives_and_no_mesh():
 
 
 BATCH = 8
-DRAWS = [uniform(shape, seed) for seed, shape in enumerate([(6, 8), (8,), (8, 4), (BATCH, 6), (BATCH, 4)])]
+DRAWS = [
+    uniform(shape, seed)
+    for seed, shape in enumerate([(6, 8), (8,), (8, 4), (BATCH, 6), (BATCH, 4)])
+]
 PARAMS, INPUTS = dict(zip(("w", "b", "v"), DRAWS, strict=False)), DRAWS[3:]
 
 
@@ -279,7 +308,8 @@ def gathered(p):
 
 def scattered(gradient):
     return {
-        k: lax.psum_scatter(gradient[k], "data", scatter_dimension=dim, tiled=True) / lax.axis_size("data")
+        k: lax.psum_scatter(gradient[k], "data", scatter_dimension=dim, tiled=True)
+        / lax.axis_size("data")
         for k, dim in DIMS.items()
     }
 
@@ -292,8 +322,14 @@ CUBE = mesh(replica=2, data=2, model=2)
 REPLICAS = P(("replica", "data"))
 
 GRADIENTS = {
-    **{f"data parallel {loss.__name__}": (data_parallel(loss), loss) for loss in (mlp, attention, cross_entropy)},
-    **{f"data parallel {loss.__name__}": (data_parallel(loss), loss) for loss in (convolution, deep, recurrent)},
+    **{
+        f"data parallel {loss.__name__}": (data_parallel(loss), loss)
+        for loss in (mlp, attention, cross_entropy)
+    },
+    **{
+        f"data parallel {loss.__name__}": (data_parallel(loss), loss)
+        for loss in (convolution, deep, recurrent)
+    },
     "gradient of a mapped loss": (jax.grad(mapped(average_of(mlp), ROW, (ALL, D, D), ALL)), mlp),
     "gradient of a mapped loss, checked": (
         jax.grad(mapped(average_of(deep), ROW, (ALL, D, D), ALL, check_vma=True)),
@@ -304,13 +340,26 @@ GRADIENTS = {
         mapped(jax.grad(tensor_loss), GRID, (TENSORS, D, D), TENSORS, check_vma=True),
         mlp,
     ),
-    "gradient of a tensor parallel loss": (jax.grad(mapped(tensor_loss, GRID, (TENSORS, D, D), ALL)), mlp),
+    "gradient of a tensor parallel loss": (
+        jax.grad(mapped(tensor_loss, GRID, (TENSORS, D, D), ALL)),
+        mlp,
+    ),
     "tensors gathered": (jax.grad(mapped(tensors_gathered, GRID, (TENSORS, D, D), ALL)), mlp),
-    "outputs scattered": (jax.grad(mapped(outputs_scattered, GRID, (TENSORS, D, BLOCKS), ALL)), mlp),
+    "outputs scattered": (
+        jax.grad(mapped(outputs_scattered, GRID, (TENSORS, D, BLOCKS), ALL)),
+        mlp,
+    ),
     "ring": (jax.grad(mapped(around_a_ring, GRID, (TENSORS, D, D), ALL, check_vma=True)), ring),
     "fully sharded": (mapped(fully_sharded, ROW, (FULLY_SHARDED, D, D), FULLY_SHARDED), mlp),
     "gradient of a fully sharded loss": (
-        jax.grad(mapped(lambda p, *xy: lax.pmean(mlp(gathered(p), *xy), "data"), ROW, (FULLY_SHARDED, D, D), ALL)),
+        jax.grad(
+            mapped(
+                lambda p, *xy: lax.pmean(mlp(gathered(p), *xy), "data"),
+                ROW,
+                (FULLY_SHARDED, D, D),
+                ALL,
+            )
+        ),
         mlp,
     ),
     "batch over two axes": (
@@ -339,7 +388,10 @@ def rewritten(gradient):
 def test_second_moments(gradient, loss):
     outputs = rewritten(gradient).call(*jax.tree.leaves((PARAMS, *INPUTS)))
     examples = jax.vmap(lambda *one: jax.grad(loss)(PARAMS, *(x[None] for x in one)))(*INPUTS)
-    wanted = [jax.tree.map(lambda g: g.mean(0), examples), jax.tree.map(lambda g: (g**2).mean(0), examples)]
+    wanted = [
+        jax.tree.map(lambda g: g.mean(0), examples),
+        jax.tree.map(lambda g: (g**2).mean(0), examples),
+    ]
     for got, want in zip(outputs, jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
@@ -389,7 +441,9 @@ def test_another_output_on_which_devices_need_not_agree_stops_nothing():
         return averaged(mlp)(*arguments), mlp(*arguments)
 
     source = text(mapped(with_loss, ROW, (ALL, D, D), ALL), PARAMS, *INPUTS)
-    module = hs.rewrite_module(source, batch=[3, 4], statistics=hs.second_moment(), gradients=[0, 1, 2])
+    module = hs.rewrite_module(
+        source, batch=[3, 4], statistics=hs.second_moment(), gradients=[0, 1, 2]
+    )
     loss = module.call(*jax.tree.leaves((PARAMS, *INPUTS)))[3]
     np.testing.assert_allclose(loss, mlp(PARAMS, *(x[:2] for x in INPUTS)), rtol=1e-6)
 
@@ -410,8 +464,18 @@ def greatest(p, x, y):
 
 
 UNKNOWN = {
-    "loop": (until_small, "# how often", "stablehlo.while", "each device decides on its own how often this loop runs"),
-    "branch": (by_sign, "# which", "stablehlo.case", "each device decides on its own which branch is taken"),
+    "loop": (
+        until_small,
+        "# how often",
+        "stablehlo.while",
+        "each device decides on its own how often this loop runs",
+    ),
+    "branch": (
+        by_sign,
+        "# which",
+        "stablehlo.case",
+        "each device decides on its own which branch is taken",
+    ),
     "scatter": (
         greatest,
         "# a scatter",
@@ -433,13 +497,18 @@ def test_what_cannot_be_done_for_all_devices_is_refused_by_name(loss, words, op,
 
 
 def test_groups_that_are_no_axes_are_refused():
-    source = text(mapped(lambda x: lax.psum(x, "data", axis_index_groups=[[0, 3], [1, 2]]), ROW, D, D), X)
-    with pytest.raises(hs.Refusal, match=r"\(stablehlo.all_reduce\), and its devices are not all those along some"):
+    source = text(
+        mapped(lambda x: lax.psum(x, "data", axis_index_groups=[[0, 3], [1, 2]]), ROW, D, D), X
+    )
+    with pytest.raises(
+        hs.Refusal, match=r"\(stablehlo.all_reduce\), and its devices are not all those along some"
+    ):
         for_one_device(source)
 
 
 BODIES_OF_REDUCTIONS = {
-    "an op more": "%n = stablehlo.add %arg2, %arg3 : tensor<f32>\n%r = stablehlo.negate %n : tensor<f32>",
+    "an op more": "%n = stablehlo.add %arg2, %arg3 : tensor<f32>\n%r = stablehlo.negate %n : "
+    "tensor<f32>",
     "an op that is not returned": "%n = stablehlo.add %arg2, %arg3 : tensor<f32>",
     "one device's value twice": "%r = stablehlo.add %arg2, %arg2 : tensor<f32>",
     "an op that has an order": "%r = stablehlo.subtract %arg2, %arg3 : tensor<f32>",
@@ -450,7 +519,10 @@ SUMS = text(mapped(lambda x: lax.psum(x, "data"), ROW, D, ALL), X)
 def with_body(body):
     """A sum over the devices, whose body is another."""
     returned = "%r" if "%r" in body else "%arg2"
-    lines = rf"\1: tensor<f32>, \2: tensor<f32>):\n{body}\nstablehlo.return {returned} : tensor<f32>\n}})"
+    lines = (
+        rf"\1: tensor<f32>, \2: tensor<f32>):\n{body}\nstablehlo.return {returned} : "
+        rf"tensor<f32>\n}})"
+    )
     found = re.sub(r"(%arg2): .*, (%arg3): .*\n.*\n *stablehlo.return .*\n *\}\)", lines, SUMS)
     assert found != SUMS
     return found
@@ -458,19 +530,25 @@ def with_body(body):
 
 def test_a_body_in_another_order_is_the_same_sum():
     source = with_body("%r = stablehlo.add %arg3, %arg2 : tensor<f32>")
-    np.testing.assert_allclose(for_one_device(source).call(X)[0], X.reshape(4, 2, 16).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        for_one_device(source).call(X)[0], X.reshape(4, 2, 16).sum(0), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("body", BODIES_OF_REDUCTIONS.values(), ids=BODIES_OF_REDUCTIONS)
 def test_values_that_are_combined_otherwise_are_refused(body):
-    with pytest.raises(hs.Refusal, match=r"\(stablehlo.all_reduce\).* or it combines them unknown how"):
+    with pytest.raises(
+        hs.Refusal, match=r"\(stablehlo.all_reduce\).* or it combines them unknown how"
+    ):
         for_one_device(with_body(body))
 
 
 @pytest.mark.parametrize("op", ["add", "multiply"])
 def test_bits_that_are_added_are_no_numbers(op):
     source = with_body(f"%r = stablehlo.{op} %arg2, %arg3 : tensor<f32>")
-    with pytest.raises(hs.Refusal, match=r"\(stablehlo.all_reduce\).* or it combines them unknown how"):
+    with pytest.raises(
+        hs.Refusal, match=r"\(stablehlo.all_reduce\).* or it combines them unknown how"
+    ):
         for_one_device(source.replace("f32", "i1"))
 
 
@@ -478,20 +556,28 @@ def test_places_along_axes_that_are_not_manual_are_refused():
     """Another computation might add up what the devices hold there."""
 
     def twice(x):
-        own = mapped(lambda x: lax.psum(x.sum(0) * lax.axis_index("model"), "data"), GRID, D, ALL)(x)
+        own = mapped(lambda x: lax.psum(x.sum(0) * lax.axis_index("model"), "data"), GRID, D, ALL)(
+            x
+        )
         return mapped(lambda y: lax.psum(y, "model"), GRID, ALL, ALL)(own)
 
     source = text(twice, X)
     assert for_one_device(source)
-    with pytest.raises(hs.Refusal, match="depend on the device's place along axes that are not manual"):
+    with pytest.raises(
+        hs.Refusal, match="depend on the device's place along axes that are not manual"
+    ):
         for_one_device(source.replace('manual_axes={"data", "model"}', 'manual_axes={"data"}', 1))
 
 
 def test_several_meshes_are_refused():
     def twice(x):
-        return mapped(lambda y: lax.psum(y, "other"), mesh(other=2), P("other"), ALL)(mapped(jnp.sin, ROW, D, D)(x))
+        return mapped(lambda y: lax.psum(y, "other"), mesh(other=2), P("other"), ALL)(
+            mapped(jnp.sin, ROW, D, D)(x)
+        )
 
-    with pytest.raises(hs.Refusal, match=r"each device on its own \(sdy.manual_computation\), and examples lie on"):
+    with pytest.raises(
+        hs.Refusal, match=r"each device on its own \(sdy.manual_computation\), and examples lie on"
+    ):
         for_one_device(text(twice, X))
 
 

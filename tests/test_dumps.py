@@ -1,4 +1,4 @@
-"""Gradient modules as jax 0.4.30 to 0.10 write them, in every form: rewritten and held to references, or refused."""
+"""Modules as jax 0.4.30 to 0.10 write them, in every form: held to references, or refused."""
 
 import json
 import re
@@ -13,7 +13,9 @@ from jax import export
 import hlo_surgery as hs
 
 DUMPS = Path(__file__).resolve().parent.parent / "fixtures" / "dumps"
-METAS = {path.parent.name: json.loads(path.read_text()) for path in sorted(DUMPS.glob("*/meta.json"))}
+METAS = {
+    path.parent.name: json.loads(path.read_text()) for path in sorted(DUMPS.glob("*/meta.json"))
+}
 SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] == "separable"]
 # Bytecode of these versions encodes functions in a way that later ones took for other things.
 UNREADABLE = [name for name in SEPARABLE if re.fullmatch(r"\w+_bytecode_jax_0\.4\.\d+", name)]
@@ -21,11 +23,13 @@ UNREADABLE = [name for name in SEPARABLE if re.fullmatch(r"\w+_bytecode_jax_0\.4
 TOLERANCE = 2e-6
 
 EFFECT_HELP = (
-    "  help:    take jax.debug.print, jax.debug.callback, jax.pure_callback and io_callback out of the function; "
+    "  help:    take jax.debug.print, jax.debug.callback, jax.pure_callback and io_callback out "
+    "of the function; "
     "what the host computes from the examples alone can be an argument"
 )
 DEVICES_HELP = (
-    "  help:    leave the partitioning to jit (in_shardings, with_sharding_constraint) instead of shard_map or pmap; "
+    "  help:    leave the partitioning to jit (in_shardings, with_sharding_constraint) instead of "
+    "shard_map or pmap; "
     "or call hs.grad inside the mapped function, and average over the devices what it returns"
 )
 SHAPES_HELP = (
@@ -59,7 +63,9 @@ def assert_references(name, outputs):
     labels = [f"{kind}{i}" for kind in ("grad", "second_moment") for i in range(count)]
     for label, got in zip(labels, outputs, strict=True):
         scale = np.abs(stored[label]).max()
-        np.testing.assert_allclose(got, stored[label], rtol=0, atol=TOLERANCE * scale, err_msg=label)
+        np.testing.assert_allclose(
+            got, stored[label], rtol=0, atol=TOLERANCE * scale, err_msg=label
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in SEPARABLE if name not in UNREADABLE])
@@ -69,7 +75,9 @@ def test_a_dump_of_any_age_is_rewritten(name):
 
 
 @pytest.mark.parametrize("suffix", [".mlir", ".mlirbc", ".jax_export"])
-@pytest.mark.parametrize("name", ["by_platform_cpu_tpu_jax_0.4.30", "sharded_export_jax_0.10.2", "donated_jax_0.4.30"])
+@pytest.mark.parametrize(
+    "name", ["by_platform_cpu_tpu_jax_0.4.30", "sharded_export_jax_0.10.2", "donated_jax_0.4.30"]
+)
 def test_what_is_saved_says_the_same(name, suffix, tmp_path):
     rewritten(file_of(name), axes_of(name)).save(tmp_path / f"saved{suffix}")
     assert_references(name, hs.load(tmp_path / f"saved{suffix}").call(*inputs(name)))
@@ -78,13 +86,24 @@ def test_what_is_saved_says_the_same(name, suffix, tmp_path):
 @pytest.mark.parametrize("name", ["sharded_gspmd_jax_0.4.30", "sharded_shardy_jax_0.10.2"])
 def test_a_dump_for_several_devices_runs_on_one_as_it_is(name):
     for i, gradient in enumerate(hs.load(file_of(name)).call(*inputs(name))):
-        np.testing.assert_allclose(gradient, np.load(DUMPS / name / "reference.npz")[f"grad{i}"], rtol=2e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            gradient, np.load(DUMPS / name / "reference.npz")[f"grad{i}"], rtol=2e-5, atol=1e-7
+        )
 
 
-@pytest.mark.parametrize("name", ["by_platform_cpu_tpu_jax_0.4.30", "by_platform_cpu_cuda_jax_0.10.2"])
+@pytest.mark.parametrize(
+    "name", ["by_platform_cpu_tpu_jax_0.4.30", "by_platform_cpu_cuda_jax_0.10.2"]
+)
 def test_the_platform_index_is_an_argument_by_name(name):
     module = rewritten(file_of(name), {"x": 0, "y": 0})
-    assert [port.name for port in module.arguments] == ["_platform_index", "p[0]", "p[1]", "p[2]", "x", "y"]
+    assert [port.name for port in module.arguments] == [
+        "_platform_index",
+        "p[0]",
+        "p[1]",
+        "p[2]",
+        "x",
+        "y",
+    ]
     _, *others = inputs(name)
     with pytest.raises(AssertionError):  # the other platform's branch computes something else
         assert_references(name, module.call(np.int32(1), *others))
@@ -93,7 +112,8 @@ def test_the_platform_index_is_an_argument_by_name(name):
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_bytecode_of_another_mlir_says_what_to_dump_instead(name):
     said = (
-        r"this is no StableHLO module: this jaxlib cannot read the bytecode by MLIR\d+\.0\.0git, which differs between "
+        r"this is no StableHLO module: this jaxlib cannot read the bytecode by MLIR\d+\.0\.0git, "
+        r"which differs between "
         "versions of MLIR; dump text, a portable artifact or a jax.export artifact"
     )
     with pytest.raises(ValueError, match=f"^{said}$"):
@@ -105,7 +125,8 @@ def test_a_portable_artifact_of_the_future_says_what_to_dump_instead():
     producer = re.search(rb"StableHLO_v[\d.]+", data)[0]
     later = producer.replace(b"_v1.", b"_v9.")
     said = (
-        f"this is no StableHLO module: the portable artifact by {later.decode()} is damaged or newer than this jaxlib; "
+        f"this is no StableHLO module: the portable artifact by {later.decode()} is damaged or "
+        "newer than this jaxlib; "
         "dump text, a portable artifact or a jax.export artifact"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
@@ -129,7 +150,10 @@ def test_a_call_to_the_host_is_refused(name):
         rewritten(file_of(name), axes_of(name))
     target = r"xla(_ffi)?_python_cpu_callback"
     where = WHERE_HOST_IS_CALLED[METAS[name]["model"]]
-    said = rf"{where}: refused: stablehlo\.custom_call: the program calls its host back \(by {target}\)\n"
+    said = (
+        rf"{where}: refused: stablehlo\.custom_call: the program calls its host back \(by "
+        rf"{target}\)\n"
+    )
     matched = re.fullmatch(said + re.escape(EFFECT_HELP), str(refused.value))
     assert matched
     if where.startswith("module"):
@@ -182,7 +206,8 @@ def test_a_shape_that_an_artifact_excludes_is_refused():
       %size = stablehlo.get_dimension_size %any, dim = 0 : (tensor<?x3xf32>) -> tensor<i32>
       %least = stablehlo.constant dense<8> : tensor<i32>
       %holds = stablehlo.compare GE, %size, %least : (tensor<i32>, tensor<i32>) -> tensor<i1>
-      stablehlo.custom_call @shape_assertion(%holds, %size) {has_side_effect = true} : (tensor<i1>, tensor<i32>) -> ()
+      stablehlo.custom_call @shape_assertion(%holds, %size) {has_side_effect = true}
+        : (tensor<i1>, tensor<i32>) -> ()
       %zero = stablehlo.constant dense<0.0> : tensor<f32>
       %g = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
         : (tensor<4x3xf32>, tensor<f32>) -> tensor<3xf32>
@@ -190,14 +215,17 @@ def test_a_shape_that_an_artifact_excludes_is_refused():
     }"""
     with pytest.raises(hs.Refusal) as refused:
         rewritten(text, [1])
-    assert str(refused.value).startswith("module:7: refused: stablehlo.custom_call: shape_assertion has a side effect")
+    assert str(refused.value).startswith(
+        "module:7: refused: stablehlo.custom_call: shape_assertion has a side effect"
+    )
 
 
 def test_a_shape_that_the_data_decides_is_refused():
     text = """
     func.func @main(%w: tensor<3xf32>, %x: tensor<4x3xf32>, %n: tensor<1xi32>) -> tensor<3xf32> {
       %zero = stablehlo.constant dense<0.0> : tensor<f32>
-      %many = stablehlo.dynamic_broadcast_in_dim %zero, %n, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+      %many = stablehlo.dynamic_broadcast_in_dim %zero, %n, dims = []
+        : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
       %sum = stablehlo.reduce(%many init: %zero) applies stablehlo.add across dimensions = [0]
         : (tensor<?xf32>, tensor<f32>) -> tensor<f32>
       %all = stablehlo.broadcast_in_dim %sum, dims = [] : (tensor<f32>) -> tensor<3xf32>
@@ -209,7 +237,8 @@ def test_a_shape_that_the_data_decides_is_refused():
     with pytest.raises(hs.Refusal) as refused:
         rewritten(text, [1])
     assert str(refused.value) == (
-        "module:4: refused: stablehlo.dynamic_broadcast_in_dim: the shape of what this op returns is known at run time "
+        "module:4: refused: stablehlo.dynamic_broadcast_in_dim: the shape of what this op returns "
+        "is known at run time "
         f"only\n  help:    {SHAPES_HELP}"
     )
 
@@ -229,7 +258,8 @@ def test_an_outfeed_is_refused():
     with pytest.raises(hs.Refusal) as refused:
         rewritten(OUTFEED, [1])
     assert str(refused.value) == (
-        "module:4: refused: stablehlo.outfeed: data is moved between the program and its host\n" + EFFECT_HELP
+        "module:4: refused: stablehlo.outfeed: data is moved between the program and its host\n"
+        + EFFECT_HELP
     )
 
 
@@ -237,7 +267,10 @@ def test_an_unknown_side_effect_is_refused():
     effect = "stablehlo.custom_call @launch(%x) {has_side_effect = true} : (tensor<4x3xf32>) -> ()"
     with pytest.raises(hs.Refusal) as refused:
         rewritten(re.sub(r"%token.*\n.*\n", f"{effect}\n", OUTFEED), [1])
-    assert str(refused.value) == "module:3: refused: stablehlo.custom_call: launch has a side effect\n" + EFFECT_HELP
+    assert (
+        str(refused.value)
+        == "module:3: refused: stablehlo.custom_call: launch has a side effect\n" + EFFECT_HELP
+    )
 
 
 def test_a_print_in_the_loss_is_refused_by_the_python_api():
@@ -245,7 +278,9 @@ def test_a_print_in_the_loss_is_refused_by_the_python_api():
         jax.debug.print("{}", x.sum(), ordered=True)
         return jnp.mean((x @ w) ** 2)
 
-    with pytest.raises(hs.Refusal, match=r"test_dumps\.py:\d+: refused: .*the program calls its host back"):
+    with pytest.raises(
+        hs.Refusal, match=r"test_dumps\.py:\d+: refused: .*the program calls its host back"
+    ):
         hs.grad(loss, statistics=hs.second_moment())(jnp.ones(3), jnp.ones((4, 3)))
 
 
@@ -262,7 +297,12 @@ def test_inside_shard_map_each_device_takes_its_own_statistics():
     def step(w, x):
         return jax.lax.pmean(hs.grad(loss, statistics=hs.second_moment())(w, x), "data")
 
-    options = {"mesh": mesh, "in_specs": (everywhere, rows), "out_specs": (everywhere, everywhere), "check_vma": False}
+    options = {
+        "mesh": mesh,
+        "in_specs": (everywhere, rows),
+        "out_specs": (everywhere, everywhere),
+        "check_vma": False,
+    }
     gradient, moment = jax.jit(jax.shard_map(step, **options))(weights, x)
     examples = jax.vmap(lambda one: jax.grad(loss)(weights, one[None]))(x)
     np.testing.assert_allclose(gradient, examples.mean(0), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Random programs: every statistic equals the one computed an example at a time, and where examples meet, a refusal."""
+"""Random programs: every statistic as of an example at a time; where examples meet, a refusal."""
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +25,36 @@ STATISTICS = {
     "per_example": hs.per_example(),
 }
 
-# Each statistic of the examples' gradients g, and how far it may move when they move by at most d: d times the slope.
+# Each statistic of the examples' gradients g, and how far it may move when they move by at most d:
+# d times the slope.
 EXPECTED = {
-    "second_moment": (lambda g: np.mean(g**2, axis=0), lambda g, d: np.mean(2 * np.abs(g) * d + d**2, axis=0)),
+    "second_moment": (
+        lambda g: np.mean(g**2, axis=0),
+        lambda g, d: np.mean(2 * np.abs(g) * d + d**2, axis=0),
+    ),
     "mean_abs": (lambda g: np.mean(np.abs(g), axis=0), lambda g, d: d),
-    "mean_power": (lambda g: np.mean(g**3, axis=0), lambda g, d: np.mean(3 * d * (np.abs(g) + d) ** 2, axis=0)),
+    "mean_power": (
+        lambda g: np.mean(g**3, axis=0),
+        lambda g, d: np.mean(3 * d * (np.abs(g) + d) ** 2, axis=0),
+    ),
     "mean_tanh": (lambda g: np.mean(np.tanh(g), axis=0), lambda g, d: d),
-    # A gradient within rounding of zero has either sign: each such example moves the mean by up to 2/B.
-    "mean_sign": (lambda g: np.mean(np.sign(g), axis=0), lambda g, d: 1e-6 + 2 * np.mean(np.abs(g) <= d, axis=0)),
+    # A gradient within rounding of zero has either sign: each such example moves the mean by up to
+    # 2/B.
+    "mean_sign": (
+        lambda g: np.mean(np.sign(g), axis=0),
+        lambda g, d: 1e-6 + 2 * np.mean(np.abs(g) <= d, axis=0),
+    ),
     "per_example": (lambda g: g, lambda g, d: d),
 }
 
 
 def batch_arguments(program):
     axes = in_axes(program)
-    return {"batch_argnums": tuple(range(1, 1 + len(axes))), "in_axes": axes, "loss_reduction": program.reduction}
+    return {
+        "batch_argnums": tuple(range(1, 1 + len(axes))),
+        "in_axes": axes,
+        "loss_reduction": program.reduction,
+    }
 
 
 def assert_close(actual, expected, tolerance, what):
@@ -67,7 +82,9 @@ def assert_gradient(program, actual, expected, examples):
 
 @given(programs, plannings, st.booleans())
 def test_statistics_equal_one_example_at_a_time(program, planning, whole):
-    """`whole`: the examples' gradients are asked for as well, and so no scan can keep its statistics to itself."""
+    """`whole`: the examples' gradients are asked for as well, and so no scan can keep its
+    statistics to itself.
+    """
     asked = {name: s for name, s in STATISTICS.items() if whole or name != "per_example"}
     with room_for(program):
         params = parameters(program)
@@ -76,14 +93,18 @@ def test_statistics_equal_one_example_at_a_time(program, planning, whole):
         for seed in range(BATCHES):
             batch = data(program, seed)
             examples = on_host(by_example(params, *batch))
-            grads, statistics = unless_pooled(program, lambda batch=batch: rewritten(params, *batch))
+            grads, statistics = unless_pooled(
+                program, lambda batch=batch: rewritten(params, *batch)
+            )
             assert_gradient(program, grads, on_host(plain(params, *batch)), examples)
             assert statistics.keys() == asked.keys()
             assert_statistics(program, statistics, examples)
 
 
 def unless_pooled(program, call):
-    """The call's result; a draw with a branch is dropped where the README lets it be refused for pooled values."""
+    """The call's result; a draw with a branch is dropped where the README lets it be refused for
+    pooled values.
+    """
     try:
         return call()
     except hs.Refusal:
@@ -95,15 +116,21 @@ def unless_pooled(program, call):
 
 def assert_refused(program):
     if program.mixing in MIXING_GRADIENTS:
-        rewritten = hs.rewrite(gradient(program), **batch_arguments(program), statistics=hs.second_moment())
+        rewritten = hs.rewrite(
+            gradient(program), **batch_arguments(program), statistics=hs.second_moment()
+        )
     else:
-        rewritten = hs.grad(loss(program), **batch_arguments(program), statistics=hs.second_moment())
+        rewritten = hs.grad(
+            loss(program), **batch_arguments(program), statistics=hs.second_moment()
+        )
     with pytest.raises(hs.Refusal):
         rewritten(parameters(program), *data(program))
 
 
 def shown_to_mix(program):
-    """Whether it mixes, as far as XLA runs it: on CPU it gives some Fourier transforms a layout it then refuses."""
+    """Whether it mixes, as far as XLA runs it: on CPU it gives some Fourier transforms a layout it
+    then refuses.
+    """
     try:
         return truly_mixes(program)
     except jax.errors.JaxRuntimeError as error:

@@ -28,7 +28,9 @@ def trips(read):
 
 # Up to 80 the next number is 80, and from then on one more.
 AT_MOST = "%more = s32[] add(%i, %one)\n%next = s32[] maximum(%more, %big)"
-CONDITIONS = f"{until(7)}\n{until(5)}".replace("ROOT ", "").replace("%n", "%m", 2).replace("%c", "%d", 1)
+CONDITIONS = (
+    f"{until(7)}\n{until(5)}".replace("ROOT ", "").replace("%n", "%m", 2).replace("%c", "%d", 1)
+)
 FROM_CONDITION = {
     "less": (loop(until(7)), 7),
     "less, from 3": (loop(until(7), start=3), 4),
@@ -40,18 +42,31 @@ FROM_CONDITION = {
     "until equal": (loop(until(6, "NE"), one=2), 3),
     "never": (loop(until(0)), 0),
     "endless": (loop(until(0, "GT"), start=1), None),
-    "limit first": (loop("%n = s32[] constant(7)\nROOT %c = pred[] compare(%n, %i), direction=GT"), 7),
+    "limit first": (
+        loop("%n = s32[] constant(7)\nROOT %c = pred[] compare(%n, %i), direction=GT"),
+        7,
+    ),
     "subtracting": (loop(until(0, "GT"), step="%next = s32[] subtract(%i, %one)", start=5), 5),
     "not even": (loop(until(64), step="%next = s32[] multiply(%i, %one)", one=2, start=1), 6),
-    "not even, then even": (loop(until(90), step=f"%big = s32[] constant(80)\n{AT_MOST}", start=3), 11),
+    "not even, then even": (
+        loop(until(90), step=f"%big = s32[] constant(80)\n{AT_MOST}", start=3),
+        11,
+    ),
     "long": (loop(until(10_000_000), start=-20), 10_000_020),
     "in 8 bits": (
-        loop("%n = u8[] constant(3)\n%j = u8[] convert(%i)\nROOT %c = pred[] compare(%n, %j), direction=NE", start=5),
+        loop(
+            "%n = u8[] constant(3)\n%j = u8[] convert(%i)\nROOT %c = pred[] compare(%n, %j), "
+            "direction=NE",
+            start=5,
+        ),
         254,
     ),
     "two conditions": (loop(f"{CONDITIONS}\nROOT %b = pred[] and(%c, %d)"), 5),
     "by data": (loop("ROOT %c = pred[] custom-call(%i)"), None),
-    "known to the compiler": (loop(until(7), text=', backend_config={"known_trip_count":{"n":"9"}}'), 9),
+    "known to the compiler": (
+        loop(until(7), text=', backend_config={"known_trip_count":{"n":"9"}}'),
+        9,
+    ),
 }
 
 
@@ -69,7 +84,9 @@ def test_a_long_loop_that_is_not_even_is_not_known(monkeypatch):
 
 
 def split(condition, start, step):
-    """A loop over a 64-bit counter as the compiler for TPU splits it: a low word, and a high one with its carry."""
+    """A loop over a 64-bit counter as the compiler for TPU splits it: a low word, and a high one
+    with its carry.
+    """
     low, high = start % 2**32, start // 2**32 % 2**32
     body = computation(
         "body",
@@ -149,7 +166,10 @@ def test_a_condition_and_a_step_may_be_fusions():
     )
     condition = "%n = s32[] constant(7)\nROOT %c = pred[] fusion(%i, %n), calls=%compare"
     text = loop(condition, step="%next = s32[] fusion(%i, %one), calls=%add")
-    both = {**text.computations, **program("ROOT %x = f32[] parameter(0)", compare, add).computations}
+    both = {
+        **text.computations,
+        **program("ROOT %x = f32[] parameter(0)", compare, add).computations,
+    }
     assert trips(type(text)(text.entry, both, text.aliases)) == 7
 
 
@@ -257,11 +277,21 @@ def test_copies_queue_on_one_channel():
 
 def test_a_copy_within_main_memory_moves_twice_and_one_on_the_chip_nothing():
     def time(target, source):
-        copied = f"(f32[256]{{0:T(128){target}}}, f32[256]{{0:T(128){source}}}, u32[]{{:S(2)}}) copy-start(%x)"
+        copied = (
+            f"(f32[256]{{0:T(128){target}}}, f32[256]{{0:T(128){source}}}, u32[]{{:S(2)}}) "
+            "copy-start(%x)"
+        )
         done = f"f32[256]{{0:T(128){target}}} copy-done(%s)"
-        return estimated_cycles(program(f"%x = f32[256]{{0}} parameter(0)\n%s = {copied}\nROOT %d = {done}"), 1)
+        return estimated_cycles(
+            program(f"%x = f32[256]{{0}} parameter(0)\n%s = {copied}\nROOT %d = {done}"), 1
+        )
 
-    assert [time("", ""), time("S(1)", ""), time("", "S(1)"), time("S(1)", "S(1)")] == [2048, 1024, 1024, 0]
+    assert [time("", ""), time("S(1)", ""), time("", "S(1)"), time("S(1)", "S(1)")] == [
+        2048,
+        1024,
+        1024,
+        0,
+    ]
 
 
 def test_a_sliced_copy_moves_the_slice():
@@ -286,7 +316,9 @@ def test_a_loop_whose_copies_go_on_meanwhile_takes_the_longer_of_both():
 
 def test_what_has_no_estimate_is_listed_with_its_runs():
     gather = computation(
-        "g", "%p = f32[9]{0} parameter(0)\n%i = s32[4]{0} parameter(1)\nROOT %g = f32[4]{0} gather(%p, %i)"
+        "g",
+        "%p = f32[9]{0} parameter(0)\n%i = s32[4]{0} parameter(1)\nROOT %g = f32[4]{0} gather(%p, "
+        "%i)",
     )
     listed = without_estimate(
         program(
@@ -307,7 +339,14 @@ def test_what_has_no_estimate_is_listed_with_its_runs():
             gather,
         )
     )
-    assert listed == {"gather": 1, "sort": 1, "negate": 1, "all-reduce": 1, "tpu_custom_call": 1, "copy": 1}
+    assert listed == {
+        "gather": 1,
+        "sort": 1,
+        "negate": 1,
+        "all-reduce": 1,
+        "tpu_custom_call": 1,
+        "copy": 1,
+    }
     assert without_estimate(loop(until(7), work="%y = f32[256]{0} sort(%x)")) == {"sort": 7}
 
 
@@ -320,7 +359,9 @@ def test_scans_are_found_in_what_xla_compiles():
 
 
 def test_a_loop_by_data_is_not_known_in_what_xla_compiles():
-    compiled = jax.jit(lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2 + 1, x)).lower(jnp.ones(4))
+    compiled = jax.jit(
+        lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2 + 1, x)
+    ).lower(jnp.ones(4))
     read = parse(compiled.compile().as_text())
     assert [each.times for each in executed(read) if each.unknown] == [1]
     assert None in {each.times for each in executed(read)}

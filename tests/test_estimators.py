@@ -37,7 +37,9 @@ def test_expectations_over_every_batch_of_a_die_are_exact(batch_size):
     with jax.enable_x64(True):
         squared = estimators.mean_squared(*nus(batches), batch_size)
         spread = estimators.variance(*nus(batches), batch_size)
-        np.testing.assert_allclose([squared.mean(), spread.mean()], [faces.mean() ** 2, faces.var()], rtol=1e-13)
+        np.testing.assert_allclose(
+            [squared.mean(), spread.mean()], [faces.mean() ** 2, faces.var()], rtol=1e-13
+        )
 
 
 @pytest.mark.parametrize("batch_size", [2, 8, 64])
@@ -58,11 +60,16 @@ GRADIENTS = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=40)
 def test_variance_is_the_sample_variance(gradients):
     g = np.array(gradients)
     adam, micro = nus(g)
-    # Both moments are rounded to float32, then subtracted: errors relative to nu_micro, times 1 / (1 - 1/B) <= 2.
+    # Both moments are rounded to float32, then subtracted: errors relative to nu_micro, times 1 /
+    # (1 - 1/B) <= 2.
     atol = 8 * EPS * micro + 1e-35
-    np.testing.assert_allclose(estimators.variance(adam, micro, g.size), g.var(ddof=1), rtol=0, atol=atol)
+    np.testing.assert_allclose(
+        estimators.variance(adam, micro, g.size), g.var(ddof=1), rtol=0, atol=atol
+    )
     expected = adam - g.var(ddof=1) / g.size
-    np.testing.assert_allclose(estimators.mean_squared(adam, micro, g.size), expected, rtol=0, atol=atol)
+    np.testing.assert_allclose(
+        estimators.mean_squared(adam, micro, g.size), expected, rtol=0, atol=atol
+    )
 
 
 def test_variance_does_not_fall_below_zero_by_rounding():
@@ -77,7 +84,9 @@ def test_estimates_of_averages_are_averages_of_estimates():
     averages = [np.average(nu, axis=0, weights=weights) for nu in (adam, micro)]
     for estimate in (estimators.mean_squared, estimators.variance):
         each = np.asarray(estimate(adam, micro, 8), np.float64)
-        np.testing.assert_allclose(estimate(*averages, 8), np.average(each, axis=0, weights=weights), atol=1e-6)
+        np.testing.assert_allclose(
+            estimate(*averages, 8), np.average(each, axis=0, weights=weights), atol=1e-6
+        )
 
 
 @pytest.mark.parametrize(("effective", "factor"), [(None, 16), (16, 16), (1, 1)])
@@ -90,7 +99,9 @@ def test_moment_ratio_divides_by_the_effective_variance(effective, factor):
 
 
 def standard_error_of_ratio(moments, batch_size, mu, sigma):
-    """Of mean mu2 / mean sigma2, whose error to first order is the mean of (mu2 - ratio * sigma2) / sigma**2."""
+    """Of mean mu2 / mean sigma2, whose error to first order is the mean of (mu2 - ratio * sigma2) /
+    sigma**2.
+    """
     squared = np.asarray(estimators.mean_squared(*moments, batch_size), np.float64)
     spread = np.asarray(estimators.variance(*moments, batch_size), np.float64)
     errors = (squared - mu**2 / sigma**2 * spread) / sigma**2
@@ -128,7 +139,9 @@ def test_ema_is_the_bias_corrected_average(decay, steps):
         def step(state, value):
             return estimators.ema_update(state, {"w": value, "b": value[0]}, decay), None
 
-        state, _ = jax.lax.scan(step, estimators.ema_init({"w": values[0], "b": values[0, 0]}), values)
+        state, _ = jax.lax.scan(
+            step, estimators.ema_init({"w": values[0], "b": values[0, 0]}), values
+        )
         return estimators.ema_value(state)
 
     found, expected = run(values), reference_ema(values.astype(np.float64), decay)
@@ -154,12 +167,17 @@ def test_ratio_of_emas_equals_numpy():
         state = update(state, pair)
     adam, micro = (reference_ema([pair[i] for pair in pairs], decay) for i in (0, 1))
     expected = batch_size * (adam - micro / batch_size) / (micro - adam)
-    np.testing.assert_allclose(estimators.moment_ratio(*estimators.ema_value(state), batch_size), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        estimators.moment_ratio(*estimators.ema_value(state), batch_size), expected, rtol=1e-4
+    )
 
 
 def test_medians():
     rng = np.random.default_rng(5)
-    tree = {"w": rng.normal(size=(4, 5)).astype(np.float32), "b": (rng.normal(size=7).astype(np.float32),)}
+    tree = {
+        "w": rng.normal(size=(4, 5)).astype(np.float32),
+        "b": (rng.normal(size=7).astype(np.float32),),
+    }
     tree["w"][0] = np.nan
     medians = jax.jit(estimators.leaf_medians)(tree)
     assert jax.tree.structure(medians) == jax.tree.structure(tree)
@@ -192,7 +210,9 @@ def test_sign_snr_equals_numerical_integration(r):
 
 
 def test_limits_of_sign_snr():
-    np.testing.assert_allclose(float(estimators.sign_snr(1e-4)) / 1e-4, math.sqrt(2 / math.pi), rtol=1e-6)
+    np.testing.assert_allclose(
+        float(estimators.sign_snr(1e-4)) / 1e-4, math.sqrt(2 / math.pi), rtol=1e-6
+    )
     large = (math.pi / 8) ** 0.25 * math.sqrt(12.0) * math.exp(12.0**2 / 4)
     np.testing.assert_allclose(estimators.sign_snr(12.0), large, rtol=1 / 12.0**2)
     assert estimators.sign_snr(0.0) == 0
@@ -204,7 +224,8 @@ def test_limits_of_sign_snr():
 def test_sampled_sign_snr_agrees_with_the_closed_form(r):
     count = 400_000
     mean = np.sign(np.random.default_rng(6).normal(r, 1.0, count)).mean()
-    # The standard error of mean is sqrt((1 - mean**2) / count), and the SNR changes by (1 - mean**2)**-1.5 of that.
+    # The standard error of mean is sqrt((1 - mean**2) / count), and the SNR changes by (1 -
+    # mean**2)**-1.5 of that.
     error = 1 / ((1 - mean**2) * math.sqrt(count))
     assert abs(float(estimators.sampled_sign_snr(mean)) - float(estimators.sign_snr(r))) < 5 * error
 
@@ -215,7 +236,11 @@ def test_gradient_snr_of_averages_approaches_the_true_snr(draw):
     if draw == "normal":
         g, mu, sigma = rng.normal(0.4, 1.0, shape), 0.4, 1.0
     else:
-        g, mu, sigma = rng.choice([-1.0, 0.0, 1.0], shape, p=[0.1, 0.5, 0.4]), 0.3, math.sqrt(0.5 - 0.09)
+        g, mu, sigma = (
+            rng.choice([-1.0, 0.0, 1.0], shape, p=[0.1, 0.5, 0.4]),
+            0.3,
+            math.sqrt(0.5 - 0.09),
+        )
     moments = nus(g)
     found = float(estimators.gradient_snr(*(nu.mean() for nu in moments), 8))
     assert abs(found**2 - (mu / sigma) ** 2) < 5 * standard_error_of_ratio(moments, 8, mu, sigma)
@@ -233,16 +258,26 @@ def test_estimators_take_what_a_rewritten_gradient_returns():
     def loss(params, x):
         return jnp.mean(jnp.sum(jnp.tanh(x @ params["w"] + params["b"]), axis=-1))
 
-    gradients, stats = hs.grad(loss, statistics={"nu": hs.second_moment(), "each": hs.per_example()})(params, x)
+    gradients, stats = hs.grad(
+        loss, statistics={"nu": hs.second_moment(), "each": hs.per_example()}
+    )(params, x)
     adam = jax.tree.map(jnp.square, gradients)
     spread = estimators.variance(adam, stats["nu"], 6)
     for name, examples in stats["each"].items():
         expected = np.asarray(examples, np.float64).var(axis=0, ddof=1)
-        np.testing.assert_allclose(spread[name], expected, atol=16 * EPS * float(stats["nu"][name].max()))
+        np.testing.assert_allclose(
+            spread[name], expected, atol=16 * EPS * float(stats["nu"][name].max())
+        )
 
 
 @pytest.mark.parametrize(
-    "function", [estimators.mean_squared, estimators.variance, estimators.moment_ratio, estimators.gradient_snr]
+    "function",
+    [
+        estimators.mean_squared,
+        estimators.variance,
+        estimators.moment_ratio,
+        estimators.gradient_snr,
+    ],
 )
 def test_every_estimate_keeps_the_tree_and_computes_in_float32(function):
     adam = {"w": jnp.full((2, 3), 1, jnp.bfloat16), "b": [jnp.float32(1)]}

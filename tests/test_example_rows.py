@@ -1,4 +1,4 @@
-"""A parameter with a row for each example: row b is example b's where that shows, and refused where it does not."""
+"""A parameter with a row for each example: row b is b's where that shows, and refused elsewhere."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +32,9 @@ def scanned(each):
 
 
 def microbatched(each):
-    return lambda e, x: jnp.mean(lax.map(lambda pair: each(*pair), (x.reshape(2, 2, -1), e.reshape(2, 2, -1))))
+    return lambda e, x: jnp.mean(
+        lax.map(lambda pair: each(*pair), (x.reshape(2, 2, -1), e.reshape(2, 2, -1)))
+    )
 
 
 def flat(each):
@@ -50,7 +52,9 @@ def test_a_row_that_its_example_reaches_is_that_examples(form):
     np.testing.assert_allclose(gradient, expected.mean(0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", [*FORMS.values(), lambda each: lambda e, x: whole(each)(e[::-1], x)])
+@pytest.mark.parametrize(
+    "form", [*FORMS.values(), lambda each: lambda e, x: whole(each)(e[::-1], x)]
+)
 @pytest.mark.parametrize("transform", [hs.grad, hs.value_and_grad])
 def test_a_row_that_no_example_reaches_is_refused(form, transform):
     with pytest.raises(hs.Refusal, match="batch arg") as refused:
@@ -68,5 +72,7 @@ def test_rows_that_nothing_depends_on_are_zero():
 
 def test_rows_passed_as_a_batch_argument_are_each_examples():
     """The way out that the refusal names, for the other parameters of such a loss."""
-    found = hs.grad(lambda t, x, e: jnp.mean(total(t * x, e)), batch_argnums=(1, 2), statistics=hs.norms())
+    found = hs.grad(
+        lambda t, x, e: jnp.mean(total(t * x, e)), batch_argnums=(1, 2), statistics=hs.norms()
+    )
     np.testing.assert_allclose(found(jnp.float32(2), X, ROWS)[1], jnp.abs(X.sum(1)), rtol=1e-5)

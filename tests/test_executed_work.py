@@ -1,4 +1,4 @@
-"""FLOPs, bytes and collectives of what runs: known instructions, XLA's own counts, and loops as often as they run."""
+"""FLOPs, bytes, collectives of what runs: known instructions, XLA's own counts, loops' rounds."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,9 @@ from .scheduled_programs import computation, loop, program, until
 
 
 def total(read, count):
-    return sum(each.times * count(read, each.computation, each.instruction) for each in executed(read))
+    return sum(
+        each.times * count(read, each.computation, each.instruction) for each in executed(read)
+    )
 
 
 def struct(*shape, dtype="float32"):
@@ -31,8 +33,12 @@ def convolutions(weights, x):
     first, second, third = weights
     dims = ("NHWC", "HWIO", "NHWC")
     x = jax.lax.conv_general_dilated(x, first, (1, 1), "SAME", dimension_numbers=dims)
-    x = jax.lax.conv_general_dilated(x, second, (2, 2), "VALID", dimension_numbers=dims, feature_group_count=2)
-    x = jax.lax.conv_general_dilated(x, third, (1, 1), "SAME", rhs_dilation=(2, 2), dimension_numbers=dims)
+    x = jax.lax.conv_general_dilated(
+        x, second, (2, 2), "VALID", dimension_numbers=dims, feature_group_count=2
+    )
+    x = jax.lax.conv_general_dilated(
+        x, third, (1, 1), "SAME", rhs_dilation=(2, 2), dimension_numbers=dims
+    )
     return jnp.sum(x)
 
 
@@ -55,7 +61,9 @@ PROGRAMS = {
 def test_flops_are_those_that_xla_counts_where_nothing_loops(name):
     function, arguments = PROGRAMS[name]
     compiled = jax.jit(function).lower(*arguments).compile()
-    assert total(parse(compiled.as_text()), flops) == pytest.approx(compiled.cost_analysis()["flops"], rel=1e-3)
+    assert total(parse(compiled.as_text()), flops) == pytest.approx(
+        compiled.cost_analysis()["flops"], rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("name", ["dense", "batched", "sums"])
@@ -131,28 +139,37 @@ def test_bytes_of_single_instructions(line):
 
 
 def test_a_window_with_holes_counts_what_it_meets():
-    """A batched contraction as the compiler for TPU writes it: of 8 x 8 places, the window meets its input in 8."""
+    """A batched contraction as the compiler for TPU writes it: of 8 x 8 places, the window meets
+    its input in 8.
+    """
     read = program("""
         %a = f32[8,16,32]{2,1,0} parameter(0)
         %b = f32[8,24,32]{2,1,0} parameter(1)
-        ROOT %c = f32[8,16,24]{2,1,0} convolution(%a, %b), window={size=8 stride=7 lhs_dilate=8}, dim_labels=0bf_0oi->0bf""")  # noqa: E501
+        ROOT %c = f32[8,16,24]{2,1,0} convolution(%a, %b), \
+window={size=8 stride=7 lhs_dilate=8}, dim_labels=0bf_0oi->0bf""")
     assert total(read, flops) == 2 * 8 * 16 * 24 * 32
 
 
 def test_a_window_over_a_whole_row_is_a_running_sum():
-    add = computation("add", "%p = f32[] parameter(0)\n%q = f32[] parameter(1)\nROOT %s = f32[] add(%p, %q)")
+    add = computation(
+        "add", "%p = f32[] parameter(0)\n%q = f32[] parameter(1)\nROOT %s = f32[] add(%p, %q)"
+    )
     read = program(
         """
         %a = f32[8,100]{1,0} parameter(0)
         %z = f32[] constant(0)
-        ROOT %c = f32[8,100]{1,0} reduce-window(%a, %z), window={size=1x199 pad=0_0x99_99}, to_apply=%add""",
+        ROOT %c = f32[8,100]{1,0} reduce-window(%a, %z), \
+window={size=1x199 pad=0_0x99_99}, to_apply=%add""",
         add,
     )
     assert total(read, flops) == 800
 
 
 def test_collectives_count_once_by_channel_and_as_often_as_they_run():
-    part = "%p = f32[256]{0} parameter(0)\nROOT %NAME = f32[512]{0} all-gather(%p), channel_id=3, dimensions={0}"
+    part = (
+        "%p = f32[256]{0} parameter(0)\nROOT %NAME = f32[512]{0} all-gather(%p), channel_id=3, "
+        "dimensions={0}"
+    )
     read = program(
         """
         %x = f32[256]{0} parameter(0)

@@ -24,7 +24,9 @@ def lm():
     sys.path.insert(0, str(EXPERIMENTS))
     from training import data, logs, loop, methods, model, moments
 
-    yield SimpleNamespace(data=data, logs=logs, loop=loop, methods=methods, model=model, moments=moments)
+    yield SimpleNamespace(
+        data=data, logs=logs, loop=loop, methods=methods, model=model, moments=moments
+    )
     sys.path.remove(str(EXPERIMENTS))
 
 
@@ -123,15 +125,21 @@ def test_the_second_moment_in_training_is_vmaps(lm, text, tiny):
     run = lm.methods.Run(tiny, "micro_adam", 1e-2, batch_size=4)
     params, state = jax.device_put(lm.loop.start(run), jax.devices()[0])
     step = hs.train_step(lm.model.loss, run.optimizer())
-    per_example = jax.jit(jax.vmap(lambda p, x: jax.grad(lm.model.loss)(p, x[None]), in_axes=(None, 0)))
+    per_example = jax.jit(
+        jax.vmap(lambda p, x: jax.grad(lm.model.loss)(p, x[None]), in_axes=(None, 0))
+    )
     average = jax.tree.map(lambda p: np.zeros(p.shape), params)
     for number in range(8):
         batch = text.batch(number, run.batch_size, run.seed)
-        squares = jax.tree.map(lambda g: np.mean(np.square(np.float64(g)), 0), per_example(params, batch))
+        squares = jax.tree.map(
+            lambda g: np.mean(np.square(np.float64(g)), 0), per_example(params, batch)
+        )
         average = jax.tree.map(lambda v, s: 0.95 * v + 0.05 * s, average, squares)
         params, state, _ = step(params, state, batch)
         (adam,) = [s for s in jax.tree.leaves(state, is_leaf=is_adam) if is_adam(s)]
-        for got, want in zip(jax.tree.leaves(adam.v.average), jax.tree.leaves(average), strict=True):
+        for got, want in zip(
+            jax.tree.leaves(adam.v.average), jax.tree.leaves(average), strict=True
+        ):
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * want.max())
 
 
@@ -148,14 +156,18 @@ def test_moments_are_logged(lm, tiny):
     row = lm.moments.logged(state, 4)
     sigma2 = gradients["w"].var(0, ddof=1)
     mu2 = mean["w"] ** 2 - sigma2 / 4
-    np.testing.assert_allclose([row["mean_squared_mean"], row["variance_mean"]], [mu2.mean(), sigma2.mean()], rtol=1e-4)
+    np.testing.assert_allclose(
+        [row["mean_squared_mean"], row["variance_mean"]], [mu2.mean(), sigma2.mean()], rtol=1e-4
+    )
     np.testing.assert_allclose(row["ratio_of_means"], 4 * mu2.mean() / sigma2.mean(), rtol=1e-4)
     np.testing.assert_allclose(row["ratio"]["['w']"], np.median(4 * mu2 / sigma2), rtol=1e-4)
     assert json.loads(json.dumps(row)) == row
 
 
 def test_the_papers_size(lm):
-    """151 million parameters in the backbone, and K = floor(20 P / T) with T = 2048 * 64 tokens a batch."""
+    """151 million parameters in the backbone, and K = floor(20 P / T) with T = 2048 * 64 tokens a
+    batch.
+    """
     paper = lm.model.SIZES["paper"]
     assert (paper.D, paper.F) == (1024, 4096)
     assert paper.backbone == 150_994_944
@@ -183,7 +195,9 @@ def test_the_loss_is_causal_and_of_an_even_guess(lm, tiny):
     np.testing.assert_allclose(even, np.log(128), rtol=1e-6)
 
 
-@pytest.mark.parametrize("files", [{}, {"notes.md": "text"}, {"a.txt": "short"}, {"a.txt": "long enough" * 9}])
+@pytest.mark.parametrize(
+    "files", [{}, {"notes.md": "text"}, {"a.txt": "short"}, {"a.txt": "long enough" * 9}]
+)
 def test_too_little_text_is_refused(lm, tmp_path, files):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
@@ -195,7 +209,9 @@ def test_files_of_every_kind(lm, tmp_path):
     """In the order of their names; every 20th document, so the first, is held out."""
     np.save(tmp_path / "a.npy", np.arange(300, 320))
     (tmp_path / "b.txt").write_bytes(bytes(range(1, 9)))
-    (tmp_path / "c.jsonl").write_text(json.dumps({"text": "é"}) + "\n\n" + json.dumps({"text": "abcdef"}) + "\n")
+    (tmp_path / "c.jsonl").write_text(
+        json.dumps({"text": "é"}) + "\n\n" + json.dumps({"text": "abcdef"}) + "\n"
+    )
     text = lm.data.load(tmp_path, length=4, vocabulary=320)
     np.testing.assert_array_equal(text.held_out[0], np.arange(300, 305))
     np.testing.assert_array_equal(text.train[:2], [[1, 2, 3, 4, 5], [5, 6, 7, 8, 0]])

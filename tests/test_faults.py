@@ -1,4 +1,4 @@
-"""Objects and arguments at the edges of what is taken: copies and pickles, bytes of any kind, odd numbers."""
+"""Objects and arguments at the edges: copies and pickles, bytes of any kind, odd numbers."""
 
 import copy
 import pickle
@@ -30,7 +30,9 @@ def refusal():
     return found.value
 
 
-@pytest.mark.parametrize("copied", [lambda r: pickle.loads(pickle.dumps(r)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "copied", [lambda r: pickle.loads(pickle.dumps(r)), copy.copy, copy.deepcopy]
+)
 def test_a_refusal_is_the_same_behind_a_pickle_or_a_copy(copied):
     one = refusal()
     other = copied(one)
@@ -64,7 +66,9 @@ def test_the_edges_of_a_histogram_are_not_rounded(edges, dtype):
 
 @pytest.mark.parametrize("max_norm", [1e-46, 1e-39, 1e39])
 def test_a_bound_that_norms_cannot_hold_is_rejected(max_norm):
-    with pytest.raises(ValueError, match=r"max_norm from 1\.18e-38 to 3\.4e\+38, as norms here are float32"):
+    with pytest.raises(
+        ValueError, match=r"max_norm from 1\.18e-38 to 3\.4e\+38, as norms here are float32"
+    ):
         hs.grad(loss, statistics=hs.clipped_mean(max_norm))(W, X)
 
 
@@ -81,7 +85,9 @@ def test_the_least_bound_and_one_for_float64_are_held():
 def test_bytes_of_any_kind_are_a_module(kind):
     held = kind(export.export(jax.jit(jax.grad(loss)))(W, X).serialize())
     module = hs.rewrite_module(held, batch=["x"], statistics=hs.norms())
-    np.testing.assert_allclose(module.call(W, X)[1], hs.grad(loss, statistics=hs.norms())(W, X)[1], rtol=1e-6)
+    np.testing.assert_allclose(
+        module.call(W, X)[1], hs.grad(loss, statistics=hs.norms())(W, X)[1], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("source", [None, 3, jax.jit(jax.grad(loss)).lower(W, X), ["module {}"]])
@@ -95,11 +101,27 @@ WRONG = {
     "a number of devices as text": ({"shards": "2"}, TypeError, "shards is '2'; it is an integer"),
     "a flag for devices": ({"shards": True}, TypeError, "shards is True; it is an integer"),
     "no device": ({"shards": 0}, ValueError, "shards is 0; it is the number of devices"),
-    "bytes as text": ({"memory_budget": "1MB"}, TypeError, "memory_budget is '1MB'; it is an integer"),
-    "bytes as a float": ({"memory_budget": 1e6}, TypeError, "memory_budget is 1000000.0; it is an integer"),
-    "no bytes": ({"memory_budget": -1}, ValueError, "memory_budget is -1; it is a positive number of bytes"),
+    "bytes as text": (
+        {"memory_budget": "1MB"},
+        TypeError,
+        "memory_budget is '1MB'; it is an integer",
+    ),
+    "bytes as a float": (
+        {"memory_budget": 1e6},
+        TypeError,
+        "memory_budget is 1000000.0; it is an integer",
+    ),
+    "no bytes": (
+        {"memory_budget": -1},
+        ValueError,
+        "memory_budget is -1; it is a positive number of bytes",
+    ),
     "a device by number": ({"target": 3}, TypeError, "target is 3; it is a name"),
-    "a word for a flag": ({"reuse_gradient": "yes"}, TypeError, "reuse_gradient is 'yes'; it is True, False or None"),
+    "a word for a flag": (
+        {"reuse_gradient": "yes"},
+        TypeError,
+        "reuse_gradient is 'yes'; it is True, False or None",
+    ),
     "a list of strategies": ({"strategy": ["lift"]}, ValueError, "strategy is .*; it is one of"),
 }
 

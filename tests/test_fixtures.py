@@ -1,4 +1,4 @@
-"""Every fixture, a dumped gradient module: rewritten and held against its references, or refused at the right line."""
+"""Every fixture, a dumped gradient module: held to its references, or refused at the right line."""
 
 import json
 import re
@@ -11,7 +11,9 @@ import pytest
 import hlo_surgery as hs
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
-METAS = {path.parent.name: json.loads(path.read_text()) for path in sorted(FIXTURES.glob("*/meta.json"))}
+METAS = {
+    path.parent.name: json.loads(path.read_text()) for path in sorted(FIXTURES.glob("*/meta.json"))
+}
 SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] != "not separable"]
 NOT_SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] == "not separable"]
 
@@ -46,7 +48,11 @@ STRUCTURES = {
 
 def rewritten(name):
     meta = METAS[name]
-    axes = {i: a["example_axis"] for i, a in enumerate(meta["arguments"]) if a["example_axis"] is not None}
+    axes = {
+        i: a["example_axis"]
+        for i, a in enumerate(meta["arguments"])
+        if a["example_axis"] is not None
+    }
     return hs.rewrite_module(
         (FIXTURES / name / "module.mlir").read_text(),
         batch=axes,
@@ -57,11 +63,15 @@ def rewritten(name):
 
 def inputs(name):
     stored = np.load(FIXTURES / name / "inputs.npz")
-    return [jnp.asarray(stored[f"arg{i}"], a["dtype"]) for i, a in enumerate(METAS[name]["arguments"])]
+    return [
+        jnp.asarray(stored[f"arg{i}"], a["dtype"]) for i, a in enumerate(METAS[name]["arguments"])
+    ]
 
 
 def references(name):
-    """The gradients, then the second moments, in the order in which a rewritten module returns them."""
+    """The gradients, then the second moments, in the order in which a rewritten module returns
+    them.
+    """
     stored = np.load(FIXTURES / name / "reference.npz")
     count = len(METAS[name]["gradients"])
     return [stored[f"{kind}{k}"] for kind in ("grad", "second_moment") for k in range(count)]
@@ -71,9 +81,15 @@ def references(name):
 def test_rewritten_module_gives_the_references(name):
     meta, wanted = METAS[name], references(name)
     outputs = [np.asarray(output, np.float32) for output in rewritten(name).call(*inputs(name))]
-    labels = [f"{kind} {gradient}" for kind in ("gradient", "second moment") for gradient in meta["gradients"]]
+    labels = [
+        f"{kind} {gradient}"
+        for kind in ("gradient", "second moment")
+        for gradient in meta["gradients"]
+    ]
     for label, got, want in zip(labels, outputs, wanted, strict=True):
-        np.testing.assert_allclose(got, want, rtol=0, atol=meta["tolerance"] * np.abs(want).max(), err_msg=label)
+        np.testing.assert_allclose(
+            got, want, rtol=0, atol=meta["tolerance"] * np.abs(want).max(), err_msg=label
+        )
 
 
 @pytest.mark.parametrize("name", NOT_SEPARABLE)
@@ -84,7 +100,9 @@ def test_not_separable_is_refused_where_the_examples_meet(name):
     where = re.search(rf"{re.escape(mixing['file'])}:(\d+)", str(refused.value.where))
     assert where, f"{refused.value.where} names no line of {mixing['file']}"
     first, last = mixing["lines"]
-    assert first <= int(where[1]) <= last, f"{where[0]} is outside {mixing['function']}, lines {first} to {last}"
+    assert first <= int(where[1]) <= last, (
+        f"{where[0]} is outside {mixing['function']}, lines {first} to {last}"
+    )
 
 
 def test_every_structure_has_its_fixture():
@@ -97,12 +115,16 @@ def test_fixture_is_complete(name):
     meta, module = METAS[name], (FIXTURES / name / "module.mlir").read_text()
     arguments = meta["arguments"]
     assert [a.shape for a in inputs(name)] == [tuple(a["shape"]) for a in arguments]
-    assert meta["batch_size"] in {a["shape"][a["example_axis"]] for a in arguments if a["example_axis"] is not None}
+    assert meta["batch_size"] in {
+        a["shape"][a["example_axis"]] for a in arguments if a["example_axis"] is not None
+    }
     kinds = {"grad"} if meta["verdict"] == "not separable" else {"grad", "second_moment"}
     stored = np.load(FIXTURES / name / "reference.npz")
     assert set(stored) == {f"{kind}{k}" for kind in kinds for k in range(len(meta["gradients"]))}
     shapes = [tuple(a["shape"]) for a in arguments[: len(meta["gradients"])]]
-    assert all(stored[f"{kind}{k}"].shape == shape for kind in kinds for k, shape in enumerate(shapes))
+    assert all(
+        stored[f"{kind}{k}"].shape == shape for kind in kinds for k, shape in enumerate(shapes)
+    )
     assert len(module) < 150_000
     assert re.search(r'loc\("\w+\.py":\d+', module), "no source locations"
     assert not re.search(r'loc\("[^"]*/[^"]*\.py":', module), "a source location with a folder"

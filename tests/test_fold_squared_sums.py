@@ -1,4 +1,4 @@
-"""The peephole for vmapped modules: where it fires, where it must not, and that no result changes but by rounding."""
+"""The peephole for vmapped modules: where it fires, where not, and results but for rounding."""
 
 import itertools
 
@@ -16,7 +16,8 @@ from hlo_surgery.passes.strategies.fold_squared_sums import fold_squared_sums as
 
 from .golden import assert_text, parse, text_of
 
-# The outer product of h [3, 4] and l [3, 5] for each of three examples, its square, and the sum of it.
+# The outer product of h [3, 4] and l [3, 5] for each of three examples, its square, and the sum of
+# it.
 PRODUCT = (
     "%o = stablehlo.dot_general %h, %l, batching_dims = [0] x [0], contracting_dims = [] x [] : "
     "(tensor<3x4xf32>, tensor<3x5xf32>) -> tensor<3x4x5xf32>"
@@ -32,7 +33,9 @@ HEAD = "%h: tensor<3x4xf32>, %l: tensor<3x5xf32>, %w: tensor<4x5xf32>, %m: tenso
 
 def program(*ops, kind="4x5xf32", arguments=HEAD):
     body = "\n".join([ZERO, *ops])
-    return f"func.func @main({arguments}) -> tensor<{kind}> {{ {body} \n return %g : tensor<{kind}> }}"
+    return (
+        f"func.func @main({arguments}) -> tensor<{kind}> {{ {body} \n return %g : tensor<{kind}> }}"
+    )
 
 
 def mapped(*ops):
@@ -52,7 +55,9 @@ TRANSPOSED = program(
     PRODUCT,
     "%t = stablehlo.transpose %o, dims = [2, 0, 1] : (tensor<3x4x5xf32>) -> tensor<5x3x4xf32>",
     "%s = stablehlo.multiply %t, %t : tensor<5x3x4xf32>",
-    SUM.replace("[0]", "[1]").replace("3x4x5", "5x3x4").replace("tensor<4x5xf32>", "tensor<5x4xf32>"),
+    SUM.replace("[0]", "[1]")
+    .replace("3x4x5", "5x3x4")
+    .replace("tensor<4x5xf32>", "tensor<5x4xf32>"),
     kind="5x4xf32",
 )
 MERGED = program(
@@ -117,9 +122,9 @@ FIRES = {
     "divided by what has no example": SCALED,
     "converted to more bits": WIDENED,
     "contracted over one position": UNIT,
-    "bf16 operands of an f32 product": SQUARED.replace("tensor<3x4xf32>", "tensor<3x4xbf16>").replace(
-        "tensor<3x5xf32>", "tensor<3x5xbf16>"
-    ),
+    "bf16 operands of an f32 product": SQUARED.replace(
+        "tensor<3x4xf32>", "tensor<3x4xbf16>"
+    ).replace("tensor<3x5xf32>", "tensor<3x5xbf16>"),
 }
 
 POSITIONS = program(
@@ -144,8 +149,10 @@ NARROWED = program(
 )
 ALGORITHM = SQUARED.replace(
     "contracting_dims = [] x []",
-    "contracting_dims = [] x [], algorithm = <lhs_precision_type = tf32, rhs_precision_type = tf32, "
-    "accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, "
+    "contracting_dims = [] x [], algorithm = <lhs_precision_type = tf32, rhs_precision_type = "
+    "tf32, "
+    "accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, "
+    "num_primitive_operations = 1, "
     "allow_imprecise_accumulation = false>",
 )
 NO_DOT = program(
@@ -177,7 +184,9 @@ DOES_NOT_FIRE = {
     "positions are contracted": POSITIONS,
     "the function does not factor": mapped("%s = stablehlo.tanh %o : tensor<3x4x5xf32>"),
     "something is added": mapped("%s = stablehlo.add %o, %m : tensor<3x4x5xf32>"),
-    "a factor is as large as the product": mapped("%s = stablehlo.multiply %o, %m : tensor<3x4x5xf32>"),
+    "a factor is as large as the product": mapped(
+        "%s = stablehlo.multiply %o, %m : tensor<3x4x5xf32>"
+    ),
     "there is no outer product": NO_DOT,
     "only the real part is squared": REAL_PART_SQUARED,
     "two products are made in different precisions": TWO_PRECISIONS,
@@ -190,7 +199,10 @@ def test_fold_fires(text):
     assert count == 1
     absent = ["3x4x5", "3x5x4", "5x3x4", "3x1x20", "3x2x2x5"]
     assert_text(
-        text_of(module), "\n".join(["CHECK: func.func @main{{.*}} -> ", *(f"CHECK-NOT: tensor<{n}x" for n in absent)])
+        text_of(module),
+        "\n".join(
+            ["CHECK: func.func @main{{.*}} -> ", *(f"CHECK-NOT: tensor<{n}x" for n in absent)]
+        ),
     )
     assert fold_in_place(module) == 0
 
@@ -209,7 +221,8 @@ def test_fold_does_not_fire_when_the_product_masks_what_is_contracted():
     module, count = folded(MASKED)
     assert count == 0
     assert_text(
-        text_of(module), "CHECK: stablehlo.dot_general\nCHECK: stablehlo.multiply\nCHECK: stablehlo.dot_general"
+        text_of(module),
+        "CHECK: stablehlo.dot_general\nCHECK: stablehlo.multiply\nCHECK: stablehlo.dot_general",
     )
 
 
@@ -239,8 +252,12 @@ def test_fold_contracts_the_examples(name):
 
 
 def test_fold_keeps_the_precision():
-    text = FIRES["absolute value"].replace(" : (tensor<3x4xf32>,", ", precision = [HIGHEST, HIGH] : (tensor<3x4xf32>,")
-    assert_text(text_of(folded(text)[0]), "CHECK: contracting_dims = [0] x [0], precision = [HIGHEST, HIGH]")
+    text = FIRES["absolute value"].replace(
+        " : (tensor<3x4xf32>,", ", precision = [HIGHEST, HIGH] : (tensor<3x4xf32>,"
+    )
+    assert_text(
+        text_of(folded(text)[0]), "CHECK: contracting_dims = [0] x [0], precision = [HIGHEST, HIGH]"
+    )
 
 
 def test_fold_leaves_a_module_without_such_sums_as_it_is():
@@ -287,7 +304,9 @@ STATISTICS = {
     "norms of flat gradients": jax.vmap(lambda g: jnp.linalg.norm(g.ravel())),
     "inner products": jax.vmap(lambda g: jnp.vdot(g, g)),
     "weighted sum": lambda g: jnp.tensordot(jnp.arange(1.0, 8.0).astype(g.dtype), g, 1),
-    "examples last": lambda g: jnp.sum(jnp.moveaxis(g, 0, -1) / jnp.arange(1.0, 8.0).astype(g.dtype), -1),
+    "examples last": lambda g: jnp.sum(
+        jnp.moveaxis(g, 0, -1) / jnp.arange(1.0, 8.0).astype(g.dtype), -1
+    ),
 }
 
 
@@ -301,7 +320,10 @@ def assert_close(found, expected, eps):
 def products_left(optimized, *args):
     """Lines of the module that hold an outer product of a weight's gradient."""
     text = str(optimized.module(*args).code)
-    shapes = [f"7x{'x'.join(map(str, shape))}x" for shape in ((6, 5), (5, 6), (5, 4), (4, 5), (30,), (20,))]
+    shapes = [
+        f"7x{'x'.join(map(str, shape))}x"
+        for shape in ((6, 5), (5, 6), (5, 4), (4, 5), (30,), (20,))
+    ]
     return [line for line in text.splitlines() if any(shape in line for shape in shapes)]
 
 
@@ -337,7 +359,9 @@ def test_bf16_gradients_stay_as_they_are():
     plain = over_examples(STATISTICS["second moment"])
     optimized = optimize(plain)
     assert any("bf16" in line for line in products_left(optimized, *args))
-    for one, other in zip(jax.tree.leaves(optimized(*args)), jax.tree.leaves(jax.jit(plain)(*args)), strict=True):
+    for one, other in zip(
+        jax.tree.leaves(optimized(*args)), jax.tree.leaves(jax.jit(plain)(*args)), strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
@@ -355,15 +379,35 @@ def outer(h, e):
 
 
 RANGES = {
-    "zero beside what overflows": (lambda h, e: jnp.mean(outer(h, e) ** 2, 0), [0, 0, 0], [1e25, 1e25]),
+    "zero beside what overflows": (
+        lambda h, e: jnp.mean(outer(h, e) ** 2, 0),
+        [0, 0, 0],
+        [1e25, 1e25],
+    ),
     "some zero": (lambda h, e: jnp.mean(outer(h, e) ** 2, 0), [0, 1e-30, 1e-10], [1e25, 1]),
     "sign of nan": (lambda h, e: jnp.mean(jnp.sign(outer(h, e)), 0), [np.inf, 1, 1], [0, 1]),
-    "sign of what is divided by zero": (lambda h, e: jnp.mean(jnp.sign(outer(h, e) / h[:, :1, None]), 0), [0, 1], [1]),
+    "sign of what is divided by zero": (
+        lambda h, e: jnp.mean(jnp.sign(outer(h, e) / h[:, :1, None]), 0),
+        [0, 1],
+        [1],
+    ),
     "nan": (lambda h, e: jnp.mean(jnp.abs(outer(h, e)), 0), [np.nan, 0, 1], [0, np.inf]),
     "overflow": (lambda h, e: jnp.mean(outer(h, e) ** 2, 0), [1e15, 1e-30, 0, 1], [1e10, 0, 1]),
-    "scaled up": (lambda h, e: jnp.sum((outer(h, e) * np.float32(1e20)) ** 2, 0), [1e-25, 1e-24], [1, 0]),
-    "scaled down": (lambda h, e: jnp.sum((outer(h, e) * np.float32(1e-20)) ** 2, 0), [1e25, 1e24], [1, 0]),
-    "scaled by weights": (lambda h, e: jnp.sum((outer(h, e) * (1e20 * e)[0]) ** 2, 0), [1e-25, 1e-24], [1, 0]),
+    "scaled up": (
+        lambda h, e: jnp.sum((outer(h, e) * np.float32(1e20)) ** 2, 0),
+        [1e-25, 1e-24],
+        [1, 0],
+    ),
+    "scaled down": (
+        lambda h, e: jnp.sum((outer(h, e) * np.float32(1e-20)) ** 2, 0),
+        [1e25, 1e24],
+        [1, 0],
+    ),
+    "scaled by weights": (
+        lambda h, e: jnp.sum((outer(h, e) * (1e20 * e)[0]) ** 2, 0),
+        [1e-25, 1e-24],
+        [1, 0],
+    ),
     "both wide": (lambda h, e: jnp.mean(outer(h, e) ** 2, 0), [1e15, 1e-15, 0], [1e15, 1e-15, 0]),
     "fourth power": (lambda h, e: jnp.mean(outer(h, e) ** 4, 0), [1e-30, 1e-28, 0], [1e29, 1e31]),
     "norms": (lambda h, e: jnp.sum(outer(h, e) ** 2, (1, 2)), [0, 1e-30, 1e-20], [1e25, 1e30]),
@@ -446,7 +490,10 @@ def test_no_gradient_of_every_example_is_left():
     plain = over_examples(lambda g: (jnp.mean(g, 0), jnp.mean(g**2, 0)))
     optimized = optimize(plain)
     assert "tensor<64x256x256x" not in optimized.module(*args).text()
-    temporaries = [jax.jit(f).lower(*args).compile().memory_analysis().temp_size_in_bytes for f in (plain, optimized)]
+    temporaries = [
+        jax.jit(f).lower(*args).compile().memory_analysis().temp_size_in_bytes
+        for f in (plain, optimized)
+    ]
     assert temporaries[0] >= 10 * temporaries[1]
 
 
@@ -463,12 +510,21 @@ FUNCTIONS = {
 
 @st.composite
 def sums(draw):
-    """Sizes of b, d, f; an order of these; what is summed; a function; which dimensions a scale has; what is merged."""
+    """Sizes of b, d, f; an order of these; what is summed; a function; which dimensions a scale
+    has; what is merged.
+    """
     sizes = draw(st.tuples(*[st.integers(1, 4)] * 3))
     order = draw(st.permutations(range(3)))
     summed = draw(st.sets(st.integers(0, 2), min_size=1))
     scaled = draw(st.sets(st.integers(0, 2), max_size=2))
-    return sizes, order, sorted(summed), draw(st.sampled_from(sorted(FUNCTIONS))), sorted(scaled), draw(st.booleans())
+    return (
+        sizes,
+        order,
+        sorted(summed),
+        draw(st.sampled_from(sorted(FUNCTIONS))),
+        sorted(scaled),
+        draw(st.booleans()),
+    )
 
 
 @given(sums(), st.integers(0, 99))
@@ -484,4 +540,6 @@ def test_any_sum_of_any_outer_product(drawn, seed):
         scales = lax.broadcast_in_dim(scale, product.shape, scaled)
         return jnp.sum(FUNCTIONS[name](product / scales if divides else product * scales), summed)
 
-    assert_close(optimize(total)(h, e, scale), jax.jit(total)(h, e, scale), np.finfo(np.float32).eps)
+    assert_close(
+        optimize(total)(h, e, scale), jax.jit(total)(h, e, scale), np.finfo(np.float32).eps
+    )

@@ -1,7 +1,8 @@
-"""The random programs are what they claim: separable ones are sums over examples, mixing ones are not.
+"""The random programs are as claimed: separable ones sum over examples, mixing ones do not.
 
-The oracle is the mixed second difference: y(x) - y(x, example a changed) - y(x, b changed) + y(x, both changed)
-vanishes for all a and b exactly if y is a term without examples plus one term for each example.
+The oracle is the mixed second difference: y(x) - y(x, example a changed) - y(x, b changed) + y(x,
+both changed) vanishes for all a and b exactly if y is a term without examples plus one term for
+each example.
 """
 
 from contextlib import contextmanager
@@ -19,21 +20,26 @@ from .program_strategies import programs
 from .random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from .random_programs import Program, Step, data, gradient, in_axes, parameters, reference
 
-# Over 300 programs, two correct evaluations of one gradient differed by at most 10 units of rounding of the largest
-# entry of any example's gradient (by 0.3 in the median), in bfloat16, where sums are kept in float32, by at most 2.
-# A rewritten program sums in yet another order, and the 2,000 programs of the long profile reach further into the
-# tail: several times that is allowed, which is still 1e-5 in float32.
+# Over 300 programs, two correct evaluations of one gradient differed by at most 10 units of
+# rounding of the largest entry of any example's gradient (by 0.3 in the median), in bfloat16, where
+# sums are kept in float32, by at most 2. A rewritten program sums in yet another order, and the
+# 2,000 programs of the long profile reach further into the tail: several times that is allowed,
+# which is still 1e-5 in float32.
 ROUNDINGS = {"bfloat16": 16, "float32": 64, "float64": 64}
 
 
 def precision(program):
-    """How far two correct evaluations may be apart, relative to the largest per-example gradient."""
+    """How far two correct evaluations may be apart, relative to the largest per-example
+    gradient.
+    """
     return ROUNDINGS[program.dtype] * float(jnp.finfo(program.dtype).eps)
 
 
 @contextmanager
 def room_for(program):
-    """Where the program's dtypes exist; what was compiled for it is forgotten, or thousands of them fill the memory."""
+    """Where the program's dtypes exist; what was compiled for it is forgotten, or thousands of them
+    fill the memory.
+    """
     with jax.enable_x64(program.dtype == "float64"):
         yield
     jax.clear_caches()
@@ -49,12 +55,16 @@ def largest(tree):
 
 
 def scale(*trees):
-    """The size that rounding errors are relative to: activations of about 1 meet in it where they cancel to nothing."""
+    """The size that rounding errors are relative to: activations of about 1 meet in it where they
+    cancel to nothing.
+    """
     return max(0.1, *map(largest, trees))
 
 
 def with_example(program, batch, other, example):
-    """The batch with one example from the other batch; weights stay, as their sum may normalise the loss."""
+    """The batch with one example from the other batch; weights stay, as their sum may normalise the
+    loss.
+    """
     axes = in_axes(program)
     changing = len(axes) - (program.weighting != "none")
     swapped = list(map(np.array, batch))
@@ -76,7 +86,9 @@ def mixed_second_difference(program):
     original, singles, worst = grad(batch), list(map(grad, changed)), 0.0
     for a, b in combinations(range(program.batch), 2):
         both = grad(with_example(program, changed[a], other, b))
-        difference = jax.tree.map(lambda y, ya, yb, yab: y - ya - yb + yab, original, singles[a], singles[b], both)
+        difference = jax.tree.map(
+            lambda y, ya, yb, yab: y - ya - yb + yab, original, singles[a], singles[b], both
+        )
         worst = max(worst, largest(difference))
     return worst / scale(original, *singles)
 
@@ -110,7 +122,9 @@ def test_separable_programs_have_no_mixed_second_difference(program):
 def planted(name):
     """The smallest program with this mixing."""
     mixing = (Step(name),) if name in MIXING_LAYERS else ()
-    return Program(batch=3, width=2, steps=(Step("dense_bias", 3), *mixing), loss="squared", mixing=name)
+    return Program(
+        batch=3, width=2, steps=(Step("dense_bias", 3), *mixing), loss="squared", mixing=name
+    )
 
 
 @pytest.mark.parametrize("name", [*MIXING_LAYERS, *MIXING_LOSSES, *MIXING_GRADIENTS])

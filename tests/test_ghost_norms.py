@@ -1,4 +1,4 @@
-"""Ghost norms: norms of the examples' gradients from the factors of their products, and none of them in memory."""
+"""Ghost norms: norms of the examples' gradients from their products' factors, none in memory."""
 
 import math
 
@@ -41,7 +41,9 @@ def two_products(w, h, c):
 
 
 def heads(w, h, c):
-    return jnp.einsum("btnd,btnf->ndf", h.reshape(*h.shape[:2], 2, -1), c.reshape(*c.shape[:2], 2, -1))
+    return jnp.einsum(
+        "btnd,btnf->ndf", h.reshape(*h.shape[:2], 2, -1), c.reshape(*c.shape[:2], 2, -1)
+    )
 
 
 def experts(w, h, c):
@@ -66,7 +68,9 @@ def convolution(w, x, c):
     """The gradient by a kernel of 2 x 2."""
 
     def convolve(kernel):
-        return lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return lax.conv_general_dilated(
+            x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
 
     return jax.vjp(convolve, jnp.zeros((2, 2, x.shape[3], c.shape[3]), x.dtype))[1](c)[0]
 
@@ -99,14 +103,23 @@ def lengths(gradients):
 
 
 def strategy(f, arguments):
-    (taken,) = with_statistics(f, arguments, hs.norms()).explain(W, *arguments).outputs[0].strategies.values()
+    (taken,) = (
+        with_statistics(f, arguments, hs.norms())
+        .explain(W, *arguments)
+        .outputs[0]
+        .strategies.values()
+    )
     return taken
 
 
 def tensors(op):
-    """The sizes of all values made in an op, but for the branches taken where shares have cancelled."""
+    """The sizes of all values made in an op, but for the branches taken where shares have
+    cancelled.
+    """
     if op.name not in ("stablehlo.case", "stablehlo.if"):
-        yield from (math.prod(mlir.shape(result)) for result in op.results if op.name != "func.func")
+        yield from (
+            math.prod(mlir.shape(result)) for result in op.results if op.name != "func.func"
+        )
         for region in op.regions:
             for block in region.blocks:
                 for inner in mlir.operations(block):
@@ -117,7 +130,9 @@ def tensors(op):
 def test_norms_are_exact_and_hold_no_examples_gradient(f, arguments):
     assert strategy(f, arguments) == "ghost"
     g = shares(f, W, arguments)
-    rewritten = with_statistics(f, arguments, {"norms": hs.norms(), "clipped": hs.clipped_mean(1.0)})
+    rewritten = with_statistics(
+        f, arguments, {"norms": hs.norms(), "clipped": hs.clipped_mean(1.0)}
+    )
     gradient, found = rewritten(W, *arguments)
     np.testing.assert_allclose(found["norms"], lengths(g), rtol=ROUNDING)
     close = {"rtol": 0, "atol": ROUNDING * np.abs(g).max()}
@@ -134,16 +149,21 @@ def test_gram_of_single_products_is_exact(name):
     f, arguments = GHOSTLY[name]
     _, found = with_statistics(f, arguments, hs.gram())(W, *arguments)
     rows = shares(f, W, arguments).reshape(B, -1)
-    np.testing.assert_allclose(found, rows @ rows.T, rtol=0, atol=ROUNDING * lengths(rows).max() ** 2)
+    np.testing.assert_allclose(
+        found, rows @ rows.T, rtol=0, atol=ROUNDING * lengths(rows).max() ** 2
+    )
 
 
 def cancelling(size):
-    """Two positions cancel exactly, in whole numbers, and a third of relative size `size` is left; or in the last
-    example nothing."""
+    """Two positions cancel exactly, in whole numbers, and a third of relative size `size` is left;
+    or in the last example nothing.
+    """
     h, c = np.round(4 * H), np.round(4 * C)
     first, second = np.concatenate([h[:, :1], -h[:, :1]], 1), np.concatenate([c[:, :1]] * 2, 1)
     small = size * H[:, 1:] * np.array([1, 1, 0], np.float32)[:, None, None]
-    return np.concatenate([first, small], 1).astype(np.float32), np.concatenate([second, C[:, 1:]], 1)
+    return np.concatenate([first, small], 1).astype(np.float32), np.concatenate(
+        [second, C[:, 1:]], 1
+    )
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-4, 1e-6, 1e-8])
@@ -167,4 +187,6 @@ def test_zero_gradients():
     expected = shares(embedding, W, arguments)
     assert np.array_equal(found["norms"][:2], [0, 0])
     np.testing.assert_allclose(found["norms"], lengths(expected), rtol=ROUNDING)
-    np.testing.assert_allclose(found["clipped"], expected[2] / lengths(expected)[2] / B, rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(
+        found["clipped"], expected[2] / lengths(expected)[2] / B, rtol=0, atol=ROUNDING
+    )

@@ -1,4 +1,4 @@
-"""Ghost norms of uneven and of low-precision gradients, and the gradients to which they do not apply."""
+"""Ghost norms of uneven and low-precision gradients, and gradients that they do not apply to."""
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -30,7 +30,9 @@ def norms(f, arguments):
     return np.asarray(with_statistics(f, arguments, hs.norms())(W, *arguments)[1])
 
 
-@pytest.mark.parametrize("name", ["dense", "moved", "heads", "one position", "embedding", "bias of one position"])
+@pytest.mark.parametrize(
+    "name", ["dense", "moved", "heads", "one position", "embedding", "bias of one position"]
+)
 def test_examples_of_uneven_scales(name):
     """No square of theirs would be a float32."""
     f, (first, *others) = GHOSTLY[name]
@@ -59,15 +61,21 @@ def test_factors_of_uneven_scales(positions, scales):
     np.testing.assert_allclose(found["one"], np.abs(g).sum((1, 2)), rtol=ROUNDING)
     # The squares of the smallest gradients are no numbers of float32.
     squares, least = (g**2).mean(0), float(np.finfo(np.float32).tiny)
-    np.testing.assert_allclose(found["squares"], squares, rtol=0, atol=ROUNDING * squares.max() + least)
+    np.testing.assert_allclose(
+        found["squares"], squares, rtol=0, atol=ROUNDING * squares.max() + least
+    )
 
 
 @pytest.mark.parametrize("f", [dense, moved, two_products])
 def test_low_precision_parameters(f):
-    """Norms of bfloat16 gradients are float32; where they weigh gradients, they are those of the same roundings."""
+    """Norms of bfloat16 gradients are float32; where they weigh gradients, they are those of the
+    same roundings.
+    """
     w, *arguments = (x.astype(ml_dtypes.bfloat16) for x in (W, H, C))
     alone = with_statistics(f, arguments, {"norms": hs.norms()})
-    rewritten = with_statistics(f, arguments, {"norms": hs.norms(), "clipped": hs.clipped_mean(1.0)})
+    rewritten = with_statistics(
+        f, arguments, {"norms": hs.norms(), "clipped": hs.clipped_mean(1.0)}
+    )
     gradient, found = rewritten(w, *arguments)
     assert alone.explain(w, *arguments).outputs[0].strategies["norms"] == "ghost"
     assert rewritten.explain(w, *arguments).outputs[0].strategies["norms"] != "ghost"
@@ -79,7 +87,9 @@ def test_low_precision_parameters(f):
     rounding = 3 * float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps)
     np.testing.assert_allclose(found["norms"], lengths(g), rtol=rounding)
     clipped = np.mean(g / np.maximum(1, lengths(g))[:, None, None], 0)
-    np.testing.assert_allclose(found["clipped"], clipped, rtol=0, atol=rounding * np.abs(clipped).max())
+    np.testing.assert_allclose(
+        found["clipped"], clipped, rtol=0, atol=rounding * np.abs(clipped).max()
+    )
 
 
 def regularised(w, h, c):
@@ -107,7 +117,9 @@ def part(w, h, c):
     return dense(w, h, c)[1:, ::2]
 
 
-@pytest.mark.parametrize("f", [regularised, cumulated, contracted, scaled_by_parameters, doubled, part])
+@pytest.mark.parametrize(
+    "f", [regularised, cumulated, contracted, scaled_by_parameters, doubled, part]
+)
 def test_where_ghost_norms_do_not_apply(f):
     arguments = (H, C)
     assert strategy(f, arguments) in ("lift", "loop")
@@ -120,10 +132,15 @@ def test_where_ghost_norms_do_not_apply(f):
 
 @pytest.mark.parametrize("scale", [1e10, 1e20])
 def test_positions_of_uneven_scale(scale):
-    """What is large in one factor is small in the other: every position counts, though its factors' squares do not."""
+    """What is large in one factor is small in the other: every position counts, though its factors'
+    squares do not.
+    """
     h = np.random.default_rng(0).normal(size=(3, 2, 5)).astype(np.float32)
     c = np.random.default_rng(1).normal(size=(3, 2, 4)).astype(np.float32)
-    h, c = (x * np.array(s, np.float32)[None, :, None] for x, s in ((h, [scale, 1 / scale]), (c, [1 / scale, scale])))
+    h, c = (
+        x * np.array(s, np.float32)[None, :, None]
+        for x, s in ((h, [scale, 1 / scale]), (c, [1 / scale, scale]))
+    )
 
     def loss(w, h, c):
         return jnp.mean(jnp.sum((h @ w) * c, (1, 2)))
@@ -133,7 +150,9 @@ def test_positions_of_uneven_scale(scale):
     found = f(jnp.zeros((5, 4)), h, c)[1]
     assert f.explain(jnp.zeros((5, 4)), h, c).outputs[0].strategies["norms"] == "ghost"
     g = np.einsum("bti,btj->bij", h.astype(np.float64), c.astype(np.float64))
-    tokens = np.linalg.norm(h.astype(np.float64), axis=2) * np.linalg.norm(c.astype(np.float64), axis=2)
+    tokens = np.linalg.norm(h.astype(np.float64), axis=2) * np.linalg.norm(
+        c.astype(np.float64), axis=2
+    )
     np.testing.assert_allclose(found["norms"], lengths(g), rtol=1e-5)
     np.testing.assert_allclose(found["tokens"], tokens, rtol=1e-5)
     clipped = np.mean(g / np.maximum(1, lengths(g))[:, None, None], 0)

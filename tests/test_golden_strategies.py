@@ -17,7 +17,10 @@ HEAD = "%w: tensor<4x5xf32>, %h: tensor<3x4xf32>, %l: tensor<3x5xf32>"
 
 def program(*ops, returned="g", kind="4x5xf32", arguments=HEAD):
     body = "\n".join(ops)
-    return f"func.func @main({arguments}) -> tensor<{kind}> {{ {body} \n return %{returned} : tensor<{kind}> }}"
+    return (
+        f"func.func @main({arguments}) -> tensor<{kind}> {{ {body} \n return %{returned} : "
+        f"tensor<{kind}> }}"
+    )
 
 
 def rewritten(text, statistic=None, strategy="auto", batch=(1, 2)):
@@ -58,7 +61,13 @@ BIAS = program(
     "(tensor<3x5xf32>, tensor<f32>) -> tensor<5xf32>",
     kind="5xf32",
 )
-SQUARED = {"dense": DENSE, "transposed": TRANSPOSED, "scaled": SCALED, "padded": PADDED, "bias": BIAS}
+SQUARED = {
+    "dense": DENSE,
+    "transposed": TRANSPOSED,
+    "scaled": SCALED,
+    "padded": PADDED,
+    "bias": BIAS,
+}
 
 POSITIONS = program(
     "%g = stablehlo.dot_general %h, %l, contracting_dims = [0, 1] x [0, 1] : "
@@ -113,17 +122,22 @@ def test_square_operands_does_not_fire_when(text):
         rewritten(text, strategy="square")
 
 
-@pytest.mark.parametrize("phi", [hs.mean_of(jnp.tanh), hs.per_example()], ids=["not factorable", "all gradients"])
+@pytest.mark.parametrize(
+    "phi", [hs.mean_of(jnp.tanh), hs.per_example()], ids=["not factorable", "all gradients"]
+)
 def test_square_operands_does_not_fire_when_phi_does_not_factor(phi):
     assert strategy_of(DENSE, statistic=phi) != "square"
 
 
 def test_square_operands_contracts_the_squares():
-    """The mean is over three examples; what divides by three is the smaller operand, not the result."""
+    """The mean is over three examples; what divides by three is the smaller operand, not the
+    result.
+    """
     assert_text(
         text_of(rewritten(DENSE).code),
         """
-        CHECK: func.func @main(%{{.*}}: tensor<4x5xf32>, %[[H:.*]]: tensor<3x4xf32>, %[[L:.*]]: tensor<3x5xf32>)
+        CHECK: func.func @main(%{{.*}}: tensor<4x5xf32>,
+        CHECK-SAME: %[[H:.*]]: tensor<3x4xf32>, %[[L:.*]]: tensor<3x5xf32>)
         CHECK: %[[G:.*]] = stablehlo.dot_general %[[H]], %[[L]], contracting_dims = [0] x [0]
         CHECK: %[[PART_H:.*]] = stablehlo.multiply %[[H]], %{{.*}}
         CHECK: %[[SCALED_H:.*]] = stablehlo.multiply %[[PART_H]], %{{.*}}
@@ -133,8 +147,8 @@ def test_square_operands_contracts_the_squares():
         CHECK-DAG: %[[SAFE_L:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[SCALED_L]]
         CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[SAFE_H]], %[[SAFE_H]]
         CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[SAFE_L]], %[[SAFE_L]]
-        CHECK: %[[THIRD_HH:.*]] = stablehlo.multiply %[[HH]], %{{.*}}
-        CHECK: %[[GG:.*]] = stablehlo.dot_general %[[THIRD_HH]], %[[LL]], contracting_dims = [0] x [0]
+        CHECK: %[[THIRD:.*]] = stablehlo.multiply %[[HH]], %{{.*}}
+        CHECK: %[[GG:.*]] = stablehlo.dot_general %[[THIRD]], %[[LL]], contracting_dims = [0] x [0]
         CHECK-NOT: stablehlo.multiply
         CHECK-NOT: tensor<3x4x5xf32>
         CHECK-NOT: stablehlo.while
@@ -186,8 +200,9 @@ def test_splice_leaves_one_flat_function_of_the_same_arguments(strategy):
     assert_text(
         text_of(rewritten(OFFSET, strategy=strategy).code),
         """
-        CHECK: func.func @main(%{{.*}}: tensor<4x5xf32>, %{{.*}}: tensor<3x4xf32>, %{{.*}}: tensor<3x5xf32>)
-        CHECK-SAME: -> (tensor<4x5xf32>, tensor<4x5xf32> {jax.result_info = "second_moment/result0"})
+        CHECK: func.func @main(%{{.*}}: tensor<4x5xf32>,
+        CHECK-SAME: %{{.*}}: tensor<3x4xf32>, %{{.*}}: tensor<3x5xf32>)
+        CHECK-SAME:-> (tensor<4x5xf32>, tensor<4x5xf32> {jax.result_info = "second_moment/result0"})
         CHECK-NOT: func.func
         CHECK-NOT: call
         """,

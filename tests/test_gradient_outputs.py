@@ -1,4 +1,4 @@
-"""Which outputs of a dumped module are gradients: what their names say; and a question where they do not say it."""
+"""Which outputs of a dump are gradients: what their names say, and a question where they do not."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -79,10 +79,14 @@ CLEAR = {
     "grad": (jax.grad(loss), (P, X), {"['t']", "['w']"}),
     "aux of other shapes": (with_aux(metrics), (P, X), NAMES),
     "the gradient first": (
-        jax.grad(lambda p, x: (loss(p, x), hidden(p, x)), has_aux=True), (P, X), {"[0]['t']", "[0]['w']"}
+        jax.grad(lambda p, x: (loss(p, x), hidden(p, x)), has_aux=True),
+        (P, X),
+        {"[0]['t']", "[0]['w']"},
     ),
     "by name among metrics": (
-        lambda p, x: {"loss": loss(p, x), "grads": jax.grad(loss)(p, x)}, (P, X), {"['grads']['t']", "['grads']['w']"}
+        lambda p, x: {"loss": loss(p, x), "grads": jax.grad(loss)(p, x)},
+        (P, X),
+        {"['grads']['t']", "['grads']['w']"},
     ),
     "a named tuple": (jax.value_and_grad(of_layer), (Layer(W, T), X), {"[1].w", "[1].t"}),
     "a dataclass": (jax.value_and_grad(of_layer), (Weights(W, T), X), {"[1].w", "[1].t"}),
@@ -164,7 +168,9 @@ UNCLEAR = {
 @pytest.mark.parametrize(("function", "arguments"), UNCLEAR.values(), ids=UNCLEAR)
 def test_what_stays_unclear_is_asked(function, arguments):
     source = dump(function, *arguments)
-    with pytest.raises(ValueError, match=r"not clear.* name them in gradients=.*--gradient") as problem:
+    with pytest.raises(
+        ValueError, match=r"not clear.* name them in gradients=.*--gradient"
+    ) as problem:
         taken(source, ["x"])
     assert all(port.name in str(problem.value) for port in hs.load(source).outputs)
 
@@ -184,21 +190,32 @@ V = jnp.ones((5, 2))
 UNNAMED = {
     "a dict": (jax.value_and_grad(loss), (P, X), ["[1]['t']", "[1]['w']"]),
     "a dict beside metrics": (with_aux(metrics), (P, X), ["[1]['t']", "[1]['w']"]),
-    "a tuple": (jax.grad(lambda w, v, x: layered({"w": w, "v": v}, x), (0, 1)), (W, V, X), ["[0]", "[1]"]),
+    "a tuple": (
+        jax.grad(lambda w, v, x: layered({"w": w, "v": v}, x), (0, 1)),
+        (W, V, X),
+        ["[0]", "[1]"],
+    ),
     "another number that is passed": (jax.value_and_grad(tempered), (P, SCALE, X), None),
     "a number passed before": (
         jax.value_and_grad(lambda t, w, x: layered({"w": w, "v": V}, x) * t, 1),
         (T, W, X),
         None,
     ),
-    "an average": (lambda w, ema, x: (jax.grad(loss)({"w": w, "t": T}, x)["w"], 0.9 * ema + w), (W, W, X), None),
+    "an average": (
+        lambda w, ema, x: (jax.grad(loss)({"w": w, "t": T}, x)["w"], 0.9 * ema + w),
+        (W, W, X),
+        None,
+    ),
     "new statistics": (jax.grad(normalised, has_aux=True), (P, M, X), None),
 }
 
 
 @pytest.mark.parametrize(("function", "arguments", "names"), UNNAMED.values(), ids=UNNAMED)
 def test_without_names_of_arguments_outputs_are_like_all_of_them(function, arguments, names):
-    source, batch = dump(function, *arguments, debug_info=False), len(jax.tree.leaves(arguments)) - 1
+    source, batch = (
+        dump(function, *arguments, debug_info=False),
+        len(jax.tree.leaves(arguments)) - 1,
+    )
     if names is not None:
         assert taken(source, [batch]) == names
         return
@@ -209,18 +226,29 @@ def test_without_names_of_arguments_outputs_are_like_all_of_them(function, argum
 @pytest.mark.parametrize("named", [[1, 1], ["[1]['w']", -1], ["[1]", "[1]['w']"]])
 def test_no_gradient_counts_twice(named):
     with pytest.raises(ValueError, match="more than once"):
-        hs.rewrite_module(dump(jax.value_and_grad(loss), P, X), batch=["x"], statistics=hs.norms(), gradients=named)
+        hs.rewrite_module(
+            dump(jax.value_and_grad(loss), P, X),
+            batch=["x"],
+            statistics=hs.norms(),
+            gradients=named,
+        )
 
 
 def test_no_gradient_is_picked_twice():
-    f = hs.rewrite(jax.grad(loss), batch_argnums=1, statistics=hs.norms(), gradients=lambda g: (g["w"], g["w"]))
+    f = hs.rewrite(
+        jax.grad(loss), batch_argnums=1, statistics=hs.norms(), gradients=lambda g: (g["w"], g["w"])
+    )
     with pytest.raises(ValueError, match="more than once"):
         f(P, X)
 
 
-@pytest.mark.parametrize("function", [jax.value_and_grad(loss), jax.grad(lambda p, x: (loss(p, x),) * 2, has_aux=True)])
+@pytest.mark.parametrize(
+    "function", [jax.value_and_grad(loss), jax.grad(lambda p, x: (loss(p, x),) * 2, has_aux=True)]
+)
 def test_a_loss_among_what_a_function_returns_is_no_gradient(function):
-    with pytest.raises(ValueError, match=r"not all of these can be gradients.*pick those in gradients="):
+    with pytest.raises(
+        ValueError, match=r"not all of these can be gradients.*pick those in gradients="
+    ):
         hs.rewrite(function, batch_argnums=1, statistics=hs.norms())(P, X)
 
 
@@ -233,8 +261,12 @@ def test_parameters_with_one_gradient_count_each(strategy):
     """Their gradient is one value that the module returns twice."""
     p = {"u": W, "v": 0.5 * W}
     asked = {"norms": hs.norms(), "clipped": hs.clipped_mean(0.1), "squares": hs.second_moment()}
-    module = hs.rewrite_module(dump(jax.grad(summed), p, X), batch=["x"], statistics=asked, strategy=strategy)
-    found = dict(zip([port.name for port in module.outputs], module.call(p["u"], p["v"], X), strict=True))
+    module = hs.rewrite_module(
+        dump(jax.grad(summed), p, X), batch=["x"], statistics=asked, strategy=strategy
+    )
+    found = dict(
+        zip([port.name for port in module.outputs], module.call(p["u"], p["v"], X), strict=True)
+    )
     each = jax.vmap(lambda row: jax.grad(summed)(p, row[None])["u"])(X)
     norms = jnp.sqrt(2 * jnp.sum(each**2, (1, 2)))
     clipped = jnp.mean(each * jnp.minimum(1, 0.1 / norms)[:, None, None], 0)

@@ -1,4 +1,4 @@
-"""Groups of examples that share a draw, as of DropConnect masks: what rests on the draw alone is no constant of all."""
+"""Groups of examples that share a draw, as of DropConnect masks: the draw is no constant of all."""
 
 from functools import partial
 
@@ -129,7 +129,9 @@ def test_what_rests_on_examples_is_given_to_them(name):
 
 
 def test_what_a_sum_of_each_group_starts_from_is_not_averaged_over_all():
-    """The sum of each group starts from a parameter, and is masked then: a sum of the masks is in the gradient."""
+    """The sum of each group starts from a parameter, and is masked then: a sum of the masks is in
+    the gradient.
+    """
 
     def gradient(w, x):
         rows = jnp.tanh(x.reshape(GROUPS, EACH, D) * (w * MASKS)[:, None])

@@ -1,6 +1,7 @@
-"""`on_mixing="contribution"` on losses in which examples meet in pairs: every example's own copy of the parameters.
+"""`on_mixing="contribution"` where examples meet in pairs: each has its own copy of the parameters.
 
-The oracle gives each example a copy, which multiplies its rows alone: g_b is B times the gradient to copy b.
+The oracle gives each example a copy, which multiplies its rows alone: g_b is B times the gradient
+to copy b.
 """
 
 import jax
@@ -18,7 +19,12 @@ def draw(seed, *shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32) * 0.7
 
 
-PARAMS = {"w": draw(0, WIDTH, HIDDEN), "b": draw(1, HIDDEN), "v": draw(2, HIDDEN, HIDDEN), "c": draw(3, HIDDEN)}
+PARAMS = {
+    "w": draw(0, WIDTH, HIDDEN),
+    "b": draw(1, HIDDEN),
+    "v": draw(2, HIDDEN, HIDDEN),
+    "c": draw(3, HIDDEN),
+}
 BATCH = draw(4, B, WIDTH), draw(5, B, WIDTH), jnp.array([0, 1, 2, 0, 1, 1])
 ADJACENCY = jnp.abs(draw(6, B, B))
 
@@ -114,16 +120,22 @@ def expected_gradients(loss):
         return loss(p, *batch, by_copies)
 
     copies = jax.tree.map(lambda w: jnp.stack([w] * B), PARAMS)
-    return jax.tree.map(lambda g: B * np.asarray(g, np.float64), jax.jit(jax.grad(of_copies))(copies, *BATCH))
+    return jax.tree.map(
+        lambda g: B * np.asarray(g, np.float64), jax.jit(jax.grad(of_copies))(copies, *BATCH)
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_contributions_where_examples_meet_in_pairs(loss):
-    found = found_statistics(loss, PARAMS, all=hs.per_example(), squares=hs.second_moment(), gram=hs.gram())
+    found = found_statistics(
+        loss, PARAMS, all=hs.per_example(), squares=hs.second_moment(), gram=hs.gram()
+    )
     expected = expected_gradients(loss)
     scale = max(np.abs(g).max() for g in expected.values())
     for name, each in expected.items():
-        np.testing.assert_allclose(found["all"][name], each, rtol=0, atol=2e-5 * scale, err_msg=name)
+        np.testing.assert_allclose(
+            found["all"][name], each, rtol=0, atol=2e-5 * scale, err_msg=name
+        )
         close = {"rtol": 0, "atol": 4e-5 * scale**2, "err_msg": name}
         np.testing.assert_allclose(found["squares"][name], (each**2).mean(0), **close)
     rows = np.concatenate([g.reshape(B, -1) for g in expected.values()], 1)
@@ -170,7 +182,9 @@ UNCLEAR = [
 
 @pytest.mark.parametrize(("loss", "name", "why"), UNCLEAR)
 def test_whose_copy_it_is_must_be_known(loss, name, why):
-    params = {n: draw(7, *SIZES[n]) for n in SIZES if n == name or (loss is of_differences and n == "d")}
+    params = {
+        n: draw(7, *SIZES[n]) for n in SIZES if n == name or (loss is of_differences and n == "d")
+    }
 
     def gradient(p, *batch):
         return jax.grad(lambda own: loss(p | {name: own}, *batch))(p[name])
@@ -181,7 +195,9 @@ def test_whose_copy_it_is_must_be_known(loss, name, why):
 
 
 def test_a_sum_of_data_that_is_constant_at_the_site_itself():
-    """Of one value each example's row, and a sum of data alone: nothing lies between it and the gradient."""
+    """Of one value each example's row, and a sum of data alone: nothing lies between it and the
+    gradient.
+    """
 
     def loss(w, x):
         return jnp.mean(x @ w) * x.mean()

@@ -1,4 +1,4 @@
-"""Integer division in what is evaluated ahead: StableHLO's interpreter would end the process where it has no result."""
+"""Integer division evaluated ahead: StableHLO's interpreter would end for want of a result."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,16 +12,26 @@ from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 
 from .single_ops import parsed
 
-BITS = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "ui8": np.uint8, "ui64": np.uint64}
+BITS = {
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "ui8": np.uint8,
+    "ui64": np.uint64,
+}
 
 
 def evaluated(name, kind, dividends, divisors):
     """What a division of two constants evaluates to, with an op of its own behind it."""
     lines = (
-        f"%{i} = stablehlo.constant dense<{list(v)}> : tensor<3x{kind}>" for i, v in enumerate((dividends, divisors))
+        f"%{i} = stablehlo.constant dense<{list(v)}> : tensor<3x{kind}>"
+        for i, v in enumerate((dividends, divisors))
     )
     text = "\n".join([*lines, f"%2 = stablehlo.{name} %0, %1 : tensor<3x{kind}>"])
-    module = parsed(f"func.func @main() -> tensor<3x{kind}> {{ {text} \n return %2 : tensor<3x{kind}> }}")
+    module = parsed(
+        f"func.func @main() -> tensor<3x{kind}> {{ {text} \n return %2 : tensor<3x{kind}> }}"
+    )
     return evaluate(mlir.return_operation(mlir.body(mlir.main_function(module))).operands[0])
 
 
@@ -54,7 +64,9 @@ def by_zero_along_the_examples(w, x):
 
 def by_zero_in_a_loop(w, x):
     def step(total, k):
-        return total + lax.dynamic_index_in_dim(x, lax.rem(k, jnp.int32(0)), keepdims=False)[0] * w, None
+        return total + lax.dynamic_index_in_dim(x, lax.rem(k, jnp.int32(0)), keepdims=False)[
+            0
+        ] * w, None
 
     return lax.scan(step, jnp.float32(0), jnp.arange(6, dtype=jnp.int32))[0] / 6
 
@@ -64,28 +76,35 @@ def through_complex_numbers(w, x):
     return jnp.mean((x * w)[numbers, 0] ** 2)
 
 
-@pytest.mark.parametrize("loss", [by_zero_along_the_examples, by_zero_in_a_loop, through_complex_numbers])
+@pytest.mark.parametrize(
+    "loss", [by_zero_along_the_examples, by_zero_in_a_loop, through_complex_numbers]
+)
 def test_indices_that_cannot_be_evaluated_are_refused(loss):
     with pytest.raises(hs.Refusal):
         hs.grad(loss, statistics=hs.norms())(jnp.float32(2), jnp.ones((6, 4)))
 
 
 def shaped_by(name, divisor):
-    """A module in which a shape is the result of a division by the batch's size, or by what is left of it."""
+    """A module in which a shape is the result of a division by the batch's size, or by what is left
+    of it.
+    """
     return f"""func.func @main(%w: tensor<f32>, %x: tensor<4xf32>) -> tensor<f32> {{
         %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<4xf32>) -> tensor<i32>
         %k = stablehlo.constant dense<{divisor}> : tensor<i32>
         %d = stablehlo.subtract %n, %k : tensor<i32>
         %q = stablehlo.{name} %n, %d : tensor<i32>
         %s = stablehlo.reshape %q : (tensor<i32>) -> tensor<1xi32>
-        %b = stablehlo.dynamic_broadcast_in_dim %w, %s, dims = [] : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+        %b = stablehlo.dynamic_broadcast_in_dim %w, %s, dims = [] :
+          (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
         %z = stablehlo.constant dense<0.0> : tensor<f32>
         %t = stablehlo.reduce(%b init: %z) applies stablehlo.add across dimensions = [0] :
           (tensor<?xf32>, tensor<f32>) -> tensor<f32>
         return %t : tensor<f32> }}"""
 
 
-@pytest.mark.parametrize(("name", "divisor", "count"), [("divide", 2, 2), ("divide", 3, 4), ("remainder", 1, 1)])
+@pytest.mark.parametrize(
+    ("name", "divisor", "count"), [("divide", 2, 2), ("divide", 3, 4), ("remainder", 1, 1)]
+)
 def test_shapes_made_by_division(name, divisor, count):
     code = mlir.parse(shaped_by(name, divisor))
     make_shapes_static(code)

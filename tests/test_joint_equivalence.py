@@ -1,4 +1,4 @@
-"""Random programs: norms, weighted means and inner products equal those of one example's gradient at a time."""
+"""Random programs: norms, weighted means, inner products as of one example's gradient at a time."""
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,8 @@ from .random_programs import data, gradient, loss, parameters, reference
 from .test_equivalence import assert_gradient, batch_arguments, unless_pooled
 from .test_generator import on_host, precision, room_for, scale
 
-# What is left of a sum over pairs of positions that cancels, relative to the norm; beyond it, the examples' own
-# gradients are taken (passes/strategies/ghost_norms.py).
+# What is left of a sum over pairs of positions that cancels, relative to the norm; beyond it, the
+# examples' own gradients are taken (passes/strategies/ghost_norms.py).
 CANCELLED = 1e-3
 
 
@@ -24,10 +24,21 @@ def clip(norms):
 
 
 def statistics(program, weighted):
-    """`weighted`: also those that no scan over layers can have inside, as weighted sums, whose weights follow it."""
-    asked = {"norms": hs.norms(), "each": hs.norms("parameter"), "squares": hs.second_moment(), "one": hs.norms(ord=1)}
+    """`weighted`: also those that no scan over layers can have inside, as weighted sums, whose
+    weights follow it.
+    """
+    asked = {
+        "norms": hs.norms(),
+        "each": hs.norms("parameter"),
+        "squares": hs.second_moment(),
+        "one": hs.norms(ord=1),
+    }
     if weighted:
-        asked |= {"clipped": hs.weighted_mean(clip), "inner": hs.inner_products(), "gram": hs.gram()}
+        asked |= {
+            "clipped": hs.weighted_mean(clip),
+            "inner": hs.inner_products(),
+            "gram": hs.gram(),
+        }
     return asked | ({"variance": hs.variance()} if program.batch > 1 else {})
 
 
@@ -36,7 +47,9 @@ def flat(tree):
 
 
 def expected(examples, d):
-    """For each statistic its value, and how far it may move when each entry of a gradient moves by at most d."""
+    """For each statistic its value, and how far it may move when each entry of a gradient moves by
+    at most d.
+    """
     g = flat(examples)
     norms, moved = np.linalg.norm(g, axis=1), norm_moves(g, d)
     weights = 1 / np.maximum(norms, 1)
@@ -79,7 +92,9 @@ def assert_within(name, found, wanted):
     pairs = jax.tree.leaves(wanted, is_leaf=lambda x: isinstance(x, tuple))
     for actual, (value, moves) in zip(jax.tree.leaves(on_host(found)), pairs, strict=True):
         assert actual.shape == value.shape, name
-        assert np.all(np.abs(actual - value) <= moves), f"{name}: {actual} is not {value} within {moves}"
+        assert np.all(np.abs(actual - value) <= moves), (
+            f"{name}: {actual} is not {value} within {moves}"
+        )
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -91,7 +106,9 @@ def test_joint_statistics_equal_one_example_at_a_time(program, planning, weighte
         rewritten = hs.grad(loss(program), **batch_arguments(program), statistics=asked, **planning)
         gradients, found = unless_pooled(program, lambda: rewritten(params, *batch))
         examples = on_host(jax.jit(reference(program))(params, *batch))
-        assert_gradient(program, gradients, on_host(jax.jit(gradient(program))(params, *batch)), examples)
+        assert_gradient(
+            program, gradients, on_host(jax.jit(gradient(program))(params, *batch)), examples
+        )
         wanted = expected(examples, precision(program) * scale(examples))
         for name, statistic in found.items():
             assert_within(name, statistic, wanted[name])

@@ -24,7 +24,13 @@ def test_a_chain_holds_two_at_a_time():
         ROOT %d = f32[256]{0} fusion(%c)""")
     )
     # The argument and the result, 1 kB each, have memory of their own throughout.
-    assert steps == {"x": 2048, "a": 2048 + 2048, "b": 2048 + 6144, "c": 2048 + 6144, "d": 2048 + 2048}
+    assert steps == {
+        "x": 2048,
+        "a": 2048 + 2048,
+        "b": 2048 + 6144,
+        "c": 2048 + 6144,
+        "d": 2048 + 2048,
+    }
 
 
 def test_a_buffer_lives_until_its_last_use():
@@ -67,7 +73,9 @@ FUSED = computation(
 
 
 def aliasing(*indices):
-    """As the compiler for TPU writes which operands and, counted on from them, results are one buffer."""
+    """As the compiler for TPU writes which operands and, counted on from them, results are one
+    buffer.
+    """
     listed = ",".join(f'"{i}"' for i in indices)
     return f'backend_config={{"aliasing_operands":{{"lists":[{{"indices":[{listed}]}}]}}}}'
 
@@ -78,7 +86,8 @@ IN_PLACE = {
     "a fusion that ends in one": UPDATE,
     "what the compiler for TPU says": f"fusion(%a, %x), {aliasing(0, 2)}",
     "operands that are one buffer": f"fusion(%a, %x, %a), {aliasing(0, 2, 3)}",
-    "a custom call that says so": 'custom-call(%a), custom_call_target="f", output_to_operand_aliasing={{}: (0, {})}',
+    "a custom call that says so": 'custom-call(%a), custom_call_target="f", '
+    "output_to_operand_aliasing={{}: (0, {})}",
 }
 
 
@@ -164,7 +173,10 @@ def test_what_a_loop_carries_lies_where_it_lay():
 
 
 def test_branches_return_one_result():
-    branch = "%p = f32[256]{0} parameter(0)\n%q = f32[512]{0} fusion(%p)\nROOT %r = f32[256]{0} fusion(%q)"
+    branch = (
+        "%p = f32[256]{0} parameter(0)\n%q = f32[512]{0} fusion(%p)\nROOT %r = f32[256]{0} "
+        "fusion(%q)"
+    )
     steps = live(
         program(
             """
@@ -208,16 +220,23 @@ def struct(*shape, dtype="float32"):
 
 LAYERS = {"q": struct(5, 128, 128), "up": struct(5, 128, 512), "down": struct(5, 512, 128)}
 LM = ({"embedding": struct(1000, 128), "layers": LAYERS}, struct(4, 128, dtype="int32"))
-GRADIENTS = {"mlp": (mlp, ([struct(256, 256)] * 3, struct(512, 256))), "scanned lm": (scanned_lm, LM)}
+GRADIENTS = {
+    "mlp": (mlp, ([struct(256, 256)] * 3, struct(512, 256))),
+    "scanned lm": (scanned_lm, LM),
+}
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_the_peak_is_what_xla_plans_on_cpu(name):
-    """XLA lays some temporaries into outputs that are not made yet, and packs with gaps: within 3 %."""
+    """XLA lays some temporaries into outputs that are not made yet, and packs with gaps: within 3
+    %.
+    """
     function, arguments = GRADIENTS[name]
     compiled = jax.jit(jax.grad(function)).lower(*arguments).compile()
     memory = compiled.memory_analysis()
-    planned = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    planned = (
+        memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    )
     peak = max(step.bytes for step in staircase(parse(compiled.as_text())))
     assert peak == pytest.approx(planned, rel=0.03)
     assert memory.temp_size_in_bytes > 0.3 * planned

@@ -1,4 +1,4 @@
-"""Dtypes in loops: statistics of scanned gradients in every float and complex dtype, against one example at a time.
+"""Dtypes in loops: scanned gradients in every float and complex dtype, against single examples.
 
 The references are the gradients of batches of one in 64 bits, of the same parameters and examples.
 """
@@ -18,7 +18,9 @@ STATISTICS = {"all": hs.per_example(), "squares": hs.second_moment(), "abs": hs.
 def draw(seed, shape, dtype):
     rng = np.random.default_rng(seed)
     parts = rng.normal(size=(2, *shape)) / np.sqrt(shape[-1])
-    return jnp.asarray(parts[0] + 1j * parts[1] if jnp.issubdtype(dtype, jnp.complexfloating) else parts[0], dtype)
+    return jnp.asarray(
+        parts[0] + 1j * parts[1] if jnp.issubdtype(dtype, jnp.complexfloating) else parts[0], dtype
+    )
 
 
 def wide(a):
@@ -70,7 +72,9 @@ def references(gradient, p, x):
 
 
 def rounding(dtype):
-    """A step rounds the sum, the bias and the activation (squashed: 4 ops), forward and backward, by eps / 2 each."""
+    """A step rounds the sum, the bias and the activation (squashed: 4 ops), forward and backward,
+    by eps / 2 each.
+    """
     ops = 6 if jnp.issubdtype(dtype, jnp.complexfloating) else 3
     return 2 * ops * STEPS * float(jnp.finfo(dtype).eps) / 2
 
@@ -90,7 +94,9 @@ def assert_exact(found, examples, tolerance):
 
 
 @pytest.mark.parametrize("loss", [layers, recurrent])
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float64, jnp.complex64, jnp.complex128])
+@pytest.mark.parametrize(
+    "dtype", [jnp.bfloat16, jnp.float16, jnp.float64, jnp.complex64, jnp.complex128]
+)
 def test_every_dtype_is_exact_in_loops(loss, dtype):
     with jax.enable_x64(True):
         p, x = drawn(loss, dtype)
@@ -104,7 +110,11 @@ def test_every_dtype_is_exact_in_loops(loss, dtype):
 
 def holomorphic(p, x):
     """A complex loss, and the plain complex derivative."""
-    return jnp.mean(jnp.sum(lax.scan(lambda h, q: (h + (h @ q["w"] + q["b"]) ** 2 / 2, None), x[:, 0], p)[0] ** 2, 1))
+    return jnp.mean(
+        jnp.sum(
+            lax.scan(lambda h, q: (h + (h @ q["w"] + q["b"]) ** 2 / 2, None), x[:, 0], p)[0] ** 2, 1
+        )
+    )
 
 
 def test_a_holomorphic_gradient_in_a_loop():
@@ -123,7 +133,9 @@ def half(tree):
 
 
 def scaled_gradient(loss, scale):
-    """Mixed precision: float32 parameters, a small loss in float16, scaled up for the backward pass."""
+    """Mixed precision: float32 parameters, a small loss in float16, scaled up for the backward
+    pass.
+    """
 
     def gradient(p, x):
         scaled = jax.grad(lambda p: scale * loss(half(p), half(x)) / SCALE)(p)
@@ -139,11 +151,16 @@ def test_loss_scaling_in_loops(loss):
     found = hs.rewrite(scaled_gradient(loss, SCALE), batch_argnums=1, statistics=STATISTICS)(p, x)
     examples = references(jax.grad(loss), p, x)
     assert_exact(found, examples, rounding(jnp.float16))
-    with pytest.raises(AssertionError):  # what the scale is for: without it the gradients are too small for float16
+    with pytest.raises(
+        AssertionError
+    ):  # what the scale is for: without it the gradients are too small for float16
         assert_exact((scaled_gradient(loss, 1.0)(p, x), found[1]), examples, rounding(jnp.float16))
 
 
-SUMMING = [(layers, "square"), *((loss, strategy) for loss in (layers, recurrent) for strategy in ("lift", "loop"))]
+SUMMING = [
+    (layers, "square"),
+    *((loss, strategy) for loss in (layers, recurrent) for strategy in ("lift", "loop")),
+]
 
 
 @pytest.mark.parametrize(("loss", "strategy"), SUMMING)

@@ -1,4 +1,4 @@
-"""Loops over examples: any chunk, any number of shards, any B; each number as from gradients of one example at a time.
+"""Loops over examples: any chunk, shards and B; each number as from one example at a time.
 
 The references are in float64. Elements are sums of at most 64 terms of size about 1 in float32.
 """
@@ -72,7 +72,9 @@ def assert_right(found, own, asked):
     np.testing.assert_allclose(gradient, own.mean(0), rtol=TOLERANCE, atol=TOLERANCE)
     for name in asked:
         scale = max(1, np.abs(expected[name]).max(initial=0))
-        np.testing.assert_allclose(statistics[name], expected[name], rtol=TOLERANCE, atol=TOLERANCE * scale)
+        np.testing.assert_allclose(
+            statistics[name], expected[name], rtol=TOLERANCE, atol=TOLERANCE * scale
+        )
 
 
 def assert_looped(loss, w, x, asked=STATISTICS, axis=0, **how):
@@ -105,7 +107,9 @@ def test_plans_say_how_many_at_a_time(chunk, shards, chunks_of):
 
 @pytest.mark.parametrize(("shards", "most", "loops"), [(1, B, 0), (3, B // 3, 0), (1, B - 1, 1)])
 def test_few_steps_are_written_out(shards, most, loops, monkeypatch):
-    monkeypatch.setitem(rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), written_out=most))
+    monkeypatch.setitem(
+        rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), written_out=most)
+    )
     w, x = draw(0, WIDTH, WIDER), draw(1, B, LENGTH, WIDTH)
     assert assert_looped(dense, w, x, shards=shards).chunk == 1
     f = hs.grad(dense, statistics=STATISTICS["cosines"], strategy="loop", shards=shards)
@@ -114,9 +118,15 @@ def test_few_steps_are_written_out(shards, most, loops, monkeypatch):
 
 def test_what_is_no_contraction_is_looped_over(monkeypatch):
     """XLA has nothing to fuse with there."""
-    monkeypatch.setitem(rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), written_out=B))
+    monkeypatch.setitem(
+        rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), written_out=B)
+    )
     w, x = draw(0, WIDTH), draw(1, B, LENGTH, WIDTH)
-    f = hs.grad(lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x * w), (1, 2))), statistics=hs.mean_abs(), strategy="loop")
+    f = hs.grad(
+        lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x * w), (1, 2))),
+        statistics=hs.mean_abs(),
+        strategy="loop",
+    )
     assert f.module(w, x).text().count("stablehlo.while") == 1
 
 
@@ -211,7 +221,9 @@ def test_several_statistics_inside_a_scan(chunk, shards, chunks_of):
 
 @pytest.mark.parametrize("names", [("norms", "squares"), ("squares", "norms")])
 def test_strategies_side_by_side_inside_a_scan(names):
-    """Norms from pairs of positions, squares from squared operands, each of which is found at its own time."""
+    """Norms from pairs of positions, squares from squared operands, each of which is found at its
+    own time.
+    """
     w, x = draw(0, 3, WIDTH, WIDTH), draw(1, B, 1, WIDTH)
     asked = {f"{i} {name}": STATISTICS[name] for i, name in enumerate(names)}
     f = hs.grad(layers, statistics=asked)
@@ -245,7 +257,9 @@ def examples_in_channels(w, x):
     """Each example is a group of channels of a single image."""
     size = x.shape[0]
     kernels = jnp.tile(w, (size, 1, 1))
-    made = lax.conv_general_dilated(x.reshape(1, -1, x.shape[-1]), kernels, (1,), "SAME", feature_group_count=size)
+    made = lax.conv_general_dilated(
+        x.reshape(1, -1, x.shape[-1]), kernels, (1,), "SAME", feature_group_count=size
+    )
     return jnp.sum(jnp.tanh(made) ** 2) / size
 
 
@@ -289,4 +303,6 @@ def test_convolutions(name, chunks_of):
     chunks_of(2)
     loss, filters, images = CONVOLUTIONS[name]
     w, x = draw(0, *filters) / 2, draw(1, *images)
-    assert_looped(loss, w, x, {"own": STATISTICS["own"], "squares": STATISTICS["squares"]}, shards=2)
+    assert_looped(
+        loss, w, x, {"own": STATISTICS["own"], "squares": STATISTICS["squares"]}, shards=2
+    )

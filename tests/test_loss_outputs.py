@@ -1,4 +1,4 @@
-"""Which output is the loss whose terms `per_example_losses` returns; and a question where more than one may be it."""
+"""Which output is the loss that `per_example_losses` takes apart; a question where many may be."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,13 @@ def accuracy(p, x):
 
 def with_metrics(p, x):
     value, gradient = jax.value_and_grad(loss)(p, x)
-    found = {"accuracy": accuracy(p, x), "loss": value, "rate": 0.1, "decay": jnp.sum(p["w"] ** 2), "n": 4}
+    found = {
+        "accuracy": accuracy(p, x),
+        "loss": value,
+        "rate": 0.1,
+        "decay": jnp.sum(p["w"] ** 2),
+        "n": 4,
+    }
     return {"metrics": found, "gradient": gradient}
 
 
@@ -39,7 +45,9 @@ def asked(function, **options):
 
 
 def test_two_that_the_examples_reach_are_asked_about():
-    with pytest.raises(ValueError, match=r"not clear: .*'accuracy'.*'loss'.*loss=\.\.\. \(--loss\)") as problem:
+    with pytest.raises(
+        ValueError, match=r"not clear: .*'accuracy'.*'loss'.*loss=\.\.\. \(--loss\)"
+    ) as problem:
         asked(with_metrics)
     assert not any(f"'{name}'" in str(problem.value) for name in ("rate", "decay", "n"))
 
@@ -108,7 +116,11 @@ def test_aux_of_grad_is_no_loss():
 
 
 def test_rewrite_is_told_the_loss():
-    how = {"batch_argnums": 1, "statistics": hs.per_example_losses(), "gradients": lambda found: found["gradient"]}
+    how = {
+        "batch_argnums": 1,
+        "statistics": hs.per_example_losses(),
+        "gradients": lambda found: found["gradient"],
+    }
     with pytest.raises(ValueError, match="not clear"):
         hs.rewrite(with_metrics, **how)(P, X)
     found = hs.rewrite(with_metrics, **how, loss=lambda found: found["metrics"]["loss"])(P, X)[1]

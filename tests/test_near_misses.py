@@ -1,4 +1,4 @@
-"""Near misses: programs that are one condition away from what is separable, each refused for that one."""
+"""Near misses: programs one condition away from separable ones, each refused for that one."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,9 @@ def mean_of(w, rows):
 
 
 def until_done(going, step, start=0.0, kept=1):
-    """The rows of a layer go through a loop that runs as long as `going` says, beside some other state."""
+    """The rows of a layer go through a loop that runs as long as `going` says, beside some other
+    state.
+    """
 
     def loss(w, x):
         h = lax.stop_gradient(x @ w)
@@ -54,12 +56,18 @@ UNTIL_DONE = {
     "under another bound": until_done(any_large, halved(lambda h, t: h > 2)),
     "under another reduction": until_done(
         lambda h, t: jnp.any(lax.reduce(h, 0.0, lax.max, (1,)) > 1),
-        halved(lambda h, t: jnp.broadcast_to((lax.reduce(h, 0.0, lax.min, (1,)) > 1)[:, None], h.shape)),
+        halved(
+            lambda h, t: jnp.broadcast_to((lax.reduce(h, 0.0, lax.min, (1,)) > 1)[:, None], h.shape)
+        ),
     ),
     "where it is done": until_done(any_large, lambda h, t: (jnp.where(h > 1, h, h / 2), t)),
     "where it is not going": until_done(any_large, halved(lambda h, t: ~(h > 1))),
-    "or where another condition holds": until_done(any_large, halved(lambda h, t: (h > 1) | (t > 1))),
-    "beside what goes on": until_done(any_large, lambda h, t: (jnp.where(h > 1, h / 2, h), t + h), kept=2),
+    "or where another condition holds": until_done(
+        any_large, halved(lambda h, t: (h > 1) | (t > 1))
+    ),
+    "beside what goes on": until_done(
+        any_large, lambda h, t: (jnp.where(h > 1, h / 2, h), t + h), kept=2
+    ),
 }
 
 
@@ -107,7 +115,9 @@ def branch_with_data(w, x):
 
 
 def branches_of_sums(w, x):
-    return lax.cond(w[0, 0] > 0, lambda: mean_of(w, x) + x.max() * jnp.sum(w), lambda: mean_of(w, 2 * x))
+    return lax.cond(
+        w[0, 0] > 0, lambda: mean_of(w, x) + x.max() * jnp.sum(w), lambda: mean_of(w, 2 * x)
+    )
 
 
 def branch_of_one_example(w, x):
@@ -146,7 +156,9 @@ def accumulated(parts, order):
 
     def gradient(w, x):
         def step(total, i):
-            return total + jax.grad(one)(w, lax.dynamic_index_in_dim(parts(x), i, keepdims=False)), None
+            return total + jax.grad(one)(
+                w, lax.dynamic_index_in_dim(parts(x), i, keepdims=False)
+            ), None
 
         return lax.scan(step, jnp.zeros_like(w), np.array(order))[0]
 
@@ -171,7 +183,9 @@ def forwards_and_backwards(w, x):
 
 def one_step_after_the_other(w, x):
     """Each from where the one before led."""
-    return lax.scan(lambda total, e: (total + jax.grad(one)(w - 0.1 * total, e), None), jnp.zeros_like(w), x)[0]
+    return lax.scan(
+        lambda total, e: (total + jax.grad(one)(w - 0.1 * total, e), None), jnp.zeros_like(w), x
+    )[0]
 
 
 def counted_by_another(w, x):
@@ -195,9 +209,13 @@ def on_data(w, x):
 
 
 def on_data_at_each_step(w, x):
-    """What each step adds has the data in it already, and so has what it makes of that and its example."""
+    """What each step adds has the data in it already, and so has what it makes of that and its
+    example.
+    """
     start = on_data(w, x)
-    return lax.scan(lambda total, e: (total + (jax.grad(one)(w, e) + start), None), jnp.zeros_like(w), x)[0]
+    return lax.scan(
+        lambda total, e: (total + (jax.grad(one)(w, e) + start), None), jnp.zeros_like(w), x
+    )[0]
 
 
 def beside_the_largest(w, x):
@@ -222,9 +240,12 @@ ACCUMULATED = {
     "counted by another": counted_by_another,
     "one step after the other": one_step_after_the_other,
     "tokens one by one": accumulated(lambda x: tokens(x).reshape(2 * B, D), range(2 * B)),
-    "tokens of parts": accumulated(lambda x: tokens(x).reshape(PARTS, B, D).swapaxes(0, 1), range(B)),
+    "tokens of parts": accumulated(
+        lambda x: tokens(x).reshape(PARTS, B, D).swapaxes(0, 1), range(B)
+    ),
     "parts of tokens": accumulated(
-        lambda x: tokens(x).reshape(PARTS, -1, 2, D).swapaxes(1, 2).reshape(2 * PARTS, -1, D), range(2 * PARTS)
+        lambda x: tokens(x).reshape(PARTS, -1, 2, D).swapaxes(1, 2).reshape(2 * PARTS, -1, D),
+        range(2 * PARTS),
     ),
     "an example twice": accumulated(lambda x: x, [0, 1, 2, 3, 4, 4]),
     "an example once more": accumulated(lambda x: x, [0, 1, 2, 3, 4, 5, 0]),
@@ -243,13 +264,17 @@ def test_accumulated_otherwise_than_once_is_refused(gradient):
 
 @pytest.mark.parametrize(("parts", "count"), [(lambda x: x, B), (of_two, B // 2)])
 def test_accumulated_in_any_order_is_accepted(parts, count):
-    gradient = hs.rewrite(accumulated(parts, range(count)[::-1]), batch_argnums=1, statistics=hs.second_moment())
+    gradient = hs.rewrite(
+        accumulated(parts, range(count)[::-1]), batch_argnums=1, statistics=hs.second_moment()
+    )
     assert hs.explain(gradient, W, X).outputs
 
 
 def rows_carried(w, x):
     """The rows of one microbatch go into the next."""
-    return jnp.sum(lax.scan(lambda s, rows: (jnp.tanh(s + rows @ w), None), jnp.zeros((2, D)), of_two(x))[0])
+    return jnp.sum(
+        lax.scan(lambda s, rows: (jnp.tanh(s + rows @ w), None), jnp.zeros((2, D)), of_two(x))[0]
+    )
 
 
 def weights_backwards(w, x):
@@ -265,7 +290,9 @@ def weights_backwards(w, x):
 def written_into_columns(w, x):
     """Row b is example b's only where the last step wrote; elsewhere the columns are."""
     h = lax.stop_gradient(jnp.tile(jnp.tanh(x @ w), (1, B // D)))
-    out = lax.fori_loop(0, B, lambda i, _: lax.dynamic_update_slice(h.T, h[i][None], (i, 0)), jnp.zeros((B, B)))
+    out = lax.fori_loop(
+        0, B, lambda i, _: lax.dynamic_update_slice(h.T, h[i][None], (i, 0)), jnp.zeros((B, B))
+    )
     return mean_of(w, x * out[:, :D])
 
 
@@ -282,7 +309,9 @@ def written(place, rows=1, start=None):
         def step(i, out):
             return lax.dynamic_update_slice(out, jnp.tile(h[i], (rows, 1)), (place(i), 0))
 
-        return mean_of(w, x * lax.fori_loop(0, B, step, jnp.zeros_like(x) if start is None else start(h)))
+        return mean_of(
+            w, x * lax.fori_loop(0, B, step, jnp.zeros_like(x) if start is None else start(h))
+        )
 
     return loss
 
@@ -291,7 +320,9 @@ def running(met):
     def step(w, s, rows):
         return s + rows.sum(0), mean_of(w, met(s, rows))
 
-    return lambda w, x: jnp.mean(lax.scan(lambda s, e: step(w, s, e), jnp.ones(D), x.reshape(PARTS, -1, D))[1])
+    return lambda w, x: jnp.mean(
+        lax.scan(lambda s, e: step(w, s, e), jnp.ones(D), x.reshape(PARTS, -1, D))[1]
+    )
 
 
 def repeated_as_the_state_says(w, x):
@@ -336,10 +367,15 @@ def two_running_sums(w, x):
 LOOPS = {
     **{f.__name__: f for f in (weights_backwards, written_into_columns, attending_to_all)},
     **{f.__name__: f for f in (repeated_as_the_state_says, scaled_by_a_sum)},
-    **{f.__name__: f for f in (added_one_by_one, largest_added, two_running_sums, between_two_sums, rows_carried)},
+    **{
+        f.__name__: f
+        for f in (added_one_by_one, largest_added, two_running_sums, between_two_sums, rows_carried)
+    },
     "written at another's place": written(lambda i: B - 1 - i),
     "written over others": written(lambda i: i, rows=2),
-    "written beside others": written(lambda i: i, start=lambda h: jnp.broadcast_to(h.sum(0), h.shape)),
+    "written beside others": written(
+        lambda i: i, start=lambda h: jnp.broadcast_to(h.sum(0), h.shape)
+    ),
     "added to a microbatch's rows": running(lambda s, rows: s + rows),
 }
 
@@ -360,7 +396,9 @@ def of_features_and_parts(w, x):
 
 
 GROUPS = {
-    "a batch in parts beside a whole one": in_groups(lambda h, z: h * z.reshape(B, D)[: B // PARTS]),
+    "a batch in parts beside a whole one": in_groups(
+        lambda h, z: h * z.reshape(B, D)[: B // PARTS]
+    ),
     "turned within a part": in_groups(lambda h, z: h * h.swapaxes(1, 2)),
     "features as parts": of_features_and_parts,
     "turned across parts": in_groups(lambda h, z: h[..., :PARTS] * h[..., :PARTS].swapaxes(0, 2)),
@@ -379,8 +417,12 @@ def solved(call):
 
 SHARED = np.eye(B, dtype=np.float32) + 1
 SOLVES = {
-    "a factorisation of the batch": solved(lambda h: lax.linalg.cholesky(h, symmetrize_input=False)),
-    "a solve from the left": solved(lambda h: lax.linalg.triangular_solve(SHARED, h, left_side=True)),
+    "a factorisation of the batch": solved(
+        lambda h: lax.linalg.cholesky(h, symmetrize_input=False)
+    ),
+    "a solve from the left": solved(
+        lambda h: lax.linalg.triangular_solve(SHARED, h, left_side=True)
+    ),
     "a solve from the right": solved(lambda h: lax.linalg.triangular_solve(SHARED, h.T)),
     "a solve with a matrix of examples' rows": solved(lambda h: lax.linalg.triangular_solve(h, h)),
     "matrices and sides along different dimensions": solved(
@@ -389,7 +431,9 @@ SOLVES = {
 }
 
 
-@pytest.mark.parametrize("name", [*UNTIL_DONE, *(f.__name__ for f in FLOW), *LOOPS, *GROUPS, *SOLVES])
+@pytest.mark.parametrize(
+    "name", [*UNTIL_DONE, *(f.__name__ for f in FLOW), *LOOPS, *GROUPS, *SOLVES]
+)
 def test_refused(name):
     losses = {**UNTIL_DONE, **{f.__name__: f for f in FLOW}, **LOOPS, **GROUPS, **SOLVES}
     with pytest.raises(hs.Refusal):
@@ -411,7 +455,9 @@ def test_what_they_nearly_are_is_accepted(loss):
 
 
 def weighted(weights, shape=(B,)):
-    """A linear head: no example reaches the gradient of its offset, and yet each has a weight of its own in it."""
+    """A linear head: no example reaches the gradient of its offset, and yet each has a weight of
+    its own in it.
+    """
     return lambda w, x: jnp.mean(weights * (x.sum(1).reshape(shape) + w.sum()))
 
 
@@ -429,7 +475,10 @@ def passed_on(made, met=False):
         before = jnp.abs(w).sum() * jnp.arange(1.0, B + 1)
         behind = made(before)
         own, summed = (behind, before) if met else (before, behind)
-        return jnp.mean(lax.stop_gradient(own) * (x @ w).sum(1)) + lax.stop_gradient(summed.sum()) * w.sum()
+        return (
+            jnp.mean(lax.stop_gradient(own) * (x @ w).sum(1))
+            + lax.stop_gradient(summed.sum()) * w.sum()
+        )
 
     return loss
 

@@ -1,4 +1,4 @@
-"""Norms and clipped means wherever a norm is a normal number, whatever the operands are, under XLA's default flags."""
+"""Norms and clipped means wherever the norm is normal, of any operands, by XLA's default flags."""
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,17 @@ STRATEGIES = ["auto", "ghost", "lift", "loop"]
 
 
 def spread(kind, positions, step):
-    """Examples whose operands have any two exponents, so long as their product is a normal number."""
+    """Examples whose operands have any two exponents, so long as their product is a normal
+    number.
+    """
     limits = ml_dtypes.finfo(kind)
     low, high = limits.minexp + 6, limits.maxexp - 1
     exponents = range(low, high + 1, max(1, (high - low) // step))
     pairs = [(i, j) for i in exponents for j in exponents if low + 8 < i + j < high - 2]
     draw = np.random.default_rng(0)
-    x, y = (draw.uniform(1, 1.99, (len(pairs), positions, n)) * draw.choice([-1, 1], n) for n in (3, 2))
+    x, y = (
+        draw.uniform(1, 1.99, (len(pairs), positions, n)) * draw.choice([-1, 1], n) for n in (3, 2)
+    )
     for b, (i, j) in enumerate(pairs):
         x[b], y[b] = np.ldexp(x[b], i), np.ldexp(y[b], j)
     return x.astype(kind), y.astype(kind)
@@ -48,7 +52,11 @@ def found_by(asked, strategy, x, y):
 def test_norms_over_all_exponents(kind, strategy):
     with jax.enable_x64(kind is np.float64):
         x, y = spread(kind, 1, 7)
-        asked = {"two": hs.norms()} if strategy == "ghost" else {"two": hs.norms(), "thousand": hs.norms(ord=1000)}
+        asked = (
+            {"two": hs.norms()}
+            if strategy == "ghost"
+            else {"two": hs.norms(), "thousand": hs.norms(ord=1000)}
+        )
         found = found_by(asked, strategy, x, y)
         g = gradients(x, y)
         rounding = 4 * float(ml_dtypes.finfo(kind).eps)
@@ -87,7 +95,9 @@ def test_no_example_escapes_the_bound(strategy):
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 @pytest.mark.parametrize("strategy", ["auto", "ghost"])
 def test_a_scale_of_the_whole_gradient(strategy, scale):
-    """An outer product that is no number by itself, scaled so that it is one: the operands alone tell its norm."""
+    """An outer product that is no number by itself, scaled so that it is one: the operands alone
+    tell its norm.
+    """
     x = np.full((4, 1, 3), 1e19 if scale < 1 else 1e-19, np.float32)
     f = hs.rewrite(
         lambda w, x, y, s: jax.grad(loss)(w, x, y) * s,
@@ -97,7 +107,9 @@ def test_a_scale_of_the_whole_gradient(strategy, scale):
         strategy=strategy,
     )
     found = f(jnp.zeros((3, 3)), x, x / 30, np.float32(scale))[1]
-    np.testing.assert_allclose(found, lengths(gradients(x, x / 30) * scale).astype(float), rtol=1e-5)
+    np.testing.assert_allclose(
+        found, lengths(gradients(x, x / 30) * scale).astype(float), rtol=1e-5
+    )
 
 
 def test_gram_of_any_exponents():
@@ -108,4 +120,6 @@ def test_gram_of_any_exponents():
     for strategy in ("ghost", "lift"):
         found = np.float64(found_by(hs.gram(), strategy, x, y))
         scale = np.outer(*[np.linalg.norm(g.astype(float), axis=1)] * 2)
-        np.testing.assert_allclose(found / scale, (g @ g.T / scale).astype(float), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(
+            found / scale, (g @ g.T / scale).astype(float), rtol=0, atol=1e-5
+        )

@@ -36,7 +36,9 @@ def updates_of(optimizer, at=lambda tree: tree, names=("second_moment", "mean_si
     state, updates = optimizer.init(params), []
     update = jax.jit(partial(optimizer.update, batch_size=SIZE))
     for found in FOUND:
-        step, state = update(at(found["gradient"]), state, params, **{name: at(found[name]) for name in names})
+        step, state = update(
+            at(found["gradient"]), state, params, **{name: at(found[name]) for name in names}
+        )
         updates.append(step)
     return updates
 
@@ -57,7 +59,10 @@ def test_multi_transform_of_two_kinds():
     kinds = {"adam": MICRO(), "sign": ho.micro_sign_sgd(0.01, weight_decay=0.01)}
     both = updates_of(optax.multi_transform(kinds, {"bias": "sign", "layer": "adam"}))
     for name, kind in [("bias", "sign"), ("layer", "adam")]:
-        assert_same([{name: u[name]} for u in both], updates_of(kinds[kind], lambda tree, n=name: {n: tree[n]}))
+        assert_same(
+            [{name: u[name]} for u in both],
+            updates_of(kinds[kind], lambda tree, n=name: {n: tree[n]}),
+        )
 
 
 def test_masked():
@@ -82,10 +87,15 @@ def test_inject_hyperparams():
 @pytest.mark.parametrize(("every_k", "size", "dtype"), [(3, 2, jnp.float32), (4, 1, jnp.float64)])
 @pytest.mark.parametrize("name", [*NAMES, "dp_sgd"])
 def test_microbatches_are_one_batch(name, every_k, size, dtype):
-    """The reference sees the examples of all; what is known only of two examples may come one by one."""
+    """The reference sees the examples of all; what is known only of two examples may come one by
+    one.
+    """
     steps = 6
     if name == "dp_sgd":
-        inner, reference = ho.dp_sgd(0.1, MAX_NORM, 0.0, seed=0), references.private_sgd(0.1, MAX_NORM)
+        inner, reference = (
+            ho.dp_sgd(0.1, MAX_NORM, 0.0, seed=0),
+            references.private_sgd(0.1, MAX_NORM),
+        )
     else:
         inner, reference = (f(name, 0.01, **options_of(name)) for f in (optimizer_of, reference_of))
     examples = drawn(steps * every_k, size)

@@ -1,4 +1,4 @@
-"""Optimizers where types and trees are not the usual: narrow and complex parameters, no leaves, the loss asked for."""
+"""Optimizers at edges: narrow and complex parameters, no leaves, the loss asked for."""
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,16 @@ import pytest
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 
-OF_NARROW = {"adam": optax.adam(0.1), "momentum": optax.sgd(0.1, momentum=0.9), "micro_adam": ho.micro_adam(0.1)}
-OF_COMPLEX = {"adam": ho.micro_adam(0.1), "var": ho.micro_adam_var(0.1), "sign": ho.micro_sign_sgd(0.1)}
+OF_NARROW = {
+    "adam": optax.adam(0.1),
+    "momentum": optax.sgd(0.1, momentum=0.9),
+    "micro_adam": ho.micro_adam(0.1),
+}
+OF_COMPLEX = {
+    "adam": ho.micro_adam(0.1),
+    "var": ho.micro_adam_var(0.1),
+    "sign": ho.micro_sign_sgd(0.1),
+}
 X = jnp.linspace(-1, 1, 12).reshape(4, 3)
 
 
@@ -31,7 +39,9 @@ def trained(optimizer, params, batches):
 
 
 def close(a, b, tolerance):
-    return all(jax.tree.leaves(jax.tree.map(lambda x, y: np.allclose(x, y, tolerance, tolerance), a, b)))
+    return all(
+        jax.tree.leaves(jax.tree.map(lambda x, y: np.allclose(x, y, tolerance, tolerance), a, b))
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
@@ -42,7 +52,11 @@ def test_microbatches_of_narrow_parameters(name, dtype):
     whole = trained(optimizer, parameters(dtype), [X])
     halves = trained(ho.multi_steps(optimizer, 2), parameters(dtype), [X[:2], X[2:]])
     assert jax.tree.leaves(halves)[0].dtype == dtype
-    assert close(jax.tree.map(jnp.float32, halves), jax.tree.map(jnp.float32, whole), 4 * float(jnp.finfo(dtype).eps))
+    assert close(
+        jax.tree.map(jnp.float32, halves),
+        jax.tree.map(jnp.float32, whole),
+        4 * float(jnp.finfo(dtype).eps),
+    )
 
 
 @pytest.mark.parametrize("name", OF_COMPLEX)
@@ -54,7 +68,9 @@ def test_microbatches_of_complex_parameters(name):
 
 
 def test_noise_of_complex_parameters():
-    """Each part has the deviation that the clipping norm, of both, asks for; within 5 standard errors."""
+    """Each part has the deviation that the clipping norm, of both, asks for; within 5 standard
+    errors.
+    """
     zeros = jnp.zeros(40_000, jnp.complex64)
     optimizer = ho.dp_sgd(1.0, max_norm=2.0, noise_multiplier=1.5, seed=7)
     noise, _ = optimizer.update(zeros, optimizer.init(zeros), clipped_mean=zeros, batch_size=5)
@@ -71,4 +87,6 @@ def test_clipping_nothing():
 
 def test_the_loss_is_handed_on_to_what_asks_for_it():
     optimizer = optax.chain(ho.micro_adam(0.1), optax.contrib.reduce_on_plateau())
-    assert close(trained(optimizer, parameters(), [X]), trained(ho.micro_adam(0.1), parameters(), [X]), 1e-6)
+    assert close(
+        trained(optimizer, parameters(), [X]), trained(ho.micro_adam(0.1), parameters(), [X]), 1e-6
+    )

@@ -1,4 +1,4 @@
-"""What statistics the optimizers say they need, alone and composed, and what they say of one that is missing."""
+"""What statistics optimizers say they need, alone and composed, and what where one is missing."""
 
 import jax.numpy as jnp
 import optax
@@ -13,8 +13,12 @@ from .test_optimizers import NAMES, optimizer_of
 PARAMS = tree_of(LEAVES, jnp.float32)
 FOUND = statistics_of([x[0] for x in drawn()], jnp.float32)
 SQUARES, SIGNS = {"second_moment": hs.second_moment()}, {"mean_sign": hs.mean_sign()}
-OPTIMIZERS = {name: optimizer_of(name, 0.01) for name in NAMES} | {"dp_sgd": ho.dp_sgd(0.1, MAX_NORM, 1.0, seed=0)}
-NEEDY = [(name, statistic) for name, of in OPTIMIZERS.items() for statistic in of.required_statistics]
+OPTIMIZERS = {name: optimizer_of(name, 0.01) for name in NAMES} | {
+    "dp_sgd": ho.dp_sgd(0.1, MAX_NORM, 1.0, seed=0)
+}
+NEEDY = [
+    (name, statistic) for name, of in OPTIMIZERS.items() for statistic in of.required_statistics
+]
 
 
 def update(optimizer, **given):
@@ -62,10 +66,14 @@ def test_what_dp_sgd_requires():
 
 
 def test_two_clippings_are_not_mixed():
-    """Both go by one name; the noise of the second would hide less than the clipping of the first lets through."""
+    """Both go by one name; the noise of the second would hide less than the clipping of the first
+    lets through.
+    """
     kinds = {"wide": ho.dp_sgd(0.1, 10.0, 1.0, seed=0), "narrow": ho.dp_sgd(0.1, 0.1, 1.0, seed=1)}
     with pytest.raises(ValueError, match="clipped_mean"):
-        ho.required_statistics(optax.multi_transform(kinds, {"bias": "narrow", "layer": "wide"}), PARAMS)
+        ho.required_statistics(
+            optax.multi_transform(kinds, {"bias": "narrow", "layer": "wide"}), PARAMS
+        )
 
 
 @pytest.mark.parametrize(("name", "statistic"), NEEDY)
@@ -80,7 +88,10 @@ def test_a_missing_statistic_is_named(name, statistic):
 def test_a_missing_batch_size_is_named(name):
     optimizer = OPTIMIZERS[name]
     with pytest.raises(TypeError, match="batch_size"):
-        update(optimizer, **{statistic: FOUND[statistic] for statistic in optimizer.required_statistics})
+        update(
+            optimizer,
+            **{statistic: FOUND[statistic] for statistic in optimizer.required_statistics},
+        )
 
 
 def test_accumulation_that_would_lose_statistics_is_refused():

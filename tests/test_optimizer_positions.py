@@ -1,4 +1,4 @@
-"""Where an optimizer may stand in a chain: nothing before it is dropped, and no learning rate is applied twice."""
+"""An optimizer's place in a chain: nothing before it is dropped, no rate is applied twice."""
 
 from functools import partial
 
@@ -36,7 +36,9 @@ WRAPPED = {
     "if finite": lambda a, b: optax.apply_if_finite(optax.chain(a, b), 3),
     "in microbatches": lambda a, b: ho.multi_steps(optax.chain(a, b), 1),
     "of microbatches": lambda a, b: optax.chain(a, ho.multi_steps(b, 2)),
-    "in a part": lambda a, b: optax.multi_transform({"frozen": optax.sgd(0.1), "trained": optax.chain(a, b)}, LABELS),
+    "in a part": lambda a, b: optax.multi_transform(
+        {"frozen": optax.sgd(0.1), "trained": optax.chain(a, b)}, LABELS
+    ),
 }
 
 
@@ -81,10 +83,13 @@ def test_a_train_step_refuses_it():
 @pytest.mark.parametrize(
     "frozen",
     [
-        lambda optimizer: optax.multi_transform({"frozen": optax.set_to_zero(), "trained": optimizer}, LABELS),
+        lambda optimizer: optax.multi_transform(
+            {"frozen": optax.set_to_zero(), "trained": optimizer}, LABELS
+        ),
         lambda optimizer: optax.chain(optimizer, optax.masked(optax.set_to_zero(), FROZEN)),
         lambda optimizer: optax.chain(
-            optax.masked(optax.set_to_zero(), FROZEN), optax.masked(optimizer, {"w": False, "b": True})
+            optax.masked(optax.set_to_zero(), FROZEN),
+            optax.masked(optimizer, {"w": False, "b": True}),
         ),
     ],
     ids=["multi_transform", "behind", "masked"],
@@ -97,7 +102,9 @@ def test_what_is_frozen_stays(frozen):
     assert np.all(np.asarray(updates["b"]) != 0)
 
 
-@pytest.mark.parametrize("second", [optax.adam(0.1), optax.sgd(optax.linear_schedule(0.0, 0.1, 9)), ho.adam(0.1)])
+@pytest.mark.parametrize(
+    "second", [optax.adam(0.1), optax.sgd(optax.linear_schedule(0.0, 0.1, 9)), ho.adam(0.1)]
+)
 @pytest.mark.parametrize("first", [READERS["dp_sgd"], ho.micro_adam(0.1), ho.adam(0.1)])
 def test_a_second_learning_rate_is_refused(first, second):
     twice = optax.chain(first, second)
@@ -105,7 +112,9 @@ def test_a_second_learning_rate_is_refused(first, second):
         refused(optimizer, "second learning rate")
 
 
-@pytest.mark.parametrize("without", [ho.private_gradient(1.0, 1.0, 0), optax.masked(READERS["sign"], FROZEN)])
+@pytest.mark.parametrize(
+    "without", [ho.private_gradient(1.0, 1.0, 0), optax.masked(READERS["sign"], FROZEN)]
+)
 def test_a_step_without_a_learning_rate_is_refused(without):
     ho.required_statistics(without, parameters())
     with pytest.raises(ValueError, match="along the gradient"):

@@ -66,7 +66,8 @@ def test_a_restored_state_goes_on_as_the_old_one(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "weight_decay"), [*((name, 0.0) for name in NAMES), ("micro_adam", 0.01), ("micro_sign_sgd", 0.01)]
+    ("name", "weight_decay"),
+    [*((name, 0.0) for name in NAMES), ("micro_adam", 0.01), ("micro_sign_sgd", 0.01)],
 )
 def test_in_float32_under_bfloat16_parameters(name, weight_decay):
     """An update is the reference's at the same parameters, rounded once to bfloat16."""
@@ -79,12 +80,18 @@ def test_in_float32_under_bfloat16_parameters(name, weight_decay):
         found = statistics_of(examples, jnp.float32)
         gradient = jax.tree.map(lambda g: g.astype(jnp.bfloat16), found["gradient"])
         before = [Rounded(x := np.float64(leaf), 0 * x, unit) for leaf in jax.tree.leaves(params)]
-        after = reference(before, [[Rounded(x[b], 0 * x[b], unit) for x in examples] for b in range(2)])
+        after = reference(
+            before, [[Rounded(x[b], 0 * x[b], unit) for x in examples] for b in range(2)]
+        )
         updates, state = update(gradient, state, params, **needed(optimizer, found))
         for got, old, new in zip(jax.tree.leaves(updates), before, after, strict=True):
             want = new.value - old.value
-            assert (abs(np.float64(got) - want) <= new.error + unit_of(jnp.bfloat16) * abs(want)).all()
-        floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+            assert (
+                abs(np.float64(got) - want) <= new.error + unit_of(jnp.bfloat16) * abs(want)
+            ).all()
+        floats = [
+            leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)
+        ]
         assert all(leaf.dtype == jnp.float32 for leaf in floats)
         params = optax.apply_updates(params, updates)
     assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(params))

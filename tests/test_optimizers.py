@@ -1,4 +1,4 @@
-"""The optimizers, fed with gradients and statistics of drawn examples: against float64 references of the paper."""
+"""The optimizers on drawn examples' gradients: against the paper's references in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,26 @@ from . import optimizer_references as references
 from .optimizer_runs import STEPS, assert_within, drawn, followed, norms_of, trained
 from .rounded import unit_of
 
-NAMES = ["adam", "micro_adam", "micro_adam_var", "micro_adam_msq", "sign_sgd", "sign_ema", "micro_sign_sgd"]
+NAMES = [
+    "adam",
+    "micro_adam",
+    "micro_adam_var",
+    "micro_adam_msq",
+    "sign_sgd",
+    "sign_ema",
+    "micro_sign_sgd",
+]
 ADAMS = NAMES[:4]
 PRECISIONS = [jnp.float32, jnp.float64]
 PEAK, WARMUP = 0.02, 10
-OPTIONS = {"b1": 0.8, "b2": 0.95, "eps": 1e-4, "eps_root": 1e-6, "weight_decay": 0.01, "clip_norm": 7.5}
+OPTIONS = {
+    "b1": 0.8,
+    "b2": 0.95,
+    "eps": 1e-4,
+    "eps_root": 1e-6,
+    "weight_decay": 0.01,
+    "clip_norm": 7.5,
+}
 EPS = float(jnp.finfo(jnp.float32).eps)
 
 
@@ -33,7 +48,9 @@ def options_of(name):
 
 
 def of_paper(name, dtype, **options):
-    """The optimizer and its reference with the paper's schedule; optax computes in float32, whatever is enabled."""
+    """The optimizer and its reference with the paper's schedule; optax computes in float32,
+    whatever is enabled.
+    """
     wave = references.warm_cosine(PEAK, WARMUP, STEPS, 2 * unit_of(dtype))
     rates = np.array([wave(count).value for count in range(STEPS)])
     of_optax = optax.warmup_cosine_decay_schedule(0.0, PEAK, WARMUP, STEPS)
@@ -70,12 +87,16 @@ def test_the_drawn_runs_clip_in_some_steps_and_meet_negative_estimates():
 
 
 def test_negative_estimates_of_msq_stay_in_the_average():
-    """Of g**2 = 1 and mean square 4, then 9 and 9, with B = 2: mu**2 is -2, then 9; the EMA of b2 = 0.9 is below 0."""
+    """Of g**2 = 1 and mean square 4, then 9 and 9, with B = 2: mu**2 is -2, then 9; the EMA of b2 =
+    0.9 is below 0.
+    """
     optimizer = ho.micro_adam_msq(1.0, b1=0.0, b2=0.9)
     state, found = optimizer.init(jnp.float32(0)), []
     for g, squares in [(1.0, 4.0), (3.0, 9.0)]:
         moment = jnp.float32(squares)
-        update, state = optimizer.update(jnp.float32(g), state, jnp.float32(0), second_moment=moment, batch_size=2)
+        update, state = optimizer.update(
+            jnp.float32(g), state, jnp.float32(0), second_moment=moment, batch_size=2
+        )
         found.append(update)
     # 0.9 * 0.1 * -2 + 0.1 * 9 = 0.72, over 1 - 0.9**2.
     np.testing.assert_allclose(found, [-32, -3 / (np.sqrt(0.72 / 0.19) + 1e-6)], rtol=16 * EPS)

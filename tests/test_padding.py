@@ -9,7 +9,10 @@ import hlo_surgery as hs
 
 RNG = np.random.default_rng(0)
 MASK = jnp.array([1, 0, 1, 1, 0, 1], bool)
-TOKENS, Y = jnp.asarray(RNG.integers(0, 5, (6, 3))), jnp.asarray(RNG.normal(size=(6, 3, 2)), jnp.float32)
+TOKENS, Y = (
+    jnp.asarray(RNG.integers(0, 5, (6, 3))),
+    jnp.asarray(RNG.normal(size=(6, 3, 2)), jnp.float32),
+)
 SHAPES = {"table": (5, 4), "layers": (2, 4, 4), "recurrent": (4, 4), "w": (4, 2), "b": (2,)}
 P = {name: jnp.asarray(RNG.normal(size=shape) / 2, jnp.float32) for name, shape in SHAPES.items()}
 
@@ -17,16 +20,23 @@ P = {name: jnp.asarray(RNG.normal(size=shape) / 2, jnp.float32) for name, shape 
 def loss(p, tokens, y, real):
     h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w) + h, None), p["table"][tokens], p["layers"])
     start = jnp.zeros_like(h[:, 0])
-    _, states = jax.lax.scan(lambda c, z: (jnp.tanh(z + c @ p["recurrent"]), c), start, jnp.moveaxis(h, 1, 0))
+    _, states = jax.lax.scan(
+        lambda c, z: (jnp.tanh(z + c @ p["recurrent"]), c), start, jnp.moveaxis(h, 1, 0)
+    )
     each = jnp.sum((jnp.moveaxis(states, 0, 1) @ p["w"] + p["b"] - y) ** 2, (1, 2))
     return jnp.sum(jnp.where(real, each, 0)) / jnp.sum(real) + 0.1 * jnp.sum(p["recurrent"] ** 2)
 
 
 def dense(p, x, real):
-    return jnp.sum(jnp.where(real, jnp.sum(jnp.tanh(x @ p) ** 2, -1), 0)) / jnp.maximum(jnp.sum(real), 1)
+    return jnp.sum(jnp.where(real, jnp.sum(jnp.tanh(x @ p) ** 2, -1), 0)) / jnp.maximum(
+        jnp.sum(real), 1
+    )
 
 
-W, X = jnp.asarray(RNG.normal(size=(3, 2)), jnp.float32), jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32)
+W, X = (
+    jnp.asarray(RNG.normal(size=(3, 2)), jnp.float32),
+    jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32),
+)
 MEANS = {
     "second_moment": hs.second_moment(),
     "mean_sign": hs.mean_sign(),
@@ -52,7 +62,11 @@ ALL = {**MEANS, **ROWS}
 
 def assert_that_of_the_real(fun, args, names, mask=MASK, **options):
     """Held against the same statistic of the real examples alone; rows of padding are zero."""
-    options = {"batch_argnums": tuple(range(1, len(args) + 1)), "statistics": {k: ALL[k] for k in names}, **options}
+    options = {
+        "batch_argnums": tuple(range(1, len(args) + 1)),
+        "statistics": {k: ALL[k] for k in names},
+        **options,
+    }
     params, *batch = args
     found, statistics = hs.value_and_grad(fun, is_real=-1, **options)(params, *batch, mask)
     plain, expected = hs.value_and_grad(fun, **options)(params, *(x[mask] for x in [*batch, mask]))
@@ -75,16 +89,22 @@ def held(found, expected):
         np.testing.assert_allclose(a, e, rtol=2e-4, atol=2e-5 * np.max(np.abs(e)))
 
 
-@pytest.mark.parametrize(("strategy", "reduction"), [("auto", "sum"), ("lift", "sum"), ("loop", "mean")])
+@pytest.mark.parametrize(
+    ("strategy", "reduction"), [("auto", "sum"), ("lift", "sum"), ("loop", "mean")]
+)
 def test_every_statistic(strategy, reduction):
     def fun(p, tokens, y, real):
         each = jnp.sum((jnp.tanh(p["table"][tokens]) @ p["w"] - y) ** 2, (1, 2))
         total = jnp.sum(jnp.where(real, each, 0))
         mean = total / jnp.maximum(jnp.sum(real), 1)
-        return (mean if reduction == "mean" else total) + 0.1 * (jnp.sum(p["table"] ** 2) + jnp.sum(p["w"]))
+        return (mean if reduction == "mean" else total) + 0.1 * (
+            jnp.sum(p["table"] ** 2) + jnp.sum(p["w"])
+        )
 
     params = {name: P[name] for name in ("table", "w")}
-    assert_that_of_the_real(fun, (params, TOKENS, Y), ALL, strategy=strategy, loss_reduction=reduction)
+    assert_that_of_the_real(
+        fun, (params, TOKENS, Y), ALL, strategy=strategy, loss_reduction=reduction
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +125,9 @@ def test_float64_is_exact(reduction):
         return dense(w, x, real) * (jnp.sum(real) if reduction == "sum" else 1) + jnp.sum(w**2)
 
     options = {"batch_argnums": (1, 2), "loss_reduction": reduction}
-    statistics = {k: ALL[k] for k in ("second_moment", "cos", "variance", "noise_scale", "weighted_mean")}
+    statistics = {
+        k: ALL[k] for k in ("second_moment", "cos", "variance", "noise_scale", "weighted_mean")
+    }
     with jax.enable_x64(True):
         w, x = np.asarray(W, np.float64), np.asarray(X, np.float64)
         found = hs.grad(fun, is_real=2, statistics=statistics, **options)(w, x, MASK)
@@ -131,7 +153,9 @@ def test_padding_that_is_not_finite_and_no_real_example():
     none = jnp.zeros(6, bool)
     _, statistics = hs.grad(dense, **{**options, "is_real": none})(W, X, none)
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(statistics))
-    _, spread = hs.grad(dense, **{**options, "statistics": hs.variance(), "is_real": none})(W, X, none)
+    _, spread = hs.grad(dense, **{**options, "statistics": hs.variance(), "is_real": none})(
+        W, X, none
+    )
     assert np.all(np.isnan(spread))
 
 
@@ -139,7 +163,9 @@ def test_how_the_flags_are_given():
     def fun(p, batch):
         return dense(p, batch["x"], batch["mask"])
 
-    expected = hs.grad(dense, batch_argnums=(1, 2), statistics=hs.second_moment())(W, X[MASK], MASK[MASK])[1]
+    expected = hs.grad(dense, batch_argnums=(1, 2), statistics=hs.second_moment())(
+        W, X[MASK], MASK[MASK]
+    )[1]
     batch = {"x": X, "mask": MASK}
     for is_real in (MASK, MASK.astype(int).tolist(), MASK * 1.0):
         held(hs.grad(fun, statistics=hs.second_moment(), is_real=is_real)(W, batch)[1], expected)
@@ -152,16 +178,25 @@ def test_how_the_flags_are_given():
 
 def test_a_dumped_module():
     text = jax.jit(jax.value_and_grad(dense)).lower(W, X, MASK).as_text(debug_info=True)
-    made = hs.rewrite_module(text, batch=["x", "real"], gradients=[1], statistics=hs.second_moment(), is_real="real")
-    expected = hs.grad(dense, batch_argnums=(1, 2), statistics=hs.second_moment())(W, X[MASK], MASK[MASK])[1]
+    made = hs.rewrite_module(
+        text, batch=["x", "real"], gradients=[1], statistics=hs.second_moment(), is_real="real"
+    )
+    expected = hs.grad(dense, batch_argnums=(1, 2), statistics=hs.second_moment())(
+        W, X[MASK], MASK[MASK]
+    )[1]
     held(made.call(W, X, MASK)[2], expected)
 
 
 @pytest.mark.parametrize(
     ("is_real", "kind", "said"),
-    [(5, ValueError, "names argument 5; 3"), (1, TypeError, "one array"), (np.ones(4), ValueError, "each of the 6"),
-     (lambda w, x, real: None, TypeError, "one array"), (1j * np.ones(6), ValueError, "one flag or 0/1")],
-)  # fmt: skip
+    [
+        (5, ValueError, "names argument 5; 3"),
+        (1, TypeError, "one array"),
+        (np.ones(4), ValueError, "each of the 6"),
+        (lambda w, x, real: None, TypeError, "one array"),
+        (1j * np.ones(6), ValueError, "one flag or 0/1"),
+    ],
+)
 def test_wrong_flags(is_real, kind, said):
     f = hs.grad(dense, batch_argnums=(1, 2), statistics=hs.norms(), is_real=is_real)
     with pytest.raises(kind, match=said):
@@ -176,7 +211,9 @@ def test_a_private_statistic_takes_the_sum():
     found = hs.grad(total, is_real=2, **options)(W, X, MASK)
     held(found, hs.grad(total, **options)(W, X[MASK], MASK[MASK]))
     with pytest.raises(hs.Refusal, match="share a term"):
-        hs.grad(lambda w, *batch: total(w, *batch) + jnp.sum(w**2), is_real=2, **options)(W, X, MASK)
+        hs.grad(lambda w, *batch: total(w, *batch) + jnp.sum(w**2), is_real=2, **options)(
+            W, X, MASK
+        )
     with pytest.raises(hs.Refusal, match="sum over the real examples"):
         hs.grad(dense, is_real=2, **{**options, "loss_reduction": "mean"})(W, X, MASK)
 
@@ -188,9 +225,18 @@ def test_a_train_step(reduction):
     def fun(w, x, real):
         return dense(w, x, real) * (jnp.sum(real) if reduction == "sum" else 1)
 
-    optimizer = ho.multi_steps(ho.micro_adam_var(0.1), 2) if reduction == "mean" else ho.micro_adam(0.1)
-    options = {"batch_argnums": (1, 2), "loss_reduction": reduction, "statistics": {"norms": hs.norms()}}
-    padded, plain = hs.train_step(fun, optimizer, is_real=2, **options), hs.train_step(fun, optimizer, **options)
+    optimizer = (
+        ho.multi_steps(ho.micro_adam_var(0.1), 2) if reduction == "mean" else ho.micro_adam(0.1)
+    )
+    options = {
+        "batch_argnums": (1, 2),
+        "loss_reduction": reduction,
+        "statistics": {"norms": hs.norms()},
+    }
+    padded, plain = (
+        hs.train_step(fun, optimizer, is_real=2, **options),
+        hs.train_step(fun, optimizer, **options),
+    )
     states = [(jnp.copy(W), optimizer.init(W)) for _ in range(2)]
     for mask in (MASK, ~MASK):
         *states[0], _ = padded(*states[0], X, mask)

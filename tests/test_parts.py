@@ -1,4 +1,4 @@
-"""Loops over parts of the batch: microbatches and `lax.map` over examples, against one example at a time."""
+"""Loops over parts of the batch, microbatches or `lax.map`, against one example at a time."""
 
 import jax
 import jax.numpy as jnp
@@ -110,12 +110,16 @@ CASES = {
 
 
 @pytest.mark.parametrize(("gradient", "examples"), CASES.values(), ids=CASES.keys())
-@pytest.mark.parametrize("statistic", [hs.second_moment(), hs.mean_abs()], ids=["second_moment", "mean_abs"])
+@pytest.mark.parametrize(
+    "statistic", [hs.second_moment(), hs.mean_abs()], ids=["second_moment", "mean_abs"]
+)
 def test_every_example_counts_once(gradient, examples, statistic):
     found, means = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=statistic)(PARAMS, X, Y)
     for name, g in examples.items():
         scale = float(jnp.abs(statistic.phi(g)).max()) + 1e-6
-        np.testing.assert_allclose(found[name], g.mean(0), atol=1e-5 * float(jnp.abs(g).max()) + 1e-7)
+        np.testing.assert_allclose(
+            found[name], g.mean(0), atol=1e-5 * float(jnp.abs(g).max()) + 1e-7
+        )
         np.testing.assert_allclose(means[name], statistic.phi(g).mean(0), atol=1e-5 * scale)
 
 
@@ -129,7 +133,9 @@ def carries_state(p, x, y):
 
 def takes_one_twice(p, x, y):
     order = jnp.array([0, 1, 2, 3, 4, 4])
-    return jnp.mean(lax.map(lambda i: one(p, lax.dynamic_index_in_dim(x, i, 0, False), y[0]), order))
+    return jnp.mean(
+        lax.map(lambda i: one(p, lax.dynamic_index_in_dim(x, i, 0, False), y[0]), order)
+    )
 
 
 @pytest.mark.parametrize("loss", [carries_state, takes_one_twice])

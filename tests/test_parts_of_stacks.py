@@ -1,4 +1,4 @@
-"""Statistics of stacked layers of which a scan uses a part: what is left out has the gradient 0, and phi(0)."""
+"""Stacked layers of which a scan uses a part: the others' gradient is 0, and phi(0) counts."""
 
 import jax
 import jax.numpy as jnp
@@ -44,9 +44,17 @@ def one(g):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_what_is_left_out_has_phi_of_zero(part):
-    asked = {"cosine": hs.mean_of(cosine), "one": hs.mean_of(one, factorable=True), "square": hs.second_moment()}
+    asked = {
+        "cosine": hs.mean_of(cosine),
+        "one": hs.mean_of(one, factorable=True),
+        "square": hs.second_moment(),
+    }
     found = hs.grad(lambda w, x: loss(w, x, part), statistics=asked)(W, X)[1]
     g = jax.jit(jax.vmap(jax.grad(lambda w, x: loss(w, x[None], part)), (None, 0)))(W, X)
-    np.testing.assert_allclose(found["cosine"], np.mean(np.cos(100 * np.float64(g)), 0), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(
+        found["cosine"], np.mean(np.cos(100 * np.float64(g)), 0), rtol=0, atol=2e-5
+    )
     np.testing.assert_allclose(found["one"], np.ones_like(W))
-    np.testing.assert_allclose(found["square"], np.mean(np.float64(g) ** 2, 0), rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(
+        found["square"], np.mean(np.float64(g) ** 2, 0), rtol=1e-4, atol=1e-12
+    )

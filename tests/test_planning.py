@@ -1,4 +1,4 @@
-"""Planning: predictions that fit the device, budgets that are kept, and options that change how and never what."""
+"""Planning: predictions that fit the device, budgets kept, options that change how, never what."""
 
 import dataclasses
 
@@ -15,7 +15,12 @@ from hlo_surgery.planning.rooflines import roofline
 B, L, D, F = 6, 5, 4, 3
 KEY = jax.random.key(0)
 W, X = jax.random.normal(KEY, (D, F)), jax.random.normal(jax.random.fold_in(KEY, 1), (B, L, D))
-MEASURED = {"squares": hs.second_moment(), "cosines": hs.mean_of(jnp.cos), "norms": hs.norms(), "own": hs.per_example()}
+MEASURED = {
+    "squares": hs.second_moment(),
+    "cosines": hs.mean_of(jnp.cos),
+    "norms": hs.norms(),
+    "own": hs.per_example(),
+}
 
 
 def loss(w, x):
@@ -41,8 +46,13 @@ def assert_right(found):
 
 
 def plan_of(shape, statistic=None, **planning):
-    w, x = jax.ShapeDtypeStruct(shape[-2:], jnp.float32), jax.ShapeDtypeStruct(shape[:-1], jnp.float32)
-    f = hs.grad(lambda w, x: jnp.mean(x @ w), statistics=statistic or hs.second_moment(), **planning)
+    w, x = (
+        jax.ShapeDtypeStruct(shape[-2:], jnp.float32),
+        jax.ShapeDtypeStruct(shape[:-1], jnp.float32),
+    )
+    f = hs.grad(
+        lambda w, x: jnp.mean(x @ w), statistics=statistic or hs.second_moment(), **planning
+    )
     return f.explain(w, x).outputs[0]
 
 
@@ -63,7 +73,9 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_no_option_changes_the_numbers(options, widest_chunk, monkeypatch):
     monkeypatch.setitem(
-        rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), widest_chunk=widest_chunk, batched=1)
+        rooflines.ROOFLINES,
+        "cpu",
+        dataclasses.replace(roofline("cpu"), widest_chunk=widest_chunk, batched=1),
     )
     assert_right(hs.grad(loss, statistics=MEASURED, **options)(W, X))
 
@@ -99,7 +111,9 @@ def test_what_is_chosen_is_predicted_to_be_the_fastest_in_budget():
 
 def test_a_budget_turns_lifting_into_a_loop_over_chunks():
     own, size = 512 * 512 * 4, 64
-    plenty, little = (plan_of((size, 256, 512, 512), target="gpu", memory_budget=n * own) for n in (2 * size, 8))
+    plenty, little = (
+        plan_of((size, 256, 512, 512), target="gpu", memory_budget=n * own) for n in (2 * size, 8)
+    )
     assert plenty.strategies == {"second_moment": "lift"}
     assert little.strategies == {"second_moment": "loop"}
     assert little.chunk == 8
@@ -108,9 +122,14 @@ def test_a_budget_turns_lifting_into_a_loop_over_chunks():
 
 def test_a_budget_bounds_the_temporaries_of_xla(monkeypatch):
     monkeypatch.setitem(
-        rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), widest_chunk=100, batched=1, step_seconds=1)
+        rooflines.ROOFLINES,
+        "cpu",
+        dataclasses.replace(roofline("cpu"), widest_chunk=100, batched=1, step_seconds=1),
     )
-    w, x = jax.ShapeDtypeStruct((256, 256), jnp.float32), jax.ShapeDtypeStruct((64, 4, 256), jnp.float32)
+    w, x = (
+        jax.ShapeDtypeStruct((256, 256), jnp.float32),
+        jax.ShapeDtypeStruct((64, 4, 256), jnp.float32),
+    )
     own = 256 * 256 * 4
 
     def temporaries(budget):
@@ -124,7 +143,12 @@ def test_a_budget_bounds_the_temporaries_of_xla(monkeypatch):
 
 @pytest.mark.parametrize(
     "statistics",
-    [hs.second_moment(), hs.variance(), hs.snr(), {"a": hs.second_moment(), "b": hs.variance(), "c": hs.mean_sign()}],
+    [
+        hs.second_moment(),
+        hs.variance(),
+        hs.snr(),
+        {"a": hs.second_moment(), "b": hs.variance(), "c": hs.mean_sign()},
+    ],
     ids=["square", "variance", "snr", "several"],
 )
 def test_the_contractions_that_square_predicts_are_those_that_run(statistics, monkeypatch):
@@ -134,7 +158,9 @@ def test_the_contractions_that_square_predicts_are_those_that_run(statistics, mo
     gradient = jax.grad(lambda w, x, y: jnp.mean((x @ w) * y))
     f = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=statistics, strategy="square")
     (output,) = f.explain(w, x, x).outputs
-    plain, found = (jax.jit(g).lower(w, x, x).compile().cost_analysis()["flops"] for g in (gradient, f))
+    plain, found = (
+        jax.jit(g).lower(w, x, x).compile().cost_analysis()["flops"] for g in (gradient, f)
+    )
     predicted = output.predicted["square"].seconds * arithmetic.flops
     # What is beside the contractions, such as centring their operands, is 4 % of them.
     assert predicted < found - plain < 1.05 * predicted
@@ -149,9 +175,18 @@ def test_an_inspected_plan_shows_every_strategy_that_applies():
 
 
 WRONG = {
-    "a budget of nothing": ({"memory_budget": 0}, "memory_budget is 0; it is a positive number of bytes"),
-    "no shards": ({"shards": -1}, "shards is -1; it is the number of devices that the examples lie on"),
-    "an unknown target": ({"target": "abacus"}, "there is no target 'abacus'; there are cpu, gpu, tpu:v3"),
+    "a budget of nothing": (
+        {"memory_budget": 0},
+        "memory_budget is 0; it is a positive number of bytes",
+    ),
+    "no shards": (
+        {"shards": -1},
+        "shards is -1; it is the number of devices that the examples lie on",
+    ),
+    "an unknown target": (
+        {"target": "abacus"},
+        "there is no target 'abacus'; there are cpu, gpu, tpu:v3",
+    ),
     "an unknown generation": ({"target": "tpu:v99"}, "there is no target 'tpu:v99'"),
 }
 
@@ -169,7 +204,8 @@ def test_an_unknown_option():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(2.5, "+2.5 s"), (-0.0012, "-1.2 ms"), (3e-6, "+3 us"), (4.2e-8, "+42 ns"), (0, "+0 ns")]
+    ("seconds", "text"),
+    [(2.5, "+2.5 s"), (-0.0012, "-1.2 ms"), (3e-6, "+3 us"), (4.2e-8, "+42 ns"), (0, "+0 ns")],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text

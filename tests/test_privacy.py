@@ -1,4 +1,4 @@
-"""Clipped means as the clipping of differentially private training: against other libraries, and what they promise."""
+"""Clipped means as in differentially private training: other libraries, and what they promise."""
 
 from functools import cache
 
@@ -33,7 +33,9 @@ def clipped_sum(name, *first, nan_safe=False):
 
 
 def length(tree):
-    return np.sqrt(sum(np.sum(np.abs(leaf).astype(np.float64) ** 2) for leaf in jax.tree.leaves(tree)))
+    return np.sqrt(
+        sum(np.sum(np.abs(leaf).astype(np.float64) ** 2) for leaf in jax.tree.leaves(tree))
+    )
 
 
 def clip(tree):
@@ -63,13 +65,17 @@ def test_as_jax_privacy_does(name):
     clipped = jax_privacy.clipped_grad(
         model.loss, l2_clip_norm=MAX_NORM, batch_argnums=tuple(range(1, 1 + len(model.batch)))
     )
-    assert_close(clipped_sum(name), jax.tree.map(np.asarray, jax.jit(clipped)(model.params, *model.batch)))
+    assert_close(
+        clipped_sum(name), jax.tree.map(np.asarray, jax.jit(clipped)(model.params, *model.batch))
+    )
 
 
 def test_as_optax_does():
     optax = pytest.importorskip("optax")
     model = MODELS["mlp"]
-    aggregate = optax.contrib.differentially_private_aggregate(MAX_NORM, noise_multiplier=0.0, key=jax.random.key(0))
+    aggregate = optax.contrib.differentially_private_aggregate(
+        MAX_NORM, noise_multiplier=0.0, key=jax.random.key(0)
+    )
     each = jax.tree.map(lambda *leaves: jnp.stack(leaves).astype(jnp.float32), *gradients("mlp"))
     updates, _ = aggregate.update(each, aggregate.init(model.params))
     assert_close(clipped_sum("mlp"), jax.tree.map(lambda x: model.size * np.asarray(x), updates))
@@ -133,14 +139,21 @@ def batch_norm(p, x, mask):
     return jnp.mean(mask * jnp.sum(((h - h.mean(0)) / jnp.sqrt(h.var(0) + 0.1)) ** 3, -1))
 
 
-@pytest.mark.parametrize(("loss", "on_mixing"), [(masked_mean, "refuse"), (batch_norm, "contribution")])
+@pytest.mark.parametrize(
+    ("loss", "on_mixing"), [(masked_mean, "refuse"), (batch_norm, "contribution")]
+)
 def test_what_lets_one_example_act_on_the_others_is_refused(loss, on_mixing):
     arguments = (draws(0)(4, 3), draws(1)(6, 4), np.float32([1, 1, 0, 1, 1, 0]))
     options = {"batch_argnums": (1, 2), "on_mixing": on_mixing}
     hs.grad(loss, statistics=hs.norms(), **options)(*arguments)
-    said = r"clipped_mean\(0.5\) bounds each example's influence, but here all examples meet in a constant"
+    said = (
+        r"clipped_mean\(0.5\) bounds each example's influence, but here all examples meet in a "
+        r"constant"
+    )
     with pytest.raises(hs.Refusal, match=said) as refusal:
-        hs.grad(loss, statistics={"clipped_mean(0.5)": CLIP, "norms": hs.norms()}, **options)(*arguments)
+        hs.grad(loss, statistics={"clipped_mean(0.5)": CLIP, "norms": hs.norms()}, **options)(
+            *arguments
+        )
     assert refusal.value.where.startswith(__file__)
 
 
@@ -154,7 +167,8 @@ def wide_scan(p, x, y):
 
 
 @pytest.mark.parametrize(
-    ("loss", "shapes"), [(wide_mlp, {"a": (16, 16), "b": (16, 16)}), (wide_scan, {"layers": (3, 16, 16)})]
+    ("loss", "shapes"),
+    [(wide_mlp, {"a": (16, 16), "b": (16, 16)}), (wide_scan, {"layers": (3, 16, 16)})],
 )
 def test_no_examples_gradients_are_in_memory(loss, shapes):
     b, draw = 8, draws(5)
@@ -173,4 +187,6 @@ def test_low_precision_is_accumulated_in_float32():
     f = hs.grad(lambda w, x: jnp.mean(x @ w), statistics=hs.clipped_mean(100.0))
     gradient, mean = f(np.ones(8, ml_dtypes.bfloat16), x)
     assert (gradient.dtype, mean.dtype) == (jnp.bfloat16, jnp.float32)
-    np.testing.assert_allclose(mean, x.astype(np.float64).mean(0), rtol=0, atol=b * float(np.finfo(np.float32).eps))
+    np.testing.assert_allclose(
+        mean, x.astype(np.float64).mean(0), rtol=0, atol=b * float(np.finfo(np.float32).eps)
+    )

@@ -1,4 +1,4 @@
-"""DP-SGD: what it steps by without noise, the noise's distribution, and that it is drawn anew for every step."""
+"""DP-SGD: its steps without noise, the noise's distribution, and that every step draws anew."""
 
 from functools import partial
 
@@ -17,7 +17,8 @@ from .test_train_step import assert_followed, each_gradient, on_device
 from .training_models import SIZE, TRAININGS
 
 MULTIPLIER, COUNT = 1.3, 40_000
-# Of a statistic that is about normal: one sound sample in 1.7 million is further off, and the seeds are fixed.
+# Of a statistic that is about normal: one sound sample in 1.7 million is further off, and the seeds
+# are fixed.
 STANDARD_ERRORS = 5
 MANY = {name: jnp.zeros((200, COUNT // 200)) for name in ("a", "b")}
 
@@ -27,7 +28,9 @@ MANY = {name: jnp.zeros((200, COUNT // 200)) for name in ("a", "b")}
 def test_without_noise_as_the_reference(momentum, dtype):
     with jax.enable_x64(dtype == jnp.float64):
         found = trained(ho.dp_sgd(0.1, MAX_NORM, 0.0, seed=0, momentum=momentum), drawn(), dtype)
-    assert_within(found, followed(private_sgd(0.1, MAX_NORM, momentum or 0.0), drawn(), dtype), dtype)
+    assert_within(
+        found, followed(private_sgd(0.1, MAX_NORM, momentum or 0.0), drawn(), dtype), dtype
+    )
 
 
 def test_adam_without_noise_as_the_reference():
@@ -44,7 +47,9 @@ def test_the_drawn_runs_clip_some_examples():
 def test_a_train_step_without_noise_follows_the_reference():
     training, steps, max_norm = TRAININGS["mlp"], 15, 1.0
     optimizer, reference = ho.dp_sgd(0.5, max_norm, 0.0, seed=0), private_sgd(0.5, max_norm)
-    step = hs.train_step(training.loss, optimizer, batch_argnums=(1, 2), statistics={"norms": hs.norms()})
+    step = hs.train_step(
+        training.loss, optimizer, batch_argnums=(1, 2), statistics={"norms": hs.norms()}
+    )
     params, clipped = on_device(training.params, jnp.float32), []
     state = optimizer.init(params)
     for t in range(steps):
@@ -56,19 +61,27 @@ def test_a_train_step_without_noise_follows_the_reference():
 
 
 def noise(steps, seed=0, every_k=1, max_norm=0.7):
-    """The noise of each step on many parameters: the updates of rate 1 where the clipped mean is zero."""
+    """The noise of each step on many parameters: the updates of rate 1 where the clipped mean is
+    zero.
+    """
     optimizer = ho.multi_steps(ho.dp_sgd(1.0, max_norm, MULTIPLIER, seed), every_k)
     update = jax.jit(partial(optimizer.update, batch_size=SIZE))
     state, found = optimizer.init(MANY), []
     for t in range(steps * every_k):
         updates, state = update(MANY, state, MANY, clipped_mean=MANY)
         if t % every_k == every_k - 1:
-            found.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(updates)]).astype(np.float64))
+            found.append(
+                np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(updates)]).astype(
+                    np.float64
+                )
+            )
     return found
 
 
 def assert_normal(sample, deviation):
-    """Mean, variance and fourth moment: their standard errors are 1, sqrt(2) and sqrt(96) over the root of the size."""
+    """Mean, variance and fourth moment: their standard errors are 1, sqrt(2) and sqrt(96) over the
+    root of the size.
+    """
     scaled, error = sample / deviation, STANDARD_ERRORS / np.sqrt(sample.size)
     assert abs(scaled.mean()) < error
     assert abs((scaled**2).mean() - 1) < np.sqrt(2) * error
@@ -100,12 +113,16 @@ def ran(seed, multiplier, steps=2, momentum=None):
     params = jnp.zeros((200, 200))
     state = optimizer.init(params)
     for t in range(steps):
-        params, state, _ = step(params, state, np.random.default_rng(t).normal(size=(SIZE, 200)).astype(np.float32))
+        params, state, _ = step(
+            params, state, np.random.default_rng(t).normal(size=(SIZE, 200)).astype(np.float32)
+        )
     return np.asarray(params, np.float64)
 
 
 def test_a_train_step_adds_it():
-    """Of both the clipped mean is the same in a first step: with the batch size that the step found itself."""
+    """Of both the clipped mean is the same in a first step: with the batch size that the step found
+    itself.
+    """
     assert_normal(ran(0, MULTIPLIER, steps=1) - ran(0, 0.0, steps=1), 0.1 * MULTIPLIER * 0.7 / SIZE)
 
 
@@ -127,9 +144,13 @@ def test_a_noise_multiplier_is_no_negative_number(multiplier):
         ho.private_gradient(1.0, multiplier, seed=0)
 
 
-@pytest.mark.parametrize(("per", "groups"), [("parameter", 2), ({"a": 0, "b": 0}, 2), ("global", 1)])
+@pytest.mark.parametrize(
+    ("per", "groups"), [("parameter", 2), ({"a": 0, "b": 0}, 2), ("global", 1)]
+)
 def test_groups_share_the_deviation_of_all(per, groups):
-    """One example moves each of k groups by max_norm, and so all of them together by its sqrt(k)-fold."""
+    """One example moves each of k groups by max_norm, and so all of them together by its
+    sqrt(k)-fold.
+    """
     private = ho.private_gradient(0.7, MULTIPLIER, 0, per=per)
     noise, _ = private.update(MANY, private.init(MANY), clipped_mean=MANY, batch_size=SIZE)
     sample = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(noise)]).astype(np.float64)
@@ -137,6 +158,8 @@ def test_groups_share_the_deviation_of_all(per, groups):
 
 
 def test_groups_that_others_clip_are_not_forgotten():
-    masked = optax.masked(ho.dp_sgd(0.1, 1.0, 1.0, seed=0, per="parameter"), {"a": True, "b": False})
+    masked = optax.masked(
+        ho.dp_sgd(0.1, 1.0, 1.0, seed=0, per="parameter"), {"a": True, "b": False}
+    )
     with pytest.raises(ValueError, match="how many groups"):
         ho.required_statistics(masked, MANY)

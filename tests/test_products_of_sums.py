@@ -1,7 +1,8 @@
-"""Products of sums over the batch, and constants of it, in the path of a gradient: whose share they are.
+"""Products of sums over the batch, and its constants, in a gradient's path: whose share they are.
 
-What a gradient sums row by row has one reading, also where constants of the batch scale it. A constant that is a term
-of the gradient has none, and a product of sums as many as it has factors: (a b) c is a (b c).
+What a gradient sums row by row has one reading, also where constants of the batch scale it. A
+constant that is a term of the gradient has none, and a product of sums as many as it has factors:
+(a b) c is a (b c).
 """
 
 import jax
@@ -61,28 +62,42 @@ UNDIVIDED = {
     "a norm": lambda v, x, u, m: v * jnp.linalg.norm(outer(x, u)),
     "of contractions": lambda v, x, u, m: outer(x, u) @ x.sum(0),
     "of groups": lambda v, x, u, m: of_groups(x) * of_groups(u),
-    "of parts, in a loop": lambda v, x, u, m: looped(lambda carry, rows: carry + rows.sum(0) * m.sum(), in_parts(x)),
+    "of parts, in a loop": lambda v, x, u, m: looped(
+        lambda carry, rows: carry + rows.sum(0) * m.sum(), in_parts(x)
+    ),
     "by a loop": lambda v, x, u, m: lax.fori_loop(0, 3, lambda _, c: c * m.sum(), x.sum(0)),
     "of an array": lambda v, x, u, m: jnp.prod(jnp.stack([x.sum(), m.sum()])) * u.sum(0),
     "cumulated": lambda v, x, u, m: jnp.cumprod(jnp.stack([x.sum(), m.sum()]))[1] * u.sum(0),
     "scattered": lambda v, x, u, m: jnp.stack([x.sum()]).at[0].multiply(m.sum()) * u.sum(0),
     "complex": lambda v, x, u, m: jnp.real(x.sum(0) * (1j * m.sum() + 1)),
     "what a sum starts from": lambda v, x, u, m: lax.reduce(x * v, m.max(), lax.add, (0,)),
-    "what a sum of parts starts from": lambda v, x, u, m: lax.reduce(in_parts(x * v), m.max(), lax.add, (0, 1)),
-    "what parts are scattered onto": lambda v, x, u, m: largest(m).at[in_parts(LABELS)].add(in_parts(x.sum(1))),
-    "what a loop starts from": lambda v, x, u, m: lax.scan(lambda c, a: (c + a * v, None), largest(m), x)[0],
-    "what a loop adds": lambda v, x, u, m: looped(lambda carry, row: carry + row * v + m.sum() * u.sum(), x),
+    "what a sum of parts starts from": lambda v, x, u, m: lax.reduce(
+        in_parts(x * v), m.max(), lax.add, (0, 1)
+    ),
+    "what parts are scattered onto": lambda v, x, u, m: (
+        largest(m).at[in_parts(LABELS)].add(in_parts(x.sum(1)))
+    ),
+    "what a loop starts from": lambda v, x, u, m: lax.scan(
+        lambda c, a: (c + a * v, None), largest(m), x
+    )[0],
+    "what a loop adds": lambda v, x, u, m: looped(
+        lambda carry, row: carry + row * v + m.sum() * u.sum(), x
+    ),
 }
 
 
 def rewritten(function, statistic, mode):
-    return hs.rewrite(function, batch_argnums=(1, 2, 3), statistics=statistic, on_mixing=mode)(V, X, U, M)[1]
+    return hs.rewrite(function, batch_argnums=(1, 2, 3), statistics=statistic, on_mixing=mode)(
+        V, X, U, M
+    )[1]
 
 
 @pytest.mark.parametrize("mode", ["refuse", "contribution"])
 @pytest.mark.parametrize("name", UNDIVIDED)
 def test_what_is_nobodys_share_is_refused(name, mode):
-    with pytest.raises(hs.Refusal, match="term of the gradient, of which no example's share is known") as refused:
+    with pytest.raises(
+        hs.Refusal, match="term of the gradient, of which no example's share is known"
+    ) as refused:
         rewritten(UNDIVIDED[name], hs.norms(), mode)
     assert refused.value.where.startswith(__file__)
 
@@ -97,7 +112,9 @@ OF_TRAINED = {
 
 @pytest.mark.parametrize("name", OF_TRAINED)
 def test_what_parameters_reach_is_no_term_either(name):
-    with pytest.raises(hs.Refusal, match="term of the gradient, of which no example's share is known"):
+    with pytest.raises(
+        hs.Refusal, match="term of the gradient, of which no example's share is known"
+    ):
         rewritten(OF_TRAINED[name], hs.norms(), "contribution")
 
 
@@ -119,7 +136,9 @@ SHARES = {
 @pytest.mark.parametrize("name", SHARES)
 def test_what_is_scaled_by_constants_is_each_examples_own(name, mode):
     gradient, own = SHARES[name]
-    np.testing.assert_allclose(rewritten(gradient, hs.per_example(), mode), B * own(V, X, U, M), rtol=1e-5)
+    np.testing.assert_allclose(
+        rewritten(gradient, hs.per_example(), mode), B * own(V, X, U, M), rtol=1e-5
+    )
 
 
 def test_a_constant_passed_from_outside_is_known_to_all():
@@ -129,6 +148,10 @@ def test_a_constant_passed_from_outside_is_known_to_all():
         return jnp.sum(w * (outer(x, u) * total))
 
     with pytest.raises(hs.Refusal, match="pass it as an argument of its own"):
-        hs.grad(lambda w, x, u, m: loss(w, x, u, m.sum()), batch_argnums=(1, 2, 3), statistics=hs.norms())(W, X, U, M)
+        hs.grad(
+            lambda w, x, u, m: loss(w, x, u, m.sum()),
+            batch_argnums=(1, 2, 3),
+            statistics=hs.norms(),
+        )(W, X, U, M)
     found = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.per_example())(W, X, U, M.sum())[1]
     np.testing.assert_allclose(found, B * jnp.einsum("bi,bj->bij", X, U) * M.sum(), rtol=1e-5)

@@ -1,7 +1,7 @@
-"""Sums over the examples that divide or scale others, which squares by contraction must tell from the gradients.
+"""Sums over examples that divide or scale others: squares by contraction tell them from gradients.
 
-The loss is linear enough in its parameters to be given a copy of them for each example; what is asked with
-`on_mixing="contribution"` is then the gradient to that copy.
+The loss is linear enough in its parameters to be given a copy of them for each example; what is
+asked with `on_mixing="contribution"` is then the gradient to that copy.
 """
 
 import jax
@@ -30,13 +30,22 @@ LOSSES = {
     "of data": lambda p, x, y, r: (
         ratio(x, rows(p, r)) + jnp.mean(jnp.sum(p["w"] ** 2, -1)) + jnp.sum(p["s"] * p["t"] * y)
     ),
-    "of one gradient": lambda p, x, y, r: ratio(rows(p, r), rows(p, r)) + jnp.sum(p["s"] * x * p["t"]),
-    "products": lambda p, x, y, r: jnp.sum(jnp.tanh(x * p["s"])) * jnp.sum(y * p["t"]) * jnp.sum(rows(p, r)),
+    "of one gradient": lambda p, x, y, r: (
+        ratio(rows(p, r), rows(p, r)) + jnp.sum(p["s"] * x * p["t"])
+    ),
+    "products": lambda p, x, y, r: (
+        jnp.sum(jnp.tanh(x * p["s"])) * jnp.sum(y * p["t"]) * jnp.sum(rows(p, r))
+    ),
     "of columns": lambda p, x, y, r: (
         jnp.sum(jnp.sum(r * p["w"], 0) ** 2) / jnp.sum(x * p["s"]) ** 2 + jnp.sum(p["t"] * y)
     ),
 }
-STATISTICS = {"square": hs.second_moment(), "sign": hs.mean_sign(), "each": hs.per_example(), "norms": hs.norms()}
+STATISTICS = {
+    "square": hs.second_moment(),
+    "sign": hs.mean_sign(),
+    "each": hs.per_example(),
+    "norms": hs.norms(),
+}
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -46,7 +55,9 @@ def test_contributions_to_ratios(name, reduction):
     found = hs.grad(LOSSES[name], batch_argnums=(1, 2, 3), **how)(P, X, Y, R)[1]
     copies = jax.tree.map(lambda a: jnp.broadcast_to(a, (B, *a.shape)), P)
     each = jax.grad(LOSSES[name])(copies, X, Y, R)
-    assert_of(found, jax.tree.map(lambda g: np.float64(g) * (B if reduction == "mean" else 1), each))
+    assert_of(
+        found, jax.tree.map(lambda g: np.float64(g) * (B if reduction == "mean" else 1), each)
+    )
 
 
 def test_contributions_to_a_scaled_gradient():
@@ -58,14 +69,23 @@ def test_contributions_to_a_scaled_gradient():
     def scaled(w, r):
         return jax.grad(mean)(w, r) * jnp.sum(r) / jnp.sum(r**2)
 
-    found = hs.rewrite(scaled, batch_argnums=1, statistics=STATISTICS, on_mixing="contribution")(P["w"], R)[1]
-    each = B * np.float64(jax.grad(mean)(jnp.broadcast_to(P["w"], R.shape), R)) * np.sum(R) / np.sum(R**2)
+    found = hs.rewrite(scaled, batch_argnums=1, statistics=STATISTICS, on_mixing="contribution")(
+        P["w"], R
+    )[1]
+    each = (
+        B
+        * np.float64(jax.grad(mean)(jnp.broadcast_to(P["w"], R.shape), R))
+        * np.sum(R)
+        / np.sum(R**2)
+    )
     assert_of(found, each)
 
 
 @pytest.mark.parametrize("divisor", [lambda y, r: jnp.sum(y), lambda y, r: jnp.sum(r, 0)])
 def test_a_contraction_divided_by_a_sum_of_data(divisor):
-    """Both are sums over the examples, and single products by example; only one of them is of the gradient."""
+    """Both are sums over the examples, and single products by example; only one of them is of the
+    gradient.
+    """
 
     def divided(w, x, y, r):
         return jnp.einsum("b,bi->i", x, r) / divisor(y, r)
@@ -80,4 +100,6 @@ def assert_of(found, each):
     square, sign = (jax.tree.map(lambda g, f=f: f(g).mean(0), each) for f in (np.square, np.sign))
     norms = np.sqrt(sum((g.reshape(B, -1) ** 2).sum(1) for g in jax.tree.leaves(each)))
     expected = {"square": square, "sign": sign, "each": each, "norms": norms}
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6), found, expected)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6), found, expected
+    )

@@ -1,7 +1,8 @@
 """README: its Python blocks run, its commands run, and both print what stands below them.
 
-A ```text block is what the ```python block before it prints. In a ```console block, lines behind `$ ` are commands, run
-in a copy of the repository's fixtures, and the others are what they print; `...` stands for lines left out.
+A ```text block is what the ```python block before it prints. In a ```console block, lines behind
+`$ ` are commands, run in a copy of the repository's fixtures, and the others are what they print;
+`...` stands for lines left out.
 """
 
 import math
@@ -25,7 +26,11 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 def programs():
     """Each Python block with what it must print."""
     shown = [("", ""), *BLOCKS, ("", "")]
-    return [(code, text if kind == "text" else "") for (k, code), (kind, text) in pairwise(shown) if k == "python"]
+    return [
+        (code, text if kind == "text" else "")
+        for (k, code), (kind, text) in pairwise(shown)
+        if k == "python"
+    ]
 
 
 def commands():
@@ -46,7 +51,12 @@ def test_python_blocks_print_what_is_shown(capsys):
 def test_commands_print_what_is_shown(tmp_path, monkeypatch):
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     monkeypatch.chdir(tmp_path)
-    assert {shlex.split(line)[1] for line, _ in commands()} >= {"inspect", "rewrite", "run", "verify"}
+    assert {shlex.split(line)[1] for line, _ in commands()} >= {
+        "inspect",
+        "rewrite",
+        "run",
+        "verify",
+    }
     for line, shown in commands():
         program, *arguments = shlex.split(line)
         assert program == "hlo-surgery"
@@ -65,13 +75,17 @@ def assert_shown(shown, printed):
             continue
         found = [i for i in range(place, len(printed)) if agrees(line, printed[i])]
         assert found, f"{line!r} is not printed, but {printed[place:]}"
-        assert skipping or found[0] == place, f"{printed[place]!r} is printed where {line!r} is shown"
+        assert skipping or found[0] == place, (
+            f"{printed[place]!r} is printed where {line!r} is shown"
+        )
         place, skipping = found[0] + 1, False
     assert skipping or place == len(printed), f"{printed[place:]} is not shown"
 
 
 def agrees(line, other):
-    """Word by word, numbers up to what another platform's rounding moves; the rulers of tables follow their cells."""
+    """Word by word, numbers up to what another platform's rounding moves; the rulers of tables
+    follow their cells.
+    """
     words, others = line.split(), other.split()
     return len(words) == len(others) and all(map(same_word, words, others))
 
@@ -95,8 +109,25 @@ def test_the_table_has_each_statistic_as_it_is_called():
     rows = re.findall(r"^\| `(\w+\(.*?\))` \|", README, re.MULTILINE)
     calls = {name: usage(name, maker).replace("'", '"') for name, maker in statistics().items()}
     assert sorted(rows) == sorted(call if "(" in call else f"{call}()" for call in calls.values())
-    others = {"Module", "Refusal", "explain", "grad", "load", "rewrite", "rewrite_module", "value_and_grad"}
-    others |= {"fold_squared_sums", "train_step", "optimize", "compile_for", "cost", "cost_of", "find_target"}
+    others = {
+        "Module",
+        "Refusal",
+        "explain",
+        "grad",
+        "load",
+        "rewrite",
+        "rewrite_module",
+        "value_and_grad",
+    }
+    others |= {
+        "fold_squared_sums",
+        "train_step",
+        "optimize",
+        "compile_for",
+        "cost",
+        "cost_of",
+        "find_target",
+    }
     assert set(calls) == set(hs.__all__) - others
 
 

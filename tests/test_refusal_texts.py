@@ -1,4 +1,4 @@
-"""Refusals of losses in Python word for word: the line where the examples meet, the op, the reason, the way out."""
+"""Refusals of losses in Python word for word: the line of meeting, op, reason and the way out."""
 
 import inspect
 
@@ -83,7 +83,10 @@ def read_and_written(p, x):
 
 
 ALONG = "values are moved or combined along the example axis"
-CALLS = "refused: stablehlo.custom_call: the program calls its host back (by xla_ffi_python_cpu_callback)"
+CALLS = (
+    "refused: stablehlo.custom_call: the program calls its host back (by "
+    "xla_ffi_python_cpu_callback)"
+)
 
 
 def mixing(op, why, output, way_out=MIXING_HELP):
@@ -93,40 +96,55 @@ def mixing(op, why, output, way_out=MIXING_HELP):
 TEXTS = {
     experts_with_capacity: mixing("reduce_window", ALONG, "['experts'] (and 1 more)"),
     experts_with_balanced_load: mixing(
-        "add", "a sum over the examples (stablehlo.reduce at {summed}) meets each example's own values", "['router']"
+        "add",
+        "a sum over the examples (stablehlo.reduce at {summed}) meets each example's own values",
+        "['router']",
     ),
     sorted_over_examples: mixing("sort", ALONG, "['w']"),
     cumulated_over_examples: mixing("reduce_window", ALONG, "['w']"),
     penalised_gradient: mixing(
         "multiply",
-        "two sums over the examples (the first by stablehlo.dot_general at {summed}) are multiplied",
+        "two sums over the examples (the first by stablehlo.dot_general at {summed}) are "
+        "multiplied",
         "['w']",
         SUMS_HELP,
     ),
     ragged: mixing(
-        "multiply", "a sum over the examples (stablehlo.scatter at {summed}) meets each example's own values", "['w']"
+        "multiply",
+        "a sum over the examples (stablehlo.scatter at {summed}) meets each example's own values",
+        "['w']",
     ),
-    **dict.fromkeys((printed, called_back, read_and_written), f"{{refused}}: {CALLS}\n{EFFECT_HELP}"),
+    **dict.fromkeys(
+        (printed, called_back, read_and_written), f"{{refused}}: {CALLS}\n{EFFECT_HELP}"
+    ),
 }
 
 
 def marked(function, mark):
     """The line of this file, in the function, that holds the mark."""
     lines, first = inspect.getsourcelines(function)
-    return next((f"{__file__}:{first + i}" for i, line in enumerate(lines) if f"{mark} here" in line), "")
+    return next(
+        (f"{__file__}:{first + i}" for i, line in enumerate(lines) if f"{mark} here" in line), ""
+    )
 
 
 @pytest.mark.parametrize(("loss", "text"), TEXTS.items(), ids=[loss.__name__ for loss in TEXTS])
 def test_a_loss_is_refused_in_these_words(loss, text):
     with pytest.raises(hs.Refusal) as refused:
         hs.grad(loss, statistics=hs.second_moment())(PARAMS, X)
-    assert str(refused.value) == text.format(refused=marked(loss, "refused"), summed=marked(loss, "summed"))
+    assert str(refused.value) == text.format(
+        refused=marked(loss, "refused"), summed=marked(loss, "summed")
+    )
 
 
 def test_capacity_over_the_tokens_of_all_examples():
     with pytest.raises(hs.Refusal) as refused:
-        hs.grad(experts_with_capacity_for_tokens, statistics=hs.second_moment())(PARAMS, X.reshape(3, 2, WIDTH))
-    assert str(refused.value) == TEXTS[experts_with_capacity].format(refused=marked(experts_with_capacity, "refused"))
+        hs.grad(experts_with_capacity_for_tokens, statistics=hs.second_moment())(
+            PARAMS, X.reshape(3, 2, WIDTH)
+        )
+    assert str(refused.value) == TEXTS[experts_with_capacity].format(
+        refused=marked(experts_with_capacity, "refused")
+    )
 
 
 def test_capacity_within_each_example_is_exact():
@@ -139,7 +157,9 @@ def test_capacity_within_each_example_is_exact():
     examples = jax.jit(jax.vmap(lambda one: jax.grad(loss)(PARAMS, one[None])))(x)
     _, squared = hs.grad(loss, statistics=hs.second_moment())(PARAMS, x)
     for name, g in examples.items():
-        np.testing.assert_allclose(squared[name], (g**2).mean(0), rtol=0, atol=1e-5 * float((g**2).max()))
+        np.testing.assert_allclose(
+            squared[name], (g**2).mean(0), rtol=0, atol=1e-5 * float((g**2).max())
+        )
 
 
 def of_one(w, row):
@@ -154,7 +174,9 @@ ORDER = np.array([2, 0, 5, 1, 4, 3])
 PICKED = {
     "one by one": lambda w, x: sum(of_one(w, x[b]) for b in range(6)) / 6,
     "stacked": lambda w, x: jnp.mean(jnp.stack([of_one(w, x[b]) for b in range(6)])),
-    "by a number": lambda w, x: sum(of_one(w, jax.lax.dynamic_index_in_dim(x, b, 0, False)) for b in range(6)) / 6,
+    "by a number": lambda w, x: (
+        sum(of_one(w, jax.lax.dynamic_index_in_dim(x, b, 0, False)) for b in range(6)) / 6
+    ),
     "group by group": lambda w, x: sum(of_rows(w, x.reshape(2, 3, WIDTH)[g]) for g in range(2)) / 2,
     "in slices": lambda w, x: (of_rows(w, x[:3]) + of_rows(w, x[3:])) / 2,
     "reversed": lambda w, x: of_rows(w, x[::-1]),
@@ -165,8 +187,12 @@ PICKED = {
 WAYS_OUT = {
     "one by one": lambda w, x: of_rows(w, x),
     "in a loop": lambda w, x: jnp.mean(jax.lax.map(lambda row: of_one(w, row), x)),
-    "group by group": lambda w, x: jnp.mean(jax.vmap(of_rows, (None, 0))(w, x.reshape(2, 3, WIDTH))),
-    "groups in a loop": lambda w, x: jnp.mean(jax.lax.map(lambda rows: of_rows(w, rows), x.reshape(2, 3, WIDTH))),
+    "group by group": lambda w, x: jnp.mean(
+        jax.vmap(of_rows, (None, 0))(w, x.reshape(2, 3, WIDTH))
+    ),
+    "groups in a loop": lambda w, x: jnp.mean(
+        jax.lax.map(lambda rows: of_rows(w, rows), x.reshape(2, 3, WIDTH))
+    ),
 }
 
 
@@ -174,7 +200,9 @@ WAYS_OUT = {
 def test_examples_that_are_picked_are_to_be_mapped_or_permuted_before(loss):
     with pytest.raises(hs.Refusal) as refused:
         hs.grad(loss, statistics=hs.second_moment())(PARAMS["w"], X)
-    assert refused.value.help.startswith("go over examples or groups of them with jax.vmap or jax.lax.map")
+    assert refused.value.help.startswith(
+        "go over examples or groups of them with jax.vmap or jax.lax.map"
+    )
     assert "permute or choose examples before the call" in refused.value.help
     assert refused.value.where.startswith(__file__)
     assert "sum of floats" not in refused.value.why

@@ -1,4 +1,4 @@
-"""Refusals word for word, the whole text that a user reads; and what `on_mixing="contribution"` answers instead."""
+"""Refusals word for word, as a user reads them; and the answers of `on_mixing="contribution"`."""
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +10,19 @@ import hlo_surgery as hs
 from .test_fixtures import METAS, rewritten
 
 MIXING_HELP = (
-    "  help:    make every example's gradient its own (running statistics, GroupNorm, a per-example loss); "
+    "  help:    make every example's gradient its own (running statistics, GroupNorm, a "
+    "per-example loss); "
     'or pass on_mixing="contribution" to treat such values as constants'
 )
 
 SUMS_HELP = MIXING_HELP.replace(
-    "make every", "clip or normalise gradients outside, once the function has returned them; else make every"
+    "make every",
+    "clip or normalise gradients outside, once the function has returned them; else make every",
 )
 
 BATCH_NORM = (
-    "mixing.py:19: refused: stablehlo.subtract: a sum over the examples (stablehlo.reduce at mixing.py:19) "
+    "mixing.py:19: refused: stablehlo.subtract: a sum over the examples (stablehlo.reduce at "
+    "mixing.py:19) "
     "meets each example's own values\n"
     "  output:  ['bias'] (and 3 more)\n" + MIXING_HELP
 )
@@ -31,7 +34,8 @@ CONTRASTIVE = (
 )
 
 CLIPPED = (
-    "mixing.py:42: refused: stablehlo.multiply: two sums over the examples (the first by stablehlo.reduce at "
+    "mixing.py:42: refused: stablehlo.multiply: two sums over the examples (the first by "
+    "stablehlo.reduce at "
     "mixing.py:37) are multiplied\n"
     "  output:  ['bias'] (and 2 more)\n" + SUMS_HELP
 )
@@ -39,7 +43,11 @@ CLIPPED = (
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("batch_norm_training", BATCH_NORM), ("contrastive", CONTRASTIVE), ("global_norm_clip", CLIPPED)],
+    [
+        ("batch_norm_training", BATCH_NORM),
+        ("contrastive", CONTRASTIVE),
+        ("global_norm_clip", CLIPPED),
+    ],
 )
 def test_refusal_reads(name, text):
     with pytest.raises(hs.Refusal) as refused:
@@ -61,7 +69,9 @@ WEIGHTS = jnp.array([1.0, 2.0, 6.0])
 
 
 def weighted_bias(b, x):
-    """A linear head: the gradient sums the weights, and no example reaches it. Yet g_b is weight b."""
+    """A linear head: the gradient sums the weights, and no example reaches it. Yet g_b is
+    weight b.
+    """
     return jnp.mean(WEIGHTS * (x.sum(1) + b))
 
 
@@ -94,12 +104,20 @@ def test_trap_9_what_belongs_to_positions_is_no_constant(loss, arguments):
     params, *rest = arguments
     with pytest.raises(hs.Refusal) as refused:
         hs.grad(loss, statistics=hs.second_moment())(params, jnp.ones((3, 4)), *rest)
-    assert refused.value.why == "sums a value that holds something for each example's position, but no example"
-    assert refused.value.help == "pass that value (a dropout mask, a weight for each example) as a batch argument"
+    assert (
+        refused.value.why
+        == "sums a value that holds something for each example's position, but no example"
+    )
+    assert (
+        refused.value.help
+        == "pass that value (a dropout mask, a weight for each example) as a batch argument"
+    )
 
 
 def test_a_phi_that_is_not_factorable():
-    with pytest.raises(hs.Refusal, match=r"phi is declared factorable, but phi\(0.315 \* 3.96\) = 0.847, not 0.304"):
+    with pytest.raises(
+        hs.Refusal, match=r"phi is declared factorable, but phi\(0.315 \* 3.96\) = 0.847, not 0.304"
+    ):
         hs.mean_of(jnp.tanh, factorable=True)
 
 
@@ -107,7 +125,9 @@ def batch_norm_loss(params, x, targets):
     hidden = jax.vmap(lambda p, row: row @ p["kernel"])(params, x)
     centred = hidden - jnp.mean(hidden, axis=0)
     normal = centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=0) + 1e-3)
-    scaled = jax.vmap(lambda p, row: jnp.tanh(row * p["scale"] + p["bias"]) @ p["readout"])(params, normal)
+    scaled = jax.vmap(lambda p, row: jnp.tanh(row * p["scale"] + p["bias"]) @ p["readout"])(
+        params, normal
+    )
     return jnp.mean((scaled - targets) ** 2)
 
 
@@ -129,24 +149,39 @@ MIXING = {
 
 @pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
 @pytest.mark.parametrize(("loss", "shapes", "batch"), MIXING.values(), ids=MIXING.keys())
-def test_contributions_are_those_of_each_examples_copy_of_the_parameters(loss, shapes, batch, strategy):
-    """With the mixed values constant, example b contributes what flows into its own copy of the parameters."""
+def test_contributions_are_those_of_each_examples_copy_of_the_parameters(
+    loss, shapes, batch, strategy
+):
+    """With the mixed values constant, example b contributes what flows into its own copy of the
+    parameters.
+    """
     rng = np.random.default_rng(0)
-    params = {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
+    params = {
+        name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name, shape in shapes.items()
+    }
     batch = [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in batch]
     size = len(batch[0])
 
     def shared(params, *batch):
         return loss(jax.tree.map(lambda p: jnp.broadcast_to(p, (size, *p.shape)), params), *batch)
 
-    options = {"batch_argnums": (1, 2), "statistics": {"all": hs.per_example(), "squares": hs.second_moment()}}
+    options = {
+        "batch_argnums": (1, 2),
+        "statistics": {"all": hs.per_example(), "squares": hs.second_moment()},
+    }
     with pytest.raises(hs.Refusal):
         hs.grad(shared, **options)(params, *batch)
-    gradient, found = hs.grad(shared, **options, on_mixing="contribution", strategy=strategy)(params, *batch)
+    gradient, found = hs.grad(shared, **options, on_mixing="contribution", strategy=strategy)(
+        params, *batch
+    )
     copies = jax.tree.map(lambda p: jnp.stack([p] * size), params)
     expected = jax.tree.map(lambda g: size * g, jax.grad(loss)(copies, *batch))
     for name in params:
         scale = np.abs(expected[name]).max()
         np.testing.assert_allclose(found["all"][name], expected[name], rtol=0, atol=2e-5 * scale)
-        np.testing.assert_allclose(gradient[name], expected[name].mean(0), rtol=0, atol=2e-5 * scale)
-        np.testing.assert_allclose(found["squares"][name], (expected[name] ** 2).mean(0), rtol=0, atol=4e-5 * scale**2)
+        np.testing.assert_allclose(
+            gradient[name], expected[name].mean(0), rtol=0, atol=2e-5 * scale
+        )
+        np.testing.assert_allclose(
+            found["squares"][name], (expected[name] ** 2).mean(0), rtol=0, atol=4e-5 * scale**2
+        )

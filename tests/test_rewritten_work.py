@@ -1,4 +1,4 @@
-"""FLOPs of rewritten programs: never below those of the plain contractions, which are counted by hand here."""
+"""FLOPs of rewritten programs: never below the plain contractions', counted by hand here."""
 
 import importlib.util
 
@@ -12,7 +12,10 @@ from hlo_surgery.targets.target import find_target, without_tpu
 
 B, L, D, F, LAYERS = 8, 16, 32, 64, 3
 without_tpu()
-TPU = pytest.param("tpu:v5e", marks=pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs libtpu"))
+TPU = pytest.param(
+    "tpu:v5e",
+    marks=pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="needs libtpu"),
+)
 
 
 def dense(w, x):
@@ -20,20 +23,27 @@ def dense(w, x):
 
 
 def convolution(w, x):
-    y = jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    y = jax.lax.conv_general_dilated(
+        x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
     return jnp.mean(jnp.sum(jnp.tanh(y) ** 2, (1, 2, 3)))
 
 
 def layers(w, x):
-    return jnp.mean(jnp.sum(jax.lax.scan(lambda h, own: (jnp.tanh(h @ own), None), x, w)[0] ** 2, (1, 2)))
+    return jnp.mean(
+        jnp.sum(jax.lax.scan(lambda h, own: (jnp.tanh(h @ own), None), x, w)[0] ** 2, (1, 2))
+    )
 
 
 def recurrent(w, x):
-    cells = jax.lax.scan(lambda h, xt: (jnp.tanh(h @ w + xt), None), jnp.ones((B, D)), jnp.moveaxis(x, 1, 0))
+    cells = jax.lax.scan(
+        lambda h, xt: (jnp.tanh(h @ w + xt), None), jnp.ones((B, D)), jnp.moveaxis(x, 1, 0)
+    )
     return jnp.mean(jnp.sum(cells[0] ** 2, 1))
 
 
-# Parameters, examples, and the FLOPs of: the layer, its weights' gradient, and (but for the first) its inputs'.
+# Parameters, examples, and the FLOPs of: the layer, its weights' gradient, and (but for the first)
+# its inputs'.
 PROGRAMS = {
     dense: ((D, F), (B, L, D), 2 * 2 * B * L * D * F),
     convolution: ((3, 3, 8, 16), (B, 10, 10, 8), 2 * 2 * B * 8 * 8 * 3 * 3 * 8 * 16),

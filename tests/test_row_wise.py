@@ -1,4 +1,4 @@
-"""One op at a time, all sizes alike: a class says what changing an example moves, whatever Shardy's rule may be."""
+"""One op at a time, sizes alike: a class says what changing an example moves, whatever the rule."""
 
 import numpy as np
 import pytest
@@ -22,11 +22,17 @@ MOVED = ["pad [1, 0] [-1, 0] [0, 0]", "pad [-1, 0] [-2, 0] [1, 0]", "pad [0, 0] 
 
 
 def row(axes, *names):
-    made = [line for k, name in enumerate(names) for line in lines(name, f"{k}_", x="%0", y="%1", z="%2", i="%3")]
+    made = [
+        line
+        for k, name in enumerate(names)
+        for line in lines(name, f"{k}_", x="%0", y="%1", z="%2", i="%3")
+    ]
     return Row(TYPES, "\n".join([*CONSTANTS, *made]), axes)
 
 
-@pytest.mark.parametrize("axes", [{0: 0}, {0: 1}, {1: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 3: 0}, {1: 0, 3: 0}], ids=str)
+@pytest.mark.parametrize(
+    "axes", [{0: 0}, {0: 1}, {1: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 3: 0}, {1: 0, 3: 0}], ids=str
+)
 def test_what_changing_an_example_moves(axes):
     analysed = Analysed(row(axes, *OPS))
     assert_claims_hold(analysed)
@@ -40,7 +46,9 @@ def test_rows_that_a_pad_moves_are_nobodys(name):
 
 
 def test_what_is_said_to_be_uniform():
-    """Along every dimension of every value made of arrays that are the same along their first, or their last."""
+    """Along every dimension of every value made of arrays that are the same along their first, or
+    their last.
+    """
     made = [
         "%u = stablehlo.broadcast_in_dim %arg0, dims = [1] : (tensor<4xf64>) -> tensor<4x4xf64>",
         "%v = stablehlo.broadcast_in_dim %arg0, dims = [0] : (tensor<4xf64>) -> tensor<4x4xf64>",
@@ -55,10 +63,17 @@ def test_what_is_said_to_be_uniform():
     main = mlir.main_function(code)
     sharding_rules.populate(code)
     values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
-    claimed = [(v, d) for v in values for d, n in enumerate(mlir.shape(v)) if n > 1 and is_uniform(v, PerExample(d), n)]
+    claimed = [
+        (v, d)
+        for v in values
+        for d, n in enumerate(mlir.shape(v))
+        if n > 1 and is_uniform(v, PerExample(d), n)
+    ]
     assert len(claimed) > 100
     sharding_rules.strip(code)
     mlir.set_results(main, [v for v, _ in claimed], [])
-    for (_, dim), found in zip(claimed, Module(code).call(np.array([0.5, 2.0, -1.0, 3.0])), strict=True):
+    for (_, dim), found in zip(
+        claimed, Module(code).call(np.array([0.5, 2.0, -1.0, 3.0])), strict=True
+    ):
         first = np.take(found, [0], dim)
         np.testing.assert_array_equal(found, np.broadcast_to(first, np.shape(found)))

@@ -1,7 +1,8 @@
-"""Scatter onto: statistics of a table that is both looked up and multiplied by, in one scatter into the contraction.
+"""Scatter onto: a table both looked up and multiplied by, in one scatter into the contraction.
 
-The references are gradients of one example at a time in float64. An element of a gradient is a sum over at most LENGTH
-positions and ROWS rows of terms of size about 1, and the phis compared have slopes of at most 1.
+The references are gradients of one example at a time in float64. An element of a gradient is a sum
+over at most LENGTH positions and ROWS rows of terms of size about 1, and the phis compared have
+slopes of at most 1.
 """
 
 import dataclasses
@@ -79,13 +80,19 @@ LOSSES = {
     "decayed": (decayed, IDS),
     "a nonlinear table": (of_a_function, IDS),
 }
-STATISTICS = {"cosines": hs.mean_of(jnp.cos), "squares": hs.second_moment(), "own": hs.per_example()}
+STATISTICS = {
+    "cosines": hs.mean_of(jnp.cos),
+    "squares": hs.second_moment(),
+    "own": hs.per_example(),
+}
 
 
 def own_gradients(loss, w, *batch):
     """Each example's gradient, alone in a batch of one, in float64."""
     with jax.enable_x64(True):
-        w, *batch = (x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x for x in (w, *batch))
+        w, *batch = (
+            x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x for x in (w, *batch)
+        )
         alone = jax.vmap(lambda *example: jax.grad(loss)(w, *(x[None] for x in example)))
         return np.asarray(jax.jit(alone)(*batch))
 
@@ -101,7 +108,9 @@ def assert_right(found, own, size=B):
 def test_tables(name, strategy):
     loss, ids = LOSSES[name]
     factors = FACTORS[:, : ids.shape[1]]
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=STATISTICS, strategy=strategy, reuse_gradient=True)
+    f = hs.grad(
+        loss, batch_argnums=(1, 2), statistics=STATISTICS, strategy=strategy, reuse_gradient=True
+    )
     gradient, found = f(TABLE, ids, factors)
     own = own_gradients(loss, TABLE, ids, factors)
     np.testing.assert_allclose(gradient, own.mean(0), rtol=TOLERANCE, atol=TOLERANCE)
@@ -129,7 +138,11 @@ def test_padding(strategy):
     real = np.array([True, False, True, True])
 
     def loss(w, ids, factors, real):
-        return B * tied(w, ids, jnp.where(real[:, None, None], factors, 0)) / jnp.maximum(real.sum(), 1)
+        return (
+            B
+            * tied(w, ids, jnp.where(real[:, None, None], factors, 0))
+            / jnp.maximum(real.sum(), 1)
+        )
 
     f = hs.grad(loss, batch_argnums=(1, 2, 3), statistics=STATISTICS, strategy=strategy, is_real=3)
     _, found = f(TABLE, IDS, FACTORS, real)
@@ -151,7 +164,9 @@ def in_bfloat16(w, ids, factors):
 
 @pytest.mark.parametrize("loss", [tied, in_bfloat16])
 def test_gradient_and_square_come_from_one_contraction(loss):
-    """Nothing is left of the module's own, in whatever type it sums what a language model has in bfloat16."""
+    """Nothing is left of the module's own, in whatever type it sums what a language model has in
+    bfloat16.
+    """
     plain = jax.jit(jax.grad(loss)).lower(TABLE, IDS, FACTORS).as_text()
     for op in ("stablehlo.dot_general", '"stablehlo.scatter"'):
         assert text_of(loss).count(op) == plain.count(op)

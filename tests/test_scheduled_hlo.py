@@ -1,4 +1,4 @@
-"""Scheduled HLO is read: shapes with their bytes and memory, instructions, computations, and what is refused."""
+"""Scheduled HLO is read: shapes, their bytes and memory, instructions, computations; refusals."""
 
 import jax
 import jax.numpy as jnp
@@ -48,8 +48,9 @@ def test_instructions_are_read_in_order():
         %x = f32[4]{0} parameter(0), metadata={op_name="x"}
         %c = s32[] constant(-3)
         %k = f32[2]{0} constant({1, 2})
-        %f.1 = (f32[4]{0}, /*index=1*/f32[4]{0}) fusion(%x, /*index=1*/%c), kind=kLoop, calls=%fused, metadata={op_name="a(%b)"}
-        ROOT %g = f32[4]{0} get-tuple-element(%f.1), index=1""",  # noqa: E501
+        %f.1 = (f32[4]{0}, /*index=1*/f32[4]{0}) fusion(%x, /*index=1*/%c), \
+kind=kLoop, calls=%fused, metadata={op_name="a(%b)"}
+        ROOT %g = f32[4]{0} get-tuple-element(%f.1), index=1""",
         fused,
     )
     names = [(each.name, each.opcode, each.operands) for each in read.entry.instructions]
@@ -63,13 +64,24 @@ def test_instructions_are_read_in_order():
     assert read.entry.root.name == "g"
     assert read.entry.named["c"].argument == "-3"
     assert read.entry.named["f.1"].called("calls") == "fused"
-    assert [each.opcode for each in read.computations["fused"].instructions] == ["parameter", "negate"]
+    assert [each.opcode for each in read.computations["fused"].instructions] == [
+        "parameter",
+        "negate",
+    ]
 
 
 def test_computations_that_are_called_have_roles():
-    text = '%w = f32[] conditional(%p, %a, %b), branch_computations={%one, %two.1}, backend_config={"n":"{(}"}'
-    read = program(f"%p = s32[] parameter(0)\n%a = f32[] parameter(1)\n%b = f32[] parameter(2)\nROOT {text}")
-    assert read.entry.root.calls == (("branch_computations", "one"), ("branch_computations", "two.1"))
+    text = (
+        "%w = f32[] conditional(%p, %a, %b), branch_computations={%one, %two.1}, "
+        'backend_config={"n":"{(}"}'
+    )
+    read = program(
+        f"%p = s32[] parameter(0)\n%a = f32[] parameter(1)\n%b = f32[] parameter(2)\nROOT {text}"
+    )
+    assert read.entry.root.calls == (
+        ("branch_computations", "one"),
+        ("branch_computations", "two.1"),
+    )
 
 
 CYCLES = {
@@ -88,9 +100,14 @@ def test_estimated_cycles(text):
 
 
 def test_aliases_of_outputs_and_arguments():
-    header = "input_output_alias={ {0}: (2, {}, may-alias), {1, 0}: (0, {}, must-alias) }, entry_computation_layout={}"
+    header = (
+        "input_output_alias={ {0}: (2, {}, may-alias), {1, 0}: (0, {}, must-alias) }, "
+        "entry_computation_layout={}"
+    )
     assert program("ROOT %x = f32[] parameter(0)", header=header).aliases == {(0,): 2, (1, 0): 0}
-    one = program("ROOT %x = f32[] parameter(0)", header="input_output_alias={ {}: (3, {}, may-alias) }")
+    one = program(
+        "ROOT %x = f32[] parameter(0)", header="input_output_alias={ {}: (3, {}, may-alias) }"
+    )
     assert one.aliases == {(): 3}
 
 

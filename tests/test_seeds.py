@@ -1,4 +1,4 @@
-"""Seeds of noise: every bit counts, and what is no seed is refused; parts of an optimizer draw noise of their own."""
+"""Seeds of noise: every bit counts, non-seeds are refused, an optimizer's parts draw their own."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,9 @@ FAR = 5 / np.sqrt(10_000)
 
 
 def noise_of(optimizer, params=ZEROS):
-    noise, _ = optimizer.update(params, optimizer.init(params), params, clipped_mean=params, batch_size=1)
+    noise, _ = optimizer.update(
+        params, optimizer.init(params), params, clipped_mean=params, batch_size=1
+    )
     return noise
 
 
@@ -25,7 +27,11 @@ def private(seed):
 @pytest.mark.parametrize("x64", [False, True])
 def test_every_bit_of_a_seed_counts(x64):
     with jax.enable_x64(x64):
-        seeds = [1, *(1 + 2**bit for bit in range(1, 64)), *((1 + 2**bit).to_bytes(8, "big") for bit in (0, 40))]
+        seeds = [
+            1,
+            *(1 + 2**bit for bit in range(1, 64)),
+            *((1 + 2**bit).to_bytes(8, "big") for bit in (0, 40)),
+        ]
         words = [tuple(np.asarray(private(seed).init(ZEROS).key).tolist()) for seed in seeds]
     assert words[:64] == [divmod(seed, 2**32) for seed in seeds[:64]]
     assert words[64:] == [(0, 2), (256, 1)]
@@ -71,4 +77,6 @@ def test_hyperparameters_that_are_traced():
     jax.tree.map(np.testing.assert_array_equal, noise_of(found), noise_of(ho.dp_sgd(**every)))
     for static, name in [((), "max_norm"), (("max_norm",), "seed")]:
         with pytest.raises(TypeError, match=f"{name} is traced"):
-            ho.required_statistics(optax.inject_hyperparams(ho.dp_sgd, static_args=static)(**every), ZEROS)
+            ho.required_statistics(
+                optax.inject_hyperparams(ho.dp_sgd, static_args=static)(**every), ZEROS
+            )

@@ -1,7 +1,8 @@
-"""Segments: means over examples of phi of a gradient that is a scatter of rows, from each example's own rows.
+"""Segments: means of phi of a gradient that is a scatter of rows, from each example's own rows.
 
-The references are gradients of one example at a time in float64. An element of a gradient is a sum of at most LENGTH
-terms of size about 1, each with a few roundings, and the phis compared have slopes of at most 1.
+The references are gradients of one example at a time in float64. An element of a gradient is a sum
+of at most LENGTH terms of size about 1, each with a few roundings, and the phis compared have
+slopes of at most 1.
 """
 
 import os
@@ -21,7 +22,8 @@ TOLERANCE = 8 * LENGTH * float(jnp.finfo(jnp.float32).eps)
 rng = np.random.default_rng(0)
 TABLE = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
 PAIRS = rng.normal(size=(3, 4, WIDTH)).astype(np.float32)
-# The kernels that compile faster compare an index of 8 bits to the length of an array, wrapped to 8 bits.
+# The kernels that compile faster compare an index of 8 bits to the length of an array, wrapped to 8
+# bits.
 NEEDS_DEFAULT_FLAGS = pytest.mark.skipif(
     "use_fusion_emitters=false" in os.environ["XLA_FLAGS"], reason="runs with XLA_FLAGS= set"
 )
@@ -46,7 +48,9 @@ def loss_of(look_up):
 def own_gradients(loss, w, *batch, reduction="mean"):
     """Each example's gradient, alone in a batch of one, in float64."""
     with jax.enable_x64(True):
-        w, *batch = (x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x for x in (w, *batch))
+        w, *batch = (
+            x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x for x in (w, *batch)
+        )
         alone = jax.vmap(lambda *example: jax.grad(loss)(w, *(x[None] for x in example)))
         return np.asarray(jax.jit(alone)(*batch))
 
@@ -83,15 +87,27 @@ LOOK_UPS = {
     "scaled, negated, transposed": (lambda w, ids: (-w.T / 3 * 2)[ids], TABLE.T.copy(), IDS),
     "numbers for rows": (lambda w, ids: w[ids][..., None], TABLE[:, 0].copy(), IDS),
     "two columns": (lambda w, ids: w[ids[..., 0], ids[..., 1]], PAIRS, IDS_OF_PAIRS),
-    "two columns apart": (lambda w, ids: w[ids[..., 0], :, ids[..., 1]], PAIRS.swapaxes(1, 2).copy(), IDS_OF_PAIRS),
+    "two columns apart": (
+        lambda w, ids: w[ids[..., 0], :, ids[..., 1]],
+        PAIRS.swapaxes(1, 2).copy(),
+        IDS_OF_PAIRS,
+    ),
     "a table for each head": (heads, PAIRS, IDS),
     "flat": (lambda w, ids: w[ids.ravel()].reshape(*ids.shape, -1), TABLE, IDS),
-    "examples fastest": (lambda w, ids: w[ids.T.ravel()].reshape(*ids.T.shape, -1).swapaxes(0, 1), TABLE, IDS),
+    "examples fastest": (
+        lambda w, ids: w[ids.T.ravel()].reshape(*ids.T.shape, -1).swapaxes(0, 1),
+        TABLE,
+        IDS,
+    ),
     "example by example": (lambda w, ids: jax.vmap(lambda own: w[own])(ids), TABLE, IDS),
     "summed by segments": (summed_within, TABLE, IDS),
     "one row": (lambda w, ids: w[ids], TABLE[:1], 0 * IDS),
     "the same row everywhere": (lambda w, ids: w[ids], TABLE, 0 * IDS + 2),
-    "no row that exists": (lambda w, ids: w.at[ids].get(mode="fill", fill_value=0.5), TABLE, IDS + ROWS),
+    "no row that exists": (
+        lambda w, ids: w.at[ids].get(mode="fill", fill_value=0.5),
+        TABLE,
+        IDS + ROWS,
+    ),
 }
 
 
@@ -104,7 +120,9 @@ def test_look_ups(name):
 def test_a_sum_loss_and_another_example_axis():
     loss = loss_of(lambda w, ids: w[ids])
     total = lambda w, ids, factors: loss(w, ids.T, factors.swapaxes(0, 1)) * ids.shape[1]  # noqa: E731
-    f = hs.grad(total, batch_argnums=(1, 2), in_axes=1, statistics=hs.mean_of(cosine), loss_reduction="sum")
+    f = hs.grad(
+        total, batch_argnums=(1, 2), in_axes=1, statistics=hs.mean_of(cosine), loss_reduction="sum"
+    )
     arguments = (TABLE, IDS.T.copy(), FACTORS.swapaxes(0, 1).copy())
     gradient, found = f(*arguments)
     own = own_gradients(loss, TABLE, IDS, FACTORS)
@@ -136,7 +154,11 @@ def tables(draw):
     size, length = draw(st.integers(2, 4)), draw(st.integers(1, 6))
     dtype = np.dtype(draw(st.sampled_from(["int8", "uint8", "int16", "int32", "uint32"])))
     low = 0 if dtype.kind == "u" else -rows - 2
-    numbers = st.lists(st.integers(low, rows + 2), min_size=size * length * columns, max_size=size * length * columns)
+    numbers = st.lists(
+        st.integers(low, rows + 2),
+        min_size=size * length * columns,
+        max_size=size * length * columns,
+    )
     ids = np.array(draw(numbers)).astype(dtype).reshape(size, length, columns)
     order = draw(st.permutations(range(columns + 1)))
     scale, mode = draw(st.sampled_from([1.0, -1.0, 0.5])), draw(st.sampled_from(["clip", "fill"]))
@@ -159,7 +181,9 @@ def test_any_table(drawn):
     assert_segments(loss_of(look_up), table, ids, factors, "segments")
 
 
-@pytest.mark.parametrize("phi", [lambda g: jnp.log(jnp.abs(g)), lambda g: 1 / jnp.abs(g), lambda g: g / g])
+@pytest.mark.parametrize(
+    "phi", [lambda g: jnp.log(jnp.abs(g)), lambda g: 1 / jnp.abs(g), lambda g: g / g]
+)
 def test_phi_that_is_not_finite_at_zero(phi):
     """Rows that all examples touch are finite; those that one does not are what phi is at zero."""
     ids = np.concatenate([np.tile([0, 1], (B, 1)), IDS[:, :2]], 1)
@@ -177,7 +201,12 @@ def test_phi_that_is_not_finite_at_zero(phi):
 def test_what_is_not_finite_stays_in_its_row():
     factors = FACTORS.copy()
     factors[1, 2, 0], factors[3, 0, 1] = np.inf, np.nan
-    f = hs.grad(loss_of(lambda w, ids: w[ids]), batch_argnums=(1, 2), statistics=hs.mean_abs(), strategy="segments")
+    f = hs.grad(
+        loss_of(lambda w, ids: w[ids]),
+        batch_argnums=(1, 2),
+        statistics=hs.mean_abs(),
+        strategy="segments",
+    )
     found = np.asarray(f(TABLE, IDS, factors)[1])
     expected = np.abs(own_gradients(loss_of(lambda w, ids: w[ids]), TABLE, IDS, factors)).mean(0)
     np.testing.assert_allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE)
@@ -186,7 +215,9 @@ def test_what_is_not_finite_stays_in_its_row():
 
 @pytest.mark.parametrize("scale", [np.inf, np.nan, -1.0])
 def test_rows_of_no_example_are_scaled_too(scale):
-    """A gradient scaled by what is not finite is finite nowhere; the sign of zero tells where it is negated."""
+    """A gradient scaled by what is not finite is finite nowhere; the sign of zero tells where it is
+    negated.
+    """
 
     def loss(w, scale, ids, factors):
         return loss_of(lambda w, ids: w[ids])(w * scale, ids, factors)
@@ -197,12 +228,16 @@ def test_rows_of_no_example_are_scaled_too(scale):
         return np.asarray(f(TABLE, np.float32(scale), IDS, FACTORS)[1])
 
     untouched = slice(4, ROWS)
-    np.testing.assert_array_equal(reciprocals("segments")[untouched], reciprocals("lift")[untouched])
+    np.testing.assert_array_equal(
+        reciprocals("segments")[untouched], reciprocals("lift")[untouched]
+    )
 
 
 def gathered(w, ids):
     """Rows looked up by indices of just this dtype, where `w[ids]` takes int32."""
-    numbers = lax.GatherDimensionNumbers(offset_dims=(2,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(2,), collapsed_slice_dims=(0,), start_index_map=(0,)
+    )
     return lax.gather(w, ids[..., None], numbers, (1, WIDTH), mode="fill", fill_value=0.5)
 
 
@@ -211,13 +246,20 @@ def test_wide_indices_do_not_wrap():
     ids = IDS.astype(np.int64)
     ids[0, 0], ids[1, 1], ids[2, 0] = 2**32 + 1, 2 - 2**32, 2**33
     with jax.enable_x64(True):
-        f = hs.grad(loss_of(gathered), batch_argnums=(1, 2), statistics=hs.mean_of(cosine), strategy="segments")
+        f = hs.grad(
+            loss_of(gathered),
+            batch_argnums=(1, 2),
+            statistics=hs.mean_of(cosine),
+            strategy="segments",
+        )
         found = f(TABLE, ids, FACTORS)[1]
     own = own_gradients(loss_of(gathered), TABLE, ids, FACTORS)
     np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("dtype", [*(pytest.param(t, marks=NEEDS_DEFAULT_FLAGS) for t in ("int8", "uint8")), "uint32"])
+@pytest.mark.parametrize(
+    "dtype", [*(pytest.param(t, marks=NEEDS_DEFAULT_FLAGS) for t in ("int8", "uint8")), "uint32"]
+)
 def test_narrow_indices_in_a_long_table(dtype):
     """A table may have more rows than its indices can name."""
     table = np.resize(TABLE, (300, WIDTH))
@@ -230,13 +272,18 @@ def test_narrow_indices_in_a_long_table(dtype):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("casts", [False, True])
 def test_low_precision_tables(dtype, casts):
-    """Rows of low precision are summed in float32: in a linear loss of 4 examples the updates themselves are exact."""
+    """Rows of low precision are summed in float32: in a linear loss of 4 examples the updates
+    themselves are exact.
+    """
     size = 4
     factors, ids = np.asarray(jnp.asarray(FACTORS[:size], dtype)), IDS[:size]
     table = TABLE if casts else TABLE.astype(dtype)
 
     def loss(w, ids, factors):
-        return jnp.sum(w.astype(dtype)[ids].astype(jnp.float32) * factors.astype(jnp.float32)) / ids.shape[0]
+        return (
+            jnp.sum(w.astype(dtype)[ids].astype(jnp.float32) * factors.astype(jnp.float32))
+            / ids.shape[0]
+        )
 
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment(), strategy="segments")
     gradient, found = f(table, ids, factors)
@@ -292,7 +339,9 @@ def test_microbatches():
         parts = (ids.reshape(3, 2, LENGTH), factors.reshape(3, 2, LENGTH, WIDTH))
         return lax.scan(step, jnp.zeros_like(w), parts)[0] / 3
 
-    found = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=hs.mean_of(cosine))(TABLE, ids, factors)[1]
+    found = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=hs.mean_of(cosine))(
+        TABLE, ids, factors
+    )[1]
     own = own_gradients(loss, TABLE, ids, factors)
     np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
 
@@ -326,12 +375,17 @@ def test_beside_other_statistics():
     }
     assert f.explain(TABLE, IDS, FACTORS).outputs[0].strategies["cosines"] == "segments"
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=4 * TOLERANCE, atol=4 * TOLERANCE, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], value, rtol=4 * TOLERANCE, atol=4 * TOLERANCE, err_msg=name
+        )
 
 
 def test_nothing_as_large_as_a_table_for_each_example():
     size, rows = 6, 5000
-    w, ids = (jax.ShapeDtypeStruct(*kind) for kind in (((rows, 8), jnp.float32), ((size, LENGTH), jnp.int32)))
+    w, ids = (
+        jax.ShapeDtypeStruct(*kind)
+        for kind in (((rows, 8), jnp.float32), ((size, LENGTH), jnp.int32))
+    )
     factors = jax.ShapeDtypeStruct((size, LENGTH, 8), jnp.float32)
     f = hs.grad(loss_of(lambda w, ids: w[ids]), batch_argnums=(1, 2), statistics=hs.mean_of(cosine))
     temporaries = jax.jit(f).lower(w, ids, factors).compile().memory_analysis().temp_size_in_bytes

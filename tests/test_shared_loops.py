@@ -1,4 +1,4 @@
-"""Gradients with operands in common are found in one loop over the examples, and the numbers stay their own."""
+"""Gradients with common operands share a loop over the examples, and their numbers stay theirs."""
 
 import dataclasses
 
@@ -13,7 +13,11 @@ from hlo_surgery.planning.rooflines import roofline
 
 B, WIDTH, WIDER = 6, 4, 5
 TOLERANCE = 64 * float(jnp.finfo(jnp.float32).eps)
-STATISTICS = {"cosines": hs.mean_of(jnp.cos), "norms": hs.norms("parameter"), "own": hs.per_example()}
+STATISTICS = {
+    "cosines": hs.mean_of(jnp.cos),
+    "norms": hs.norms("parameter"),
+    "own": hs.per_example(),
+}
 
 
 def layer(p, x):
@@ -53,7 +57,11 @@ def test_a_layer_is_looped_over_once(reuse):
         "norms": jax.tree.map(lambda g: jnp.linalg.norm(g.reshape(B, -1), axis=1), own),
         "own": own,
     }
-    close = jax.tree.map(lambda a, b: np.allclose(a, b, TOLERANCE, TOLERANCE), (gradient, found), (mean(own), expected))
+    close = jax.tree.map(
+        lambda a, b: np.allclose(a, b, TOLERANCE, TOLERANCE),
+        (gradient, found),
+        (mean(own), expected),
+    )
     assert all(jax.tree.leaves(close)), close
 
 
@@ -62,8 +70,14 @@ def mean(own):
 
 
 def test_gradients_without_common_operands_keep_their_own_loops():
-    f = hs.grad(lambda p, x, y: jnp.mean(x @ p[0]) + jnp.mean(y @ p[1]), **two_arguments(), strategy="loop")
-    given = (np.ones(WIDTH, np.float32), np.ones(WIDER, np.float32)), np.ones((B, WIDTH)), np.ones((B, WIDER))
+    f = hs.grad(
+        lambda p, x, y: jnp.mean(x @ p[0]) + jnp.mean(y @ p[1]), **two_arguments(), strategy="loop"
+    )
+    given = (
+        (np.ones(WIDTH, np.float32), np.ones(WIDER, np.float32)),
+        np.ones((B, WIDTH)),
+        np.ones((B, WIDER)),
+    )
     assert loops(f, *given) == 2
 
 
@@ -75,7 +89,9 @@ def test_a_shared_loop_takes_as_many_at_once_as_its_largest_gradient_may(monkeyp
     device = dataclasses.replace(roofline("cpu"), widest_chunk=B, batched=1)
     monkeypatch.setitem(rooflines.ROOFLINES, "cpu", device)
     weight_bytes = 4 * WIDTH * WIDER
-    f = hs.grad(loss, statistics=STATISTICS["cosines"], strategy="loop", memory_budget=2 * weight_bytes)
+    f = hs.grad(
+        loss, statistics=STATISTICS["cosines"], strategy="loop", memory_budget=2 * weight_bytes
+    )
     params, x = arguments()
     assert {output.chunk for output in f.explain(params, x).outputs} == {2}
     assert loops(f, params, x) == 2

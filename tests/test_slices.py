@@ -1,4 +1,4 @@
-"""Unusual ops between the examples and a gradient: what each example contributes, or a refusal, and nothing else."""
+"""Unusual ops between the examples and a gradient: each example's contribution, or a refusal."""
 
 import jax
 import jax.numpy as jnp
@@ -49,14 +49,22 @@ CONTRIBUTIONS = {
 @pytest.mark.parametrize("strategy", ["lift", "loop"])
 @pytest.mark.parametrize(("gradient", "expected"), CONTRIBUTIONS.values(), ids=CONTRIBUTIONS.keys())
 def test_contributions(gradient, expected, strategy):
-    f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example(), loss_reduction="sum", strategy=strategy)
+    f = hs.rewrite(
+        gradient,
+        batch_argnums=1,
+        statistics=hs.per_example(),
+        loss_reduction="sum",
+        strategy=strategy,
+    )
     total, examples = f(W, X)
     np.testing.assert_allclose(examples, expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(total, gradient(W, X), rtol=1e-5, atol=1e-5)
 
 
 def sums_scattered_by_each_example(w, x):
-    """Row ids[b] gets a sum over all examples: two sums multiplied, the first being one of indices."""
+    """Row ids[b] gets a sum over all examples: two sums multiplied, the first being one of
+    indices.
+    """
     ids = jnp.argmax(x, 1)
     summed = jnp.sum(each(w, x), 0)
     return jnp.zeros((5, 4)).at[ids].add(jnp.broadcast_to(summed, (3, 4)))
@@ -109,15 +117,16 @@ def test_refused(gradient):
 def test_square_operands_does_not_pass_a_conversion_to_real():
     """The real part of a product is not the product of the parts."""
     module = """
-    func.func @main(%p: tensor<4x2xcomplex<f32>>, %h: tensor<3x4xcomplex<f32>>, %l: tensor<3x2xcomplex<f32>>)
-        -> tensor<4x2xf32> {
+    func.func @main(%p: tensor<4x2xcomplex<f32>>,
+        %h: tensor<3x4xcomplex<f32>>, %l: tensor<3x2xcomplex<f32>>) -> tensor<4x2xf32> {
       %g = stablehlo.dot_general %h, %l, contracting_dims = [0] x [0]
         : (tensor<3x4xcomplex<f32>>, tensor<3x2xcomplex<f32>>) -> tensor<4x2xcomplex<f32>>
       %r = stablehlo.convert %g : (tensor<4x2xcomplex<f32>>) -> tensor<4x2xf32>
       return %r : tensor<4x2xf32>
     }"""
     p, h, cotangent = (
-        (RNG.normal(size=s) + 1j * RNG.normal(size=s)).astype(np.complex64) for s in [(4, 2), (3, 4), (3, 2)]
+        (RNG.normal(size=s) + 1j * RNG.normal(size=s)).astype(np.complex64)
+        for s in [(4, 2), (3, 4), (3, 2)]
     )
     rewritten = hs.rewrite_module(
         module, batch=[1, 2], statistics=hs.second_moment(), gradients=[0], loss_reduction="sum"
@@ -127,9 +136,13 @@ def test_square_operands_does_not_pass_a_conversion_to_real():
     np.testing.assert_allclose(squares, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("normaliser", [lambda m: jnp.maximum(m.sum(), 1), lambda m: jnp.where(m.sum() > 0, 2.0, 1.0)])
+@pytest.mark.parametrize(
+    "normaliser", [lambda m: jnp.maximum(m.sum(), 1), lambda m: jnp.where(m.sum() > 0, 2.0, 1.0)]
+)
 def test_normalisers_of_data(normaliser):
-    """The count of the batch's mask is a constant: each example counts with its own term of the batch gradient."""
+    """The count of the batch's mask is a constant: each example counts with its own term of the
+    batch gradient.
+    """
     mask = (X > 0).astype(X.dtype)
 
     def loss(w, x, m):
@@ -139,4 +152,6 @@ def test_normalisers_of_data(normaliser):
         return jnp.sum(m * each(w, x) ** 2) / normaliser(mask)
 
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.per_example(), loss_reduction="sum")
-    np.testing.assert_allclose(f(W, X, mask)[1], jax.vmap(jax.grad(own), (None, 0, 0))(W, X, mask), rtol=1e-5)
+    np.testing.assert_allclose(
+        f(W, X, mask)[1], jax.vmap(jax.grad(own), (None, 0, 0))(W, X, mask), rtol=1e-5
+    )

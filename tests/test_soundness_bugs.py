@@ -1,4 +1,4 @@
-"""The bugs that `tools/planted_bugs.py` plants: each can be planted, and the tests that are to see them are there."""
+"""The bugs of `tools/planted_bugs.py`: each can be planted, and the tests to see them are there."""
 
 import ast
 import sys
@@ -35,5 +35,9 @@ def test_every_bug_is_another(listed):
 def test_the_tests_that_are_to_see_them_are_there(listed):
     for test in listed.TESTS:
         file, *names = test.split("::")
-        functions = [node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]
+        functions = [
+            node
+            for node in ast.parse((ROOT / file).read_text()).body
+            if isinstance(node, ast.FunctionDef)
+        ]
         assert {f.name for f in functions}.issuperset(names), test

@@ -1,4 +1,4 @@
-"""Batches regrouped over two dimensions: every statistic against one example at a time, and mixing is still refused."""
+"""Batches regrouped over two dimensions: statistics as of single examples; mixing is refused."""
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,9 @@ GRADIENTS = {
 
 
 def examples_of(gradient):
-    """The gradient of a batch that is example b all over, for each b: linear in the examples, so it is example b's."""
+    """The gradient of a batch that is example b all over, for each b: linear in the examples, so it
+    is example b's.
+    """
     return [gradient(W, V, jnp.broadcast_to(x, X.shape)) for x in X]
 
 
@@ -72,7 +74,9 @@ def test_statistics_of_a_split_batch(name, strategy):
     ):
         np.testing.assert_allclose(total, plain, rtol=0, atol=1e-6 * np.abs(g).max())
         np.testing.assert_allclose(alone, g, rtol=0, atol=1e-6 * np.abs(g).max())
-        np.testing.assert_allclose(second, np.mean(np.square(g), 0), rtol=0, atol=1e-6 * np.square(g).max())
+        np.testing.assert_allclose(
+            second, np.mean(np.square(g), 0), rtol=0, atol=1e-6 * np.square(g).max()
+        )
 
 
 def test_examples_are_split_behind_another_dimension():
@@ -88,7 +92,9 @@ def test_examples_are_split_behind_another_dimension():
 
 
 def test_a_sum_over_both_dimensions_squares_its_operands():
-    gradient = hs.rewrite(jax.grad(lambda w, x: jnp.mean(jnp.tanh(x.reshape(PARTS, COUNT, 4) @ w))), **SECOND_MOMENT)
+    gradient = hs.rewrite(
+        jax.grad(lambda w, x: jnp.mean(jnp.tanh(x.reshape(PARTS, COUNT, 4) @ w))), **SECOND_MOMENT
+    )
     plan = hs.explain(gradient, W, X[:, 0])
     assert plan.outputs[0].strategies == {"second_moment": "square"}
 
@@ -96,7 +102,9 @@ def test_a_sum_over_both_dimensions_squares_its_operands():
 MIXING = {
     "group_mean": lambda w, y: (jnp.tanh(y @ w) - jnp.tanh(y @ w).mean(1, keepdims=True)) ** 2,
     "group_max": lambda w, y: jnp.tanh(y @ w).max(0),
-    "attention_in_group": lambda w, y: jax.nn.softmax(jnp.einsum("gntd,gmtd->gnmt", y, jnp.tanh(y @ w @ w.T)), 2),
+    "attention_in_group": lambda w, y: jax.nn.softmax(
+        jnp.einsum("gntd,gmtd->gnmt", y, jnp.tanh(y @ w @ w.T)), 2
+    ),
     "reversed_group": lambda w, y: jnp.tanh(y @ w) * jnp.tanh(y @ w)[:, ::-1],
 }
 
@@ -112,7 +120,9 @@ def test_what_mixes_within_a_group_is_refused(name):
 
 
 def test_weights_by_place_are_no_constant_of_the_batch():
-    """After a linear head no example reaches the bias's gradient, yet each example has its own weight in it."""
+    """After a linear head no example reaches the bias's gradient, yet each example has its own
+    weight in it.
+    """
 
     def loss(params, x):
         w, bias = params
@@ -131,7 +141,9 @@ def masked(w, x, shape):
 
 def test_a_normaliser_of_all_parts_is_one_number():
     split, flat = (
-        hs.grad(lambda w, x, s=shape: masked(w, x, s), batch_argnums=1, statistics=hs.per_example())(W, X)
+        hs.grad(
+            lambda w, x, s=shape: masked(w, x, s), batch_argnums=1, statistics=hs.per_example()
+        )(W, X)
         for shape in ((PARTS, COUNT, STEPS), (SIZE, STEPS))
     )
     np.testing.assert_allclose(split[1], flat[1], rtol=0, atol=1e-6 * np.abs(flat[1]).max())

@@ -1,4 +1,4 @@
-"""Squares, and what else factors, by contractions of operands: finite, and right, wherever the statistic is."""
+"""Squares, and what else factors, by contractions: finite and right wherever the statistic is."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +14,15 @@ TRUE = {"2": np.square, "1": np.abs, "3": lambda g: g**3, "sign": np.sign}
 
 
 def held(found, g, phi):
-    """Elements against the mean of phi, where it is finite and no example's is lost beside its largest one."""
+    """Elements against the mean of phi, where it is finite and no example's is lost beside its
+    largest one.
+    """
     each = phi(g)
-    least = 1e3 * np.finfo(np.float32).tiny * np.maximum(1, np.sqrt(np.abs(each).max((1, 2), keepdims=True)))
+    least = (
+        1e3
+        * np.finfo(np.float32).tiny
+        * np.maximum(1, np.sqrt(np.abs(each).max((1, 2), keepdims=True)))
+    )
     expected = each.mean(0)
     known = ((np.abs(each) > least) | (g == 0)).all(0) & (np.abs(each).max(0) < 1e37)
     assert known.any()
@@ -27,7 +33,9 @@ def held(found, g, phi):
 def rows(first, second):
     """Operands of four examples, of which the elements of each have these magnitudes in turn."""
     draw = np.random.default_rng(0)
-    x, y = (np.resize(np.float32(m), (4, 1, 4)) * draw.uniform(1, 2, (4, 1, 4)) for m in (first, second))
+    x, y = (
+        np.resize(np.float32(m), (4, 1, 4)) * draw.uniform(1, 2, (4, 1, 4)) for m in (first, second)
+    )
     return x.astype(np.float32), y.astype(np.float32)
 
 
@@ -53,7 +61,10 @@ def test_operands_of_any_range(wide):
 
 def test_heads_of_opposite_ranges():
     """Each head's factors are scaled on their own."""
-    x, y = (np.ones((4, 2, 3), np.float32) * np.float32(s)[:, None] for s in ([1e-25, 1e25], [1e25, 1e-25]))
+    x, y = (
+        np.ones((4, 2, 3), np.float32) * np.float32(s)[:, None]
+        for s in ([1e-25, 1e25], [1e25, 1e-25])
+    )
 
     def loss(w, x, y):
         return jnp.sum(jnp.einsum("bhi,hij->bhj", x, w) * y)
@@ -100,11 +111,19 @@ def test_what_is_in_range_only_behind_a_scale(magnitudes, divides, model):
         scaled = w / np.float32(1 / scale) if divides else w * np.float32(scale)
         return jnp.mean(jnp.sum((x @ scaled if model == "dense" else scaled) * y, 1))
 
-    asked = {"second_moment": hs.second_moment(), "mean_abs": hs.mean_abs(), "variance": hs.variance(unbiased=False)}
+    asked = {
+        "second_moment": hs.second_moment(),
+        "mean_abs": hs.mean_abs(),
+        "variance": hs.variance(unbiased=False),
+    }
     w = np.ones((3, 5) if model == "dense" else 5, np.float32)
     _, found = hs.grad(loss, batch_argnums=(1, 2), statistics=asked, strategy="square")(w, x, y)
     g = (x[:, :, None] * y[:, None].astype(float) if model == "dense" else y.astype(float)) * scale
-    expected = {"second_moment": np.mean(g**2, 0), "mean_abs": np.mean(np.abs(g), 0), "variance": np.var(g, 0)}
+    expected = {
+        "second_moment": np.mean(g**2, 0),
+        "mean_abs": np.mean(np.abs(g), 0),
+        "variance": np.var(g, 0),
+    }
     for name, value in expected.items():
         np.testing.assert_allclose(np.float64(found[name]), value, rtol=2e-5, err_msg=name)
 
@@ -114,4 +133,6 @@ def test_the_sign_of_nan_stays_nan():
     x[1, 0, 2], y[1, 0, 1] = np.inf, 0
     found = found_by({"sign": hs.mean_sign()}, "square", x, y)["sign"]
     assert np.isnan(found[2, 1])
-    np.testing.assert_array_equal(found[:, [0, 2, 3]], np.sign(gradients(x, y)).mean(0)[:, [0, 2, 3]].astype(float))
+    np.testing.assert_array_equal(
+        found[:, [0, 2, 3]], np.sign(gradients(x, y)).mean(0)[:, [0, 2, 3]].astype(float)
+    )

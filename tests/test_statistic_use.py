@@ -1,4 +1,4 @@
-"""How statistics are asked for: names of their arrays, groups of outputs, wrong use, and the per-token proxies."""
+"""How statistics are asked for: arrays' names, groups of outputs, wrong use, per-token proxies."""
 
 import jax
 import jax.numpy as jnp
@@ -26,14 +26,18 @@ BOTH = np.concatenate([X, Y.reshape(B, -1)], 1)
 
 
 def rewritten(statistics, batch=(2, 3), **options):
-    return hs.rewrite_module(MODULE, batch=list(batch), statistics=statistics, loss_reduction="sum", **options)
+    return hs.rewrite_module(
+        MODULE, batch=list(batch), statistics=statistics, loss_reduction="sum", **options
+    )
 
 
 def outputs(statistics):
     """What the module returns beyond its gradients, by name."""
     module = rewritten(statistics)
     results = module.call(np.zeros(4, "f"), np.zeros((2, 2), "f"), X, Y)
-    return {port.name: np.asarray(r) for port, r in zip(module.outputs[2:], results[2:], strict=True)}
+    return {
+        port.name: np.asarray(r) for port, r in zip(module.outputs[2:], results[2:], strict=True)
+    }
 
 
 def test_names_of_one_array_of_one_for_each_parameter_and_of_groups():
@@ -45,7 +49,15 @@ def test_names_of_one_array_of_one_for_each_parameter_and_of_groups():
         "clipped": hs.clipped_mean(1.0, {"a": ["w"], "b": [0]}),
         "noise": hs.noise_scale(),
     })  # fmt: skip
-    assert list(found) == ["norms", "each/v", "each/w", "gram/all of it", "clipped/v", "clipped/w", "noise"]
+    assert list(found) == [
+        "norms",
+        "each/v",
+        "each/w",
+        "gram/all of it",
+        "clipped/v",
+        "clipped/w",
+        "noise",
+    ]
     close = {"rtol": 1e-5, "atol": 1e-5}
     np.testing.assert_allclose(found["norms"], np.linalg.norm(BOTH, axis=1), **close)
     np.testing.assert_allclose(found["each/v"], np.linalg.norm(X, axis=1), **close)
@@ -66,21 +78,44 @@ def squares(p, x):
 
 def graded(statistic, size=B):
     """The statistic of a small model with one parameter."""
-    return hs.grad(squares, statistics=statistic)({"w": np.ones((4, 2), "f")}, np.ones((size, 4), "f"))
+    return hs.grad(squares, statistics=statistic)(
+        {"w": np.ones((4, 2), "f")}, np.ones((size, 4), "f")
+    )
 
 
 WRONG = {
-    "an unknown per": (lambda: rewritten(hs.norms("layer")), "it is 'global', 'parameter', or a dict"),
+    "an unknown per": (
+        lambda: rewritten(hs.norms("layer")),
+        "it is 'global', 'parameter', or a dict",
+    ),
     "an unknown output": (lambda: rewritten(hs.norms({"a": ["v", "u"]})), "no output is named 'u'"),
-    "an output left out": (lambda: rewritten(hs.gram({"a": ["v"]})), "must hold every gradient once"),
-    "an output twice": (lambda: rewritten(hs.norms({"a": ["v", "w"], "b": [0]})), "must hold every gradient once"),
+    "an output left out": (
+        lambda: rewritten(hs.gram({"a": ["v"]})),
+        "must hold every gradient once",
+    ),
+    "an output twice": (
+        lambda: rewritten(hs.norms({"a": ["v", "w"], "b": [0]})),
+        "must hold every gradient once",
+    ),
     "no prefix": (lambda: graded(hs.norms({"u": 0})), "no pytree prefix of the gradient"),
     "a leaf that is none": (lambda: graded(hs.norms({"u": 0, "w": 1})), r"no part of it: \['u'\]"),
     "a leaf left out": (lambda: graded(hs.clipped_mean(1.0, {"u": 0})), r"it leaves out \['w'\]"),
-    "an empty group": (lambda: rewritten(hs.norms({"a": ["v", "w"], "b": []})), r"has \[\] for 'b'; it is a list"),
-    "a group that is no list": (lambda: rewritten(hs.norms({"a": "v", "b": ["w"]})), "has 'v' for 'a'; it is a list"),
-    "other shapes": (lambda: graded(hs.inner_products({"w": np.ones((2, 4))})), "must be like the gradient"),
-    "more arrays": (lambda: graded(hs.inner_products([np.ones((4, 2))] * 2)), "must be like the gradient"),
+    "an empty group": (
+        lambda: rewritten(hs.norms({"a": ["v", "w"], "b": []})),
+        r"has \[\] for 'b'; it is a list",
+    ),
+    "a group that is no list": (
+        lambda: rewritten(hs.norms({"a": "v", "b": ["w"]})),
+        "has 'v' for 'a'; it is a list",
+    ),
+    "other shapes": (
+        lambda: graded(hs.inner_products({"w": np.ones((2, 4))})),
+        "must be like the gradient",
+    ),
+    "more arrays": (
+        lambda: graded(hs.inner_products([np.ones((4, 2))] * 2)),
+        "must be like the gradient",
+    ),
     "an unknown direction": (lambda: hs.inner_products("median"), "'mean' or a pytree"),
     "no loss": (lambda: graded(hs.per_example_losses()), "needs a module that returns its loss"),
     "variance of one": (lambda: graded(hs.variance(), 1), "at least 2 examples; the batch has 1"),
@@ -120,7 +155,9 @@ def test_histogram_of_complex_gradients():
 
 
 def shares(p, x):
-    """Each position's own share of each example's gradient, [B, L, *parameter]: that of a copy of the parameters."""
+    """Each position's own share of each example's gradient, [B, L, *parameter]: that of a copy of
+    the parameters.
+    """
 
     def alone(copies, row):
         h = jnp.tanh(jnp.einsum("ld,ldf->lf", row, copies["w"]))
@@ -138,7 +175,9 @@ def test_per_token_proxies():
         each = jax.tree.map(np.asarray, shares(in_float64(model.params), *in_float64(model.batch)))
     for name, share in each.items():
         np.testing.assert_allclose(found["squares"][name], np.sum(share**2, 1).mean(0), rtol=1e-4)
-        np.testing.assert_allclose(found["norms"][name], np.linalg.norm(share, axis=(2, 3)), rtol=1e-4)
+        np.testing.assert_allclose(
+            found["norms"][name], np.linalg.norm(share, axis=(2, 3)), rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("statistic", [hs.per_token_second_moment(), hs.token_norms()])

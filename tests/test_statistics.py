@@ -1,4 +1,4 @@
-"""Every public statistic of small models, against NumPy in float64 on the gradients of one example at a time."""
+"""Every public statistic of small models, against float64 NumPy on one gradient at a time."""
 
 from functools import cache
 
@@ -12,7 +12,8 @@ import hlo_surgery as hs
 from .statistic_models import MODELS, draws, examples_in_float64
 
 BINS = [-0.3, -0.1, 0.0, 0.05, 0.3]
-# No sum in these models has more terms: each entry of a gradient is off by this many roundings of the largest.
+# No sum in these models has more terms: each entry of a gradient is off by this many roundings of
+# the largest.
 TERMS = 64
 ROUNDING = TERMS * float(np.finfo(np.float32).eps)
 
@@ -109,7 +110,10 @@ def of_any(params):
         "gram_prefix": (hs.gram(prefix), each_prefix(lambda g: inner(g, g))),
         "inner_mean": (hs.inner_products(), lambda g: against(mean(g))(g)),
         "inner_given": (hs.inner_products(direction), against(direction)),
-        "inner_each": (hs.inner_products(per="parameter"), every_leaf(lambda g: against(g.mean(0))(g))),
+        "inner_each": (
+            hs.inner_products(per="parameter"),
+            every_leaf(lambda g: against(g.mean(0))(g)),
+        ),
         "clipped": (hs.clipped_mean(0.5), clipped),
         "clipped_each": (hs.clipped_mean(0.5, "parameter"), every_leaf(clipped)),
         "clipped_prefix": (hs.clipped_mean(0.5, prefix), each_prefix(clipped)),
@@ -130,9 +134,13 @@ def cases(name):
 def answers(name):
     """What the rewritten function returns, the examples' losses and gradients in float64."""
     model = MODELS[name]
-    asked = {key: statistic for key, (statistic, _) in cases(name).items()} | {"losses": hs.per_example_losses()}
+    asked = {key: statistic for key, (statistic, _) in cases(name).items()} | {
+        "losses": hs.per_example_losses()
+    }
     arguments = tuple(range(1, 1 + len(model.batch)))
-    f = hs.value_and_grad(model.loss, batch_argnums=arguments, statistics=asked, loss_reduction=model.reduction)
+    f = hs.value_and_grad(
+        model.loss, batch_argnums=arguments, statistics=asked, loss_reduction=model.reduction
+    )
     found = jax.tree.map(np.asarray, f(model.params, *model.batch))
     return (*found, *examples_in_float64(model))
 
@@ -140,11 +148,15 @@ def answers(name):
 def moved(examples, rng):
     """Gradients with every entry as far off as roundings may put it; what is zero stays so."""
     largest = np.abs(flat(examples)).max()
-    return jax.tree.map(lambda g: g + ROUNDING * largest * rng.choice([-1, 1], g.shape) * (g != 0), examples)
+    return jax.tree.map(
+        lambda g: g + ROUNDING * largest * rng.choice([-1, 1], g.shape) * (g != 0), examples
+    )
 
 
 def assert_statistic(found, reference, examples):
-    """Within what the reference itself moves by when the gradients do, twice over, and its own roundings."""
+    """Within what the reference itself moves by when the gradients do, twice over, and its own
+    roundings.
+    """
     rng, expected = np.random.default_rng(0), reference(examples)
     others = [reference(moved(examples, rng)) for _ in range(16)]
     assert jax.tree.structure(found) == jax.tree.structure(expected)

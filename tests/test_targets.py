@@ -14,9 +14,10 @@ from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 
 CALLBACK = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
-  %y = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {has_side_effect = true} : (tensor<3xf32>) -> tensor<3xf32>
+  %y = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {has_side_effect = true}
+    : (tensor<3xf32>) -> tensor<3xf32>
   return %y : tensor<3xf32>
-}"""  # noqa: E501
+}"""
 
 
 def module_of(function, *arguments):
@@ -34,11 +35,13 @@ def refused(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "cuda", "TPU", "tpu:", "tpu:v5", "tpu:v2:2x2", "tpu:v5e:2x", "tpu:v5e:2x2:2", "v5e"]
+    "name",
+    ["", "cuda", "TPU", "tpu:", "tpu:v5", "tpu:v2:2x2", "tpu:v5e:2x", "tpu:v5e:2x2:2", "v5e"],
 )
 def test_unknown_names(name):
     assert refused(name) == (
-        f"there is no target {name!r}; there is cpu, gpu, tpu, or ahead of time tpu:GENERATION:SIZES with "
+        f"there is no target {name!r}; there is cpu, gpu, tpu, or ahead of time "
+        "tpu:GENERATION:SIZES with "
         "v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2"
     )
 
@@ -46,7 +49,9 @@ def test_unknown_names(name):
 @pytest.mark.parametrize("sizes", ["2", "2x2x1", "0x1", "1x0"])
 def test_topologies_of_another_form(sizes):
     """Some of these end the whole process in libtpu."""
-    assert refused(f"tpu:v5e:{sizes}") == f"a topology of v5e has 2 sizes above zero, and not {sizes}"
+    assert (
+        refused(f"tpu:v5e:{sizes}") == f"a topology of v5e has 2 sizes above zero, and not {sizes}"
+    )
 
 
 def test_devices_that_are_not_here(monkeypatch):
@@ -57,7 +62,8 @@ def test_devices_that_are_not_here(monkeypatch):
     assert refused("gpu") == "JAX has no GPU here"
     assert (
         refused("tpu")
-        == "JAX has no TPU here; to compile for one ahead of time, name its topology, such as tpu:v5e:1x1"
+        == "JAX has no TPU here; to compile for one ahead of time, name its topology, such as "
+        "tpu:v5e:1x1"
     )
 
 
@@ -77,8 +83,10 @@ def test_a_topology_that_libtpu_does_not_know(monkeypatch):
 
 
 OUT_OF_MEMORY = {
-    "E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO temporaries (59.60G) "
-    "exceeds available HBM (15.75G). HLO module: jit_f.\nSee more": "out of memory: HLO temporaries need 59.60 GiB, "
+    "E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
+    "temporaries (59.60G) "
+    "exceeds available HBM (15.75G). HLO module: jit_f.\nSee more": "out of memory: HLO "
+    "temporaries need 59.60 GiB, "
     "and there are 15.75 GiB of HBM",
     "Out of memory allocating 3 bytes.\nmore": "Out of memory allocating 3 bytes.",
 }
@@ -124,10 +132,19 @@ def test_the_default_is_that_of_jax():
 def test_what_a_matmul_costs():
     x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
     found = cost(module_of(lambda x, y: x @ y, x, x), "cpu")
-    assert (found.target, found.flops, found.argument_bytes, found.output_bytes) == ("cpu", 2 * 64**3, 32768, 16384)
+    assert (found.target, found.flops, found.argument_bytes, found.output_bytes) == (
+        "cpu",
+        2 * 64**3,
+        32768,
+        16384,
+    )
     assert found.bytes_accessed == 3 * 16384
     assert found.peak_bytes == 3 * 16384 + found.temporary_bytes
-    assert (found.estimated_cycles, found.estimated_seconds, found.without_estimate) == (None, None, {})
+    assert (found.estimated_cycles, found.estimated_seconds, found.without_estimate) == (
+        None,
+        None,
+        {},
+    )
     assert (found.collectives, found.unknown_loops) == ({}, 0)
     assert found.roofline_seconds > 0
     assert max(step.bytes for step in found.staircase) == found.peak_bytes
@@ -136,7 +153,9 @@ def test_what_a_matmul_costs():
 def test_a_scan_costs_its_rounds_and_a_loop_by_data_is_unknown():
     x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
     scanned = module_of(lambda x: jax.lax.fori_loop(0, 7, lambda _, c: jnp.tanh(c @ x), x), x)
-    by_data = module_of(lambda x: jax.lax.while_loop(lambda c: c[0, 0] < 9, lambda c: jnp.tanh(c @ x), x), x)
+    by_data = module_of(
+        lambda x: jax.lax.while_loop(lambda c: c[0, 0] < 9, lambda c: jnp.tanh(c @ x), x), x
+    )
     assert cost(scanned, "cpu").flops == pytest.approx(7 * 2 * 64**3, rel=1e-3)
     unknown = cost(by_data, "cpu")
     assert (unknown.flops, unknown.bytes_accessed, unknown.roofline_seconds) == (None, None, None)
@@ -151,11 +170,17 @@ def test_what_jax_compiled_already_has_a_cost():
 
 @pytest.mark.parametrize("donate", [(), (0,)])
 def test_arguments_that_the_module_donates_are_donated(donate):
-    lowered = jax.jit(lambda x, y: (x + y, y.sum()), donate_argnums=donate).lower(jnp.ones(1024), jnp.ones(1024))
+    lowered = jax.jit(lambda x, y: (x + y, y.sum()), donate_argnums=donate).lower(
+        jnp.ones(1024), jnp.ones(1024)
+    )
     found = cost(hs.load(lowered.as_text()), "cpu")
     assert found.alias_bytes == 4096 * len(donate)
     kept = found.argument_bytes + found.output_bytes - found.alias_bytes
-    assert max(step.bytes for step in found.staircase) >= found.peak_bytes - found.temporary_bytes - 64 == kept - 64
+    assert (
+        max(step.bytes for step in found.staircase)
+        >= found.peak_bytes - found.temporary_bytes - 64
+        == kept - 64
+    )
 
 
 def test_as_many_shardings_as_arguments():
@@ -165,5 +190,8 @@ def test_as_many_shardings_as_arguments():
 
 
 def test_64_bit_modules_keep_their_types():
-    code = "func.func @main(%x: tensor<8xf64>) -> tensor<8xf64> { %y = stablehlo.add %x, %x : tensor<8xf64> return %y : tensor<8xf64> }"  # noqa: E501
+    code = (
+        "func.func @main(%x: tensor<8xf64>) -> tensor<8xf64> { %y = stablehlo.add %x, %x : "
+        "tensor<8xf64> return %y : tensor<8xf64> }"
+    )
     assert cost(code, "cpu").argument_bytes == 64

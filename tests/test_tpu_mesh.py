@@ -1,4 +1,4 @@
-"""Data parallel over the eight chips of a v5e:2x4, compiled ahead of time: what is sent for a statistic."""
+"""Data parallel on the eight chips of a v5e:2x4, compiled ahead: what a statistic has to send."""
 
 import importlib.util
 from functools import cache
@@ -59,7 +59,12 @@ STACK = {
 TOKENS = struct(BATCH, LENGTH, dtype="int32")
 MODELS = {
     "mlp": (mlp, DENSE, struct(1024, 512), struct(1024, 256)),
-    "transformer": (transformer, {"embedding": struct(VOCABULARY, WIDTH), "layers": STACK}, TOKENS, TOKENS),
+    "transformer": (
+        transformer,
+        {"embedding": struct(VOCABULARY, WIDTH), "layers": STACK},
+        TOKENS,
+        TOKENS,
+    ),
 }
 STATISTICS = {
     "second_moment": hs.second_moment(),
@@ -70,7 +75,9 @@ STATISTICS = {
 
 
 def compiled(module, parameters):
-    """The collectives of a module whose last two arguments hold the examples, along eight devices."""
+    """The collectives of a module whose last two arguments hold the examples, along eight
+    devices.
+    """
     target = find_target("tpu:v5e:2x4")
     mesh = Mesh(np.array(target.devices).reshape(8), ("data",))
     shardings = [NamedSharding(mesh, P())] * parameters + [NamedSharding(mesh, P("data"))] * 2

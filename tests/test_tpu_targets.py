@@ -1,4 +1,7 @@
-"""Compiling for TPU ahead of time: memory, estimated time, sharded modules, and what libtpu refuses. Needs libtpu."""
+"""Compiling for TPU ahead of time: memory, estimated time, sharded modules, libtpu's refusals.
+
+Needs libtpu.
+"""
 
 import importlib.util
 
@@ -44,7 +47,9 @@ def lm():
 @pytest.mark.parametrize("name", ["v5e", "v5e:2x4", "v6e", "v5p:2x2x1", "v4", "v3:2x2"])
 def test_topologies_have_devices(name):
     target = find_target(f"tpu:{name}")
-    chips = int(np.prod([int(size) for size in name.split(":")[1].split("x")])) if ":" in name else 1
+    chips = (
+        int(np.prod([int(size) for size in name.split(":")[1].split("x")])) if ":" in name else 1
+    )
     assert target.kind == "tpu:" + name.split(":")[0]
     assert target.devices_per_chip == (2 if name[:2] in ("v3", "v4") else 1)
     assert len(target.devices) == chips * target.devices_per_chip
@@ -57,7 +62,9 @@ def test_a_topology_that_libtpu_does_not_know_is_refused():
 
 
 def test_a_matmul_runs_near_the_peak_of_its_matrix_units():
-    """2 x 4096^3 FLOPs at 197 TFLOP/s are 0.70 ms; the compiler expects to reach 80 to 100 % of that."""
+    """2 x 4096^3 FLOPs at 197 TFLOP/s are 0.70 ms; the compiler expects to reach 80 to 100 % of
+    that.
+    """
     x = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
     found = cost(hs.load(jax.jit(lambda x, y: x @ y).lower(x, x).as_text()), "tpu:v5e")
     assert found.flops == 2 * 4096**3
@@ -77,10 +84,14 @@ def test_the_staircase_peaks_where_the_compiler_says(name, request):
 
 
 def test_a_scan_takes_its_rounds():
-    """A matmul of 1024 takes four matrix units 16384 cycles at least; a round of the loop takes little more."""
+    """A matmul of 1024 takes four matrix units 16384 cycles at least; a round of the loop takes
+    little more.
+    """
     costs = {}
     for length in (7, 14, 28):
-        looped = jax.jit(lambda x, n=length: jax.lax.fori_loop(0, n, lambda _, c: jnp.tanh(c @ x), x))
+        looped = jax.jit(
+            lambda x, n=length: jax.lax.fori_loop(0, n, lambda _, c: jnp.tanh(c @ x), x)
+        )
         costs[length] = cost(hs.load(looped.lower(struct(1024, 1024)).as_text()), "tpu:v5e")
     body = (costs[14].estimated_cycles - costs[7].estimated_cycles) / 7
     assert 16384 < body < 1.2 * 16384
@@ -120,7 +131,9 @@ def test_out_of_memory_says_how_much_there_is(tmp_path):
     x = jax.ShapeDtypeStruct((80_000, 80_000), jnp.float32)
     (tmp_path / "big.mlir").write_text(jax.jit(lambda x: jnp.sin(x @ x) @ x).lower(x).as_text())
     said = rejected("compile", tmp_path / "big.mlir", "--target", "tpu:v5e")
-    start = "error: XLA cannot compile this module for tpu:v5e: out of memory: HLO temporaries need "
+    start = (
+        "error: XLA cannot compile this module for tpu:v5e: out of memory: HLO temporaries need "
+    )
     assert said.startswith(start)
     assert said.endswith("GiB, and there are 15.75 GiB of HBM")
 

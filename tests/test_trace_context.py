@@ -1,4 +1,4 @@
-"""What JAX is set to when a function is called, also where it was called with such arguments before."""
+"""What JAX is set to when a function is called, also if called with such arguments before."""
 
 import re
 
@@ -9,7 +9,10 @@ import pytest
 
 import hlo_surgery as hs
 
-W, X = jnp.asarray(np.linspace(-1, 1, 3), jnp.float32), jnp.asarray(np.sin(np.arange(12.0)).reshape(4, 3), jnp.float32)
+W, X = (
+    jnp.asarray(np.linspace(-1, 1, 3), jnp.float32),
+    jnp.asarray(np.sin(np.arange(12.0)).reshape(4, 3), jnp.float32),
+)
 SETTINGS = {
     "matmul precision": lambda: jax.default_matmul_precision("highest"),
     "x64": lambda: jax.enable_x64(True),
@@ -92,4 +95,6 @@ def test_a_train_step_is_traced_anew():
 
     made(step)
     with jax.threefry_partitionable(False):
-        np.testing.assert_array_equal(made(step), made(hs.train_step(loss, optax.sgd(0.1), statistics=hs.norms())))
+        np.testing.assert_array_equal(
+            made(step), made(hs.train_step(loss, optax.sgd(0.1), statistics=hs.norms()))
+        )

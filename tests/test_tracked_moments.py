@@ -1,4 +1,4 @@
-"""The moments logged along training: estimates of averages, in float64 from the examples' gradients."""
+"""The moments logged along training: estimates of averages, against examples in float64."""
 
 from functools import partial
 
@@ -17,7 +17,8 @@ B2, STEPS = 0.9, 5
 PARAMS = tree_of(LEAVES, jnp.float32)
 EXAMPLES = [x[:STEPS] for x in drawn()]
 UNIT = unit_of(jnp.float32)
-# Of the average of one step: the moment, its square, the two products and the sum; at last the bias correction's.
+# Of the average of one step: the moment, its square, the two products and the sum; at last the bias
+# correction's.
 ROUNDINGS = 5 * STEPS + 5
 
 
@@ -27,7 +28,9 @@ def state():
     state = optimizer.init(PARAMS)
     for t in range(STEPS):
         found = statistics_of([x[t] for x in EXAMPLES], jnp.float32)
-        updates, state = optimizer.update(found["gradient"], state, PARAMS, second_moment=found["second_moment"])
+        updates, state = optimizer.update(
+            found["gradient"], state, PARAMS, second_moment=found["second_moment"]
+        )
         jax.tree.map(np.testing.assert_array_equal, updates, found["gradient"])
     return state
 
@@ -55,7 +58,9 @@ def ratios(effective):
 
 
 def assert_medians(found, values):
-    """A median moves by no more than the one of its values that moves most; a leaf without values has none."""
+    """A median moves by no more than the one of its values that moves most; a leaf without values
+    has none.
+    """
     for leaf, x in zip(jax.tree.leaves(found), values, strict=True):
         if x.value.size:
             assert abs(leaf - np.median(x.value)) <= 2 * x.error.max()
@@ -70,7 +75,9 @@ def test_medians_of_the_estimates(state, effective):
     assert_medians(found["variance"], SPREAD)
     each = ratios(SIZE if effective is None else effective)
     assert_medians(found["ratio"], each)
-    flat = [np.concatenate([np.ravel(getattr(x, part)) for x in each]) for part in ("value", "error")]
+    flat = [
+        np.concatenate([np.ravel(getattr(x, part)) for x in each]) for part in ("value", "error")
+    ]
     assert_medians(found["ratio_median"], [Rounded(*flat, UNIT)])
 
 

@@ -1,4 +1,4 @@
-"""Train steps in real runs: each follows the reference, which has every example's gradient by vmap."""
+"""Train steps in real runs: each follows the reference, with every example's gradient by vmap."""
 
 from functools import cache
 
@@ -15,7 +15,8 @@ from .test_optimizers import optimizer_of, reference_of
 from .training_models import SIZE, TRAININGS
 
 STEPS = 30
-# MicroAdamMSQ trains with clipping and a large eps; its steps are huge where the estimate of mu**2 is not positive.
+# MicroAdamMSQ trains with clipping and a large eps; its steps are huge where the estimate of mu**2
+# is not positive.
 OPTIONS = {
     "adam": {"learning_rate": 0.02},
     "micro_adam": {"learning_rate": 0.05},
@@ -23,8 +24,8 @@ OPTIONS = {
     "micro_adam_msq": {"learning_rate": 0.02, "eps": 0.1, "clip_norm": 0.5},
     "micro_sign_sgd": {"learning_rate": 0.05},
 }
-# What an entry of an example's gradient may be off, in units of the greatest such entry: more than the length of the
-# longest path of sums and products through the model.
+# What an entry of an example's gradient may be off, in units of the greatest such entry: more than
+# the length of the longest path of sums and products through the model.
 ROUNDINGS = 128
 
 
@@ -39,7 +40,9 @@ def by_vmap(loss):
 def each_gradient(training, params, t):
     """Every example's gradient in float64: a list over the examples of lists of arrays."""
     with jax.enable_x64(True):
-        found = by_vmap(training.loss)(on_device(params, jnp.float64), *on_device(training.batch(t), jnp.float64))
+        found = by_vmap(training.loss)(
+            on_device(params, jnp.float64), *on_device(training.batch(t), jnp.float64)
+        )
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(found)]
     return [[leaf[b] for leaf in leaves] for b in range(SIZE)]
 
@@ -50,7 +53,9 @@ def seen():
     def update(updates, state, params=None, *, second_moment=None, **given):
         return updates, second_moment
 
-    return optax.GradientTransformationExtraArgs(lambda params: jax.tree.map(jnp.zeros_like, params), update)
+    return optax.GradientTransformationExtraArgs(
+        lambda params: jax.tree.map(jnp.zeros_like, params), update
+    )
 
 
 def on_device(tree, dtype):
@@ -60,7 +65,9 @@ def on_device(tree, dtype):
 RUNS = [("mlp", name, dtype) for name in OPTIONS for dtype in (jnp.float32, jnp.float64)]
 
 
-@pytest.mark.parametrize(("model", "name", "dtype"), [*RUNS, ("language model", "micro_adam", jnp.float64)])
+@pytest.mark.parametrize(
+    ("model", "name", "dtype"), [*RUNS, ("language model", "micro_adam", jnp.float64)]
+)
 def test_a_run_follows_the_reference(model, name, dtype):
     training, reference = TRAININGS[model], reference_of(name, **OPTIONS[name], weight_decay=1e-3)
     with jax.enable_x64(dtype == jnp.float64):
@@ -85,7 +92,10 @@ def assert_followed(reference, before, examples, params, dtype):
     unit = 2 * unit_of(dtype)
     greatest = [max(abs(g).max() for g in leaves) for leaves in zip(*examples, strict=True)]
     rounded = [
-        [Rounded(g, np.full_like(g, ROUNDINGS * unit * most), unit) for g, most in zip(example, greatest, strict=True)]
+        [
+            Rounded(g, np.full_like(g, ROUNDINGS * unit * most), unit)
+            for g, most in zip(example, greatest, strict=True)
+        ]
         for example in examples
     ]
     exact = [Rounded(x := np.float64(leaf), 0 * x, unit) for leaf in jax.tree.leaves(before)]
@@ -97,4 +107,6 @@ def assert_followed(reference, before, examples, params, dtype):
 def assert_second_moment(found, examples, dtype):
     for leaf, each in zip(jax.tree.leaves(found), zip(*examples, strict=True), strict=True):
         expected = np.mean(np.square(each), 0)
-        np.testing.assert_allclose(leaf, expected, rtol=0, atol=ROUNDINGS * unit_of(dtype) * np.square(each).max())
+        np.testing.assert_allclose(
+            leaf, expected, rtol=0, atol=ROUNDINGS * unit_of(dtype) * np.square(each).max()
+        )

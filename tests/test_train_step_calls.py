@@ -11,12 +11,21 @@ from .training_runs import BATCH, MICRO, PARAMS, SIZE, assert_same, by_vmap, run
 
 
 def test_metrics():
-    statistics = {"norms": hs.norms(), "each": hs.per_example(), "second_moment": hs.second_moment()}
+    statistics = {
+        "norms": hs.norms(),
+        "each": hs.per_example(),
+        "second_moment": hs.second_moment(),
+    }
     _, metrics = run(MICRO, statistics=statistics, steps=1)
     losses, each = by_vmap(square_error, PARAMS, *BATCH)
     squares = sum(np.square(leaf).reshape(SIZE, -1).sum(1) for leaf in jax.tree.leaves(each))
     second_moment = jax.tree.map(lambda g: jnp.mean(g**2, 0), each)
-    expected = {"loss": losses.mean(), "norms": np.sqrt(squares), "each": each, "second_moment": second_moment}
+    expected = {
+        "loss": losses.mean(),
+        "norms": np.sqrt(squares),
+        "each": each,
+        "second_moment": second_moment,
+    }
     assert metrics.keys() == expected.keys()
     assert_same(metrics, expected)
 
@@ -58,7 +67,9 @@ def test_a_key_for_dropout_of_the_whole_batch():
     moments = []
     for seed in (0, 1):
         key = jax.random.key(seed)
-        step = hs.train_step(loss, MICRO, batch_argnums=(1, 2), statistics={"second": hs.second_moment()})
+        step = hs.train_step(
+            loss, MICRO, batch_argnums=(1, 2), statistics={"second": hs.second_moment()}
+        )
         params = jax.tree.map(jnp.array, PARAMS)
         _, _, metrics = step(params, MICRO.init(params), x, y, key)
         _, each = by_vmap(dropped, PARAMS, x, jax.random.bernoulli(key, 0.5, x.shape), y)

@@ -48,7 +48,12 @@ def test_wrong_batches(optimizer):
     with pytest.raises(ValueError, match=r"empty|at least one"):
         stepped(optimizer, *(x[:0] for x in BATCH))
     with pytest.raises(ValueError, match="examples"):
-        stepped(optimizer, BATCH[0], np.ones(SIZE - 1), loss=lambda p, x, y: mlp(p, x, np.zeros(SIZE, int)) + y.mean())
+        stepped(
+            optimizer,
+            BATCH[0],
+            np.ones(SIZE - 1),
+            loss=lambda p, x, y: mlp(p, x, np.zeros(SIZE, int)) + y.mean(),
+        )
 
 
 def test_the_parameters_are_no_batch():
@@ -78,7 +83,10 @@ def test_another_statistic_under_the_name_of_one_that_is_needed():
 
 
 def test_a_lone_statistic_has_its_own_name():
-    assert stepped(OPTIMIZERS["micro_adam"], *BATCH, statistics=hs.norms())[2].keys() == {"loss", "norms"}
+    assert stepped(OPTIMIZERS["micro_adam"], *BATCH, statistics=hs.norms())[2].keys() == {
+        "loss",
+        "norms",
+    }
 
 
 @pytest.mark.parametrize("wrong", [3, {"norms": 3}, ["norms"]])

@@ -1,4 +1,4 @@
-"""Train steps on a mesh of eight devices: the run of one device, each step within the rounding of its numbers."""
+"""Train steps on eight devices: the run of one device, each step within its rounding."""
 
 import json
 import os

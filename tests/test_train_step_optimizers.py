@@ -1,4 +1,4 @@
-"""Train steps with every kind of optimizer: donation, sums for a loss, microbatches, bfloat16 parameters."""
+"""Train steps with all kinds of optimizer: donation, summed losses, microbatches, bfloat16."""
 
 import warnings
 
@@ -12,7 +12,10 @@ import hlo_surgery.optimizers as ho
 
 from .training_runs import BATCH, OPTIMIZERS, PARAMS, SIZE, assert_same, run, square_error
 
-ACCUMULATED = {f"{name} of microbatches": ho.multi_steps(OPTIMIZERS[name], 2) for name in ("micro_adam_msq", "dp_sgd")}
+ACCUMULATED = {
+    f"{name} of microbatches": ho.multi_steps(OPTIMIZERS[name], 2)
+    for name in ("micro_adam_msq", "dp_sgd")
+}
 ALL = OPTIMIZERS | ACCUMULATED
 
 
@@ -29,7 +32,9 @@ def test_parameters_and_state_are_donated(optimizer):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 def test_a_sum_over_the_examples_makes_the_same_steps(optimizer):
-    found, metrics = run(optimizer, lambda p, x, y: SIZE * square_error(p, x, y), loss_reduction="sum")
+    found, metrics = run(
+        optimizer, lambda p, x, y: SIZE * square_error(p, x, y), loss_reduction="sum"
+    )
     expected, mean = run(optimizer)
     assert_same(found, expected)
     assert_same(metrics["loss"], SIZE * mean["loss"])
@@ -54,7 +59,10 @@ def test_bfloat16_parameters(optimizer):
     step = hs.train_step(square_error, optimizer, batch_argnums=(1, 2))
     params = jax.tree.map(lambda p: jnp.asarray(p, jnp.bfloat16), PARAMS)
     state = optimizer.init(params)
-    start, kinds = jax.tree.map(np.float32, params), jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    start, kinds = (
+        jax.tree.map(np.float32, params),
+        jax.tree.map(lambda x: (x.shape, x.dtype), state),
+    )
     for _ in range(2):
         params, state, _ = step(params, state, *BATCH)
         assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == kinds
@@ -62,4 +70,6 @@ def test_bfloat16_parameters(optimizer):
         assert leaf.dtype == jnp.bfloat16
         assert np.isfinite(np.float32(leaf)).all()
         assert np.any(np.float32(leaf) != before)
-    assert {x.dtype for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.inexact)} == {np.dtype(np.float32)}
+    assert {x.dtype for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.inexact)} == {
+        np.dtype(np.float32)
+    }

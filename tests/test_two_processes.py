@@ -1,4 +1,4 @@
-"""Two processes on loopback, joined by `jax.distributed`, with half of the examples each: the numbers of one."""
+"""Two processes joined by `jax.distributed`, each with half the examples: the numbers of one."""
 
 import json
 import os
@@ -24,8 +24,13 @@ def free_port():
 
 
 def start(port, number, directory):
-    """A process whose output goes to files: one that waits for the other must not wait for a reader, too."""
-    with open(directory / f"{number}.out", "w") as out, open(directory / f"{number}.err", "w") as err:
+    """A process whose output goes to files: one that waits for the other must not wait for a
+    reader, too.
+    """
+    with (
+        open(directory / f"{number}.out", "w") as out,
+        open(directory / f"{number}.err", "w") as err,
+    ):
         return subprocess.Popen(
             [sys.executable, "-m", "tests.two_process_worker", f"localhost:{port}", str(number)],
             cwd=Path(__file__).parent.parent,
@@ -36,9 +41,15 @@ def start(port, number, directory):
 
 
 def finish(processes):
-    """Exit codes once both have ended, or one has failed, or the time is up; none is left running."""
+    """Exit codes once both have ended, or one has failed, or the time is up; none is left
+    running.
+    """
     end = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < end and any(p.poll() is None for p in processes) and not any(p.poll() for p in processes):
+    while (
+        time.monotonic() < end
+        and any(p.poll() is None for p in processes)
+        and not any(p.poll() for p in processes)
+    ):
         time.sleep(0.1)
     for process in processes:
         if process.poll() is None:
@@ -54,7 +65,10 @@ def reports(tmp_path_factory):
     codes = finish([start(port, number, directory) for number in range(2)])
     said = "\n".join((directory / f"{number}.err").read_text() for number in range(2))
     assert codes == [0, 0], said
-    return [json.loads((directory / f"{number}.out").read_text().splitlines()[-1]) for number in range(2)]
+    return [
+        json.loads((directory / f"{number}.out").read_text().splitlines()[-1])
+        for number in range(2)
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])

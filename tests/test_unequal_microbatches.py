@@ -1,4 +1,4 @@
-"""Microbatches of unequal sizes, some empty, make the step of the whole batch: against float64 references."""
+"""Microbatches of unequal sizes, some empty, step as the whole batch: float64 references."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,16 @@ import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 
 from .optimizer_references import private_sgd
-from .optimizer_runs import LEAVES, MAX_NORM, assert_within, drawn, followed, needed, statistics_of, tree_of
+from .optimizer_runs import (
+    LEAVES,
+    MAX_NORM,
+    assert_within,
+    drawn,
+    followed,
+    needed,
+    statistics_of,
+    tree_of,
+)
 from .test_optimizers import NAMES, optimizer_of, options_of, reference_of
 from .training_runs import BATCH, PARAMS, SIZE, assert_same, square_error
 
@@ -34,12 +43,16 @@ def microbatches(examples, sizes):
 
 @pytest.mark.parametrize("name", [*NAMES, "dp_sgd"])
 def test_they_are_one_batch(name):
-    """Their sizes are known at run time alone, as where padding is counted, and take no precision."""
+    """Their sizes are known at run time alone, as where padding is counted, and take no
+    precision.
+    """
     inner, reference = pair_of(name)
     batches = drawn(2, sum(SIZES))
     with jax.enable_x64(True):
         found = accumulated(inner, batches)
-    assert_within(found, followed(reference, batches, jnp.float64, roundings=len(SIZES) + 5), jnp.float64)
+    assert_within(
+        found, followed(reference, batches, jnp.float64, roundings=len(SIZES) + 5), jnp.float64
+    )
 
 
 def accumulated(inner, batches):
@@ -48,7 +61,9 @@ def accumulated(inner, batches):
     state, update = optimizer.init(params), jax.jit(optimizer.update)
     for t in range(len(batches[0])):
         for size, given in microbatches([x[t] for x in batches], SIZES):
-            updates, state = update(given["gradient"], state, params, batch_size=size, **needed(inner, given))
+            updates, state = update(
+                given["gradient"], state, params, batch_size=size, **needed(inner, given)
+            )
             params = optax.apply_updates(params, updates)
         found.append(params)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)

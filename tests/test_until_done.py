@@ -1,4 +1,4 @@
-"""Loops that run until every example is done: what an example is does not depend on how long the others go on."""
+"""Loops until every example is done: what one is does not depend on how long the others go on."""
 
 import jax
 import jax.numpy as jnp
@@ -57,25 +57,35 @@ def equilibrium(p, x, y):
 
 def halved(x):
     """The example halved until it is small, and how often that took."""
-    return lax.while_loop(lambda s: jnp.sum(s[0] ** 2) > 1, lambda s: (s[0] / 2, s[1] + 1), (x, 0.0))
+    return lax.while_loop(
+        lambda s: jnp.sum(s[0] ** 2) > 1, lambda s: (s[0] / 2, s[1] + 1), (x, 0.0)
+    )
 
 
 def counted(p, x, y):
     small, times = jax.vmap(halved)(x)
-    return jnp.mean(jnp.sum((jnp.tanh(small @ p["a"] @ p["r"]) * times[:, None] @ p["c"] - y) ** 2, -1))
+    return jnp.mean(
+        jnp.sum((jnp.tanh(small @ p["a"] @ p["r"]) * times[:, None] @ p["c"] - y) ** 2, -1)
+    )
 
 
 def element_by_element(p, x, y):
     """Every element of every example has a loop of its own, as a sampler by rejection has."""
-    once = jax.vmap(lambda a: lax.while_loop(lambda s: s[0] ** 2 > 1, lambda s: (s[0] / 2, s[1] + 1), (a, 0.0)))
+    once = jax.vmap(
+        lambda a: lax.while_loop(lambda s: s[0] ** 2 > 1, lambda s: (s[0] / 2, s[1] + 1), (a, 0.0))
+    )
     small, times = jax.vmap(once)(x)
-    return jnp.mean(jnp.sum((jnp.tanh(small @ p["a"] @ p["r"]) @ p["c"] * times.sum(-1)[:, None] - y) ** 2, -1))
+    return jnp.mean(
+        jnp.sum((jnp.tanh(small @ p["a"] @ p["r"]) @ p["c"] * times.sum(-1)[:, None] - y) ** 2, -1)
+    )
 
 
 @pytest.mark.parametrize("loss", [equilibrium, counted, element_by_element])
 def test_second_moment(loss):
     examples = jax.vmap(jax.grad(loss), (None, 0, 0))(PARAMS, X[:, None], Y[:, None])
-    gradient, squares = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
+    gradient, squares = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(
+        PARAMS, X, Y
+    )
     for name, g in examples.items():
         np.testing.assert_allclose(gradient[name], g.mean(0), atol=1e-5 * float(jnp.abs(g).max()))
         np.testing.assert_allclose(squares[name], (g**2).mean(0), atol=1e-5 * float((g**2).max()))
@@ -84,7 +94,9 @@ def test_second_moment(loss):
 def together(w, x):
     """All examples go on until the last is done: each depends on the slowest."""
     return lax.while_loop(
-        lambda s: jnp.any(jnp.sum(s[0] ** 2, -1) > 1), lambda s: (0.5 * jnp.tanh(s[0] @ w), s[1] + 1.0), (x, 0.0)
+        lambda s: jnp.any(jnp.sum(s[0] ** 2, -1) > 1),
+        lambda s: (0.5 * jnp.tanh(s[0] @ w), s[1] + 1.0),
+        (x, 0.0),
     )
 
 
@@ -93,7 +105,9 @@ def slowest(w, x):
     return together(w, x)[0]
 
 
-slowest.defjvp(lambda primals, tangents: (slowest(*primals), slowest(*primals) * jnp.sum(tangents[0])))
+slowest.defjvp(
+    lambda primals, tangents: (slowest(*primals), slowest(*primals) * jnp.sum(tangents[0]))
+)
 
 
 def test_unfrozen_examples_are_refused():
@@ -110,7 +124,9 @@ def until_the_first_is_done(w, x):
     def going(h):
         return jnp.sum(h**2, -1) > 1
 
-    return lax.while_loop(lambda h: jnp.all(going(h)), lambda h: jnp.where(going(h)[:, None], 0.5 * h, h), x @ w)
+    return lax.while_loop(
+        lambda h: jnp.all(going(h)), lambda h: jnp.where(going(h)[:, None], 0.5 * h, h), x @ w
+    )
 
 
 def test_a_loop_until_the_first_example_is_done_is_refused():

@@ -1,4 +1,4 @@
-"""Variances far below the squared mean, by every strategy: as precise as the examples' gradients are."""
+"""Variances far below the squared mean, by every strategy: as precise as examples' gradients."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +10,9 @@ import hlo_surgery as hs
 B, TOKENS, ROWS = 16, 3, 4
 NOISE = 1e-4
 DRAW = np.random.default_rng(0)
-X, U, R = (np.float32(1 + NOISE * DRAW.normal(size=shape)) for shape in ((B, 3), (B, 2), (B, TOKENS, 2)))
+X, U, R = (
+    np.float32(1 + NOISE * DRAW.normal(size=shape)) for shape in ((B, 3), (B, 2), (B, TOKENS, 2))
+)
 IDS = DRAW.integers(0, ROWS, (B, TOKENS))
 # One row is touched by all examples, and once by each.
 IDS[:, 0], IDS[:, 1:] = 0, np.maximum(IDS[:, 1:], 1)
@@ -62,14 +64,21 @@ def test_padding_is_no_part_of_the_mean(strategy):
     def loss(p, x, u, r, ids, real):
         return jnp.sum(jnp.where(real, each(p, x, u, r, ids), 0))
 
-    how = {"strategy": strategy, "loss_reduction": "sum", "batch_argnums": (1, 2, 3, 4, 5), "is_real": 5}
+    how = {
+        "strategy": strategy,
+        "loss_reduction": "sum",
+        "batch_argnums": (1, 2, 3, 4, 5),
+        "is_real": 5,
+    }
     filled = [np.where(REAL.reshape(-1, *[1] * (a.ndim - 1)), a, np.float32(3)) for a in (X, U, R)]
     found = hs.grad(loss, statistics=hs.variance(), **how)(P, *filled, IDS, REAL)[1]
     assert_variances(found, {name: g[REAL] for name, g in gradients().items()})
 
 
 def test_padding_of_an_array_has_no_variance():
-    """What a tail puts beside the gradients is the same for all examples; what it scales by is squared."""
+    """What a tail puts beside the gradients is the same for all examples; what it scales by is
+    squared.
+    """
 
     def gradient(w, x, u):
         return jnp.pad(-3 * jnp.einsum("bi,bj->ij", x, u), ((1, 0), (0, 0)), constant_values=0) / B

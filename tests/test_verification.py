@@ -36,13 +36,26 @@ def fixture(name):
     """The module of a fixture, its options, and its inputs."""
     folder = FIXTURES / name
     meta, stored = json.loads((folder / "meta.json").read_text()), np.load(folder / "inputs.npz")
-    axes = {i: a["example_axis"] for i, a in enumerate(meta["arguments"]) if a["example_axis"] is not None}
-    inputs = [np.asarray(jnp.asarray(stored[f"arg{i}"], a["dtype"])) for i, a in enumerate(meta["arguments"])]
-    return hs.load(folder / "module.mlir"), {"batch": axes, "loss_reduction": meta["loss_reduction"]}, inputs
+    axes = {
+        i: a["example_axis"]
+        for i, a in enumerate(meta["arguments"])
+        if a["example_axis"] is not None
+    }
+    inputs = [
+        np.asarray(jnp.asarray(stored[f"arg{i}"], a["dtype"]))
+        for i, a in enumerate(meta["arguments"])
+    ]
+    return (
+        hs.load(folder / "module.mlir"),
+        {"batch": axes, "loss_reduction": meta["loss_reduction"]},
+        inputs,
+    )
 
 
 def request(module, batch, statistics=None, loss_reduction="mean"):
-    return make_request(module, batch, statistics or hs.second_moment(), None, loss_reduction, "refuse", {})
+    return make_request(
+        module, batch, statistics or hs.second_moment(), None, loss_reduction, "refuse", {}
+    )
 
 
 def lowered(gradient, *arrays):
@@ -65,16 +78,22 @@ def altered(module, change):
 @pytest.mark.parametrize("source", ["stored", "random"])
 def test_rewritten_fixtures_are_equivalent(name, source):
     module, options, inputs = fixture(name)
-    verdict = verify(module, statistics=STATISTICS, inputs=inputs if source == "stored" else None, **options)
+    verdict = verify(
+        module, statistics=STATISTICS, inputs=inputs if source == "stored" else None, **options
+    )
     assert verdict.verdict == "equivalent", verdict
-    assert sum(c.kind == "statistic" for c in verdict.comparisons) == len(STATISTICS) * len(module.outputs)
+    assert sum(c.kind == "statistic" for c in verdict.comparisons) == len(STATISTICS) * len(
+        module.outputs
+    )
 
 
 def verdict_on(change, statistics=None):
     """The verdict on the rewritten MLP, its outputs altered: 4 gradients, then the statistics."""
     module, options, inputs = fixture("mlp_biases")
     rewritten = hs.rewrite_module(module, statistics=statistics or hs.second_moment(), **options)
-    return verify_rewritten(module, altered(rewritten, change), request(module, options["batch"], statistics), inputs)
+    return verify_rewritten(
+        module, altered(rewritten, change), request(module, options["batch"], statistics), inputs
+    )
 
 
 def scaled(number, factor):
@@ -109,7 +128,9 @@ def test_one_wrong_sign_of_one_example_is_caught():
 def test_the_square_of_the_mean_is_no_second_moment():
     verdict = verdict_on(lambda outputs: [*outputs[:4], *(g * g for g in outputs[:4])])
     assert verdict.verdict == "not equivalent"
-    assert str(verdict).startswith("not equivalent: second_moment/['hidden']['bias'] is not that of")
+    assert str(verdict).startswith(
+        "not equivalent: second_moment/['hidden']['bias'] is not that of"
+    )
 
 
 def test_statistics_in_the_wrong_order_are_caught():
@@ -117,7 +138,10 @@ def test_statistics_in_the_wrong_order_are_caught():
         outputs[4:] = outputs[8:] + outputs[4:8]
         return outputs
 
-    assert verdict_on(change, {"one": hs.second_moment(), "two": hs.mean_abs()}).verdict == "not equivalent"
+    assert (
+        verdict_on(change, {"one": hs.second_moment(), "two": hs.mean_abs()}).verdict
+        == "not equivalent"
+    )
 
 
 @pytest.mark.parametrize("factor", [1.001, np.nan])
@@ -146,7 +170,9 @@ def test_the_second_difference_of_what_is_not_separable_is_not_zero(name):
 @pytest.mark.parametrize("name", ["lm_tied", "mlp_mixed_precision", "time_major"])
 def test_the_second_difference_of_what_is_separable_vanishes(name):
     module, options, inputs = fixture(name)
-    assert max(d.share for d in second_differences(module, request(module, **options), inputs)) < 0.1
+    assert (
+        max(d.share for d in second_differences(module, request(module, **options), inputs)) < 0.1
+    )
 
 
 @pytest.mark.parametrize("size", [2, 3, 64, 257])
@@ -174,7 +200,9 @@ def test_what_is_refused_stays_refused():
         verify(module, statistics=hs.second_moment(), **options)
 
 
-@pytest.mark.parametrize(("name", "line"), [("masked_mean", "language.py:55"), ("standardised_inputs", "batches.py:5")])
+@pytest.mark.parametrize(
+    ("name", "line"), [("masked_mean", "language.py:55"), ("standardised_inputs", "batches.py:5")]
+)
 def test_data_taken_as_constant_makes_it_not_applicable(name, line):
     module, options, inputs = fixture(name)
     verdict = verify(module, statistics=hs.second_moment(), inputs=inputs, **options)
@@ -187,7 +215,10 @@ def test_a_changed_output_is_caught_where_copies_do_not_apply():
     module, options, inputs = fixture("masked_mean")
     rewritten = hs.rewrite_module(module, statistics=hs.second_moment(), **options)
     changed = altered(rewritten, scaled(0, 1.001))
-    assert verify_rewritten(module, changed, request(module, **options), inputs).verdict == "not equivalent"
+    assert (
+        verify_rewritten(module, changed, request(module, **options), inputs).verdict
+        == "not equivalent"
+    )
 
 
 def test_a_mask_by_position_makes_it_not_applicable():
@@ -197,7 +228,9 @@ def test_a_mask_by_position_makes_it_not_applicable():
         return jnp.mean(mask * jnp.tanh(x @ w))
 
     w, x = np.ones(3, np.float32), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    verdict = verify(lowered(jax.grad(loss), w, x), batch=[1], statistics=hs.second_moment(), inputs=[w, x])
+    verdict = verify(
+        lowered(jax.grad(loss), w, x), batch=[1], statistics=hs.second_moment(), inputs=[w, x]
+    )
     assert verdict.verdict == "not applicable"
     assert "places in the batch" in verdict.why
 
@@ -221,14 +254,19 @@ def test_nan_from_the_original_is_said_to_be_its_own():
 
 
 def test_a_gradient_that_is_zero_but_for_rounding_is_no_mismatch():
-    """A bias common to all logits moves no probability: its gradient is the rounding of a sum of nothing."""
+    """A bias common to all logits moves no probability: its gradient is the rounding of a sum of
+    nothing.
+    """
 
     def loss(parameters, x, labels):
         logits = x @ parameters["w"] + parameters["b"][0]
         return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1))
 
     generator = np.random.default_rng(0)
-    parameters = {"b": np.ones(1, np.float32), "w": generator.normal(size=(20, 30)).astype(np.float32)}
+    parameters = {
+        "b": np.ones(1, np.float32),
+        "w": generator.normal(size=(20, 30)).astype(np.float32),
+    }
     x, labels = generator.normal(size=(8, 20)).astype(np.float32), generator.integers(0, 30, 8)
     module = lowered(jax.grad(loss), parameters, x, labels)
     flat = [parameters["b"], parameters["w"], x, labels.astype(np.int32)]
@@ -244,7 +282,10 @@ def complex_loss(w, x):
 def test_other_dtypes_are_verified(dtype):
     w, x = jax.ShapeDtypeStruct((3,), dtype), jax.ShapeDtypeStruct((4, 3), dtype)
     statistics = {"squares": hs.second_moment(), "all": hs.per_example()}
-    assert verify(lowered(jax.grad(complex_loss), w, x), batch=[1], statistics=statistics).verdict == "equivalent"
+    assert (
+        verify(lowered(jax.grad(complex_loss), w, x), batch=[1], statistics=statistics).verdict
+        == "equivalent"
+    )
 
 
 def test_double_precision_is_held_to_its_own_tolerance():
@@ -259,7 +300,9 @@ def test_double_precision_is_held_to_its_own_tolerance():
 
 def test_one_example_is_its_own_batch():
     w, x = np.ones(3, np.float32), np.ones((1, 3), np.float32)
-    verdict = verify(lowered(jax.grad(complex_loss), w, x), batch=[1], statistics=STATISTICS, inputs=[w, x])
+    verdict = verify(
+        lowered(jax.grad(complex_loss), w, x), batch=[1], statistics=STATISTICS, inputs=[w, x]
+    )
     assert verdict.verdict == "equivalent"
 
 

@@ -21,7 +21,9 @@ def each_loss(w, x):
 
 
 def mean_loss(w, x, real):
-    return jnp.sum(jnp.where(real, each_loss(w, x), 0)) / jnp.maximum(jnp.sum(real), 1) + jnp.sum(w["w"] ** 2)
+    return jnp.sum(jnp.where(real, each_loss(w, x), 0)) / jnp.maximum(jnp.sum(real), 1) + jnp.sum(
+        w["w"] ** 2
+    )
 
 
 def sum_loss(w, x, real):
@@ -34,13 +36,19 @@ def padding_counts(w, x, real):
 
 def dumped(loss, dtype=bool):
     shapes = {"w": jax.ShapeDtypeStruct(W.shape, W.dtype)}, jax.ShapeDtypeStruct(X.shape, X.dtype)
-    lowered = jax.jit(jax.value_and_grad(loss), keep_unused=True).lower(*shapes, jax.ShapeDtypeStruct((6,), dtype))
+    lowered = jax.jit(jax.value_and_grad(loss), keep_unused=True).lower(
+        *shapes, jax.ShapeDtypeStruct((6,), dtype)
+    )
     return lowered.as_text(debug_info=True)
 
 
 @pytest.mark.parametrize(
     ("loss", "reduction", "dtype", "drawn"),
-    [(mean_loss, "mean", bool, False), (mean_loss, "mean", jnp.float32, True), (sum_loss, "sum", jnp.float32, False)],
+    [
+        (mean_loss, "mean", bool, False),
+        (mean_loss, "mean", jnp.float32, True),
+        (sum_loss, "sum", jnp.float32, False),
+    ],
 )
 def test_statistics_of_the_real_examples_are_equivalent(loss, reduction, dtype, drawn):
     inputs = None if drawn else [*INPUTS[:2], INPUTS[2].astype(dtype)]
@@ -53,7 +61,9 @@ def test_statistics_of_the_real_examples_are_equivalent(loss, reduction, dtype, 
 def test_one_real_example_or_no_padding(real, batch):
     inputs = [*INPUTS[:2], np.array(real, bool)]
     statistics = {name: ALL[name] for name in ("variance", "noise_scale", "gram")}
-    verdict = verify(dumped(mean_loss), batch=batch, statistics=statistics, is_real=-1, inputs=inputs)
+    verdict = verify(
+        dumped(mean_loss), batch=batch, statistics=statistics, is_real=-1, inputs=inputs
+    )
     assert verdict.verdict == "equivalent", verdict
 
 
@@ -65,20 +75,31 @@ def test_a_module_that_counts_padding_is_not_equivalent(loss, reduction):
     verdict = verify_rewritten(original, planted, request, INPUTS)
     assert verdict.verdict == "not equivalent"
     passed = {c.name for c in verdict.comparisons if c.kind == "statistic" and c.passes}
-    # A mean of ones is one over any examples; an example of weight zero has no loss, also where nothing says so.
+    # A mean of ones is one over any examples; an example of weight zero has no loss, also where
+    # nothing says so.
     assert {name.split("/")[0] for name in passed} <= {"ones", "losses"}
 
 
 def test_an_original_that_counts_padding_is_not_equivalent():
-    verdict = verify(dumped(padding_counts), batch=BATCH, statistics=hs.norms(), is_real="real", inputs=INPUTS)
+    verdict = verify(
+        dumped(padding_counts), batch=BATCH, statistics=hs.norms(), is_real="real", inputs=INPUTS
+    )
     assert verdict.verdict == "not equivalent"
 
 
-@pytest.mark.parametrize(("flags", "message"), [([0] * 6, "no example"), ([1, 2, 0, 1, 1, 1], "flags or 0/1")])
+@pytest.mark.parametrize(
+    ("flags", "message"), [([0] * 6, "no example"), ([1, 2, 0, 1, 1, 1], "flags or 0/1")]
+)
 def test_flags_that_say_nothing_are_errors(flags, message):
     inputs = [*INPUTS[:2], np.array(flags, np.int32)]
     with pytest.raises(ValueError, match=message):
-        verify(dumped(mean_loss, jnp.int32), batch=BATCH, statistics=hs.norms(), is_real="real", inputs=inputs)
+        verify(
+            dumped(mean_loss, jnp.int32),
+            batch=BATCH,
+            statistics=hs.norms(),
+            is_real="real",
+            inputs=inputs,
+        )
 
 
 def test_the_command_line_takes_is_real(tmp_path):

@@ -32,15 +32,25 @@ class Claimed:
 
 
 def loss(p, tokens, x):
-    """Columns of x from 1 to 1e-5, rows of a table that few examples touch, and a term without examples."""
+    """Columns of x from 1 to 1e-5, rows of a table that few examples touch, and a term without
+    examples.
+    """
     hidden = jnp.tanh(p["table"][tokens].sum(1) + x @ p["w"])
-    return jnp.mean(jnp.sum(hidden**2, -1)) + 1e-3 * jnp.sum(p["b"] ** 2) + jnp.mean(x @ p["w"] @ p["b"]) * 1e-2
+    return (
+        jnp.mean(jnp.sum(hidden**2, -1))
+        + 1e-3 * jnp.sum(p["b"] ** 2)
+        + jnp.mean(x @ p["w"] @ p["b"]) * 1e-2
+    )
 
 
 def arrays(dtype=np.float32):
     generator = np.random.default_rng(0)
     columns = np.array([1, 1e-1, 1e-2, 1e-3, 1e-5])
-    p = {"b": generator.normal(size=4), "table": generator.normal(size=(7, 4)), "w": generator.normal(size=(5, 4))}
+    p = {
+        "b": generator.normal(size=4),
+        "table": generator.normal(size=(7, 4)),
+        "w": generator.normal(size=(5, 4)),
+    }
     x = generator.normal(size=(SIZE, 5)) * columns
     tokens = generator.integers(0, 7, (SIZE, 3)).astype(np.int32)
     return [*(np.asarray(p[k], dtype) for k in ("b", "table", "w")), tokens, np.asarray(x, dtype)]
@@ -54,7 +64,10 @@ def lowered(inputs):
 
 INPUTS = arrays()
 MODULE = lowered(INPUTS)
-RIGHT = [np.array(a) for a in hs.rewrite_module(MODULE, batch=[3, 4], statistics=STATISTICS).call(*INPUTS)]
+RIGHT = [
+    np.array(a)
+    for a in hs.rewrite_module(MODULE, batch=[3, 4], statistics=STATISTICS).call(*INPUTS)
+]
 
 
 def verdict(outputs):
@@ -73,7 +86,9 @@ def small(array):
 
 
 def plant(generator):
-    """A fault in one of the statistics returned: its kind, and what is returned then. None where it changes little."""
+    """A fault in one of the statistics returned: its kind, and what is returned then. None where it
+    changes little.
+    """
     outputs = [a.copy() for a in RIGHT]
     number = int(generator.integers(GRADIENTS, len(outputs)))
     kind = FAULTS[int(generator.integers(len(FAULTS)))]
@@ -146,7 +161,9 @@ def test_a_term_without_examples_belongs_to_each_gradient_once(share):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16])
 def test_what_is_right_is_equivalent_in_low_precision(dtype):
     inputs = arrays(dtype)
-    found = verify(lowered(inputs), batch=[3, 4], statistics=STATISTICS | {"snr": hs.snr()}, inputs=inputs)
+    found = verify(
+        lowered(inputs), batch=[3, 4], statistics=STATISTICS | {"snr": hs.snr()}, inputs=inputs
+    )
     assert found.verdict == "equivalent", found
 
 
@@ -159,14 +176,22 @@ def test_a_ratio_to_no_variance_may_be_anything(dtype):
     """The examples' gradients are alike but for what rounding left of their variance."""
     generator = np.random.default_rng(0)
     v, w, x = (np.asarray(generator.normal(size=shape), dtype) for shape in (9, 3, (6, 3)))
-    module = hs.load(jax.jit(jax.grad(alike_loss)).lower({"v": v, "w": w}, x).as_text(debug_info=True))
+    module = hs.load(
+        jax.jit(jax.grad(alike_loss)).lower({"v": v, "w": w}, x).as_text(debug_info=True)
+    )
     request = make_request(module, [2], hs.snr(), None, "mean", "refuse", {})
-    outputs = [np.array(a) for a in hs.rewrite_module(module, batch=[2], statistics=hs.snr()).call(v, w, x)]
+    outputs = [
+        np.array(a) for a in hs.rewrite_module(module, batch=[2], statistics=hs.snr()).call(v, w, x)
+    ]
     for number in (np.inf, np.nan, 20, 1e9):
         outputs[2] = np.full_like(outputs[2], number)
-        assert verify_rewritten(module, Claimed(outputs), request, [v, w, x]).verdict == "equivalent"
+        assert (
+            verify_rewritten(module, Claimed(outputs), request, [v, w, x]).verdict == "equivalent"
+        )
     outputs[3] = outputs[3] * 2
-    assert verify_rewritten(module, Claimed(outputs), request, [v, w, x]).verdict == "not equivalent"
+    assert (
+        verify_rewritten(module, Claimed(outputs), request, [v, w, x]).verdict == "not equivalent"
+    )
 
 
 def test_what_leaves_the_range_is_zero_or_infinite():
@@ -176,6 +201,9 @@ def test_what_leaves_the_range_is_zero_or_infinite():
     w, x = np.full(3, 0.5, np.float32), np.array([[1e-25, 1, 1e25], [2e-25, 2, 2e25]], np.float32)
     module = hs.load(jax.jit(jax.grad(loss)).lower(w, x).as_text(debug_info=True))
     request = make_request(module, [1], hs.second_moment(), None, "mean", "refuse", {})
-    for squares, wanted in (([0, 2.5, np.inf], "equivalent"), ([0, np.inf, np.inf], "not equivalent")):
+    for squares, wanted in (
+        ([0, 2.5, np.inf], "equivalent"),
+        ([0, np.inf, np.inf], "not equivalent"),
+    ):
         claimed = Claimed([x.mean(0), np.array(squares, np.float32)])
         assert verify_rewritten(module, claimed, request, [w, x]).verdict == wanted

@@ -1,4 +1,4 @@
-"""Verification holds every statistic to its definition: claims made by numpy pass, and claims that are off do not."""
+"""Verification holds statistics to their definitions: claims by numpy pass, wrong ones do not."""
 
 import json
 from dataclasses import dataclass
@@ -106,9 +106,18 @@ CLAIMS = {
     "snr": (hs.snr(), both(snr)),
     "norms": (hs.norms(), lambda b, w: [norm(b, w)]),
     "norms of each": (hs.norms("parameter", ord=1), lambda b, w: [norm(b, p=1), norm(w, p=1)]),
-    "norms of groups": (hs.norms({"w": [2], "b": ["[1]['b']"]}, ord=3), lambda b, w: [norm(w, p=3), norm(b, p=3)]),
-    "clipped": (hs.clipped_mean(0.8), lambda b, w: [weighted(clip(norm(b, w), 0.8), g) for g in (b, w)]),
-    "clipped each": (hs.clipped_mean(0.8, "parameter", nan_safe=True), both(lambda g: weighted(clip(norm(g), 0.8), g))),
+    "norms of groups": (
+        hs.norms({"w": [2], "b": ["[1]['b']"]}, ord=3),
+        lambda b, w: [norm(w, p=3), norm(b, p=3)],
+    ),
+    "clipped": (
+        hs.clipped_mean(0.8),
+        lambda b, w: [weighted(clip(norm(b, w), 0.8), g) for g in (b, w)],
+    ),
+    "clipped each": (
+        hs.clipped_mean(0.8, "parameter", nan_safe=True),
+        both(lambda g: weighted(clip(norm(g), 0.8), g)),
+    ),
     "auto_s": (
         hs.weighted_mean(lambda n: 1 / (n + 0.01)),
         lambda b, w: [weighted(1 / (norm(b, w) + 0.01), g) for g in (b, w)],
@@ -173,7 +182,10 @@ MISTAKES = {
     "the mean is clipped": ("clipped", mean_clipped_whole),
     "each parameter is clipped": ("clipped", CLAIMS["clipped each"][1]),
     "one example is not clipped": ("clipped", one_unclipped),
-    "a sum in place of a mean": ("clipped", lambda b, w: [SIZE * g for g in CLAIMS["clipped"][1](b, w)]),
+    "a sum in place of a mean": (
+        "clipped",
+        lambda b, w: [SIZE * g for g in CLAIMS["clipped"][1](b, w)],
+    ),
     "the norms of B c_b": ("norms", lambda b, w: [SIZE * norm(b, w)]),
     "examples in another order": ("norms", lambda b, w: [norm(b, w)[::-1]]),
     "groups in another order": ("norms of groups", lambda b, w: [norm(b, p=3), norm(w, p=3)]),
@@ -192,13 +204,18 @@ def test_mistakes_are_caught(case):
     assert judge([name], [*claimed([]), *mistake(b, w)]).verdict == "not equivalent"
 
 
-STATISTICS = {name: s for name, (s, _) in CLAIMS.items() if name not in ("norms of groups", "direction")}
+STATISTICS = {
+    name: s for name, (s, _) in CLAIMS.items() if name not in ("norms of groups", "direction")
+}
 
 
 @pytest.mark.parametrize("name", ["lm_tied", "mlp_mixed_precision"])
 def test_rewritten_fixtures_are_equivalent(name):
     folder = FIXTURES / name
-    axes = {i: a["example_axis"] for i, a in enumerate(json.loads((folder / "meta.json").read_text())["arguments"])}
+    axes = {
+        i: a["example_axis"]
+        for i, a in enumerate(json.loads((folder / "meta.json").read_text())["arguments"])
+    }
     batch = {i: axis for i, axis in axes.items() if axis is not None}
     verdict = verify(hs.load(folder / "module.mlir"), batch=batch, statistics=STATISTICS)
     assert verdict.verdict == "equivalent", verdict
@@ -208,16 +225,26 @@ def test_rewritten_fixtures_are_equivalent(name):
 def test_losses_and_sums(reduce, reduction):
     original = module(reduce)
     inputs = [P["b"], P["w"], X]
-    statistics = {"losses": hs.per_example_losses(), "norms": hs.norms(), "clipped": hs.clipped_mean(0.8)}
+    statistics = {
+        "losses": hs.per_example_losses(),
+        "norms": hs.norms(),
+        "clipped": hs.clipped_mean(0.8),
+    }
     options = {"batch": [2], "statistics": statistics, "loss_reduction": reduction}
     assert verify(original, inputs=inputs, **options).verdict == "equivalent"
     own, b, w = truth()
     request = make_request(original, [2], statistics, None, reduction, "refuse", {})
     plain = [np.asarray(a) for a in original.call(*inputs)]
     claims = [own, norm(b, w), *CLAIMS["clipped"][1](b, w)]
-    assert verify_rewritten(original, Claimed([*plain, *claims]), request, inputs).verdict == "equivalent"
+    assert (
+        verify_rewritten(original, Claimed([*plain, *claims]), request, inputs).verdict
+        == "equivalent"
+    )
     wrong = verify_rewritten(original, Claimed([*plain, own[::-1], *claims[1:]]), request, inputs)
-    assert (wrong.verdict, wrong.why) == ("not equivalent", "losses is not that of the examples' gradients")
+    assert (wrong.verdict, wrong.why) == (
+        "not equivalent",
+        "losses is not that of the examples' gradients",
+    )
 
 
 def dead_loss(w, x):
@@ -281,9 +308,13 @@ def test_other_dtypes_are_verified(dtype):
 
 
 def test_one_example_is_its_own_batch():
-    statistics = {name: STATISTICS[name] for name in ("norms", "clipped", "gram", "biased", "inner_products")}
+    statistics = {
+        name: STATISTICS[name] for name in ("norms", "clipped", "gram", "biased", "inner_products")
+    }
     w, x = np.ones(3, np.float32), np.ones((1, 3), np.float32)
-    verdict = verify(lowered(jax.grad(complex_loss), w, x), batch=[1], statistics=statistics, inputs=[w, x])
+    verdict = verify(
+        lowered(jax.grad(complex_loss), w, x), batch=[1], statistics=statistics, inputs=[w, x]
+    )
     assert verdict.verdict == "equivalent"
 
 

@@ -1,4 +1,4 @@
-"""Several views of each example in one batch: concatenated, sent through one network, taken apart again."""
+"""Several views of each example in a batch: concatenated, through one network, apart again."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Files are written whole, through links, with the mode that they had, and nothing else is left beside them."""
+"""Files are written whole, through links, with the mode they had, and nothing else is left."""
 
 import os
 import stat
@@ -74,7 +74,9 @@ def test_nothing_is_left_of_what_is_cut_short(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", WAYS)
 def test_commands_write_through_links(command, tmp_path):
     (tmp_path / "link.mlir").symlink_to("real.mlir")
-    result = CliRunner().invoke(main, [command, str(MODULE), *WAYS[command], str(tmp_path / "link.mlir")])
+    result = CliRunner().invoke(
+        main, [command, str(MODULE), *WAYS[command], str(tmp_path / "link.mlir")]
+    )
     assert result.exit_code == 0, result.output
     assert (tmp_path / "link.mlir").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["link.mlir", "real.mlir"]

@@ -1,8 +1,9 @@
-"""Wide slices: per-example gradients of bfloat16 and float16 programs, from contractions that keep float32.
+"""Wide slices: per-example gradients of bfloat16 and float16 programs, by float32 contractions.
 
-The losses are linear in each parameter, `mean_b sum(f(p, x_b) * c_b)` in float32, and a batch has 4 examples. So all
-that a slice contracts is exact, and an example's own gradient is one contraction of what the program holds: it is had
-in float64 as the reference, and the wide slice may differ by the roundings of float32 accumulation alone.
+The losses are linear in each parameter, `mean_b sum(f(p, x_b) * c_b)` in float32, and a batch has 4
+examples. So all that a slice contracts is exact, and an example's own gradient is one contraction
+of what the program holds: it is had in float64 as the reference, and the wide slice may differ by
+the roundings of float32 accumulation alone.
 """
 
 import jax
@@ -17,7 +18,12 @@ B, LENGTH, WIDTH, WIDER = 4, 3, 4, 6
 DTYPES = [jnp.bfloat16, jnp.float16]
 # Of a sum of at most 64 terms of size about 1, in float32.
 ACCUMULATED = 64 * float(jnp.finfo(jnp.float32).eps)
-STATISTICS = {"own": hs.per_example(), "squares": hs.second_moment(), "norms": hs.norms(), "sines": hs.mean_of(jnp.sin)}
+STATISTICS = {
+    "own": hs.per_example(),
+    "squares": hs.second_moment(),
+    "norms": hs.norms(),
+    "sines": hs.mean_of(jnp.sin),
+}
 CHANNELS_LAST = ("NHWC", "HWIO", "NHWC")
 
 
@@ -34,7 +40,9 @@ def transposed_convolution(p, x):
 
 
 def scanned(p, x):
-    return lax.scan(lambda total, layer: (total + x @ layer, None), jnp.zeros((*x.shape[:2], WIDER), x.dtype), p)[0]
+    return lax.scan(
+        lambda total, layer: (total + x @ layer, None), jnp.zeros((*x.shape[:2], WIDER), x.dtype), p
+    )[0]
 
 
 def by_head(p, x):
@@ -85,7 +93,11 @@ def example_of(case, dtype, casts=False):
     function, parameter, inputs = case
     p, x = draw(0, *parameter), jnp.asarray(draw(1, B, *inputs), dtype)
     shape = jax.eval_shape(function, jnp.asarray(p, dtype), x).shape
-    return linear_loss(function, dtype), p if casts else jnp.asarray(p, dtype), (x, jnp.asarray(draw(2, *shape), dtype))
+    return (
+        linear_loss(function, dtype),
+        p if casts else jnp.asarray(p, dtype),
+        (x, jnp.asarray(draw(2, *shape), dtype)),
+    )
 
 
 def exact_gradients(case, p, x, factors):
@@ -93,7 +105,9 @@ def exact_gradients(case, p, x, factors):
     with jax.enable_x64(True):
         p, x, factors = (np.asarray(a).astype(np.float64) for a in (p, x, factors))
         loss = linear_loss(case[0], np.float64)
-        return np.asarray(jax.jit(jax.vmap(lambda x, c: jax.grad(loss)(p, x[None], c[None])))(x, factors))
+        return np.asarray(
+            jax.jit(jax.vmap(lambda x, c: jax.grad(loss)(p, x[None], c[None])))(x, factors)
+        )
 
 
 def wide(a):
@@ -104,7 +118,11 @@ def assert_rounded_once(found, exact, dtype, message=""):
     """Within half a unit in the last place, and the roundings of an accumulation in float32."""
     half = float(jnp.finfo(dtype).eps) / 2
     np.testing.assert_allclose(
-        wide(found), exact, rtol=half + ACCUMULATED, atol=ACCUMULATED + float(jnp.finfo(dtype).tiny), err_msg=message
+        wide(found),
+        exact,
+        rtol=half + ACCUMULATED,
+        atol=ACCUMULATED + float(jnp.finfo(dtype).tiny),
+        err_msg=message,
     )
 
 
@@ -114,14 +132,20 @@ def assert_exact_statistics(found, exact, p):
     for name, value in expected.items():
         assert found[name].dtype == jnp.float32
         scale = max(1, np.abs(value).max())
-        np.testing.assert_allclose(found[name], value, rtol=ACCUMULATED, atol=ACCUMULATED * scale, err_msg=name)
+        np.testing.assert_allclose(
+            found[name], value, rtol=ACCUMULATED, atol=ACCUMULATED * scale, err_msg=name
+        )
     assert found["own"].dtype == p.dtype
     assert_rounded_once(found["own"], exact, p.dtype, "own")
 
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [*((name, jnp.bfloat16) for name in WIDENABLE), ("dense", jnp.float16), ("convolution", jnp.float16)],
+    [
+        *((name, jnp.bfloat16) for name in WIDENABLE),
+        ("dense", jnp.float16),
+        ("convolution", jnp.float16),
+    ],
 )
 def test_statistics_are_those_of_float32_accumulation(name, dtype):
     case = WIDENABLE[name]
@@ -139,7 +163,9 @@ def test_statistics_are_those_of_float32_accumulation(name, dtype):
 def test_neither_strategy_nor_reuse_matters(casts, strategy, reuse):
     case, dtype = WIDENABLE["dense"], jnp.bfloat16
     loss, p, batch = example_of(case, dtype, casts)
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=STATISTICS, strategy=strategy, reuse_gradient=reuse)
+    f = hs.grad(
+        loss, batch_argnums=(1, 2), statistics=STATISTICS, strategy=strategy, reuse_gradient=reuse
+    )
     gradient, found = f(p, *batch)
     exact = exact_gradients(case, p, *batch)
     assert gradient.dtype == p.dtype
@@ -174,7 +200,13 @@ def test_the_gradient_comes_from_the_same_contraction():
     loss, p, batch = example_of(WIDENABLE["dense"], jnp.bfloat16)
 
     def made(reuse):
-        f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment(), strategy="lift", reuse_gradient=reuse)
+        f = hs.grad(
+            loss,
+            batch_argnums=(1, 2),
+            statistics=hs.second_moment(),
+            strategy="lift",
+            reuse_gradient=reuse,
+        )
         return contractions(f.module(p, *batch).text())
 
     assert made(True) == made(False) - 1
@@ -182,10 +214,14 @@ def test_the_gradient_comes_from_the_same_contraction():
 
 @pytest.mark.parametrize(("name", "dtype"), list(zip(NARROW, DTYPES, strict=True)))
 def test_other_tails_keep_the_gradient(name, dtype):
-    """Examples' own gradients are rounded as the module does, so that the gradient is not taken from them."""
+    """Examples' own gradients are rounded as the module does, so that the gradient is not taken
+    from them.
+    """
     case = NARROW[name]
     loss, p, batch = example_of(case, dtype)
-    f = hs.grad(loss, batch_argnums=(1, 2), statistics=STATISTICS, strategy="lift", reuse_gradient=True)
+    f = hs.grad(
+        loss, batch_argnums=(1, 2), statistics=STATISTICS, strategy="lift", reuse_gradient=True
+    )
     gradient, found = f(p, *batch)
     np.testing.assert_array_equal(wide(gradient), wide(jax.jit(jax.grad(loss))(p, *batch)))
     exact = exact_gradients(case, p, *batch)
@@ -195,34 +231,48 @@ def test_other_tails_keep_the_gradient(name, dtype):
 
 
 def test_layers_in_a_scan():
-    """Statistics inside the loop; the sum that the loop carries is rounded, but no example's gradient rests on it."""
+    """Statistics inside the loop; the sum that the loop carries is rounded, but no example's
+    gradient rests on it.
+    """
     case = (scanned, (3, WIDTH, WIDER), (LENGTH, WIDTH))
     loss, p, batch = example_of(case, jnp.bfloat16)
     asked = {"squares": hs.second_moment(), "norms": hs.norms()}
     exact = exact_gradients(case, p, *batch)
     for strategy in ("lift", "loop"):
-        gradient, found = hs.grad(loss, batch_argnums=(1, 2), statistics=asked, strategy=strategy)(p, *batch)
+        gradient, found = hs.grad(loss, batch_argnums=(1, 2), statistics=asked, strategy=strategy)(
+            p, *batch
+        )
         assert_rounded_once(gradient, exact.mean(0), jnp.bfloat16, strategy)
-        np.testing.assert_allclose(found["squares"], (exact**2).mean(0), rtol=ACCUMULATED, atol=64 * ACCUMULATED)
+        np.testing.assert_allclose(
+            found["squares"], (exact**2).mean(0), rtol=ACCUMULATED, atol=64 * ACCUMULATED
+        )
         norms = np.linalg.norm(exact.reshape(B, -1), axis=1)
         np.testing.assert_allclose(found["norms"], norms, rtol=ACCUMULATED, err_msg=strategy)
 
 
 def mlp(p, x, factors):
-    """Not linear: activations and the gradients behind them are rounded, for all strategies alike."""
+    """Not linear: activations and the gradients behind them are rounded, for all strategies
+    alike.
+    """
     h = jnp.tanh(x @ p["w"] + p["b"])
-    return jnp.mean(jnp.sum((h @ p["v"]).astype(jnp.float32) ** 2 * factors.astype(jnp.float32), (1, 2)))
+    return jnp.mean(
+        jnp.sum((h @ p["v"]).astype(jnp.float32) ** 2 * factors.astype(jnp.float32), (1, 2))
+    )
 
 
 def test_deep_gradients():
-    """Where XLA accumulates in float32, a reused gradient is the module's; some CPUs round after each position."""
+    """Where XLA accumulates in float32, a reused gradient is the module's; some CPUs round after
+    each position.
+    """
     p = {"w": draw(0, WIDTH, WIDER), "b": draw(1, WIDER), "v": draw(2, WIDER, WIDTH)}
     p = jax.tree.map(lambda a: jnp.asarray(a, jnp.bfloat16), p)
     x, factors = (jnp.asarray(draw(seed, B, LENGTH, WIDTH), jnp.bfloat16) for seed in (3, 4))
     plain = jax.jit(jax.grad(mlp))(p, x, factors)
     rounding = float(jnp.finfo(jnp.bfloat16).eps) / 2
     for strategy in ("lift", "loop"):
-        f = hs.grad(mlp, batch_argnums=(1, 2), statistics=hs.norms(), strategy=strategy, reuse_gradient=True)
+        f = hs.grad(
+            mlp, batch_argnums=(1, 2), statistics=hs.norms(), strategy=strategy, reuse_gradient=True
+        )
         gradient = f(p, x, factors)[0]
         for name in p:
             scale = np.abs(wide(plain[name])).max()
@@ -232,7 +282,9 @@ def test_deep_gradients():
 
 
 def test_float16_overflows_where_the_module_does():
-    """A gradient beyond 65504 is infinite in float16; its square is a number of float32 all the same."""
+    """A gradient beyond 65504 is infinite in float16; its square is a number of float32 all the
+    same.
+    """
     loss, p, (x, factors) = example_of(WIDENABLE["one position"], jnp.float16)
     x = x.at[:, 0].set(400).at[:, 1].set(1)
     factors = jnp.full_like(factors, 300)
@@ -241,7 +293,13 @@ def test_float16_overflows_where_the_module_does():
     assert np.isinf(wide(plain)[0]).all()
     assert np.isfinite(wide(plain)[1]).all()
     for strategy in ("lift", "loop"):
-        f = hs.grad(loss, batch_argnums=(1, 2), statistics=STATISTICS, strategy=strategy, reuse_gradient=True)
+        f = hs.grad(
+            loss,
+            batch_argnums=(1, 2),
+            statistics=STATISTICS,
+            strategy=strategy,
+            reuse_gradient=True,
+        )
         gradient, found = f(p, x, factors)
         np.testing.assert_array_equal(np.isinf(wide(gradient)), np.isinf(wide(plain)))
         np.testing.assert_array_equal(np.isinf(wide(found["own"])), np.abs(exact) >= 65520)
@@ -260,12 +318,21 @@ def test_eight_bits(dtype):
 
     exact = np.einsum("bld,blf->bdf", x.astype(np.float64), factors.astype(np.float64))
     for strategy in ("lift", "loop"):
-        f = hs.grad(loss, batch_argnums=(1, 2), statistics={"squares": hs.second_moment()}, strategy=strategy)
-        np.testing.assert_allclose(f(p[0], x, factors)[1]["squares"], (exact**2).mean(0), rtol=ACCUMULATED)
+        f = hs.grad(
+            loss,
+            batch_argnums=(1, 2),
+            statistics={"squares": hs.second_moment()},
+            strategy=strategy,
+        )
+        np.testing.assert_allclose(
+            f(p[0], x, factors)[1]["squares"], (exact**2).mean(0), rtol=ACCUMULATED
+        )
 
 
 def test_a_scaled_loss():
-    """Loss scaling: what is divided behind the contraction in float32 is as exact as the contraction in float16."""
+    """Loss scaling: what is divided behind the contraction in float32 is as exact as the
+    contraction in float16.
+    """
     loss, p, batch = example_of(WIDENABLE["dense"], jnp.float16)
     scale, tiny = 2.0**15, 2.0**-20
 
@@ -278,4 +345,6 @@ def test_a_scaled_loss():
     exact = tiny * exact_gradients(WIDENABLE["dense"], p, *batch)
     eps = float(jnp.finfo(jnp.float16).eps)
     np.testing.assert_allclose(found["own"], exact, rtol=eps, atol=eps * tiny)
-    np.testing.assert_allclose(found["squares"], (exact**2).mean(0), rtol=2 * eps, atol=2 * eps * tiny**2)
+    np.testing.assert_allclose(
+        found["squares"], (exact**2).mean(0), rtol=2 * eps, atol=2 * eps * tiny**2
+    )

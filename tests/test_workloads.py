@@ -1,4 +1,4 @@
-"""The workloads of AlgoPerf: nothing is refused, and second moments by surgery are those of each example alone."""
+"""The workloads of AlgoPerf: no refusals; second moments by surgery as of single examples."""
 
 import argparse
 import csv
@@ -11,7 +11,15 @@ import pytest
 
 TOOLS = Path(__file__).parent.parent / "tools"
 # Every kind of layer once: what compiles and runs fast, at the small sizes otherwise.
-SPEECH = {"batch": 4, "width": 16, "depth": 1, "length": 16, "mels": 8, "characters": 3, "classes": 8}
+SPEECH = {
+    "batch": 4,
+    "width": 16,
+    "depth": 1,
+    "length": 16,
+    "mels": 8,
+    "characters": 3,
+    "classes": 8,
+}
 SMALLER = {
     "unet": {"depth": 1, "side": 16},
     "lm": {"batch": 4, "width": 32, "depth": 1, "length": 16, "vocabulary": 64},
@@ -43,10 +51,11 @@ def arguments(problem):
 
 
 def agree(got, want):
-    """Sums of at most a few thousand float32 terms, in another order, leaf by leaf against the leaf's largest element.
+    """Sums of at most a few thousand float32 terms, in another order, leaf by leaf against the
+    leaf's largest element.
 
-    Rounding is 6e-8 a step, and grows with the root of the terms and over a few layers; an example that is left out, or
-    counted twice, moves a mean over four of them by a quarter of its share.
+    Rounding is 6e-8 a step, and grows with the root of the terms and over a few layers; an example
+    that is left out, or counted twice, moves a mean over four of them by a quarter of its share.
     """
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(g, w, rtol=0, atol=1e-5 * np.abs(w).max())
@@ -72,9 +81,13 @@ def test_a_measured_row_goes_to_the_file(tools, tmp_path):
     import bench_workloads
 
     problem = tools[0]["vit"].of("small", **SMALLER["vit"])
-    (row,) = bench_workloads.measure("vit", problem, argparse.Namespace(size="small", methods=["Adam"], rounds=1))
+    (row,) = bench_workloads.measure(
+        "vit", problem, argparse.Namespace(size="small", methods=["Adam"], rounds=1)
+    )
     for _ in range(2):
         bench_workloads.append(row, tmp_path / "rows.csv")
     written = list(csv.DictReader((tmp_path / "rows.csv").open()))
-    assert [(row["workload"], row["batch"], row["method"]) for row in written] == [("vit", "4", "Adam")] * 2
+    assert [(row["workload"], row["batch"], row["method"]) for row in written] == [
+        ("vit", "4", "Adam")
+    ] * 2
     assert all(float(row["seconds"]) > 0 and int(row["temporaries"]) > 0 for row in written)

@@ -1,4 +1,4 @@
-"""MicroAdamVar and MicroAdamMSQ where their estimate is zero and the gradient is not: the bound of their steps."""
+"""MicroAdamVar and MicroAdamMSQ where the estimate is zero, the gradient not: bounded steps."""
 
 from itertools import pairwise
 
@@ -29,7 +29,9 @@ def trained(optimizer, x):
 
 
 def test_steps_are_of_32_learning_rates_where_the_variance_is_zero():
-    runs = trained(ho.micro_adam_var(RATE), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32))
+    runs = trained(
+        ho.micro_adam_var(RATE), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    )
     for before, after in pairwise(runs):
         np.testing.assert_allclose(after["b"] - before["b"], -32 * RATE, rtol=1e-5)
         assert (abs(after["decays"] - before["decays"]) <= 32 * RATE * 1.001).all()
@@ -58,7 +60,9 @@ def test_a_batch_of_one_example_known_at_run_time_leaves_the_estimate():
 @pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq"])
 @pytest.mark.parametrize("sizes", [(4, 4, 1), (1, 4, 1), (1, 1, 1)])
 def test_a_batch_of_one_example_moves_the_mean_alone(name, sizes):
-    """As the short last batch of an epoch may be; where no batch had two yet, the estimate is zero."""
+    """As the short last batch of an epoch may be; where no batch had two yet, the estimate is
+    zero.
+    """
     rng = np.random.default_rng(1)
     params = {"w": jnp.ones(3), "b": jnp.float32(0.37), "decays": jnp.ones(2)}
     optimizer = getattr(ho, name)(RATE)

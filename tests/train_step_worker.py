@@ -2,7 +2,8 @@
 
     XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.train_step_worker
 
-prints a line of JSON for each way: how far the parameters and the norms are from those of one device.
+prints a line of JSON for each way: how far the parameters and the norms are from those of one
+device.
 """
 
 import json
@@ -55,9 +56,15 @@ def main():
     for way, planning in WAYS.items():
         with jax.set_mesh(mesh) if way == "in set_mesh" else nullcontext():
             params, norms, donated = trained(
-                lambda x: jax.device_put(x, everywhere), lambda x: jax.device_put(x, rows), **planning
+                lambda x: jax.device_put(x, everywhere),
+                lambda x: jax.device_put(x, rows),
+                **planning,
             )
-        report = {"params": distance(params, one[0]), "norms": distance(norms, one[1]), "donated": donated}
+        report = {
+            "params": distance(params, one[0]),
+            "norms": distance(norms, one[1]),
+            "donated": donated,
+        }
         devices = {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(params)}
         print(json.dumps({"way": way, "devices": devices.pop()} | report), flush=True)
 

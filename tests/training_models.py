@@ -15,7 +15,9 @@ SIZE, WIDTH, CLASSES, VOCABULARY, LENGTH = 6, 5, 3, 11, 7
 
 @dataclass(frozen=True)
 class Training:
-    """`loss(params, *batch)` is a mean over the examples; `batch(t)` is that of step t, examples first."""
+    """`loss(params, *batch)` is a mean over the examples; `batch(t)` is that of step t, examples
+    first.
+    """
 
     loss: Callable[..., Any]
     params: Any
@@ -59,14 +61,24 @@ def of_language_model():
     params = {
         "tokens": draw(VOCABULARY, WIDTH),
         "positions": draw(LENGTH, WIDTH),
-        "attention": {"scale": 1 + 0.1 * draw(WIDTH), "in": draw(WIDTH, 3 * WIDTH) / 2, "out": draw(WIDTH, WIDTH) / 2},
-        "mlp": {"scale": 1 + 0.1 * draw(WIDTH), "in": draw(WIDTH, 8) / 2, "out": draw(8, WIDTH) / 2},
+        "attention": {
+            "scale": 1 + 0.1 * draw(WIDTH),
+            "in": draw(WIDTH, 3 * WIDTH) / 2,
+            "out": draw(WIDTH, WIDTH) / 2,
+        },
+        "mlp": {
+            "scale": 1 + 0.1 * draw(WIDTH),
+            "in": draw(WIDTH, 8) / 2,
+            "out": draw(8, WIDTH) / 2,
+        },
         "scale": 1 + 0.1 * draw(WIDTH),
         "head": draw(WIDTH, VOCABULARY) / 2,
     }
 
     def batch(t):
-        """Every token is followed by the one three further on, modulo the vocabulary, but for the odd one."""
+        """Every token is followed by the one three further on, modulo the vocabulary, but for the
+        odd one.
+        """
         text = (labels(200 + t, SIZE, 1, below=VOCABULARY) + 3 * np.arange(LENGTH + 1)) % VOCABULARY
         text[:, t % LENGTH] = 0
         return text[:, :-1], text[:, 1:]

@@ -1,4 +1,4 @@
-"""A small loss, a few train steps on one batch of it, and optimizers that need statistics of all kinds."""
+"""A small loss, a few train steps on one batch of it, and optimizers with needs of all kinds."""
 
 from functools import partial
 
@@ -34,14 +34,20 @@ def run(optimizer, loss=square_error, batch=BATCH, params=PARAMS, steps=2, **opt
 
 
 def assert_same(found, expected, tolerance=1e-4):
-    """Other programs, other roundings: those of a gradient, 1e-6 of it, over what eps leaves of Adam's denominator."""
+    """Other programs, other roundings: those of a gradient, 1e-6 of it, over what eps leaves of
+    Adam's denominator.
+    """
     assert jax.tree.structure(found) == jax.tree.structure(expected)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance * 0.1), found, expected)
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance * 0.1), found, expected
+    )
 
 
 def by_vmap(loss, params, *batch):
     """Every example's loss and gradient, alone in a batch of one."""
-    return jax.vmap(lambda *example: jax.value_and_grad(loss)(params, *(x[None] for x in example)))(*batch)
+    return jax.vmap(lambda *example: jax.value_and_grad(loss)(params, *(x[None] for x in example)))(
+        *batch
+    )
 
 
 OPTIMIZERS = {

@@ -1,6 +1,7 @@
 """One of two processes that share a mesh: python -m tests.two_process_worker ADDRESS NUMBER
 
-Each has two virtual devices and half of the examples. Prints, as JSON, how far its part of the numbers is off.
+Each has two virtual devices and half of the examples. Prints, as JSON, how far its part of the
+numbers is off.
 """
 
 import json
@@ -27,7 +28,9 @@ def join(address, number):
 
 
 def run(strategy):
-    """The gradient and the statistics on the mesh of both processes, each of which has its half of the examples."""
+    """The gradient and the statistics on the mesh of both processes, each of which has its half of
+    the examples.
+    """
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     half = len(MODEL.batch[0]) // 2
     own = slice(jax.process_index() * half, (jax.process_index() + 1) * half)
@@ -39,16 +42,23 @@ def run(strategy):
 
 
 def distance(got, want):
-    """The greatest difference in what this process holds, in units of the array's greatest entry."""
+    """The greatest difference in what this process holds, in units of the array's greatest
+    entry.
+    """
     parts = [(np.asarray(part.data), want[part.index]) for part in got.addressable_shards]
-    return max(float(np.abs(part - wanted).max()) for part, wanted in parts) / float(np.abs(want).max())
+    return max(float(np.abs(part - wanted).max()) for part, wanted in parts) / float(
+        np.abs(want).max()
+    )
 
 
 def main(address, number):
     join(address, int(number))
     # Computed on this process's own device, from each example's own gradient.
     want = expected(MODEL)
-    found = {strategy: max(jax.tree.leaves(jax.tree.map(distance, run(strategy), want))) for strategy in STRATEGIES}
+    found = {
+        strategy: max(jax.tree.leaves(jax.tree.map(distance, run(strategy), want)))
+        for strategy in STRATEGIES
+    }
     print(json.dumps(found), flush=True)
     jax.distributed.shutdown()
 

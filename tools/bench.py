@@ -1,12 +1,14 @@
-"""Gradient and second moment (or clipped mean) by every method side by side, over families of models and their sizes.
+"""Gradient and second moment (or clipped mean) by every method, over families of models and sizes.
 
-python tools/bench.py [--families mlp lm conv] [--batches 64 256] [--widths 1024] [--depths 6] [--methods plain surgery]
-                      [--rounds 9] [--limit-gb 8] [--target tpu:v5e] [--strategies] [--csv FILE] [--png FILE]
+python tools/bench.py [--families mlp lm conv] [--batches 64 256] [--widths 1024] [--depths 6]
+                      [--methods plain surgery] [--rounds 9] [--limit-gb 8] [--target tpu:v5e]
+                      [--strategies] [--csv FILE] [--png FILE]
 
-All sizes but the first of each list are taken one at a time, with the first of the others, for the families that have
-such a size. A method runs in fewer rounds where it is slow; where it has not run at all, its row says why. With
---target nothing runs: times on that TPU are counted in bundles, beside the compiler's estimates. With --strategies
-every strategy is forced, and the order of their times held against the predicted one.
+All sizes but the first of each list are taken one at a time, with the first of the others, for the
+families that have such a size. A method runs in fewer rounds where it is slow; where it has not run
+at all, its row says why. With --target nothing runs: times on that TPU are counted in bundles,
+beside the compiler's estimates. With --strategies every strategy is forced, and the order of their
+times held against the predicted one.
 """
 
 import argparse
@@ -30,13 +32,20 @@ from hlo_surgery.targets.target import find_target, without_tpu
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     for name in ("batches", "widths", "depths"):
         parser.add_argument(f"--{name}", nargs="+", type=int, default=[])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--limit-gb", type=float, default=8, help="of temporaries; what XLA plans more for is skipped")
+    parser.add_argument(
+        "--limit-gb",
+        type=float,
+        default=8,
+        help="of temporaries; what XLA plans more for is skipped",
+    )
     parser.add_argument("--target", help="such as tpu:v5e")
     parser.add_argument("--strategies", action="store_true")
     parser.add_argument("--csv", type=Path)
@@ -50,8 +59,16 @@ def problems(options: argparse.Namespace) -> list[Problem]:
 
 
 def _sized(build: Build, family: str, options: argparse.Namespace) -> Iterator[Problem]:
-    asked = {"batch": options.batches or BATCHES.get(family, []), "width": options.widths, "depth": options.depths}
-    sizes = {name: found for name, found in asked.items() if found and name in inspect.signature(build).parameters}
+    asked = {
+        "batch": options.batches or BATCHES.get(family, []),
+        "width": options.widths,
+        "depth": options.depths,
+    }
+    sizes = {
+        name: found
+        for name, found in asked.items()
+        if found and name in inspect.signature(build).parameters
+    }
     first = {name: found[0] for name, found in sizes.items()}
     yield build(**first)
     for name, found in sizes.items():
@@ -74,7 +91,9 @@ def main() -> None:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("")
         for problem in progress.track(problems(options), task_id=task):
-            tables.append(rows_of(problem, options, lambda text: progress.update(task, description=text)))
+            tables.append(
+                rows_of(problem, options, lambda text: progress.update(task, description=text))
+            )
             show(tables[-1])
     if options.strategies:
         print("\n".join(agreement(tables)))

@@ -1,4 +1,4 @@
-"""Costs of what a bench compiles; never one whose trip counts are unknown, since its work and time then are, too."""
+"""Costs of what a bench compiles; none of unknown trip counts, as work and time then are, too."""
 
 from typing import Any
 
@@ -10,5 +10,8 @@ def known_cost(executable: Any, target: Target) -> Cost:
     """What it costs. Raises ValueError where a loop runs as often as data says."""
     cost = cost_of(executable, target)
     if cost.unknown_loops:
-        raise ValueError(f"the trip counts of {cost.unknown_loops} loops are unknown; their work cannot be counted")
+        raise ValueError(
+            f"the trip counts of {cost.unknown_loops} loops are unknown; their work cannot be "
+            "counted"
+        )
     return cost

@@ -1,4 +1,4 @@
-"""Estimates for a TPU that is not here: every method's time by bundles, and beside it by the compiler's estimates."""
+"""Estimates for a TPU that is not here: every method's time, by bundles and by the compiler."""
 
 import time
 from collections.abc import Mapping
@@ -16,20 +16,27 @@ import hlo_surgery as hs
 from hlo_surgery.targets.target import Target
 
 
-def estimate(problem: Problem, methods: Mapping[str, Method], target: Target, say: Say, folder: Path) -> list[Row]:
-    """A row for each method, of several candidates the one with the least time. libtpu dumps bundles to `folder`."""
+def estimate(
+    problem: Problem, methods: Mapping[str, Method], target: Target, say: Say, folder: Path
+) -> list[Row]:
+    """A row for each method, of its candidates the fastest. libtpu dumps bundles to `folder`."""
     rows: list[Row] = []
     for name, method in methods.items():
         say(f"{problem.title}: {name} compiles for {target.name}")
         try:
-            found = [_estimated(problem, name, candidate, target, folder) for candidate in method(problem, target.name)]
+            found = [
+                _estimated(problem, name, candidate, target, folder)
+                for candidate in method(problem, target.name)
+            ]
             rows.append(min(found, key=lambda row: (row.seconds is None, row.seconds)))
         except (DoesNotApply, hs.Refusal) as reason:
             rows.append(Row(problem, name, note=f"{reason}"))
     return rows
 
 
-def _estimated(problem: Problem, name: str, candidate: Candidate, target: Target, folder: Path) -> Row:
+def _estimated(
+    problem: Problem, name: str, candidate: Candidate, target: Target, folder: Path
+) -> Row:
     lowered = jax.jit(candidate.function).lower(*_on_device(problem.structs, target))
     start = time.perf_counter()
     try:

@@ -1,4 +1,4 @@
-"""The paper's jaxpr surgery, for gradients that are one factorable sum over examples: dense layers and their biases."""
+"""The paper's jaxpr surgery, for gradients that are one factorable sum: dense layers and biases."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,10 +13,13 @@ class NotFactorable(Exception):
     """A gradient is not had by one contraction or sum over the examples alone."""
 
 
-def with_second_moment(loss: Callable[..., jax.Array], structs: Sequence[Any], batch: int) -> Callable[..., Any]:
+def with_second_moment(
+    loss: Callable[..., jax.Array], structs: Sequence[Any], batch: int
+) -> Callable[..., Any]:
     """(gradient, mean of the examples' squared gradients) of a mean loss. Raises NotFactorable.
 
-    Which axes are the examples' is told by their size alone, as the paper's code leaves it to the user to know.
+    Which axes are the examples' is told by their size alone, as the paper's code leaves it to the
+    user to know.
     """
     closed, shape = jax.make_jaxpr(jax.grad(loss), return_shape=True)(*structs)
     outputs = [_traced_to_sum(closed.jaxpr, var, batch) for var in closed.jaxpr.outvars]
@@ -33,7 +36,7 @@ def with_second_moment(loss: Callable[..., jax.Array], structs: Sequence[Any], b
 
 
 def _traced_to_sum(jaxpr: core.Jaxpr, var: Any, batch: int) -> tuple[Any, list[Any]]:
-    """The equation that sums over the examples on the way to a gradient, and those that move its elements after."""
+    """The equation that sums the examples of a gradient, and those that move its elements after."""
     made_by = {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
     moves: list[Any] = []
     while var in made_by and _only_moves(made_by[var]):
@@ -57,15 +60,21 @@ def _sums_over_examples(eqn: Any, batch: int) -> bool:
     if eqn.primitive.name == "dot_general":
         (axes, _), (batched, _) = eqn.params["dimension_numbers"]
         return not batched and [shape[axis] for axis in axes] == [batch]
-    return eqn.primitive.name == "reduce_sum" and [shape[axis] for axis in eqn.params["axes"]] == [batch]
+    return eqn.primitive.name == "reduce_sum" and [shape[axis] for axis in eqn.params["axes"]] == [
+        batch
+    ]
 
 
 def _evaluate(closed: core.ClosedJaxpr, arrays: Sequence[Any]) -> dict[Any, Any]:
     """Run a jaxpr, and keep all that it computes."""
-    env = dict(zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *arrays], strict=True))
+    env = dict(
+        zip([*closed.jaxpr.constvars, *closed.jaxpr.invars], [*closed.consts, *arrays], strict=True)
+    )
     for eqn in closed.jaxpr.eqns:
         results = _bind(eqn, [_read(env, var) for var in eqn.invars])
-        env |= zip(eqn.outvars, results if eqn.primitive.multiple_results else [results], strict=True)
+        env |= zip(
+            eqn.outvars, results if eqn.primitive.multiple_results else [results], strict=True
+        )
     return env
 
 

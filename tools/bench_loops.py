@@ -1,4 +1,4 @@
-"""Second moments through loops: an LSTM over time and a transformer scanned over layers, against the plain gradient.
+"""Second moments through loops, an LSTM and a scanned transformer, against the plain gradient.
 
 python tools/bench_loops.py [--rounds 9] [--small]
 """
@@ -35,7 +35,9 @@ def scanned_lm_loss(params: Any, tokens: jax.Array) -> jax.Array:
     mask = jnp.tril(jnp.ones((x.shape[1], x.shape[1]), bool))
 
     def norm(x: jax.Array, scale: jax.Array) -> jax.Array:
-        return scale * (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-6)
+        return (
+            scale * (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-6)
+        )
 
     def layer(x: jax.Array, p: Any) -> tuple[jax.Array, None]:
         h = norm(x, p["norm1"])
@@ -55,15 +57,30 @@ def normal(key: jax.Array, *shape: int) -> jax.Array:
 
 def lstm_arguments(steps: int, width: int, batch: int) -> tuple[Any, ...]:
     k = jax.random.split(jax.random.key(0), 4)
-    params = {"wx": normal(k[0], width, 4 * width), "wh": normal(k[1], width, 4 * width), "b": jnp.zeros(4 * width)}
-    return params, jax.random.normal(k[2], (batch, steps, width)), jax.random.normal(k[3], (batch, width))
+    params = {
+        "wx": normal(k[0], width, 4 * width),
+        "wh": normal(k[1], width, 4 * width),
+        "b": jnp.zeros(4 * width),
+    }
+    return (
+        params,
+        jax.random.normal(k[2], (batch, steps, width)),
+        jax.random.normal(k[3], (batch, width)),
+    )
 
 
-def lm_arguments(layers: int, width: int, length: int, batch: int, vocabulary: int) -> tuple[Any, ...]:
+def lm_arguments(
+    layers: int, width: int, length: int, batch: int, vocabulary: int
+) -> tuple[Any, ...]:
     k = jax.random.split(jax.random.key(0), 9)
     heads, size = 4, width // 4
-    blocks = {name: normal(key, layers, width, heads, size) for name, key in zip("qkv", k, strict=False)}
-    blocks |= {"o": normal(k[3], layers, heads, size, width), "up": normal(k[4], layers, width, 4 * width)}
+    blocks = {
+        name: normal(key, layers, width, heads, size) for name, key in zip("qkv", k, strict=False)
+    }
+    blocks |= {
+        "o": normal(k[3], layers, heads, size, width),
+        "up": normal(k[4], layers, width, 4 * width),
+    }
     blocks |= {"down": normal(k[5], layers, 4 * width, width)}
     blocks |= {"norm1": jnp.ones((layers, width)), "norm2": jnp.ones((layers, width))}
     outer = {"embedding": normal(k[6], vocabulary, width), "head": normal(k[7], width, vocabulary)}
@@ -74,11 +91,15 @@ def run(title: str, loss: Any, args: tuple[Any, ...], rounds: int) -> None:
     batch = tuple(range(1, len(args)))
 
     def by_vmap(params: Any, *data: jax.Array) -> Any:
-        gradients = jax.vmap(jax.grad(loss), (None, *[0] * len(data)))(params, *(x[:, None] for x in data))
+        gradients = jax.vmap(jax.grad(loss), (None, *[0] * len(data)))(
+            params, *(x[:, None] for x in data)
+        )
         return jax.tree.map(_both, gradients)
 
     rewritten = hs.grad(loss, batch_argnums=batch, statistics=hs.second_moment())
-    compiled = compile_all({"plain": jax.grad(loss), "rewritten": rewritten, "jit(vmap)": by_vmap}, args)
+    compiled = compile_all(
+        {"plain": jax.grad(loss), "rewritten": rewritten, "jit(vmap)": by_vmap}, args
+    )
     print_table(title, compiled, median_seconds(compiled, args, rounds))
 
 
@@ -87,7 +108,9 @@ def _both(g: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--small", action="store_true", help="a tenth of the size")
     options = parser.parse_args()

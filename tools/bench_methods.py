@@ -1,4 +1,4 @@
-"""The methods that `bench.py` compares: how to have a gradient with its second moment, or the mean clipped gradient."""
+"""The methods that `bench.py` compares: a gradient with second moment, or the mean clipped one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,17 @@ class DoesNotApply(Exception):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run a method. `predicted`: seconds beside the plain gradient, where the plan tells."""
+    """One way to run a method. `predicted`: seconds beside the plain gradient, where the plan
+    tells.
+    """
 
     function: Callable[..., Any]
     label: str = ""
     predicted: float | None = None
 
 
-# Of a problem, and the target to plan for (None: where JAX runs). Of several candidates the fastest counts.
+# Of a problem, and the target to plan for (None: where JAX runs). Of several candidates the fastest
+# counts.
 Method = Callable[[Problem, str | None], Sequence[Candidate]]
 
 
@@ -42,7 +45,9 @@ def surgery(problem: Problem, target: str | None) -> Sequence[Candidate]:
 
 
 def with_statistics(problem: Problem, statistic: Any, **planning: Any) -> Any:
-    return hs.grad(problem.loss, batch_argnums=problem.batch_argnums, statistics=statistic, **planning)
+    return hs.grad(
+        problem.loss, batch_argnums=problem.batch_argnums, statistics=statistic, **planning
+    )
 
 
 def by_vmap(problem: Problem, target: str | None) -> Sequence[Candidate]:
@@ -77,7 +82,10 @@ def _scaled(sums: Any, batch: int) -> Any:
 
 def by_microbatches(problem: Problem, target: str | None) -> Sequence[Candidate]:
     del target
-    return [Candidate(_scanned(problem, chunk), f"chunks of {chunk}") for chunk in divisors(problem.batch)]
+    return [
+        Candidate(_scanned(problem, chunk), f"chunks of {chunk}")
+        for chunk in divisors(problem.batch)
+    ]
 
 
 def divisors(batch: int) -> list[int]:
@@ -119,9 +127,16 @@ def clipped_by_jax_privacy(problem: Problem, target: str | None) -> Sequence[Can
         from jax_privacy import clipped_grad  # pyright: ignore
     except ImportError:
         raise DoesNotApply("jax-privacy is not installed") from None
-    options: Any = {"l2_clip_norm": MAX_NORM, "batch_argnums": problem.batch_argnums, "normalize_by": problem.batch}
+    options: Any = {
+        "l2_clip_norm": MAX_NORM,
+        "batch_argnums": problem.batch_argnums,
+        "normalize_by": problem.batch,
+    }
     sizes = [*divisors(problem.batch), problem.batch]
-    return [Candidate(clipped_grad(problem.loss, microbatch_size=m, **options), f"microbatch {m}") for m in sizes]
+    return [
+        Candidate(clipped_grad(problem.loss, microbatch_size=m, **options), f"microbatch {m}")
+        for m in sizes
+    ]
 
 
 METHODS: dict[str, Method] = {

@@ -1,4 +1,4 @@
-"""Norms, clipped means and second moments of an MLP's per-example gradients, side by side with what else computes them.
+"""Norms, clipped means and second moments of an MLP's gradients, beside what else computes them.
 
 python tools/bench_norms.py [--batch 256] [--rounds 9] [--microbatches 8 32 256]
 
@@ -39,11 +39,15 @@ def only(function: Callable[..., Any]) -> Callable[..., Any]:
 def by_jax_privacy(microbatch: int) -> Callable[..., Any]:
     from jax_privacy import clipped_grad  # pyright: ignore
 
-    return clipped_grad(loss, l2_clip_norm=MAX_NORM, batch_argnums=(1, 2), microbatch_size=microbatch)
+    return clipped_grad(
+        loss, l2_clip_norm=MAX_NORM, batch_argnums=(1, 2), microbatch_size=microbatch
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--microbatches", type=int, nargs="*", default=[8, 32, 256])
@@ -51,13 +55,19 @@ def main() -> None:
     keys = jax.random.split(jax.random.key(0), len(WIDTHS) + 1)
     shapes = zip(keys, WIDTHS, WIDTHS[1:], strict=False)
     params = [(jax.random.normal(k, (m, n)) / m**0.5, jnp.zeros(n)) for k, m, n in shapes]
-    args = (params, jax.random.normal(keys[-2], (options.batch, WIDTHS[0])), jnp.arange(options.batch) % WIDTHS[-1])
+    args = (
+        params,
+        jax.random.normal(keys[-2], (options.batch, WIDTHS[0])),
+        jnp.arange(options.batch) % WIDTHS[-1],
+    )
     functions = {
         "plain": jax.grad(loss),
         "norms": with_statistics(norms=hs.norms()),
         "clipped": only(with_statistics(clipped=hs.clipped_mean(MAX_NORM))),
         "squares": with_statistics(squares=hs.second_moment()),
-        "together": with_statistics(norms=hs.norms(), clipped=hs.clipped_mean(MAX_NORM), squares=hs.second_moment()),
+        "together": with_statistics(
+            norms=hs.norms(), clipped=hs.clipped_mean(MAX_NORM), squares=hs.second_moment()
+        ),
         **{f"jax-privacy {m}": by_jax_privacy(m) for m in options.microbatches},
     }
     compiled = compile_all(functions, args)

@@ -1,4 +1,4 @@
-"""The figure: time against the plain gradient's over batch, width and depth, as in the paper's surgery against vmap."""
+"""The figure: time against the plain gradient's over batch, width and depth, as in the paper."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ Tables = Sequence[Sequence[Row]]
 
 
 def plot(tables: Tables, file: Path) -> None:
-    """A panel of lines for each size that varies in a family, and one of bars for what has a single size."""
+    """A panel of lines for each size that varies in a family, and one of bars for the rest."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -24,13 +24,19 @@ def plot(tables: Tables, file: Path) -> None:
     single = [rows for rows in tables if rows[0].problem not in drawn]
     colors = {name: f"C{number}" for number, name in enumerate(_methods(tables))}
     count = len(lines) + bool(single)
-    figure, panels = plt.subplots(1, count, figsize=(4.5 * count, 4.5), squeeze=False, layout="constrained")
+    figure, panels = plt.subplots(
+        1, count, figsize=(4.5 * count, 4.5), squeeze=False, layout="constrained"
+    )
     for (family, axis), panel in zip(lines, panels[0], strict=False):
-        panel.set(title=family, xlabel=axis, ylabel="time / plain gradient's", xscale="log", yscale="log")
+        panel.set(
+            title=family, xlabel=axis, ylabel="time / plain gradient's", xscale="log", yscale="log"
+        )
         _draw_lines(panel, lines[family, axis], axis, colors)
     if single:
         _draw_bars(panels[0][-1], single, colors)
-    handles = [Line2D([], [], color=color, marker="o", label=name) for name, color in colors.items()]
+    handles = [
+        Line2D([], [], color=color, marker="o", label=name) for name, color in colors.items()
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(colors))
     figure.savefig(file, dpi=110)
 
@@ -46,7 +52,9 @@ def _along(tables: Tables, family: str, axis: str) -> Tables:
     others = [name for name in ("shape", *AXES) if name != axis]
 
     def same(rows: Sequence[Row]) -> bool:
-        return all(getattr(rows[0].problem, name) == getattr(own[0][0].problem, name) for name in others)
+        return all(
+            getattr(rows[0].problem, name) == getattr(own[0][0].problem, name) for name in others
+        )
 
     return sorted(filter(same, own), key=lambda rows: getattr(rows[0].problem, axis))
 
@@ -68,7 +76,9 @@ def _draw_bars(panel: Any, tables: Tables, colors: Mapping[str, str]) -> None:
         places = [place - 0.4 + height * number for place in range(len(tables))]
         panel.barh(places, [_ratio_of(rows, name) for rows in tables], height, color=color)
     panel.set(xlabel="time / plain gradient's", xscale="log")
-    panel.set_yticks(range(len(tables)), [rows[0].problem.title for rows in tables], fontsize="small")
+    panel.set_yticks(
+        range(len(tables)), [rows[0].problem.title for rows in tables], fontsize="small"
+    )
     panel.axvline(1, color="black", linewidth=0.8)
     panel.invert_yaxis()
 

@@ -1,10 +1,11 @@
-"""What rewriting costs: seconds of analysis and rewriting against the module's ops, and against XLA's compile time.
+"""What rewriting costs: seconds of analysis and rewriting, against ops and XLA's compile time.
 
 python tools/bench_rewriting.py [--rounds 3] [--layers 1 2 4 8] [--depth 12]
 
-First a transformer of `depth` layers in an unrolled Python loop, against the time XLA compiles the rewritten module
-for. Then models of growing size without loops, with loops (a scan over time in each layer) and with nested loops (a
-scan over blocks of such scans in each layer): the CPU seconds for 1000 ops show whether the time grows linearly.
+First a transformer of `depth` layers in an unrolled Python loop, against the time XLA compiles the
+rewritten module for. Then models of growing size without loops, with loops (a scan over time in
+each layer) and with nested loops (a scan over blocks of such scans in each layer): the CPU seconds
+for 1000 ops show whether the time grows linearly.
 """
 
 import argparse
@@ -37,11 +38,15 @@ def transformer(layers: int) -> Model:
 
 
 def transformer_loss(params: Any, tokens: jax.Array) -> jax.Array:
-    """tokens: [B, L + 1]; the mean cross-entropy of the next token, the embedding being the head as well."""
+    """tokens: [B, L + 1]; the mean cross-entropy of the next; the embedding is the head too."""
     x = params["embedding"][tokens[:, :-1]] + params["positions"]
     for p in params["layers"]:
         x = x + attention(layer_norm(x, p["norm1"]), p)
-        x = x + jax.nn.gelu(layer_norm(x, p["norm2"]) @ p["up"] + p["up_bias"]) @ p["down"] + p["down_bias"]
+        x = (
+            x
+            + jax.nn.gelu(layer_norm(x, p["norm2"]) @ p["up"] + p["up_bias"]) @ p["down"]
+            + p["down_bias"]
+        )
     logits = jax.nn.log_softmax(layer_norm(x, params["norm"]) @ params["embedding"].T)
     return -jnp.mean(jnp.take_along_axis(logits, tokens[:, 1:, None], -1))
 
@@ -51,7 +56,10 @@ def attention(x: jax.Array, p: Any) -> jax.Array:
     q, k, v = (jnp.reshape(x @ p[name] + p[name + "_bias"], heads) for name in ("q", "k", "v"))
     scores = jnp.einsum("blhk,bmhk->bhlm", q, k) / q.shape[-1] ** 0.5
     scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -1e30)
-    return jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores), v).reshape(x.shape) @ p["o"] + p["o_bias"]
+    return (
+        jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores), v).reshape(x.shape) @ p["o"]
+        + p["o_bias"]
+    )
 
 
 def layer_norm(x: jax.Array, p: Any) -> jax.Array:
@@ -60,9 +68,14 @@ def layer_norm(x: jax.Array, p: Any) -> jax.Array:
 
 
 def transformer_parameters(key: jax.Array) -> dict[str, Any]:
-    shapes = dict.fromkeys("qkvo", (WIDTH, WIDTH)) | {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
+    shapes = dict.fromkeys("qkvo", (WIDTH, WIDTH)) | {
+        "up": (WIDTH, 4 * WIDTH),
+        "down": (4 * WIDTH, WIDTH),
+    }
     keys = jax.random.split(key, len(shapes))
-    kernels = {name: normal(k, *shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+    kernels = {
+        name: normal(k, *shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
     biases = {f"{name}_bias": jnp.zeros(shape[1]) for name, shape in shapes.items()}
     return {**kernels, **biases, "norm1": norm_parameters(), "norm2": norm_parameters()}
 
@@ -96,7 +109,11 @@ def over_time(p: Any, x: jax.Array) -> jax.Array:
 
 def recurrent_parameters(key: jax.Array) -> dict[str, jax.Array]:
     first, second = jax.random.split(key)
-    return {"input": normal(first, WIDTH, 2 * WIDTH), "state": normal(second, WIDTH, 2 * WIDTH), "bias": jnp.zeros(128)}
+    return {
+        "input": normal(first, WIDTH, 2 * WIDTH),
+        "state": normal(second, WIDTH, 2 * WIDTH),
+        "bias": jnp.zeros(128),
+    }
 
 
 def nested(layers: int) -> Model:
@@ -149,7 +166,9 @@ def ops(module: hs.Module) -> int:
 def compile_seconds(module: hs.Module) -> float:
     """XLA's seconds for the module, with nothing compiled before."""
     jax.clear_caches()
-    lowered = module.jitted.lower(*(jax.ShapeDtypeStruct(p.shape, p.dtype) for p in module.arguments))
+    lowered = module.jitted.lower(
+        *(jax.ShapeDtypeStruct(p.shape, p.dtype) for p in module.arguments)
+    )
     start = time.perf_counter()
     lowered.compile()
     return time.perf_counter() - start
@@ -160,15 +179,23 @@ def against_compiling(depth: int, rounds: int) -> None:
     rewritten, seconds = rewriting(module, batch, rounds)
     compiling = statistics.median(compile_seconds(rewritten) for _ in range(rounds))
     plain = statistics.median(compile_seconds(module) for _ in range(rounds))
-    print(f"transformer of {depth} unrolled layers, {ops(module)} ops, {len(module.outputs)} gradients")
+    print(
+        f"transformer of {depth} unrolled layers, {ops(module)} ops, {len(module.outputs)} "
+        "gradients"
+    )
     print(f"  rewriting            {seconds:6.2f} s   ({ops(rewritten)} ops after it)")
-    print(f"  compiling, rewritten {compiling:6.2f} s   rewriting is {seconds / compiling:.2f} of it")
+    print(
+        f"  compiling, rewritten {compiling:6.2f} s   rewriting is {seconds / compiling:.2f} of it"
+    )
     print(f"  compiling, plain     {plain:6.2f} s   rewriting is {seconds / plain:.2f} of it")
 
 
 def against_ops(layers: Sequence[int], rounds: int) -> None:
     kinds = {"no loops": transformer, "loops": recurrent, "nested loops": nested}
-    print(f"{'model':14}{'layers':>8}{'ops':>8}{'CPU s':>10}{'s / 1000 ops':>15}{'ratio to the first':>20}")
+    print(
+        f"{'model':14}{'layers':>8}{'ops':>8}{'CPU s':>10}{'s / 1000 ops':>15}"
+        f"{'ratio to the first':>20}"
+    )
     for kind, make in kinds.items():
         first = 0.0
         for count in layers:
@@ -176,11 +203,16 @@ def against_ops(layers: Sequence[int], rounds: int) -> None:
             _, seconds = rewriting(module, batch, rounds, time.process_time)
             rate = seconds / ops(module) * 1000
             first = first or rate
-            print(f"{kind:14}{count:8}{ops(module):8}{seconds:10.2f}{rate:15.3f}{rate / first:20.2f}", flush=True)
+            print(
+                f"{kind:14}{count:8}{ops(module):8}{seconds:10.2f}{rate:15.3f}{rate / first:20.2f}",
+                flush=True,
+            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--depth", type=int, default=12)

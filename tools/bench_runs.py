@@ -14,17 +14,18 @@ from bench_models.problem import Problem
 import hlo_surgery as hs
 from hlo_surgery.planning.plan import quantity
 
-# What a method may take of a problem's rounds: a slow one runs in fewer of them, and has no warm-up beyond that.
+# What a method may take of a problem's rounds: a slow one runs in fewer of them, and has no warm-up
+# beyond that.
 SECONDS = 20.0
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a method takes on a problem; `seconds` is None where it has not run, and `note` says why.
+    """What a method takes on a problem; `seconds` is None if it has not run, `note` says why.
 
-    `peak` is temporaries, arguments and outputs. `predicted`: seconds beside the plain gradient, by the plan;
-    `estimated`: by the compiler, where `seconds` are counted in bundles.
+    `peak` is temporaries, arguments and outputs. `predicted`: seconds beside the plain gradient, by
+    the plan; `estimated`: by the compiler, where `seconds` are counted in bundles.
     """
 
     problem: Problem
@@ -70,8 +71,12 @@ class Running:
             self.times.clear()
 
 
-def measure(problem: Problem, methods: Mapping[str, Method], rounds: int, limit: float, say: Say) -> list[Row]:
-    """A row for each method, in their order. `limit`: bytes of temporaries. `say` is told what is being done."""
+def measure(
+    problem: Problem, methods: Mapping[str, Method], rounds: int, limit: float, say: Say
+) -> list[Row]:
+    """A row for each method, in their order. `limit`: bytes of temporaries. `say` is told what is
+    being done.
+    """
     args, running, notes = problem.make(), dict[str, Running](), dict[str, str]()
     for name, method in methods.items():
         say(f"{problem.title}: {name}")
@@ -87,7 +92,9 @@ def measure(problem: Problem, methods: Mapping[str, Method], rounds: int, limit:
             if sum(one.times) < SECONDS:
                 one.run(args)
     return [
-        _row(problem, name, running[name]) if name in running else Row(problem, name, note=notes[name])
+        _row(problem, name, running[name])
+        if name in running
+        else Row(problem, name, note=notes[name])
         for name in methods
     ]
 
@@ -112,9 +119,13 @@ def _fastest(compiled: Sequence[Running], args: Sequence[Any], limit: float) -> 
         if len(fitting) > 1 and not one.times:
             one.run(args)
     best = min(fitting, key=lambda one: sum(one.times))
-    label = "; ".join([best.candidate.label, *(_over([one], limit) for one in compiled if one not in fitting)])
+    label = "; ".join(
+        [best.candidate.label, *(_over([one], limit) for one in compiled if one not in fitting)]
+    )
     kept = [seconds for seconds in best.times if seconds >= SECONDS]
-    return Running(replace(best.candidate, label=label), best.executable, best.compile_seconds, kept)
+    return Running(
+        replace(best.candidate, label=label), best.executable, best.compile_seconds, kept
+    )
 
 
 def _over(compiled: Sequence[Running], limit: float) -> str:

@@ -16,7 +16,7 @@ STRATEGIES = ("square", "lift", "loop")
 
 
 def forced(strategy: str) -> Method:
-    """Second moments of all gradients by one strategy, with what that is predicted to take beside the gradient."""
+    """Second moments of all gradients by one strategy, with what it is predicted to take more."""
 
     def method(problem: Problem, target: str | None) -> Sequence[Candidate]:
         function = with_statistics(problem, hs.second_moment(), strategy=strategy, target=target)
@@ -31,11 +31,17 @@ def forced(strategy: str) -> Method:
 
 def predicted(plan: Plan) -> float:
     """Seconds beside the plain gradient, of what the plan takes for each output."""
-    taken = [(output, strategy) for output in plan.outputs for strategy in output.strategies.values()]
+    taken = [
+        (output, strategy) for output in plan.outputs for strategy in output.strategies.values()
+    ]
     return sum(output.predicted[strategy].seconds for output, strategy in taken)
 
 
-FORCED: dict[str, Method] = {"plain": plain, "surgery": surgery, **{name: forced(name) for name in STRATEGIES}}
+FORCED: dict[str, Method] = {
+    "plain": plain,
+    "surgery": surgery,
+    **{name: forced(name) for name in STRATEGIES},
+}
 
 
 def agreement(tables: Sequence[Sequence[Row]]) -> Iterable[str]:
@@ -46,7 +52,9 @@ def agreement(tables: Sequence[Sequence[Row]]) -> Iterable[str]:
     yield f"order of strategies as predicted, ties within {TIE - 1:.0%}:"
     yield f"  {_share([all(agree for agree, _, _ in cell) for cell in cells])} of cells"
     yield f"  {_share([agree for agree, _, _ in pairs])} of pairs"
-    yield from (f"  not in {a.problem.title}: {_text(a)}, {_text(b)}" for agree, a, b in pairs if not agree)
+    yield from (
+        f"  not in {a.problem.title}: {_text(a)}, {_text(b)}" for agree, a, b in pairs if not agree
+    )
 
 
 def _ordered(rows: Sequence[Row]) -> list[Row]:
@@ -64,4 +72,6 @@ def _share(agree: Sequence[bool]) -> str:
 
 
 def _text(row: Row) -> str:
-    return f"{row.method} {(row.seconds or 0) * 1e3:.4g} ms (predicted {duration(row.predicted or 0)})"
+    return (
+        f"{row.method} {(row.seconds or 0) * 1e3:.4g} ms (predicted {duration(row.predicted or 0)})"
+    )

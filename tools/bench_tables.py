@@ -14,7 +14,17 @@ CONSOLE = Console(width=None if Console().is_terminal else 140)
 def show(rows: Sequence[Row]) -> None:
     """A problem's rows; ratios are to its first method."""
     table = Table(title=rows[0].problem.title, title_justify="left")
-    for heading in ("method", "time", "ratio", "estimate", "temporaries", "ratio", "XLA compiles", "runs", "note"):
+    for heading in (
+        "method",
+        "time",
+        "ratio",
+        "estimate",
+        "temporaries",
+        "ratio",
+        "XLA compiles",
+        "runs",
+        "note",
+    ):
         table.add_column(heading, justify="left" if heading in ("method", "note") else "right")
     for row in rows:
         table.add_row(row.method, *_cells(row, rows[0]), row.note)

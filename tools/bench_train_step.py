@@ -1,10 +1,12 @@
-"""A train step with Adam against one with MicroAdam, whose second moment is of the examples' own gradients, on TPU.
+"""A train step with Adam against MicroAdam's, with examples' own second moment, on TPU.
 
-python tools/bench_train_step.py [--model tied] [--batches 1 2 4 8] [--loss take] [--layers 12] [--target tpu:v5e]
+python tools/bench_train_step.py [--model tied] [--batches 1 2 4 8] [--loss take] [--layers 12]
+[--target tpu:v5e]
 
-Compiled ahead of time; nothing runs. Cycles are counted twice: by the compiler's own estimates, and by the bundles that
-its fusions run (`bundle_time.py`). The decoder LM has the paper's size (bfloat16 compute, float32 parameters, layers
-rematerialised), its head is its embedding or (`lm`) a matrix of its own; one batch size takes minutes to compile.
+Compiled ahead of time; nothing runs. Cycles are counted twice: by the compiler's own estimates, and
+by the bundles that its fusions run (`bundle_time.py`). The decoder LM has the paper's size
+(bfloat16 compute, float32 parameters, layers rematerialised), its head is its embedding or (`lm`) a
+matrix of its own; one batch size takes minutes to compile.
 """
 
 import argparse
@@ -30,7 +32,9 @@ Loss = Callable[..., jax.Array]
 def normalised(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
     x = x.astype(jnp.float32)
     centred = x - x.mean(-1, keepdims=True)
-    return (centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5) * scale + bias).astype(HALF)
+    return (
+        centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5) * scale + bias
+    ).astype(HALF)
 
 
 @jax.checkpoint
@@ -38,11 +42,18 @@ def layer(p: dict[str, Any], x: jax.Array) -> jax.Array:
     w = {name: value.astype(HALF) for name, value in p.items() if not name.startswith("norm")}
     h = normalised(x, *p["norm1"])
     q, k, v = ((h @ w[name]).reshape(*x.shape[:2], HEADS, -1) for name in ("q", "k", "v"))
-    scores = jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=jnp.float32) / (WIDTH / HEADS) ** 0.5
+    scores = (
+        jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=jnp.float32)
+        / (WIDTH / HEADS) ** 0.5
+    )
     causal = jnp.tril(jnp.ones(scores.shape[-2:], bool))
     attention = jax.nn.softmax(jnp.where(causal, scores, -1e9)).astype(HALF)
     x = x + jnp.einsum("bhlm,bmhd->blhd", attention, v).reshape(x.shape) @ w["o"]
-    return x + jax.nn.gelu(normalised(x, *p["norm2"]) @ w["up"] + w["up_bias"]) @ w["down"] + w["down_bias"]
+    return (
+        x
+        + jax.nn.gelu(normalised(x, *p["norm2"]) @ w["up"] + w["up_bias"]) @ w["down"]
+        + w["down_bias"]
+    )
 
 
 def lm_loss(p: dict[str, Any], tokens: jax.Array, *, how: str) -> jax.Array:
@@ -65,7 +76,12 @@ def mlp_loss(p: list[Any], x: jax.Array, y: jax.Array) -> jax.Array:
 
 def lm_shapes(of: Callable[..., Any], layers: int, tied: bool) -> dict[str, Any]:
     square = {name: of(WIDTH, WIDTH) for name in "qkvo"}
-    mlp = {"up": of(WIDTH, HIDDEN), "down": of(HIDDEN, WIDTH), "up_bias": of(HIDDEN), "down_bias": of(WIDTH)}
+    mlp = {
+        "up": of(WIDTH, HIDDEN),
+        "down": of(HIDDEN, WIDTH),
+        "up_bias": of(HIDDEN),
+        "down_bias": of(WIDTH),
+    }
     norm = (of(WIDTH), of(WIDTH))
     one = {**square, **mlp, "norm1": norm, "norm2": norm}
     ends = {"embedding": of(VOCABULARY, WIDTH), "positions": of(LENGTH, WIDTH)}
@@ -82,12 +98,22 @@ def moved(p: jax.Array, m: jax.Array, v: jax.Array) -> jax.Array:
 
 
 def adam(p: Any, m: Any, v: Any, gradient: Any, squares: Any) -> tuple[Any, Any, Any]:
-    m, v = jax.tree.map(partial(moving, 0.9), m, gradient), jax.tree.map(partial(moving, 0.999), v, squares)
+    m, v = (
+        jax.tree.map(partial(moving, 0.9), m, gradient),
+        jax.tree.map(partial(moving, 0.999), v, squares),
+    )
     return jax.tree.map(moved, p, m, v), m, v
 
 
-def train_steps(loss: Loss, arguments: int, target: str, methods: list[str]) -> dict[str, Callable[..., Any]]:
-    surgery = hs.grad(loss, batch_argnums=tuple(range(1, 1 + arguments)), statistics=hs.second_moment(), target=target)
+def train_steps(
+    loss: Loss, arguments: int, target: str, methods: list[str]
+) -> dict[str, Callable[..., Any]]:
+    surgery = hs.grad(
+        loss,
+        batch_argnums=tuple(range(1, 1 + arguments)),
+        statistics=hs.second_moment(),
+        target=target,
+    )
 
     def by_adam(p: Any, m: Any, v: Any, *batch: jax.Array) -> Any:
         gradient = jax.grad(loss)(p, *batch)
@@ -102,17 +128,23 @@ def train_steps(loss: Loss, arguments: int, target: str, methods: list[str]) -> 
 
         gradients = jax.vmap(own)(*batch)
         squares = jax.tree.map(jnp.square, gradients)
-        return adam(p, m, v, *(jax.tree.map(partial(jnp.mean, axis=0), x) for x in (gradients, squares)))
+        return adam(
+            p, m, v, *(jax.tree.map(partial(jnp.mean, axis=0), x) for x in (gradients, squares))
+        )
 
     known = {"Adam": by_adam, "MicroAdam": by_surgery, "MicroAdam by vmap": by_vmap}
     return {name: known[name] for name in methods}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", choices=["tied", "lm", "mlp"], default="tied")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8])
-    parser.add_argument("--loss", choices=["take", "onehot"], default="take", help="how the LM picks the labels")
+    parser.add_argument(
+        "--loss", choices=["take", "onehot"], default="take", help="how the LM picks the labels"
+    )
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--methods", nargs="+", default=["Adam", "MicroAdam"])
     parser.add_argument("--target", default="tpu:v5e")
@@ -127,7 +159,10 @@ def main() -> None:
 
     for size in options.batches:
         if options.model != "mlp":
-            loss, p = partial(lm_loss, how=options.loss), lm_shapes(of, options.layers, options.model == "tied")
+            loss, p = (
+                partial(lm_loss, how=options.loss),
+                lm_shapes(of, options.layers, options.model == "tied"),
+            )
             batch = [of(size, LENGTH, dtype=jnp.int32)]
         else:
             loss, p = mlp_loss, [(of(MLP_WIDTH, MLP_WIDTH), of(MLP_WIDTH))] * MLP_DEPTH
@@ -138,12 +173,21 @@ def main() -> None:
             lowered = jax.jit(step, donate_argnums=(0, 1, 2)).lower(p, p, p, *batch)
             compiled, bundles = compiled_with_bundles(lowered.compile, folder, target)
             cost = known_cost(compiled, target)
-            found = (bundles.cycles, cost.estimated_cycles or 0, cost.peak_bytes, cost.flops or 0, bundles.bytes)
+            found = (
+                bundles.cycles,
+                cost.estimated_cycles or 0,
+                cost.peak_bytes,
+                cost.flops or 0,
+                bundles.bytes,
+            )
             first = first or found
-            by_bundles, estimated, memory, flops, moved = (one / other for one, other in zip(found, first, strict=True))
+            by_bundles, estimated, memory, flops, moved = (
+                one / other for one, other in zip(found, first, strict=True)
+            )
             print(
                 f"batch {size} {name:18} bundles {found[0] / 1e6:9.3f} Mcycles x{by_bundles:.3f}, "
-                f"estimate {found[1] / 1e6:9.3f} Mcycles x{estimated:.3f}, {found[2] / 2**30:7.3f} GiB x{memory:.3f}, "
+                f"estimate {found[1] / 1e6:9.3f} Mcycles x{estimated:.3f}, "
+                f"{found[2] / 2**30:7.3f} GiB x{memory:.3f}, "
                 f"{found[3] / 1e12:.3f} TFLOP x{flops:.3f}, fusions move x{moved:.3f}, "
                 f"{time.perf_counter() - start:.0f} s, without bundles: {bundles.without_bundles}",
                 flush=True,

@@ -1,11 +1,12 @@
-"""A train step with MicroAdam against one with Adam, over the workloads of AlgoPerf; MicroAdam by surgery and by vmap.
+"""Train steps of MicroAdam, by surgery and by vmap, against Adam's over AlgoPerf's workloads.
 
-python tools/bench_workloads.py [--size small] [--workloads unet lm] [--methods Adam] [--rounds 15] [--csv FILE]
-python tools/bench_workloads.py --size full --target tpu:v5e [--workloads vit] [--csv FILE]
+python tools/bench_workloads.py [--size small] [--workloads unet lm] [--methods Adam] [--rounds 15]
+[--csv FILE] python tools/bench_workloads.py --size full --target tpu:v5e [--workloads vit] [--csv
+FILE]
 
-Without --target the steps run here, in interleaved rounds, and medians are given. With it nothing runs: time is counted
-in bundles, beside the compiler's own estimates, and full sizes take minutes to compile. Rows are appended to the CSV
-file as they come.
+Without --target the steps run here, in interleaved rounds, and medians are given. With it nothing
+runs: time is counted in bundles, beside the compiler's own estimates, and full sizes take minutes
+to compile. Rows are appended to the CSV file as they come.
 """
 
 import argparse
@@ -37,7 +38,7 @@ STATE = (0, 1, 2)
 
 @dataclass(frozen=True)
 class Row:
-    """What a train step takes: bytes as XLA plans them; `note` says why there is no time, or what counts as none."""
+    """What a train step takes: bytes as XLA plans them; `note` says why a time is missing."""
 
     workload: str
     size: str
@@ -53,7 +54,9 @@ class Row:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=["small", "full"], default="small")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
@@ -82,7 +85,9 @@ def measure(name: str, problem: Problem, options: argparse.Namespace) -> list[Ro
         args = with_moments(params, *batch)
         start = time.perf_counter()
         executables.append(lowered(problem, method, jax.default_backend(), args).compile())
-        rows.append(_planned(Row(name, options.size, problem.batch, method), executables[-1], start))
+        rows.append(
+            _planned(Row(name, options.size, problem.batch, method), executables[-1], start)
+        )
         states.append(jax.tree.map(jnp.copy, args[: len(STATE)]))
     times: list[list[float]] = [[] for _ in rows]
     shuffled = random.Random(0)
@@ -92,7 +97,10 @@ def measure(name: str, problem: Problem, options: argparse.Namespace) -> list[Ro
             start = time.perf_counter()
             states[index] = jax.block_until_ready(executables[index](*states[index], *batch))
             times[index].append(time.perf_counter() - start)
-    return [replace(row, seconds=statistics.median(found[1:])) for row, found in zip(rows, times, strict=True)]
+    return [
+        replace(row, seconds=statistics.median(found[1:]))
+        for row, found in zip(rows, times, strict=True)
+    ]
 
 
 def _planned(row: Row, executable: jax.stages.Compiled, start: float) -> Row:
@@ -102,7 +110,9 @@ def _planned(row: Row, executable: jax.stages.Compiled, start: float) -> Row:
     return replace(row, temporaries=temporaries, peak=kept + temporaries, compile_seconds=seconds)
 
 
-def estimate(name: str, problem: Problem, options: argparse.Namespace, target: Target) -> Iterator[Row]:
+def estimate(
+    name: str, problem: Problem, options: argparse.Namespace, target: Target
+) -> Iterator[Row]:
     """A row for each method, compiled for a device that is not here."""
     sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
 
@@ -145,7 +155,18 @@ def _failure(problem: str) -> str:
 def show(rows: list[Row], title: str) -> None:
     """Ratios are to the first method."""
     table = Table(title=title, title_justify="left")
-    for heading in ("method", "time", "ratio", "estimate", "temporaries", "ratio", "peak", "ratio", "compiles", "note"):
+    for heading in (
+        "method",
+        "time",
+        "ratio",
+        "estimate",
+        "temporaries",
+        "ratio",
+        "peak",
+        "ratio",
+        "compiles",
+        "note",
+    ):
         table.add_column(heading, justify="left" if heading in ("method", "note") else "right")
     for row in rows:
         table.add_row(row.method, *_cells(row, rows[0]), f"{row.compile_seconds:.0f} s", row.note)
@@ -160,7 +181,11 @@ def _cells(row: Row, first: Row) -> list[str]:
         taken,
         f"{row.seconds / first.seconds:.3f}" if first.seconds else "-",
         f"{row.estimated / first.estimated:.3f}" if row.estimated and first.estimated else "-",
-        *(cell for name in ("temporaries", "peak") for cell in _bytes(getattr(row, name), getattr(first, name))),
+        *(
+            cell
+            for name in ("temporaries", "peak")
+            for cell in _bytes(getattr(row, name), getattr(first, name))
+        ),
     ]
 
 

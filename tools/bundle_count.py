@@ -1,7 +1,7 @@
-"""The bundles that a fusion's program runs, and the bytes of main memory that it moves, by running its scalars alone.
+"""The bundles that a fusion runs, and main memory's bytes it moves, by running its scalars alone.
 
-A bundle takes a cycle but for waiting on memory, so that this is a count of time that owes nothing to the compiler's
-`estimated_cycles`. Branches are followed as grid counters and predicates say.
+A bundle takes a cycle but for waiting on memory, so that this is a count of time that owes nothing
+to the compiler's `estimated_cycles`. Branches are followed as grid counters and predicates say.
 """
 
 import operator
@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from bundle_text import Bundles, Operation
 
-# Bundles behind a branch that still run; bytes in a granule of a copy; bundles after which a program counts as stuck.
+# Bundles behind a branch that still run; bytes in a granule of a copy; bundles after which a
+# program counts as stuck.
 DELAY, GRANULE, LONGEST = 4, 32, 1 << 33
 Number = int | None
 BINARY: dict[str, Callable[[int, int], int]] = {
@@ -82,7 +83,7 @@ def count_of(bundles: Bundles) -> Count:
 
 
 def _run(bundles: Bundles, state: State, address: int) -> int | None:
-    """All operations of a bundle read before any writes; the address that is branched to, if it is another."""
+    """All operations of a bundle read before any writes; the address branched to, if another."""
     written, target = dict[str, Number](), None
     for each in bundles.active[address]:
         holds = state.read(each.predicate) if each.predicate else 1
@@ -110,12 +111,16 @@ def _target(bundles: Bundles, branch: Operation, holds: Number) -> int | None:
 def _bytes(copy: Operation, state: State, main: frozenset[str]) -> int:
     """What a copy moves: its operands are where from, how many granules, and where to."""
     source, size, target = copy.operands[:3]
-    ends = [source in main, target in main] if copy.name == "dma.general" else re.findall("hbm", copy.name)
+    ends = (
+        [source in main, target in main]
+        if copy.name == "dma.general"
+        else re.findall("hbm", copy.name)
+    )
     return (state.read(size) or 0) * GRANULE * sum(map(bool, ends))
 
 
 def _value(operation: Operation, state: State) -> Number:
-    """The number that an operation makes, None where it is of vectors, of addresses, or not known."""
+    """The number that an operation makes, None if of vectors, of addresses, or not known."""
     kind, *rest = operation.name.split(".")
     if kind == "sld":
         return state.values.get(operation.operands[0].split("]")[0])

@@ -1,15 +1,19 @@
-"""The text of final bundles, as libtpu writes it for each fusion: addresses, regions, and the scalar operations.
+"""Final bundles as libtpu writes them for each fusion: addresses, regions, scalar operations.
 
-0x15 LB: > { %s12_s9 = sadd.s32 1, %s11_s8  ;;  %14 = sbr.rel (!%p13_p2) target = $region7 } /* Start region 3 */
+0x15 LB: > { %s12_s9 = sadd.s32 1, %s11_s8  ;;  %14 = sbr.rel (!%p13_p2) target = $region7 } /*
+Start region 3 */
 """
 
 import re
 from dataclasses import dataclass
 
-BUNDLE = re.compile(r"^ *(0x[0-9a-f]+|0) +(?:\w\w)?: *[> ]*\{(.*?)\}([^{}]*?)(?=^ *0x[0-9a-f]+ |\Z)", re.S | re.M)
+BUNDLE = re.compile(
+    r"^ *(0x[0-9a-f]+|0) +(?:\w\w)?: *[> ]*\{(.*?)\}([^{}]*?)(?=^ *0x[0-9a-f]+ |\Z)", re.S | re.M
+)
 REGION = re.compile(r"Start(?:/End empty)? region (\d+)\b")
 OPERATION = re.compile(
-    r"(?:(%\S+) = )?([a-z][\w.]*)(?: \[thread:\$\d+\])?(?: +\((!?%\w+)(?:, [^)]*)?\))?,? *(.*)", re.S
+    r"(?:(%\S+) = )?([a-z][\w.]*)(?: \[thread:\$\d+\])?(?: +\((!?%\w+)(?:, [^)]*)?\))?,? *(.*)",
+    re.S,
 )
 # What decides where a program goes, and what it moves.
 SCALAR = re.compile(r"%[sp]\d+_[sp]\d+ = |sst |sbr\.|dma\.\w+_\w+|dma\.general")
@@ -17,7 +21,7 @@ SCALAR = re.compile(r"%[sp]\d+_[sp]\d+ = |sst |sbr\.|dma\.\w+_\w+|dma\.general")
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of a bundle: what it writes, its name, what it is predicated by, and its operands."""
+    """One operation of a bundle: what it writes, its name, its predicate and its operands."""
 
     result: str
     name: str
@@ -28,7 +32,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Bundles:
-    """A fusion's program: how many bundles, by address those that do something scalar, and where each region starts.
+    """A fusion's program: how many bundles, the scalar ones by address, and its regions' starts.
 
     `main`: the names of pointers to main memory.
     """
@@ -42,7 +46,8 @@ class Bundles:
 def read_bundles(text: str) -> Bundles:
     """The bundles of one `*-final_bundles.txt`.
 
-    >>> read = read_bundles("    0   :  { %s1_s0 = smov 3 } /* Start region 2 */\\n  0x1 LB: > { %v = vadd %a, %b }\\n")
+    >>> first = "    0   :  { %s1_s0 = smov 3 } /* Start region 2 */\\n"
+    >>> read = read_bundles(first + "  0x1 LB: > { %v = vadd %a, %b }\\n")
     >>> read.count, read.active[0][0].operands, read.regions
     (2, ('3',), {'2': 0})
     """
@@ -54,7 +59,9 @@ def read_bundles(text: str) -> Bundles:
         found = tuple(_operation(part.strip()) for part in parts if SCALAR.search(part))
         if found:
             active[last] = found
-    return Bundles(last + 1, active, regions, frozenset(re.findall(r"(%\S+) = int_to_ptr\.hbm", text)))
+    return Bundles(
+        last + 1, active, regions, frozenset(re.findall(r"(%\S+) = int_to_ptr\.hbm", text))
+    )
 
 
 def _operation(text: str) -> Operation:

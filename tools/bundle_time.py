@@ -1,9 +1,10 @@
-"""A second count of a TPU program's time: the bundles that its fusions run, from what libtpu dumps as it compiles.
+"""A second count of a TPU program's time: the bundles its fusions run, from libtpu's dumps.
 
-Independent of `estimated_cycles`: each fusion takes its bundles, or as long as main memory takes to deliver what its
-copies move, or as the matrix units take at their peak (bundles alone would beat that by up to 16 %), whichever is
-longest; loops and copies between fusions are timed as the estimate times them. Nothing runs. `dump_bundles` must be
-called before libtpu is loaded; what has been dumped before a compilation is dropped.
+Independent of `estimated_cycles`: each fusion takes its bundles, or as long as main memory takes to
+deliver what its copies move, or as the matrix units take at their peak (bundles alone would beat
+that by up to 16 %), whichever is longest; loops and copies between fusions are timed as the
+estimate times them. Nothing runs. `dump_bundles` must be called before libtpu is loaded; what has
+been dumped before a compilation is dropped.
 """
 
 import os
@@ -27,13 +28,16 @@ from hlo_surgery.targets.scheduled.program import Computation, Instruction, Prog
 from hlo_surgery.targets.scheduled.trip_counts import Executed, executed, summed
 from hlo_surgery.targets.target import Target
 
-FLAGS = "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final_bundles"
+FLAGS = (
+    "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true "
+    "--xla_jf_dump_llo_pass_label_regex=final_bundles"
+)
 NAME = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")
 
 
 @dataclass(frozen=True)
 class BundleTime:
-    """Cycles and seconds of one run, the bytes that fusions move, and how often what has no count runs, by opcode.
+    """A run's cycles and seconds, bytes that fusions move, and runs without a count, by opcode.
 
     The latter, such as scatters, takes as long as main memory takes for its operands and results.
     """
@@ -47,7 +51,9 @@ class BundleTime:
 def dump_bundles() -> Path:
     """Make libtpu dump the final bundles of what it compiles, and where to."""
     folder = Path(tempfile.mkdtemp(prefix="bundles"))
-    os.environ["LIBTPU_INIT_ARGS"] = " ".join([os.environ.get("LIBTPU_INIT_ARGS", ""), FLAGS.format(folder)]).strip()
+    os.environ["LIBTPU_INIT_ARGS"] = " ".join(
+        [os.environ.get("LIBTPU_INIT_ARGS", ""), FLAGS.format(folder)]
+    ).strip()
     return folder
 
 
@@ -89,7 +95,10 @@ def bundle_time(program: Program, counts: dict[str, Count], target: Target) -> B
     runs = list(executed(program))
     counts = _with_equals(program, runs, counts)
     known = {
-        each.instruction.name: (each.computation, _contracted(program, each.computation, each.instruction))
+        each.instruction.name: (
+            each.computation,
+            _contracted(program, each.computation, each.instruction),
+        )
         for each in runs
     }
 
@@ -97,11 +106,21 @@ def bundle_time(program: Program, counts: dict[str, Count], target: Target) -> B
         count = counts.get(instruction.name)
         computation, contracted = known[instruction.name]
         if count is None:
-            return moved_bytes(program, computation, instruction) / rate if _computes(instruction) else 0
+            return (
+                moved_bytes(program, computation, instruction) / rate
+                if _computes(instruction)
+                else 0
+            )
         return max(count.bundles, count.bytes / rate, contracted / peak)
 
-    moved = sum((each.times or 0) * count.bytes for each in runs if (count := counts.get(each.instruction.name)))
-    missing = [each for each in runs if _computes(each.instruction) and each.instruction.name not in counts]
+    moved = sum(
+        (each.times or 0) * count.bytes
+        for each in runs
+        if (count := counts.get(each.instruction.name))
+    )
+    missing = [
+        each for each in runs if _computes(each.instruction) and each.instruction.name not in counts
+    ]
     without = summed((each.instruction.opcode, each.times) for each in missing)
     cycles = estimated_cycles(program, rate, cycles_of)
     return BundleTime(cycles, cycles / CLOCKS[target.kind], moved, without)
@@ -112,13 +131,22 @@ def _contracted(program: Program, computation: Computation, instruction: Instruc
     if instruction.opcode == "fusion":
         inside = program.computations[instruction.called("calls") or ""]
         return sum(_contracted(program, inside, each) for each in inside.instructions)
-    return flops(program, computation, instruction) if instruction.opcode in ("convolution", "dot") else 0
+    return (
+        flops(program, computation, instruction)
+        if instruction.opcode in ("convolution", "dot")
+        else 0
+    )
 
 
-def _with_equals(program: Program, runs: Sequence[Executed], counts: dict[str, Count]) -> dict[str, Count]:
+def _with_equals(
+    program: Program, runs: Sequence[Executed], counts: dict[str, Count]
+) -> dict[str, Count]:
     """The counts of what is compiled under another's name as well."""
     computing = {each.instruction.name: each for each in runs if _computes(each.instruction)}
-    forms = {name: form_of(program, each.computation, each.instruction) for name, each in computing.items()}
+    forms = {
+        name: form_of(program, each.computation, each.instruction)
+        for name, each in computing.items()
+    }
     by_form = {forms[name]: count for name, count in counts.items() if name in forms}
     return {name: by_form[form] for name, form in forms.items() if form in by_form} | counts
 

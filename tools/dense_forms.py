@@ -1,9 +1,10 @@
-"""A dense site with its optimizer's update in four forms, on TPU: what the planner's roofline is fitted to.
+"""A dense site with its update in four forms, on TPU: what the planner's roofline is fitted to.
 
 python tools/dense_forms.py [--batches 2 4 8] [--sizes 1024x4096 1024x1024] [--target tpu:v5e]
 
-Adam's plain contraction; lifted (all examples' gradients from one contraction); a loop of one example a step; its steps
-written out; each with the update. Compiled ahead of time; cycles by bundles, and by the compiler's estimates.
+Adam's plain contraction; lifted (all examples' gradients from one contraction); a loop of one
+example a step; its steps written out; each with the update. Compiled ahead of time; cycles by
+bundles, and by the compiler's estimates.
 """
 
 import argparse
@@ -38,7 +39,11 @@ def lift(a: jax.Array, d: jax.Array) -> Sums:
 
 def loop(a: jax.Array, d: jax.Array, written_out: bool = False) -> Sums:
     def step(sums: Sums, number: jax.Array) -> tuple[Sums, tuple[()]]:
-        take = lambda x: jax.lax.dynamic_index_in_dim(x, number, keepdims=False, allow_negative_indices=False)  # noqa: E731
+        def take(x: jax.Array) -> jax.Array:
+            return jax.lax.dynamic_index_in_dim(
+                x, number, keepdims=False, allow_negative_indices=False
+            )
+
         own = contracted("ld,lf->df", take(a), take(d))
         return (sums[0] + own, sums[1] + own * own), ()
 
@@ -55,7 +60,9 @@ FORMS: dict[str, Callable[..., Sums]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--sizes", nargs="+", default=["1024x4096", "1024x1024"])
     parser.add_argument("--target", default="tpu:v5e")
@@ -71,18 +78,35 @@ def main() -> None:
     for size in options.sizes:
         wide, high = map(int, size.split("x"))
         for batch in options.batches:
-            w, a, d = of(wide, high), of(batch, LENGTH, wide, dtype=HALF), of(batch, LENGTH, high, dtype=HALF)
+            w, a, d = (
+                of(wide, high),
+                of(batch, LENGTH, wide, dtype=HALF),
+                of(batch, LENGTH, high, dtype=HALF),
+            )
             first: Any = None
             for name, form in FORMS.items():
-                step = jax.jit(lambda p, m, v, a, d, form=form: adam(p, m, v, *form(a, d)), donate_argnums=(0, 1, 2))
-                executable, bundles = compiled_with_bundles(step.lower(w, w, w, a, d).compile, folder, target)
+                step = jax.jit(
+                    lambda p, m, v, a, d, form=form: adam(p, m, v, *form(a, d)),
+                    donate_argnums=(0, 1, 2),
+                )
+                executable, bundles = compiled_with_bundles(
+                    step.lower(w, w, w, a, d).compile, folder, target
+                )
                 estimate = known_cost(executable, target).estimated_cycles or 0
                 first = first or (bundles.cycles, estimate)
                 cells = [
-                    f"{n / 1e6:.3f} M x{n / one:.3f}" for n, one in zip((bundles.cycles, estimate), first, strict=True)
+                    f"{n / 1e6:.3f} M x{n / one:.3f}"
+                    for n, one in zip((bundles.cycles, estimate), first, strict=True)
                 ]
-                said = f"bundles {cells[0]}, estimate {cells[1]}, fusions move {bundles.bytes / 1e6:.0f} MB"
-                print(f"{size} batch {batch} {name:12} {said}, without bundles {bundles.without_bundles}", flush=True)
+                said = (
+                    f"bundles {cells[0]}, estimate {cells[1]}, fusions move "
+                    f"{bundles.bytes / 1e6:.0f} MB"
+                )
+                print(
+                    f"{size} batch {batch} {name:12} {said}, without bundles "
+                    f"{bundles.without_bundles}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

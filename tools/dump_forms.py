@@ -1,7 +1,7 @@
-"""The forms in which JAX writes a gradient module: text, bytecode, portable artifact, `jax.export` artifact.
+"""The forms of gradient modules in JAX: text, bytecode, portable artifact, `jax.export` artifact.
 
-Each function takes a model and its arguments, the parameters first, and returns a file's extension and content.
-They keep to what jax has had since 0.4.30.
+Each function takes a model and its arguments, the parameters first, and returns a file's extension
+and content. They keep to what jax has had since 0.4.30.
 """
 
 import io
@@ -48,7 +48,9 @@ def as_donating_text(model: DumpModel, arguments: Arguments) -> File:
 
 def as_bytecode(model: DumpModel, arguments: Arguments) -> File:
     buffer = io.BytesIO()
-    jitted_gradient(model).lower(*arguments).compiler_ir("stablehlo").operation.write_bytecode(buffer)
+    jitted_gradient(model).lower(*arguments).compiler_ir("stablehlo").operation.write_bytecode(
+        buffer
+    )
     return "mlirbc", buffer.getvalue()
 
 
@@ -73,5 +75,8 @@ def as_symbolic_export(model: DumpModel, arguments: Arguments) -> File:
     """The number of examples is left open."""
     parameters, *inputs = arguments
     scope = export.SymbolicScope()
-    shapes = [jax.ShapeDtypeStruct(export.symbolic_shape(f"b, {x.shape[1]}", scope=scope), x.dtype) for x in inputs]
+    shapes = [
+        jax.ShapeDtypeStruct(export.symbolic_shape(f"b, {x.shape[1]}", scope=scope), x.dtype)
+        for x in inputs
+    ]
     return artifact(jitted_gradient(model), (parameters, *shapes))

@@ -1,7 +1,7 @@
 """Small models for tools/make_dumps.py, in plain JAX that every version from 0.4.30 on can lower.
 
-A model is a loss of its parameters (a list) and its batch arguments, the mean over the first axis of a loss of each
-example; what is special about it is in its docstring.
+A model is a loss of its parameters (a list) and its batch arguments, the mean over the first axis
+of a loss of each example; what is special about it is in its docstring.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,9 @@ Arrays = list[Any]
 
 @dataclass(frozen=True)
 class DumpModel:
-    """`parameters`: their shapes. `inputs`: shapes, with a bound where the input is an index below it."""
+    """`parameters`: their shapes. `inputs`: shapes, with a bound where the input is an index below
+    it.
+    """
 
     loss: Callable[..., Any]
     parameters: tuple[tuple[int, ...], ...]
@@ -64,7 +66,9 @@ def lstm(p: Arrays, x: Any, y: Any) -> Any:
 def convolution(p: Arrays, x: Any, y: Any) -> Any:
     """A convolution, GroupNorm with two groups, pooling and a head."""
     kernel, scale, head = p
-    x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    x = lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
     groups = x.reshape(*x.shape[:-1], 2, -1)
     centred = groups - groups.mean((1, 2, 4), keepdims=True)
     normal = centred * lax.rsqrt((centred**2).mean((1, 2, 4), keepdims=True) + 1e-5)
@@ -72,7 +76,7 @@ def convolution(p: Arrays, x: Any, y: Any) -> Any:
 
 
 def by_platform(p: Arrays, x: Any, y: Any) -> Any:
-    """Another activation on each platform: branches on the platform index in an export for several."""
+    """Another activation on each platform: branches on its index in an export for several."""
 
     def other(h: Any) -> Any:
         return jnp.tanh(2 * h)
@@ -110,11 +114,17 @@ MLP = (((3, 6), (6,), (6, 2)), (((EXAMPLES, 3), None), ((EXAMPLES, 2), None)))
 MODELS = {
     "mlp": DumpModel(mlp, *MLP),
     "attention": DumpModel(
-        attention, ((7, 6), (6, 6), (6, 6), (6, 6), (6, 7)), (((EXAMPLES, 5), 7), ((EXAMPLES, 5), 7))
+        attention,
+        ((7, 6), (6, 6), (6, 6), (6, 6), (6, 7)),
+        (((EXAMPLES, 5), 7), ((EXAMPLES, 5), 7)),
     ),
-    "lstm": DumpModel(lstm, ((7, 16), (16,), (4, 2)), (((EXAMPLES, 6, 3), None), ((EXAMPLES, 2), None))),
+    "lstm": DumpModel(
+        lstm, ((7, 16), (16,), (4, 2)), (((EXAMPLES, 6, 3), None), ((EXAMPLES, 2), None))
+    ),
     "convolution": DumpModel(
-        convolution, ((3, 3, 2, 4), (4,), (4, 2)), (((EXAMPLES, 6, 6, 2), None), ((EXAMPLES, 2), None))
+        convolution,
+        ((3, 3, 2, 4), (4,), (4, 2)),
+        (((EXAMPLES, 6, 6, 2), None), ((EXAMPLES, 2), None)),
     ),
     "by_platform": DumpModel(by_platform, *MLP),
     "printing": DumpModel(printing, *MLP),

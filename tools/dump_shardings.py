@@ -1,4 +1,4 @@
-"""Gradient modules for several devices: sharded arguments for jit, and shard_map with collectives."""
+"""Gradient modules for several devices: sharded jit arguments, and shard_map with collectives."""
 
 from typing import Any
 
@@ -26,12 +26,17 @@ def sharded_gradient(model: DumpModel) -> Any:
         return model.loss(p, x, y)
 
     rows = NamedSharding(here, ROWS)
-    columns = [NamedSharding(here, PartitionSpec(*spec)) for spec in ((None, "model"), ("model",), ("model", None))]
-    return jax.jit(jax.grad(loss), in_shardings=(columns, rows, rows), out_shardings=columns, keep_unused=True)
+    columns = [
+        NamedSharding(here, PartitionSpec(*spec))
+        for spec in ((None, "model"), ("model",), ("model", None))
+    ]
+    return jax.jit(
+        jax.grad(loss), in_shardings=(columns, rows, rows), out_shardings=columns, keep_unused=True
+    )
 
 
 def mapped(function: Any) -> Any:
-    """`function` of the parameters and each device's own examples; what it returns is the same on all devices."""
+    """`function` of parameters and each device's own examples; its result is alike on all."""
     options: dict[str, Any] = {"mesh": mesh("data"), "in_specs": (PartitionSpec(), ROWS, ROWS)}
     if hasattr(jax, "shard_map"):
         return jax.shard_map(function, out_specs=PartitionSpec(), **options)
@@ -50,7 +55,7 @@ def gradient_of_mapped_loss(model: DumpModel) -> Any:
 
 
 def as_own(parameters: Any) -> Any:
-    """Each device's own copy: newer versions of jax sum the gradient of what the devices share by themselves."""
+    """Each device's own copy: newer versions of jax sum the gradient of what they share."""
     if hasattr(jax.lax, "pcast"):
         return jax.lax.pcast(parameters, ("data",), to="varying")
     return jax.lax.pvary(parameters, ("data",)) if hasattr(jax.lax, "pvary") else parameters  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,6 +1,7 @@
-"""Equal fusions: libtpu compiles those of one form once, under one name; this tells which are of one form.
+"""Equal fusions: libtpu compiles those of one form once, by one name; this tells which they are.
 
-Two instructions have one form if they, and what they call, are the same but for names, with the same estimate.
+Two instructions have one form if they, and what they call, are the same but for names, with the
+same estimate.
 """
 
 import re
@@ -27,4 +28,7 @@ def _form(program: Program, instruction: Instruction, operands: tuple[int, ...])
 
 def _body(program: Program, computation: Computation) -> Any:
     places = {each.name: place for place, each in enumerate(computation.instructions)}
-    return tuple(_form(program, each, tuple(places[o] for o in each.operands)) for each in computation.instructions)
+    return tuple(
+        _form(program, each, tuple(places[o] for o in each.operands))
+        for each in computation.instructions
+    )

@@ -1,4 +1,4 @@
-"""The reference numbers of a fixture, one example at a time, and the checks that its verdict is true."""
+"""A fixture's reference numbers, one example at a time, and checks that its verdict is true."""
 
 # pyright: reportUnknownMemberType=false
 # JAX's own signatures are partly untyped.
@@ -18,7 +18,9 @@ def gradient_function(model: Model) -> Any:
 
 def flat_gradient(function: Any, parameters: Parameters, *arguments: Any) -> Arrays:
     """The gradient's leaves in float32 (bfloat16 leaves are exact in it)."""
-    return [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(function(parameters, *arguments))]
+    return [
+        np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(function(parameters, *arguments))
+    ]
 
 
 def example(arguments: tuple[Any, ...], axes: tuple[Any, ...], index: int) -> tuple[Any, ...]:
@@ -30,11 +32,18 @@ def example(arguments: tuple[Any, ...], axes: tuple[Any, ...], index: int) -> tu
     return cast(tuple[Any, ...], jax.tree.map(pick, arguments, axes))
 
 
-def per_example_gradients(model: Model, parameters: Parameters, arguments: Any, axes: Any) -> list[Arrays]:
-    """g_1 .. g_B: the gradient function on each example alone, or the gradient of `example_loss`."""
-    function = jax.jit(jax.grad(model.example_loss) if model.example_loss else gradient_function(model))
+def per_example_gradients(
+    model: Model, parameters: Parameters, arguments: Any, axes: Any
+) -> list[Arrays]:
+    """g_1 .. g_B: the gradient function on single examples, or `example_loss`'s gradient."""
+    function = jax.jit(
+        jax.grad(model.example_loss) if model.example_loss else gradient_function(model)
+    )
     whole = arguments if model.example_loss else ()
-    return [flat_gradient(function, parameters, *example(arguments, axes, b), *whole) for b in range(EXAMPLES)]
+    return [
+        flat_gradient(function, parameters, *example(arguments, axes, b), *whole)
+        for b in range(EXAMPLES)
+    ]
 
 
 def exchange(arguments: Any, others: Any, axes: Any, indices: tuple[int, ...]) -> Any:
@@ -51,8 +60,12 @@ def exchange(arguments: Any, others: Any, axes: Any, indices: tuple[int, ...]) -
     return jax.tree.map(put, arguments, others, axes)
 
 
-def second_difference(model: Model, parameters: Parameters, arguments: Any, others: Any, axes: Any) -> Arrays:
-    """y(x) - y(x, example 1 changed) - y(x, 3 changed) + y(x, both changed): zero where examples are only summed."""
+def second_difference(
+    model: Model, parameters: Parameters, arguments: Any, others: Any, axes: Any
+) -> Arrays:
+    """y(x) - y(x, example 1 changed) - y(x, 3 changed) + y(x, both changed): zero where examples
+    are only summed.
+    """
     function = jax.jit(gradient_function(model))
     neither, first, second, both = (
         flat_gradient(function, parameters, *exchange(arguments, others, axes, indices))
@@ -67,23 +80,32 @@ def deviation(got: Arrays, want: Arrays) -> float:
     return max(float(np.abs(g - w).max() / np.abs(w).max()) for g, w in pairs)
 
 
-def check_verdict(model: Model, gradient: Arrays, examples: list[Arrays], difference: Arrays, tolerance: float) -> None:
+def check_verdict(
+    model: Model, gradient: Arrays, examples: list[Arrays], difference: Arrays, tolerance: float
+) -> None:
     """Raise AssertionError unless the numbers bear the verdict out.
 
-    Separable: the examples' gradients average (or sum) to the gradient, and the second difference is rounding.
-    Not separable: neither. Given data, the first holds alone, since changing an example changes the data.
+    Separable: the examples' gradients average (or sum) to the gradient, and the second difference
+    is rounding. Not separable: neither. Given data, the first holds alone, since changing an
+    example changes the data.
     """
     total = [sum(leaves) for leaves in zip(*examples, strict=True)]
     combined = [np.asarray(t) / (EXAMPLES if model.loss_reduction == "mean" else 1) for t in total]
     adds_up = deviation(combined, gradient) <= tolerance
-    unmixed = deviation([d + g for d, g in zip(difference, gradient, strict=True)], gradient) <= tolerance
+    unmixed = (
+        deviation([d + g for d, g in zip(difference, gradient, strict=True)], gradient) <= tolerance
+    )
     expected = {
         "separable": (True, True),
         "separable given data": (True, False),
         "not separable": (False, False),
     }[model.verdict]
-    assert (adds_up, unmixed) == expected, f"adds up: {adds_up}, second difference vanishes: {unmixed}"
-    assert min(np.abs(g).max() for g in gradient) > 1e-4, "a gradient that is nearly zero tests nothing"
+    assert (adds_up, unmixed) == expected, (
+        f"adds up: {adds_up}, second difference vanishes: {unmixed}"
+    )
+    assert min(np.abs(g).max() for g in gradient) > 1e-4, (
+        "a gradient that is nearly zero tests nothing"
+    )
 
 
 def second_moments(examples: list[Arrays]) -> Arrays:

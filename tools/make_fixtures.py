@@ -1,12 +1,14 @@
-"""Dump the gradient modules of the models in tools/fixture_models, with inputs, references and verdicts.
+"""Dump gradient modules of tools/fixture_models, with inputs, references and verdicts.
 
     python tools/make_fixtures.py [NAME ...]
 
 fixtures/NAME/ then holds
-    module.mlir    the gradient function, lowered, with source locations (file names without folders)
-    inputs.npz     arg0, arg1, ...: its arguments (bfloat16 stored as float32), the same on every run
-    reference.npz  grad0, grad1, ...: its outputs; second_moment0, ...: mean over examples of g_b**2, where separable
-    meta.json      batch size, loss reduction, verdict, tolerance, arguments with their example axes, gradients
+    module.mlir    the gradient function, lowered, with source locations (file names, no folders)
+    inputs.npz     arg0, arg1, ...: its arguments (bfloat16 stored as float32), the same every run
+    reference.npz  grad0, grad1, ...: its outputs
+                   second_moment0, ...: mean over examples of g_b**2, where separable
+    meta.json      batch size, loss reduction, verdict, tolerance, arguments with their example
+                   axes, gradients
 """
 
 # pyright: reportUnknownMemberType=false
@@ -39,7 +41,10 @@ FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 LARGEST_MODULE = 150_000
 TOLERANCES = {
     "float32": (2e-4, "float32 sums in another order, relative to each gradient's largest entry"),
-    "bfloat16": (5e-2, "bfloat16 keeps 8 bits, and XLA may round at other places; relative to the largest entry"),
+    "bfloat16": (
+        5e-2,
+        "bfloat16 keeps 8 bits, and XLA may round at other places; relative to the largest entry",
+    ),
 }
 
 
@@ -65,7 +70,8 @@ def axis_or_minus_one(spec: Input) -> int:
 
 def lower(name: str, model: Model, parameters: Any, arguments: tuple[Any, ...]) -> str:
     """The gradient function's module as text, without this machine's folders."""
-    jax.clear_caches()  # a library function traced before would keep the source lines of its first caller
+    # A library function traced before would keep the source lines of its first caller.
+    jax.clear_caches()
     lowered = jax.jit(gradient_function(model), keep_unused=True).lower(parameters, *arguments)
     text = re.sub(r'loc\("[^"]*/([^"/]+\.py)":', r'loc("\1":', lowered.as_text(debug_info=True))
     assert len(text) < LARGEST_MODULE, f"{name}: the module has {len(text)} characters"
@@ -85,7 +91,11 @@ def described_arguments(model: Model) -> list[dict[str, Any]]:
         {
             "name": name,
             "shape": list(spec.shape),
-            "dtype": spec.dtype if isinstance(spec, Weight) else "float32" if spec.below is None else "int32",
+            "dtype": spec.dtype
+            if isinstance(spec, Weight)
+            else "float32"
+            if spec.below is None
+            else "int32",
             "example_axis": spec.axis if isinstance(spec, Input) else None,
         }
         for name, spec in zip(names, jax.tree.leaves(list(trees.values())), strict=True)
@@ -98,7 +108,11 @@ def mixing_lines(model: Model) -> dict[str, Any] | None:
         return None
     lines, first = inspect.getsourcelines(model.mixing)
     source = Path(inspect.getfile(model.mixing)).name
-    return {"function": model.mixing.__name__, "file": source, "lines": [first, first + len(lines) - 1]}
+    return {
+        "function": model.mixing.__name__,
+        "file": source,
+        "lines": [first, first + len(lines) - 1],
+    }
 
 
 def describe(model: Model) -> dict[str, Any]:
@@ -135,7 +149,9 @@ def save_arrays(path: Path, **families: list[Any]) -> None:
     def storable(array: Any) -> Any:
         return array.astype(np.float32) if array.dtype == jnp.bfloat16 else array
 
-    arrays = {f"{name}{i}": storable(a) for name, family in families.items() for i, a in enumerate(family)}
+    arrays = {
+        f"{name}{i}": storable(a) for name, family in families.items() for i, a in enumerate(family)
+    }
     np.savez(path, **arrays)
 
 
@@ -165,7 +181,9 @@ def make(name: str, model: Model) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="fixtures to make; all without")
     names = parser.parse_args().names or list(MODELS)
     unknown = sorted(set(names) - set(MODELS))

@@ -1,16 +1,17 @@
-"""Whether the tests see a bug in what proves examples apart: each is planted in a copy of the tree, and the tests run.
+"""Whether tests see bugs in what proves examples apart: each is planted in a copy of the tree.
 
-python tools/planted_bugs.py [FILE ...]      of passes/, such as example_axes/parts.py; all without any
+python tools/planted_bugs.py [FILE ...]    of passes/, such as example_axes/parts.py; else all
 
-The bugs are those of `soundness_bugs.py`, each of which accepts what is unsound; each core has one at a time. A bug
-takes seconds if it is killed, minutes if it survives. Exits with 1 if one survives, with 2 if one can no longer be
-planted.
+The bugs are those of `soundness_bugs.py`, each of which accepts what is unsound; each core has one
+at a time. A bug takes seconds if it is killed, minutes if it survives. Exits with 1 if one
+survives, with 2 if one can no longer be planted.
 """
 
 import argparse
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,9 @@ IMPORTED = ["hypothesis", "jax", "jax.export", "numpy", "optax", "pytest", "rich
 
 def chosen() -> list[Bug]:
     """The bugs of the files that were named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", metavar="FILE")
     files: list[str] = parser.parse_args().files
     known = {bug.file for bug in BUGS}
@@ -115,6 +118,7 @@ def copied(folder: str, number: int) -> Path:
     tree = Path(folder).resolve() / f"tree{number}"
     ignored = shutil.ignore_patterns(".git", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT, tree, symlinks=True, ignore=ignored)
+    subprocess.run([tree / "tools" / "link_compiler"], check=True)
     return tree
 
 

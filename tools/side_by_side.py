@@ -1,4 +1,4 @@
-"""Time several functions of the same arguments side by side: interleaved runs, medians, ratios to the first."""
+"""Time several functions of the same arguments: interleaved runs, medians, ratios to the first."""
 
 import statistics
 import time
@@ -10,11 +10,15 @@ import jax
 Compiled = Any
 
 
-def compile_all(functions: dict[str, Callable[..., Any]], args: Sequence[Any]) -> dict[str, Compiled]:
+def compile_all(
+    functions: dict[str, Callable[..., Any]], args: Sequence[Any]
+) -> dict[str, Compiled]:
     return {name: jax.jit(function).lower(*args).compile() for name, function in functions.items()}
 
 
-def median_seconds(compiled: dict[str, Compiled], args: Sequence[Any], rounds: int) -> dict[str, float]:
+def median_seconds(
+    compiled: dict[str, Compiled], args: Sequence[Any], rounds: int
+) -> dict[str, float]:
     """Medians over `rounds` rounds, in each of which every function runs once, after a warm-up."""
     times: dict[str, list[float]] = {name: [] for name in compiled}
     for round_number in range(rounds + 1):
@@ -32,7 +36,10 @@ def print_table(title: str, compiled: dict[str, Compiled], seconds: dict[str, fl
     first = next(iter(compiled))
     print(title)
     for name in compiled:
-        times, memory = seconds[name] / seconds[first], temporaries[name] / max(temporaries[first], 1)
+        times, memory = (
+            seconds[name] / seconds[first],
+            temporaries[name] / max(temporaries[first], 1),
+        )
         print(
             f"  {name:12} {seconds[name] * 1e3:9.2f} ms  x{times:<7.2f} "
             f"{temporaries[name] / 1e6:9.2f} MB temporaries  x{memory:.2f}"

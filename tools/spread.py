@@ -24,7 +24,10 @@ def main() -> None:
                     ratios[*problem, method].append(seconds / first[1])
     for row, found in ratios.items():
         middle = statistics.median(found)
-        print(*filter(None, row), f"{min(found):.3g} {middle:.3g} {max(found):.3g} ({len(found)} runs)")
+        print(
+            *filter(None, row),
+            f"{min(found):.3g} {middle:.3g} {max(found):.3g} ({len(found)} runs)",
+        )
 
 
 if __name__ == "__main__":

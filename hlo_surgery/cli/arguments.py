@@ -10,12 +10,18 @@ from hlo_surgery.module import Module
 from hlo_surgery.optimize import fold_squared_sums
 
 File = Annotated[
-    str, typer.Argument(metavar="FILE", help="MLIR text or bytecode, a portable or a jax.export artifact; - for stdin.")
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="MLIR text or bytecode, a portable or a jax.export artifact; - for stdin.",
+    ),
 ]
 Batch = Annotated[
     list[str],
     typer.Option(
-        "--batch", metavar="ARG[:AXIS]", help="Argument with the examples, by name or position; axis 0 if left out."
+        "--batch",
+        metavar="ARG[:AXIS]",
+        help="Argument with the examples, by name or position; axis 0 if left out.",
     ),
 ]
 Statistics = Annotated[
@@ -23,14 +29,21 @@ Statistics = Annotated[
     typer.Option(
         "--statistic",
         metavar="NAME[(ARGUMENTS)]",
-        help="Such as second_moment or clipped_mean(max_norm=1.0), quoted for the shell; see hlo-surgery statistics.",
+        help="Such as second_moment or clipped_mean(max_norm=1.0), quoted for the shell; see "
+        "hlo-surgery statistics.",
     ),
 ]
 Pass = Annotated[
-    str | None, typer.Option("--pass", metavar="NAME", help="fold_squared_sums: sums over outer products contracted.")
+    str | None,
+    typer.Option(
+        "--pass", metavar="NAME", help="fold_squared_sums: sums over outer products contracted."
+    ),
 ]
 Inputs = Annotated[
-    str | None, typer.Option("--inputs", metavar="NPZ", help="Arrays by argument name, or arg0, arg1...; else random.")
+    str | None,
+    typer.Option(
+        "--inputs", metavar="NPZ", help="Arrays by argument name, or arg0, arg1...; else random."
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

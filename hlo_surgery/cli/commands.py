@@ -1,6 +1,7 @@
-"""hlo-surgery, the command: inspect, rewrite, run, verify, compile and cost gradient modules, statistics, and a demo.
+"""hlo-surgery, the command: inspect, rewrite, run, verify, compile, cost, statistics, demo.
 
-Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input, 3 an internal error.
+Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input, 3 an internal
+error.
 """
 
 from typing import Annotated, Any
@@ -59,8 +60,10 @@ class Supervised(typer.Typer):
 
 
 main = Supervised(
-    help="Exact statistics of per-example gradients, by rewriting the StableHLO module of a minibatch gradient.",
-    epilog="Exit codes: 0 done, 1 refused or not equivalent, 2 wrong use or bad input, 3 an internal error.",
+    help="Exact statistics of per-example gradients, by rewriting the StableHLO module of a "
+    "minibatch gradient.",
+    epilog="Exit codes: 0 done, 1 refused or not equivalent, 2 wrong use or bad input, 3 an "
+    "internal error.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -83,7 +86,7 @@ def inspect(
     how: How = {},  # noqa: B006
     json: Json = False,
 ) -> None:
-    """List a module's arguments and outputs; with --batch, the plan of its rewriting, or the refusal."""
+    """List a module's arguments and outputs; with --batch, the rewriting's plan or refusal."""
     with reported(json):
         module = read_module(file)
         plan = None
@@ -103,7 +106,10 @@ def inspect(
 @taking_how
 def rewrite(
     file: File,
-    out: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help="File for the module; - for stdout.")],
+    out: Annotated[
+        str,
+        typer.Option("-o", "--output", metavar="OUT", help="File for the module; - for stdout."),
+    ],
     batch: Batch = [],  # noqa: B006
     statistic: Statistics = [],  # noqa: B006
     only: Pass = None,
@@ -112,8 +118,8 @@ def rewrite(
 ) -> None:
     """Rewrite a gradient module so that it also returns statistics of the examples' own gradients.
 
-    Or, with --pass, any module so that it returns the same for less. OUT is text where it ends in .mlir, a jax.export
-    artifact in .jax_export, else MLIR bytecode.
+    Or, with --pass, any module so that it returns the same for less. OUT is text where it ends in
+    .mlir, a jax.export artifact in .jax_export, else MLIR bytecode.
     """
     with reported(json):
         out = stream_or_file(out)
@@ -122,10 +128,18 @@ def rewrite(
         check_writable(out)
         module = read_module(file)
         if only and (batch or statistic):
-            raise ValueError("--pass stands alone: fold_squared_sums takes no --batch and no --statistic")
-        missing = [name for name, given in (("--batch", batch), ("--statistic", statistic)) if not (only or given)]
+            raise ValueError(
+                "--pass stands alone: fold_squared_sums takes no --batch and no --statistic"
+            )
+        missing = [
+            name
+            for name, given in (("--batch", batch), ("--statistic", statistic))
+            if not (only or given)
+        ]
         if missing:
-            raise ValueError(f"Missing option '{missing[0]}', or --pass fold_squared_sums instead of both")
+            raise ValueError(
+                f"Missing option '{missing[0]}', or --pass fold_squared_sums instead of both"
+            )
         options = options_of(batch, statistic, how)
         with waiting("rewriting", json):
             rewritten = run_pass(only, module) if only else rewrite_module(module, **options)
@@ -136,7 +150,10 @@ def rewrite(
             print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan})
         elif out != "-":
             added = len(rewritten.outputs) - len(module.outputs)
-            made = f"{counted(len(module.outputs), 'output')} of the original, {counted(added, 'statistic')}"
+            made = (
+                f"{counted(len(module.outputs), 'output')} of the original, "
+                f"{counted(added, 'statistic')}"
+            )
             print_text(f"wrote {out}: {made}", "green")
 
 
@@ -144,7 +161,9 @@ def rewrite(
 def run(
     file: File,
     inputs: Inputs = None,
-    out: Annotated[str | None, typer.Option("-o", "--output", metavar="NPZ", help="File for the outputs.")] = None,
+    out: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="NPZ", help="File for the outputs.")
+    ] = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -176,7 +195,9 @@ def verify(
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Rewrite a module and hold it against the original, run on copies of each example; exit 1 unless equivalent."""
+    """Rewrite a module and hold it against the original, run on copies of each example; exit 1
+    unless equivalent.
+    """
     with reported(json):
         module = read_module(file)
         options = options_of(batch, statistic, how)
@@ -207,7 +228,7 @@ def statistics(json: Json = False) -> None:
 
 @main.command()
 def demo(json: Json = False) -> None:
-    """Dump, inspect, rewrite, compile and run a decoder LM and an MLP, held against vmap; time and temporaries."""
+    """Dump, inspect, rewrite, compile, run an LM and an MLP against vmap; time and temporaries."""
     with reported(json):
         equivalent = show_demo(json)
     if not equivalent:

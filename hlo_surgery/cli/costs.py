@@ -19,7 +19,9 @@ from hlo_surgery.whole_files import write_atomically
 TargetName = Annotated[
     str | None,
     typer.Option(
-        "--target", metavar="NAME", help="cpu, gpu, tpu, or ahead of time such as tpu:v5e:2x4; else JAX's default."
+        "--target",
+        metavar="NAME",
+        help="cpu, gpu, tpu, or ahead of time such as tpu:v5e:2x4; else JAX's default.",
     ),
 ]
 MEMORY = {
@@ -44,11 +46,14 @@ def compile_module(
     file: File,
     target: TargetName = None,
     out: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="OUT", help="File for the scheduled HLO; - for stdout.")
+        str | None,
+        typer.Option(
+            "-o", "--output", metavar="OUT", help="File for the scheduled HLO; - for stdout."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compile a module for a target and show the memory that it takes; with -o, write the scheduled HLO."""
+    """Compile a module for a target and show its memory; with -o, write the scheduled HLO."""
     with reported(json):
         out = None if out is None else stream_or_file(out)
         if json and out == "-":
@@ -60,7 +65,10 @@ def compile_module(
         if out is not None and out != "-":
             write_atomically(Path(out), compiled.text.encode())
         if json:
-            print_json({"file": out, "target": cost.target} | {name: getattr(cost, name) for name in MEMORY.values()})
+            print_json(
+                {"file": out, "target": cost.target}
+                | {name: getattr(cost, name) for name in MEMORY.values()}
+            )
         elif out == "-":
             sys.stdout.write(compiled.text)
         else:
@@ -73,23 +81,33 @@ def show_cost(
     file: File,
     target: TargetName = None,
     against: Annotated[
-        str | None, typer.Option(metavar="FILE2", help="Another module, shown beside this one with the ratios.")
+        str | None,
+        typer.Option(
+            metavar="FILE2", help="Another module, shown beside this one with the ratios."
+        ),
     ] = None,
     plot: Annotated[
-        str | None, typer.Option(metavar="PNG", help="File for a picture of live memory along the program.")
+        str | None,
+        typer.Option(metavar="PNG", help="File for a picture of live memory along the program."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compile a module for a target, without running it: its memory, FLOPs, bytes, and estimated time."""
+    """Compile a module for a target, without a run: memory, FLOPs, bytes and estimated time."""
     with reported(json):
         if plot is not None:
             _check_plot(plot)
         files = [file] if against is None else [file, against]
         costs = [_cost(each, target, json) for each in files]
         if plot is not None:
-            write_png(plot, {name: cost.staircase for name, cost in zip(files, costs, strict=True)}, costs[0].target)
+            write_png(
+                plot,
+                {name: cost.staircase for name, cost in zip(files, costs, strict=True)},
+                costs[0].target,
+            )
         if json:
-            print_json({"file": file, "cost": costs[0]} | ({"against": costs[1]} if against else {}))
+            print_json(
+                {"file": file, "cost": costs[0]} | ({"against": costs[1]} if against else {})
+            )
         else:
             _print_costs(files, costs)
             _print_memory(files, costs)
@@ -123,12 +141,14 @@ def _rows(fields: Mapping[str, str], costs: Sequence[Cost]) -> Iterator[list[str
         unknown = [_is_unknown(cost, field) for cost in costs]
         if any(values) or any(unknown):
             shown = [_shown(value, UNITS.get(field, "B")) for value in values]
-            cells = ["unknown" if hidden else cell for cell, hidden in zip(shown, unknown, strict=True)]
+            cells = [
+                "unknown" if hidden else cell for cell, hidden in zip(shown, unknown, strict=True)
+            ]
             yield [title, *cells, *_ratio(values)]
 
 
 def _is_unknown(cost: Cost, field: str) -> bool:
-    """Whether a value depends on trip counts that depend on data; XLA estimates time for TPU alone."""
+    """Whether a value depends on data by trip counts; XLA estimates time for TPU alone."""
     estimate = field.startswith("estimated") and not cost.target.startswith("tpu")
     return getattr(cost, field) is None and cost.unknown_loops > 0 and not estimate
 
@@ -161,7 +181,11 @@ def _counted(costs: Sequence[Cost]) -> Iterator[list[str]]:
         counts: list[dict[str, int | None]] = [getattr(cost, field) for cost in costs]
         for kind in sorted({kind for each in counts for kind in each}):
             values = [each.get(kind, 0) for each in counts]
-            yield [title + kind, *("unknown" if n is None else str(n) for n in values), *_ratio(values)]
+            yield [
+                title + kind,
+                *("unknown" if n is None else str(n) for n in values),
+                *_ratio(values),
+            ]
 
 
 def _print_memory(files: Sequence[str], costs: Sequence[Cost]) -> None:
@@ -170,7 +194,9 @@ def _print_memory(files: Sequence[str], costs: Sequence[Cost]) -> None:
     width = min(WIDTH, console().width)
     for name, cost in zip(files, costs, strict=True):
         most = max(cost.staircase, key=lambda step: step.bytes)
-        print_text(f"live memory of {name}: at most {quantity(most.bytes)}B, at {most.instruction}", "bold")
+        print_text(
+            f"live memory of {name}: at most {quantity(most.bytes)}B, at {most.instruction}", "bold"
+        )
         for row in blocks(cost.staircase, width, top):
             print_text(row, "cyan")
 
@@ -178,6 +204,8 @@ def _print_memory(files: Sequence[str], costs: Sequence[Cost]) -> None:
 def _print_notes(name: str, cost: Cost) -> None:
     if cost.unknown_loops:
         why = "so that work and time are unknown"
-        print_text(f"{name}: loops whose trip count depends on data: {cost.unknown_loops}, {why}", "yellow")
+        print_text(
+            f"{name}: loops whose trip count depends on data: {cost.unknown_loops}, {why}", "yellow"
+        )
     if cost.estimated_cycles is None and not (cost.unknown_loops and cost.target.startswith("tpu")):
         print_text(f"{name}: XLA estimates no time for {cost.target}", "yellow")

@@ -1,4 +1,4 @@
-"""The demo on the screen: each step in a line, then time and temporaries side by side, then the verdict."""
+"""The demo on the screen: each step in a line, time and temporaries side by side, the verdict."""
 
 import tempfile
 from collections import Counter
@@ -42,7 +42,10 @@ def _print_steps(demonstration: Demonstration, file: Path) -> None:
     gradients = f"{counted(len(original.outputs), 'gradient')} of {plan.batch_size} examples"
     print_text(f"  inspect   {len(original.arguments)} arguments, {gradients}")
     print_text(f"  rewrite   second moments: {strategies}; {demonstration.rewriting_seconds:.2f} s")
-    print_text(f"  compare   with jit(vmap): off by {worst.error:.1e} of the largest entry at most, in {worst.name}")
+    print_text(
+        f"  compare   with jit(vmap): off by {worst.error:.1e} of the largest entry at most, in "
+        f"{worst.name}"
+    )
 
 
 def _print_costs(shown: list[Demonstration]) -> None:
@@ -50,7 +53,10 @@ def _print_costs(shown: list[Demonstration]) -> None:
     for demonstration in shown:
         plain = demonstration.costs["plain"]
         for name, cost in demonstration.costs.items():
-            time, memory = cost.seconds / plain.seconds, cost.temporaries / max(plain.temporaries, 1)
+            time, memory = (
+                cost.seconds / plain.seconds,
+                cost.temporaries / max(plain.temporaries, 1),
+            )
             costs = [
                 f"{cost.seconds * 1e3:.2f} ms",
                 f"{time:.2f} x",
@@ -58,7 +64,9 @@ def _print_costs(shown: list[Demonstration]) -> None:
                 f"{memory:.2f} x",
             ]
             rows.append([demonstration.name, name, *costs])
-    print_table("gradient and second moments", ("model", "program", "time", "", "temporaries", ""), rows)
+    print_table(
+        "gradient and second moments", ("model", "program", "time", "", "temporaries", ""), rows
+    )
 
 
 def _summary(demonstration: Demonstration) -> dict[str, object]:

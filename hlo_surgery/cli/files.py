@@ -61,7 +61,9 @@ def write_module(module: Module, out: str) -> None:
 
 
 def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Arrays:
-    """One array for each argument, from an npz archive or else random. Raises ValueError or OSError."""
+    """One array for each argument, from an npz archive or else random. Raises ValueError or
+    OSError.
+    """
     if file is None:
         return draw_inputs(arguments, seed)
     stored = _read_npz(file)
@@ -69,7 +71,9 @@ def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Array
     unknown = sorted(set(stored) - known)
     if unknown:
         names = ", ".join(port.name for port in arguments)
-        raise ValueError(f"{file} holds {', '.join(unknown)}; the module has no such arguments, but {names}")
+        raise ValueError(
+            f"{file} holds {', '.join(unknown)}; the module has no such arguments, but {names}"
+        )
     return [_fitting(file, _find(file, stored, i, port), port) for i, port in enumerate(arguments)]
 
 
@@ -100,7 +104,8 @@ def _fitting(file: str, array: np.ndarray[Any, Any], port: Port) -> np.ndarray[A
         array = array.astype(port.dtype)
     if array.shape != port.shape or array.dtype != port.dtype:
         raise ValueError(
-            f"{file}: {port.name} is {array.dtype}{list(array.shape)}; the module takes {port.dtype}{list(port.shape)}"
+            f"{file}: {port.name} is {array.dtype}{list(array.shape)}; the module takes "
+            f"{port.dtype}{list(port.shape)}"
         )
     return array
 
@@ -117,7 +122,11 @@ def write_arrays(out: str, arrays: Mapping[str, Any]) -> None:
 
 def _storable(array: Any) -> np.ndarray[Any, Any]:
     plain = np.asarray(array)
-    return plain.astype(np.float32) if plain.dtype.kind == "V" and jnp.issubdtype(plain.dtype, jnp.floating) else plain
+    return (
+        plain.astype(np.float32)
+        if plain.dtype.kind == "V" and jnp.issubdtype(plain.dtype, jnp.floating)
+        else plain
+    )
 
 
 def output_names(outputs: Sequence[Port]) -> list[str]:

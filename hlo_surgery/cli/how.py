@@ -1,4 +1,4 @@
-"""How statistics are asked for on the command line: the options that every command which rewrites shares."""
+"""How statistics are asked for on the command line: the options of every command that rewrites."""
 
 import inspect
 import re
@@ -15,31 +15,51 @@ Gradients = Annotated[
     typer.Option(
         "--gradient",
         metavar="OUTPUT",
-        help="Output that is a gradient, or tree of them, by name or position; else what is like the arguments.",
+        help="Output that is a gradient, or tree of them, by name or position; else what is like "
+        "the arguments.",
     ),
 ]
 Loss = Annotated[
-    str | None, typer.Option(metavar="OUTPUT", help="Output that is the loss, where per_example_losses must be told.")
+    str | None,
+    typer.Option(
+        metavar="OUTPUT", help="Output that is the loss, where per_example_losses must be told."
+    ),
 ]
-LossReduction = Annotated[str, typer.Option(help="How the loss reduces over the examples: mean or sum.")]
-OnMixing = Annotated[str, typer.Option(help="What to do where examples mix: refuse, or contribution.")]
+LossReduction = Annotated[
+    str, typer.Option(help="How the loss reduces over the examples: mean or sum.")
+]
+OnMixing = Annotated[
+    str, typer.Option(help="What to do where examples mix: refuse, or contribution.")
+]
 IsReal = Annotated[
     str | None,
-    typer.Option("--is-real", metavar="ARG", help="Argument that says which examples are no padding; else all are."),
+    typer.Option(
+        "--is-real",
+        metavar="ARG",
+        help="Argument that says which examples are no padding; else all are.",
+    ),
 ]
 Strategy = Annotated[str, typer.Option(help="auto, square, ghost, segments, lift or loop.")]
 MemoryBudget = Annotated[
-    str | None, typer.Option(metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB.")
+    str | None,
+    typer.Option(metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB."),
 ]
 PlannedTarget = Annotated[
-    str | None, typer.Option("--target", metavar="TARGET", help="Device to plan for, such as tpu:v5e; else JAX's own.")
+    str | None,
+    typer.Option(
+        "--target", metavar="TARGET", help="Device to plan for, such as tpu:v5e; else JAX's own."
+    ),
 ]
 ReuseGradient = Annotated[
-    bool | None, typer.Option(help="Take gradients from each example's, or keep their ops; else what is cheaper.")
+    bool | None,
+    typer.Option(
+        help="Take gradients from each example's, or keep their ops; else what is cheaper."
+    ),
 ]
 Shards = Annotated[int | None, typer.Option(help="Over how many devices the examples will lie.")]
 
-# What the options below were given as, by name; `taking_how` puts the options in place of a parameter of this type.
+# What the options below were given as, by name; `taking_how` puts the options in place of a
+# parameter of this type.
 How = dict[str, Any]
 
 
@@ -62,9 +82,13 @@ def taking_how(command: Callable[..., None]) -> Callable[..., None]:
     own, shared = inspect.signature(command), inspect.signature(_options).parameters
 
     def called(**given: Any) -> None:
-        command(**{n: x for n, x in given.items() if n not in shared}, how={n: given[n] for n in shared})
+        command(
+            **{n: x for n, x in given.items() if n not in shared}, how={n: given[n] for n in shared}
+        )
 
-    spread = [q for p in own.parameters.values() for q in (shared.values() if p.name == "how" else [p])]
+    spread = [
+        q for p in own.parameters.values() for q in (shared.values() if p.name == "how" else [p])
+    ]
     called.__signature__ = own.replace(parameters=spread)  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in spread}
     called.__name__, called.__doc__ = command.__name__, command.__doc__

@@ -1,4 +1,4 @@
-"""How the commands speak: tables in colour or JSON on stdout, errors and progress on stderr, and exit codes."""
+"""How the commands speak: tables or JSON on stdout, errors and progress on stderr, exit codes."""
 
 import contextlib
 import dataclasses
@@ -62,14 +62,18 @@ def reported(as_json: bool) -> Generator[None]:
 
 
 def _is_said(problem: Exception) -> bool:
-    """Whether this library raised it to tell its user something, or it came about where nobody had thought of it."""
+    """Whether this library raised it to tell its user something, or nobody had thought of it."""
     last = traceback.extract_tb(problem.__traceback__)[-1]
     return Path(last.filename).is_relative_to(LIBRARY) and (last.line or "").startswith("raise ")
 
 
 def _report(problem: Exception) -> str:
     """What a bug is called, and the way to it through this library, in one line."""
-    frames = [f for f in traceback.extract_tb(problem.__traceback__) if Path(f.filename).is_relative_to(LIBRARY)]
+    frames = [
+        f
+        for f in traceback.extract_tb(problem.__traceback__)
+        if Path(f.filename).is_relative_to(LIBRARY)
+    ]
     way = " > ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[-6:])
     what = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"internal error: {what} (at {way}); please report it, with the command and the module"
@@ -108,7 +112,9 @@ def print_json(value: Any) -> None:
 def plain(value: Any) -> Any:
     """Dataclasses, mappings and sequences as what JSON holds."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in cast(Mapping[Any, Any], value).items()}
     if isinstance(value, list | tuple):
@@ -147,9 +153,21 @@ def _shape(port: Port) -> str:
 def print_plan(plan: Plan) -> None:
     """What is done for each gradient, its sites with their source lines."""
     statistics = list(plan.outputs[0].strategies)
-    columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", "predicted beside the gradient")
+    columns = (
+        "gradient",
+        *statistics,
+        "sites",
+        "FLOP",
+        "bytes",
+        "tail",
+        "predicted beside the gradient",
+    )
     rows = (_plan_row(output, statistics) for output in plan.outputs)
-    print_table(f"{counted(plan.batch_size, 'example')}, loss reduced by {plan.loss_reduction}", columns, rows)
+    print_table(
+        f"{counted(plan.batch_size, 'example')}, loss reduced by {plan.loss_reduction}",
+        columns,
+        rows,
+    )
     if plan.others:
         print_text(plan.taken())
     for reason in plan.data:
@@ -159,7 +177,8 @@ def print_plan(plan: Plan) -> None:
 def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
     sites = "\n".join(bare(site_text(s)) for s in output.sites) or output.note
     costs = [
-        "\n".join(quantity(n) for n in each) for each in zip(*((s.flops, s.bytes) for s in output.sites), strict=True)
+        "\n".join(quantity(n) for n in each)
+        for each in zip(*((s.flops, s.bytes) for s in output.sites), strict=True)
     ]
     tail = " ".join(map(bare, output.tail))
     strategies = [output.strategies[name] for name in statistics]
@@ -177,4 +196,6 @@ def print_verdict(verdict: Verdict) -> None:
         columns = ("compared", "worst", "relative error", "part of tolerance", "")
         print_table(counted(len(verdict.comparisons), "comparison"), columns, rows)
     print_text(verdict.taken)
-    print_text(f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red")
+    print_text(
+        f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red"
+    )

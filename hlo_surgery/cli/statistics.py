@@ -18,7 +18,11 @@ NEED_A_FUNCTION = ("mean_of", "linear_combination", "weighted_mean")
 def statistics() -> dict[str, Maker]:
     """The public functions that make statistics, by name."""
     public = {name: getattr(hlo_surgery, name) for name in hlo_surgery.__all__}
-    return {name: f for name, f in public.items() if f.__module__ in (elementwise.__name__, norm_statistics.__name__)}
+    return {
+        name: f
+        for name, f in public.items()
+        if f.__module__ in (elementwise.__name__, norm_statistics.__name__)
+    }
 
 
 def parse_statistics(given: Sequence[str]) -> dict[str, Statistic]:
@@ -36,17 +40,24 @@ def _parse_statistic(text: str) -> Statistic:
     if name not in known:
         raise ValueError(f"there is no statistic {text!r}; there are {', '.join(known)}")
     if name in NEED_A_FUNCTION:
-        raise ValueError(f"{name} takes a function or other statistics; use it from Python, as hlo_surgery.{name}")
+        raise ValueError(
+            f"{name} takes a function or other statistics; use it from Python, as "
+            f"hlo_surgery.{name}"
+        )
     try:
         arguments = [ast.literal_eval(a) for a in call.args]
         keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
     except ValueError:
         how = f"write {usage(name, known[name])} with numbers, text, lists or dicts"
-        raise ValueError(f"the arguments in --statistic {text!r} are no plain values; {how}") from None
+        raise ValueError(
+            f"the arguments in --statistic {text!r} are no plain values; {how}"
+        ) from None
     try:
         return known[name](*arguments, **keywords)
     except (TypeError, OverflowError) as problem:
-        raise ValueError(f"--statistic {text!r} does not fit: {problem}; write {usage(name, known[name])}") from None
+        raise ValueError(
+            f"--statistic {text!r} does not fit: {problem}; write {usage(name, known[name])}"
+        ) from None
 
 
 def _call(text: str) -> tuple[str, ast.Call]:
@@ -61,7 +72,10 @@ def _call(text: str) -> tuple[str, ast.Call]:
                 pass
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         pass
-    raise ValueError(f"--statistic {text!r} is no name and no call; write, for example, mean_sign or mean_power(3)")
+    raise ValueError(
+        f"--statistic {text!r} is no name and no call; write, for example, mean_sign or "
+        "mean_power(3)"
+    )
 
 
 def usage(name: str, maker: Maker) -> str:
@@ -86,5 +100,7 @@ def listed() -> list[dict[str, Any]]:
 
 def print_statistics(rows: Sequence[dict[str, Any]]) -> None:
     """The list as a table."""
-    cells = ((row["usage"], row["summary"], "Python only" if row["python_only"] else "") for row in rows)
+    cells = (
+        (row["usage"], row["summary"], "Python only" if row["python_only"] else "") for row in rows
+    )
     print_table("statistics", ("statistic", "value", ""), cells)

@@ -1,8 +1,9 @@
-"""Supervision: commands run in a child process, so that native code which ends its process is reported by the parent.
+"""Supervision: commands run in a child process, whose parent reports native code that ends it.
 
-MLIR and XLA abort on some damaged files, and overflow the stack on deep ones. The child is forked when all is imported
-and nothing has started, so that it costs no second start. What native code writes to stderr is held back until the
-child has ended, and left out where it only says how MLIR broke on a file.
+MLIR and XLA abort on some damaged files, and overflow the stack on deep ones. The child is forked
+when all is imported and nothing has started, so that it costs no second start. What native code
+writes to stderr is held back until the child has ended, and left out where it only says how MLIR
+broke on a file.
 """
 
 import mmap
@@ -34,7 +35,9 @@ def reading(file: str) -> Generator[None]:
 
 
 def supervised(command: Callable[[], None]) -> None:
-    """Run a command in a child, and end as it ended. Where processes cannot be forked, run it here."""
+    """Run a command in a child, and end as it ended. Where processes cannot be forked, run it
+    here.
+    """
     if not hasattr(os, "fork") or threading.active_count() > 1:
         command()
         return
@@ -76,7 +79,9 @@ def _set_native_apart(native: IO[bytes]) -> None:
 
 
 def _waited(child: int) -> int:
-    """The child's exit code, negative for a signal. Ctrl-C reaches the child too; other signals are passed on."""
+    """The child's exit code, negative for a signal. Ctrl-C reaches the child too; other signals are
+    passed on.
+    """
     for name in ("SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), lambda number, _: os.kill(child, number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -90,15 +95,25 @@ def _end_as(code: int, native: IO[bytes]) -> NoReturn:
         os.kill(os.getpid(), -code)
     file = _SHARED[:].split(b"\0")[0].decode(errors="replace")
     if code < 0 and file:
-        broken = "the file is damaged, nests too deeply, or holds names that are no UTF-8; dump it again"
-        print(f"error: {file}: this is no StableHLO module: MLIR broke on it ({name}): {broken}", file=sys.stderr)
+        broken = (
+            "the file is damaged, nests too deeply, or holds names that are no UTF-8; dump it again"
+        )
+        print(
+            f"error: {file}: this is no StableHLO module: MLIR broke on it ({name}): {broken}",
+            file=sys.stderr,
+        )
         sys.exit(WRONG_USE)
     _show(native)
     if code < 0:
         why = (
-            "killed, perhaps for want of memory" if name == "SIGKILL" else f"native code of MLIR or XLA broke ({name})"
+            "killed, perhaps for want of memory"
+            if name == "SIGKILL"
+            else f"native code of MLIR or XLA broke ({name})"
         )
-        print(f"internal error: {why}; please report it, with the command and the module", file=sys.stderr)
+        print(
+            f"internal error: {why}; please report it, with the command and the module",
+            file=sys.stderr,
+        )
     sys.exit(INTERNAL if code < 0 else code)
 
 

@@ -1,4 +1,4 @@
-"""The demo's models, in plain JAX: a decoder language model and an MLP, with parameters and a batch at random."""
+"""The demo's models in plain JAX: a decoder LM and an MLP, with random parameters and batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MLP_LAYERS, MLP_WIDTH, ROWS = 3, 256, 64
 
 @dataclass(frozen=True)
 class DemoModel:
-    """A mean loss of (parameters, *batch), and arguments for it; every batch array has its examples along axis 0."""
+    """A mean loss of (parameters, *batch), and arguments; examples lie along batch axes 0."""
 
     name: str
     loss: Callable[..., Array]
@@ -80,7 +80,9 @@ def _block_parameters(key: Array) -> dict[str, Array]:
     shapes = dict.fromkeys(("query", "key", "value", "out"), (WIDTH, WIDTH))
     shapes |= {"gate": (WIDTH, 2 * WIDTH), "up": (WIDTH, 2 * WIDTH), "down": (2 * WIDTH, WIDTH)}
     keys = jax.random.split(key, len(shapes))
-    kernels = {name: _normal(k, *shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+    kernels = {
+        name: _normal(k, *shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
     return {**kernels, "attention_norm": jnp.ones(WIDTH), "mlp_norm": jnp.ones(WIDTH)}
 
 

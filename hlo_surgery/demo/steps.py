@@ -1,4 +1,4 @@
-"""The demo: one model through every step, from its dumped module to a comparison with `vmap` in result and cost."""
+"""The demo: one model through every step, from its dump to a comparison with `vmap`."""
 
 import statistics
 import time
@@ -14,7 +14,14 @@ from hlo_surgery.demo.models import DemoModel
 from hlo_surgery.module import Module, load
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.elementwise import second_moment
-from hlo_surgery.verification.tolerances import Comparison, epsilon, hold, largest, relative_tolerance, widened
+from hlo_surgery.verification.tolerances import (
+    Comparison,
+    epsilon,
+    hold,
+    largest,
+    relative_tolerance,
+    widened,
+)
 
 ROUNDS = 7
 
@@ -29,7 +36,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A dumped module, the rewritten one, how the latter compares with `vmap`, and the costs by name."""
+    """A dumped module, the rewritten one, its comparison with `vmap`, and the costs by name."""
 
     name: str
     original: Module
@@ -55,14 +62,20 @@ def demonstrate(model: DemoModel, file: Path) -> Demonstration:
     rewritten = rewrite_module(original, batch=list(batch), statistics=second_moment())
     rewriting_seconds = time.perf_counter() - start
     arrays = [*jax.tree.leaves(model.parameters), *model.batch]
-    functions = {"plain": original.jitted, "rewritten": rewritten.jitted, "jit(vmap)": jax.jit(by_vmap(model))}
+    functions = {
+        "plain": original.jitted,
+        "rewritten": rewritten.jitted,
+        "jit(vmap)": jax.jit(by_vmap(model)),
+    }
     compiled = {name: function.lower(*arrays).compile() for name, function in functions.items()}
     comparisons = _compare(rewritten, compiled, arrays)
-    return Demonstration(model.name, original, rewritten, rewriting_seconds, comparisons, _costs(compiled, arrays))
+    return Demonstration(
+        model.name, original, rewritten, rewriting_seconds, comparisons, _costs(compiled, arrays)
+    )
 
 
 def by_vmap(model: DemoModel) -> Any:
-    """The gradient and the second moment as a function of the flat arguments, from every example's gradient at once."""
+    """Gradient and second moment, of the flat arguments, from all examples' gradients at once."""
     tree = jax.tree.structure(model.parameters)
 
     def flat(*arrays: jax.Array) -> list[jax.Array]:
@@ -75,11 +88,16 @@ def by_vmap(model: DemoModel) -> Any:
     return flat
 
 
-def _compare(rewritten: Module, compiled: Mapping[str, Any], arrays: Sequence[Any]) -> tuple[Comparison, ...]:
+def _compare(
+    rewritten: Module, compiled: Mapping[str, Any], arrays: Sequence[Any]
+) -> tuple[Comparison, ...]:
     got, want = (list(map(widened, compiled[name](*arrays))) for name in ("rewritten", "jit(vmap)"))
     tolerance = relative_tolerance(epsilon(rewritten))
     names = [port.name for port in rewritten.outputs]
-    return tuple(hold("output", n, g, w, tolerance * largest(w)) for n, g, w in zip(names, got, want, strict=True))
+    return tuple(
+        hold("output", n, g, w, tolerance * largest(w))
+        for n, g, w in zip(names, got, want, strict=True)
+    )
 
 
 def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost]:
@@ -90,5 +108,7 @@ def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost
             start = time.perf_counter()
             jax.block_until_ready(function(*arrays))
             times[name].append(time.perf_counter() - start)
-    temporaries = {name: int(c.memory_analysis().temp_size_in_bytes) for name, c in compiled.items()}
+    temporaries = {
+        name: int(c.memory_analysis().temp_size_in_bytes) for name, c in compiled.items()
+    }
     return {name: Cost(statistics.median(t[1:]), temporaries[name]) for name, t in times.items()}

@@ -1,4 +1,4 @@
-"""Accumulation: an optimizer that takes a step every k microbatches, with the statistics of all their examples."""
+"""Accumulation: an optimizer that steps every k microbatches, with the statistics of them all."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from hlo_surgery.passes.ir.element_types import widened_tree
 
 
 class AccumulationState(NamedTuple):
-    """How many microbatches and examples have been added up, the sums over these, and the optimizer's own state."""
+    """How many microbatches and examples there were, their sums, and the optimizer's state."""
 
     microbatch: jax.Array
     examples: jax.Array
@@ -23,12 +23,13 @@ class AccumulationState(NamedTuple):
 
 
 def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExtraArgs:
-    """The optimizer, which steps once in `every_k` updates: by the mean gradient and the mean statistics of them all.
+    """The optimizer, stepping once in `every_k` updates: by the mean gradient and statistics.
 
-    Means over the examples, as all statistics that the optimizers here take, are weighted by `batch_size`, which
-    `update` needs and may be known at run time alone: microbatches of any sizes make the step of the whole batch.
-    (`optax.MultiSteps` accumulates the gradient alone, and would hand on the statistics of the last microbatch.) Sums
-    are kept in at least float32. Updates are zero in between. The loss itself is not handed on.
+    Means over the examples, as all statistics that the optimizers here take, are weighted by
+    `batch_size`, which `update` needs and may be known at run time alone: microbatches of any sizes
+    make the step of the whole batch. (`optax.MultiSteps` accumulates the gradient alone, and would
+    hand on the statistics of the last microbatch.) Sums are kept in at least float32. Updates are
+    zero in between. The loss itself is not handed on.
     """
     if every_k < 1:
         raise ValueError(f"every_k is {every_k}; it is a number of microbatches, at least 1")
@@ -38,10 +39,13 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
         # All that the optimizer sees is as wide as the sums, or its state would change its type.
         wide = widened_tree(params)
         zeros = {
-            name: zero_statistic(statistic, wide) for name, statistic in required_statistics(optimizer, wide).items()
+            name: zero_statistic(statistic, wide)
+            for name, statistic in required_statistics(optimizer, wide).items()
         }
         sums = {"gradient": jax.tree.map(jnp.zeros_like, wide), **zeros}
-        return AccumulationState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), sums, inner.init(wide))
+        return AccumulationState(
+            jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32), sums, inner.init(wide)
+        )
 
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         size = jnp.asarray(batch_size(given), jnp.int32)
@@ -66,8 +70,10 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _whole(given: Mapping[str, Any], sums: Mapping[str, Any], examples: jax.Array, unchanged: bool) -> dict[str, Any]:
-    """The gradient and what else is given of all microbatches together; zeros of no example at all."""
+def _whole(
+    given: Mapping[str, Any], sums: Mapping[str, Any], examples: jax.Array, unchanged: bool
+) -> dict[str, Any]:
+    """The gradient and what else is given, of all microbatches; zeros of no example at all."""
     means = jax.tree.map(lambda s: s / jnp.maximum(examples, 1), dict(sums))
     # What has changed the updates has also changed their mean, which is the gradient no more.
     gradient = means["gradient"] if unchanged else jax.tree.map(jnp.zeros_like, means["gradient"])

@@ -1,15 +1,17 @@
-"""Adam and its variants with other second moments: of the examples' gradients, or the estimates of sigma**2 or mu**2.
+"""Adam and its variants: second moments of the examples' gradients, of sigma**2 or of mu**2.
 
-All divide the average gradient m by the root of an average v (the paper's algorithm "Various Adam algorithms"):
-m and v are exponential moving averages with bias correction, and a step subtracts
+All divide the average gradient m by the root of an average v (the paper's algorithm "Various Adam
+algorithms"): m and v are exponential moving averages with bias correction, and a step subtracts
 `learning_rate * m / (sqrt(v + eps_root) + eps) + weight_decay * params`.
 
-An estimate of sigma**2 or mu**2 can be zero where m is not: where all examples agree, as for what a regularizer alone
-moves, or where noise hides the mean. So MicroAdamVar and MicroAdamMSQ take v to be at least (m / 32)**2: they divide by
-`max(sqrt(v + eps_root) + eps, |m| / 32)`, and no step moves a parameter by more than 32 learning rates.
+An estimate of sigma**2 or mu**2 can be zero where m is not: where all examples agree, as for what a
+regularizer alone moves, or where noise hides the mean. So MicroAdamVar and MicroAdamMSQ take v to
+be at least (m / 32)**2: they divide by `max(sqrt(v + eps_root) + eps, |m| / 32)`, and no step moves
+a parameter by more than 32 learning rates.
 
-`clip_norm` scales the gradient to this global norm at most. The same factor then scales each example's gradient, so
-that the second moment has its square; clipping that is chained before the optimizer scales the gradient alone.
+`clip_norm` scales the gradient to this global norm at most. The same factor then scales each
+example's gradient, so that the second moment has its square; clipping that is chained before the
+optimizer scales the gradient alone.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +23,12 @@ import jax.numpy as jnp
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
-from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, with_statistics
+from hlo_surgery.optimizers.required import (
+    StatisticsTransformation,
+    batch_size,
+    chained,
+    with_statistics,
+)
 from hlo_surgery.passes.ir.element_types import widened_tree
 from hlo_surgery.passes.strategies.centred_operands import squared_magnitude
 from hlo_surgery.passes.strategies.scaled_norms import joint_norm, norms_of_rows
@@ -29,12 +36,15 @@ from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import second_moment
 
 SECOND_MOMENT: dict[str, Statistic] = {"second_moment": second_moment()}
-# Beyond the signal-to-noise ratio that one example's gradient has, but for parameters without noise.
+# Beyond the signal-to-noise ratio that one example's gradient has, but for parameters without
+# noise.
 MOST_LEARNING_RATES = 32.0
 
 
 class Moment(NamedTuple):
-    """What v averages: `of(gradient, given)`. An estimate can be zero where m is not, and takes two examples."""
+    """What v averages: `of(gradient, given)`. An estimate can be zero where m is not, and takes two
+    examples.
+    """
 
     of: Callable[[Any, Mapping[str, Any]], Any]
     is_estimate: bool = False
@@ -67,7 +77,9 @@ def adam(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """Adam: v averages (mean_b g_b)**2. `optax.adam` with weight decay that the learning rate does not multiply."""
+    """Adam: v averages (mean_b g_b)**2. `optax.adam` with weight decay that the learning rate does
+    not multiply.
+    """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
     return _optimizer({}, Moment(squared_mean), constants, learning_rate, weight_decay)
 
@@ -101,13 +113,16 @@ def micro_adam_var(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`) of batches of two or more.
+    """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`) of batches
+    of two or more.
 
-    Where the average is below (m / 32)**2, as where all examples agree, v is that: steps there are of 32 learning
-    rates.
+    Where the average is below (m / 32)**2, as where all examples agree, v is that: steps there are
+    of 32 learning rates.
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(SECOND_MOMENT, Moment(_variance, is_estimate=True), constants, learning_rate, weight_decay)
+    return _optimizer(
+        SECOND_MOMENT, Moment(_variance, is_estimate=True), constants, learning_rate, weight_decay
+    )
 
 
 def micro_adam_msq(
@@ -120,13 +135,20 @@ def micro_adam_msq(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """MicroAdamMSQ: v averages the unbiased estimate of mu**2 (`estimators.mean_squared`) of batches of two or more.
+    """MicroAdamMSQ: v averages the unbiased estimate of mu**2 (`estimators.mean_squared`) of
+    batches of two or more.
 
-    The estimate can be negative. It is averaged as it is, so that it stays unbiased; where the average is below
-    (m / 32)**2, v is that, so that steps are of 32 learning rates there.
+    The estimate can be negative. It is averaged as it is, so that it stays unbiased; where the
+    average is below (m / 32)**2, v is that, so that steps are of 32 learning rates there.
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
-    return _optimizer(SECOND_MOMENT, Moment(_mean_squared, is_estimate=True), constants, learning_rate, weight_decay)
+    return _optimizer(
+        SECOND_MOMENT,
+        Moment(_mean_squared, is_estimate=True),
+        constants,
+        learning_rate,
+        weight_decay,
+    )
 
 
 def squared_mean(gradient: Any, given: Mapping[str, Any]) -> Any:
@@ -139,15 +161,19 @@ def _mean_square(gradient: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _variance(gradient: Any, given: Mapping[str, Any]) -> Any:
-    return estimators.variance(squared_mean(gradient, given), given["second_moment"], _two_or_more(given))
+    return estimators.variance(
+        squared_mean(gradient, given), given["second_moment"], _two_or_more(given)
+    )
 
 
 def _mean_squared(gradient: Any, given: Mapping[str, Any]) -> Any:
-    return estimators.mean_squared(squared_mean(gradient, given), given["second_moment"], _two_or_more(given))
+    return estimators.mean_squared(
+        squared_mean(gradient, given), given["second_moment"], _two_or_more(given)
+    )
 
 
 def _two_or_more(given: Mapping[str, Any]) -> estimators.BatchSize:
-    """The number of examples; of fewer there is no estimate, and whatever is made of them is not kept."""
+    """The number of examples, where it is at least two; fewer have no estimate worth keeping."""
     size = batch_size(given)
     return max(size, 2) if isinstance(size, int) else jnp.maximum(size, 2)
 
@@ -176,9 +202,14 @@ def _averaging(
     def init(params: Any) -> AdamState:
         return AdamState(ema_init(params), ema_init(jax.tree.map(jnp.real, params)))
 
-    def update(updates: Any, state: AdamState, params: Any, given: Mapping[str, Any]) -> tuple[Any, AdamState]:
+    def update(
+        updates: Any, state: AdamState, params: Any, given: Mapping[str, Any]
+    ) -> tuple[Any, AdamState]:
         gradient, given = _clipped(widened_tree(updates), given, clip_norm)
-        m, v = ema_update(state.m, gradient, b1), ema_update(state.v, moment.of(gradient, given), b2)
+        m, v = (
+            ema_update(state.m, gradient, b1),
+            ema_update(state.v, moment.of(gradient, given), b2),
+        )
         v = _where_known(v, state.v, given) if moment.is_estimate else v
         # Before the first estimate of a variance or a squared mean it counts as zero.
         known = v._replace(weight=jnp.where(v.weight > 0, v.weight, 1)) if moment.is_estimate else v
@@ -186,14 +217,17 @@ def _averaging(
 
     def divided(m: jax.Array, v: jax.Array) -> jax.Array:
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
-        return m / (jnp.maximum(root, jnp.abs(m) / MOST_LEARNING_RATES) if moment.is_estimate else root)
+        return m / (
+            jnp.maximum(root, jnp.abs(m) / MOST_LEARNING_RATES) if moment.is_estimate else root
+        )
 
-    # An estimate takes both moments of the same gradients; a second moment alone may divide what a chain made of them.
+    # An estimate takes both moments of the same gradients; a second moment alone may divide what a
+    # chain made of them.
     return with_statistics(statistics, init, update, takes_any_updates=not moment.is_estimate)
 
 
 def _where_known(new: EMAState, old: EMAState, given: Mapping[str, Any]) -> EMAState:
-    """The new average where there are two examples to estimate from, which may turn out at run time alone.
+    """The new average where there are two examples to estimate from, which may show at run time.
 
     One alone, as a short last batch may be, leaves it as it was.
     """
@@ -201,9 +235,13 @@ def _where_known(new: EMAState, old: EMAState, given: Mapping[str, Any]) -> EMAS
     return jax.tree.map(lambda x, y: jnp.where(known, x, y), new, old)
 
 
-def _clipped(gradient: Any, given: Mapping[str, Any], clip_norm: float | None) -> tuple[Any, Mapping[str, Any]]:
-    """The gradient and its second moment as if each example's gradient had been scaled as their mean is."""
-    norms = [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)] if clip_norm is not None else []
+def _clipped(
+    gradient: Any, given: Mapping[str, Any], clip_norm: float | None
+) -> tuple[Any, Mapping[str, Any]]:
+    """The gradient and its second moment, as if all examples were scaled as their mean is."""
+    norms = (
+        [norms_of_rows(g[None]) for g in jax.tree.leaves(gradient)] if clip_norm is not None else []
+    )
     if clip_norm is None or not norms:
         return gradient, given
     factor = clip_norm / jnp.maximum(joint_norm(norms)[0], clip_norm)

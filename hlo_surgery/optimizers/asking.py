@@ -1,4 +1,4 @@
-"""What an optimizer needs, found by asking: any composition of transformations says so when its `update` is called."""
+"""What an optimizer needs, found by asking: any composition says so when its `update` is called."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -12,27 +12,33 @@ from hlo_surgery.optimizers.required import MissingStatistic, zero_statistic
 from hlo_surgery.statistics.derived import Statistic
 
 NOT_PASSED_ON = (
-    "the optimizer needs statistics that what is wrapped around it does not pass on, or not of all examples: "
-    "optax.MultiSteps accumulates the gradient alone. Use hlo_surgery.optimizers.multi_steps(optimizer, every_k), and "
+    "the optimizer needs statistics that what is wrapped around it does not pass on, or not of "
+    "all examples: "
+    "optax.MultiSteps accumulates the gradient alone. Use "
+    "hlo_surgery.optimizers.multi_steps(optimizer, every_k), and "
     "elsewhere transformations that take extra arguments"
 )
 TWICE = (
-    "the steps of an optimizer are turned around behind it, so that they climb, as where a second learning rate is "
+    "the steps of an optimizer are turned around behind it, so that they climb, as where a second "
+    "learning rate is "
     "applied: an optimizer has its own. To chain clipping and noise with another optimizer use "
     "hlo_surgery.optimizers.private_gradient, which has none, or dp_adam; to climb, negate the loss"
 )
 NEVER = (
-    "the updates go along the gradient, so that they climb: chain optax.scale_by_learning_rate or an optimizer behind "
-    "private_gradient, and give parameters that optax.masked leaves out a transformation of their own, such as "
+    "the updates go along the gradient, so that they climb: chain optax.scale_by_learning_rate or "
+    "an optimizer behind "
+    "private_gradient, and give parameters that optax.masked leaves out a transformation of their "
+    "own, such as "
     "optax.set_to_zero(), with optax.multi_transform; to climb, negate the loss"
 )
 
 
 class Answer(NamedTuple):
-    """What asking has shown. Of each array of updates: whether it is the gradient itself, and whether it is no step.
+    """What asking has shown. Of each array of updates: whether it is the gradient itself, and
+    whether it is no step.
 
-    `made_steps`: among the transformations are optimizers of this package, and updates that are not as they made them
-    are no steps.
+    `made_steps`: among the transformations are optimizers of this package, and updates that are not
+    as they made them are no steps.
     """
 
     statistics: dict[str, Statistic]
@@ -42,22 +48,27 @@ class Answer(NamedTuple):
 
 
 def required_statistics(optimizer: Any, params: Any) -> dict[str, Statistic]:
-    """The statistics that an optimizer needs, by name: of any composition of transformations, found by asking.
+    """The statistics that an optimizer needs, by name: of any composition of transformations, found
+    by asking.
 
-    Raises ValueError where two parts need different ones of the same name, where what comes before a part would be
-    lost, and where a second learning rate is applied, and TypeError for an `optax.MultiSteps` around an optimizer that
-    needs some: it would hand on those of the last microbatch alone.
+    Raises ValueError where two parts need different ones of the same name, where what comes before
+    a part would be lost, and where a second learning rate is applied, and TypeError for an
+    `optax.MultiSteps` around an optimizer that needs some: it would hand on those of the last
+    microbatch alone.
 
     >>> import optax
     >>> from hlo_surgery.optimizers import micro_adam
-    >>> list(required_statistics(optax.chain(optax.clip(1.0), micro_adam(1e-3)), params=jax.numpy.ones(3)))
+    >>> optimizer = optax.chain(optax.clip(1.0), micro_adam(1e-3))
+    >>> list(required_statistics(optimizer, params=jax.numpy.ones(3)))
     ['second_moment']
     """
     return _stepping_once(optimizer, params).statistics
 
 
 def statistics_of_steps(optimizer: Any, params: Any) -> dict[str, Statistic]:
-    """As `required_statistics`, of an optimizer whose updates are added to the parameters: ValueError if they climb."""
+    """As `required_statistics`, of an optimizer whose updates are added to the parameters:
+    ValueError if they climb.
+    """
     answer = _stepping_once(optimizer, params)
     private = any(getattr(statistic, "private", False) for statistic in answer.statistics.values())
     if (answer.statistics or answer.made_steps) and any(answer.is_gradient):
@@ -75,7 +86,7 @@ def _stepping_once(optimizer: Any, params: Any) -> Answer:
 
 
 def asked(optimizer: Any, params: Any) -> Answer:
-    """The statistics that `update` calls for, one after the other, and what it then makes of the gradient."""
+    """The statistics that `update` calls for, in turn, and what it then makes of the gradient."""
     found: dict[str, Statistic] = {}
     state = jax.eval_shape(optimizer.init, params)
     while True:
@@ -93,14 +104,20 @@ def _answer(optimizer: Any, statistics: Mapping[str, Statistic], state: Any, par
     answers: list[Answer] = []
 
     def answered(gradient: Any, state: Any, params: Any, given: Any) -> Any:
-        updates, _ = update(gradient, state, params, grad=gradient, statistics=statistics, steps=steps, **given)
+        updates, _ = update(
+            gradient, state, params, grad=gradient, statistics=statistics, steps=steps, **given
+        )
         leaves = jax.tree.leaves(updates)
         gradients, made = (set(map(id, jax.tree.leaves(x))) for x in (gradient, steps))
         itself, known = [id(x) in gradients for x in leaves], gradients | made
-        answers.append(Answer(dict(statistics), itself, [id(x) not in known for x in leaves], bool(steps)))
+        answers.append(
+            Answer(dict(statistics), itself, [id(x) not in known for x in leaves], bool(steps))
+        )
         return updates
 
-    given = {name: jax.eval_shape(partial(zero_statistic, s), params) for name, s in statistics.items()}
+    given = {
+        name: jax.eval_shape(partial(zero_statistic, s), params) for name, s in statistics.items()
+    }
     jax.eval_shape(answered, params, state, params, given)
     return answers[0]
 
@@ -109,7 +126,8 @@ def _climbs(optimizer: Any, answer: Answer, params: Any) -> bool:
     """Whether updates climb that are neither the gradient itself nor as an optimizer made them."""
     changed = answer.is_changed
     return any(changed) and any(
-        c and up for c, up in zip(changed, climbing(optimizer, answer.statistics, params), strict=False)
+        c and up
+        for c, up in zip(changed, climbing(optimizer, answer.statistics, params), strict=False)
     )
 
 

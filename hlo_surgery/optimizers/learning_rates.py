@@ -1,4 +1,4 @@
-"""From a direction to a step: learning rates, their rules for the batch size, and the decay of weights."""
+"""From a direction to a step: learning rates, their rules for the batch size, weight decay."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,14 @@ from hlo_surgery.passes.ir.element_types import widened_tree
 LearningRate = float | jax.Array | Callable[[Any], Any]
 
 
-def batch_size_rule(learning_rate: float, base_batch_size: int, batch_size: int, rule: str = "linear") -> float:
+def batch_size_rule(
+    learning_rate: float, base_batch_size: int, batch_size: int, rule: str = "linear"
+) -> float:
     """The learning rate for `batch_size` from the one that suits `base_batch_size`.
 
-    "linear" (lr ~ B, for MicroAdam and what else does not depend on the batch size) or "sqrt" (lr ~ sqrt(B), for Adam):
-    the paper's section "Adam, MicroAdam and batch-size scalings". Raises ValueError for another rule.
+    "linear" (lr ~ B, for MicroAdam and what else does not depend on the batch size) or "sqrt" (lr ~
+    sqrt(B), for Adam): the paper's section "Adam, MicroAdam and batch-size scalings". Raises
+    ValueError for another rule.
 
     >>> batch_size_rule(1e-3, 64, 256), batch_size_rule(1e-3, 64, 256, "sqrt")
     (0.004, 0.002)
@@ -29,18 +32,23 @@ def batch_size_rule(learning_rate: float, base_batch_size: int, batch_size: int,
 
 
 def stepping(learning_rate: LearningRate, weight_decay: LearningRate) -> list[Any]:
-    """The transformations that make steps of directions; without weight decay `update` needs no parameters."""
+    """What makes steps of directions; without weight decay `update` needs no parameters."""
     decays = not isinstance(weight_decay, int | float) or weight_decay != 0
-    return [optax.scale_by_learning_rate(learning_rate), *([_decaying(weight_decay)] if decays else [])]
+    return [
+        optax.scale_by_learning_rate(learning_rate),
+        *([_decaying(weight_decay)] if decays else []),
+    ]
 
 
 def _decaying(weight_decay: LearningRate) -> optax.GradientTransformation:
-    """In at least float32, where `optax.add_decayed_weights` would round to the parameters' type."""
+    """In at least float32: `optax.add_decayed_weights` rounds to the parameters' type."""
 
     def init(params: Any) -> optax.ScaleByScheduleState:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByScheduleState]:
+    def update(
+        updates: Any, state: Any, params: Any = None
+    ) -> tuple[Any, optax.ScaleByScheduleState]:
         if params is None:
             raise ValueError("weight_decay needs the parameters: update(updates, state, params)")
         rate: Any = weight_decay(state.count) if callable(weight_decay) else weight_decay

@@ -1,4 +1,4 @@
-"""mu**2 and sigma**2 of one example's gradient along training, from averages that a transformation keeps."""
+"""mu**2 and sigma**2 of one example's gradient along training, from a transformation's averages."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,9 @@ from hlo_surgery.passes.ir.element_types import widened_tree
 
 
 class MomentsState(NamedTuple):
-    """The averages of nu_adam = (mean_b g_b)**2, of nu_micro = mean_b g_b**2, and of 1 / B, NaN where nobody said B."""
+    """The averages of nu_adam = (mean_b g_b)**2, of nu_micro = mean_b g_b**2, and of 1 / B, NaN
+    where nobody said B.
+    """
 
     averages: EMAState
 
@@ -23,48 +25,60 @@ class MomentsState(NamedTuple):
 def track_moments(b2: float = 0.999) -> StatisticsTransformation:
     """Keeps averages of both second moments for `moments`, and passes updates on as they are.
 
-    Put it first in `optax.chain`, before the optimizer, with the optimizer's b2 (the paper's section "Expectation and
-    variance of gradients").
+    Put it first in `optax.chain`, before the optimizer, with the optimizer's b2 (the paper's
+    section "Expectation and variance of gradients").
     """
 
     def init(params: Any) -> MomentsState:
         zeros = jax.tree.map(jnp.real, params)
         return MomentsState(ema_init((zeros, zeros, jnp.zeros_like(ema_init(zeros).weight))))
 
-    def update(updates: Any, state: MomentsState, params: Any, given: Mapping[str, Any]) -> tuple[Any, MomentsState]:
+    def update(
+        updates: Any, state: MomentsState, params: Any, given: Mapping[str, Any]
+    ) -> tuple[Any, MomentsState]:
         squares = squared_mean(widened_tree(updates), given)
         size = jnp.asarray(given.get("batch_size", jnp.nan), state.averages.weight.dtype)
         averages = ema_update(state.averages, (squares, given["second_moment"], 1 / size), b2)
         # A batch of nothing but padding tells nothing.
-        kept = jax.tree.map(lambda new, old: jnp.where(size == 0, old, new), averages, state.averages)
+        kept = jax.tree.map(
+            lambda new, old: jnp.where(size == 0, old, new), averages, state.averages
+        )
         return updates, MomentsState(kept)
 
     return with_statistics(SECOND_MOMENT, init, update)
 
 
-def moments(opt_state: Any, batch_size: int | None = None, effective_batch_size: float | None = None) -> dict[str, Any]:
-    """Values to log, from the state of an optimizer with one `track_moments`, as pytrees of medians over each leaf.
+def moments(
+    opt_state: Any, batch_size: int | None = None, effective_batch_size: float | None = None
+) -> dict[str, Any]:
+    """Values to log, from the state of an optimizer with one `track_moments`, as pytrees of medians
+    over each leaf.
 
-    "mean_squared" and "variance" are the estimates of mu**2 and sigma**2, "ratio" is mu**2 / sigma_eff**2 (see
-    `hlo_surgery.estimators.moment_ratio` for `effective_batch_size`), and "ratio_median" its median over all
-    parameters. "mean_squared_mean" and "variance_mean" are the means over all parameters, as the paper plots them, and
-    "ratio_of_means" is of these: where mu is small its estimates are as often negative as large, and so their median is
-    near zero where their mean is right. Batches may differ in size: each update is told its own, as
-    `hlo_surgery.train_step` does, and B is their harmonic mean, by which the estimates stay unbiased; `batch_size` is
-    that of all of them where updates were not told. Runs inside jit. Raises ValueError where the state has not exactly
-    one `track_moments`, or B is not known or is one.
+    "mean_squared" and "variance" are the estimates of mu**2 and sigma**2, "ratio" is mu**2 /
+    sigma_eff**2 (see `hlo_surgery.estimators.moment_ratio` for `effective_batch_size`), and
+    "ratio_median" its median over all parameters. "mean_squared_mean" and "variance_mean" are the
+    means over all parameters, as the paper plots them, and "ratio_of_means" is of these: where mu
+    is small its estimates are as often negative as large, and so their median is near zero where
+    their mean is right. Batches may differ in size: each update is told its own, as
+    `hlo_surgery.train_step` does, and B is their harmonic mean, by which the estimates stay
+    unbiased; `batch_size` is that of all of them where updates were not told. Runs inside jit.
+    Raises ValueError where the state has not exactly one `track_moments`, or B is not known or is
+    one.
 
     >>> import optax
     >>> from hlo_surgery.optimizers import adam
     >>> optimizer = optax.chain(track_moments(b2=0.5), adam(1e-3))
-    >>> _, state = optimizer.update(1.0, optimizer.init(0.0), second_moment=5.0)  # of the gradients -1 and 3
+    >>> state = optimizer.init(0.0)
+    >>> _, state = optimizer.update(1.0, state, second_moment=5.0)  # of the gradients -1 and 3
     >>> found = moments(state, batch_size=2)
     >>> [float(found[name]) for name in ("mean_squared", "variance", "ratio", "ratio_of_means")]
     [-3.0, 8.0, -0.75, -0.75]
     """
     found = [s for s in jax.tree.leaves(opt_state, is_leaf=_is_moments) if _is_moments(s)]
     if len(found) != 1:
-        raise ValueError(f"the state has {len(found)} of track_moments; chain one before the optimizer")
+        raise ValueError(
+            f"the state has {len(found)} of track_moments; chain one before the optimizer"
+        )
     nu_adam, nu_micro, inverse = ema_value(found[0].averages)
     size = _size(inverse, batch_size)
     squared = estimators.mean_squared(nu_adam, nu_micro, size)
@@ -78,14 +92,19 @@ def moments(opt_state: Any, batch_size: int | None = None, effective_batch_size:
         "ratio_median": estimators.global_median(ratio),
         "mean_squared_mean": means[0],
         "variance_mean": means[1],
-        "ratio_of_means": (size if effective_batch_size is None else effective_batch_size) * means[0] / means[1],
+        "ratio_of_means": (size if effective_batch_size is None else effective_batch_size)
+        * means[0]
+        / means[1],
     }
 
 
 def _size(inverse: jax.Array, batch_size: int | None) -> jax.Array:
     """The harmonic mean of the batches' sizes that updates were told, else the size given."""
     if batch_size is None and not isinstance(inverse, Tracer) and jnp.isnan(inverse):
-        raise ValueError("nobody said how many examples the batches had; pass batch_size to update, or to moments")
+        raise ValueError(
+            "nobody said how many examples the batches had; pass batch_size to update, or to "
+            "moments"
+        )
     return jnp.where(jnp.isnan(inverse), jnp.nan if batch_size is None else batch_size, 1 / inverse)
 
 

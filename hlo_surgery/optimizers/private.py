@@ -1,4 +1,4 @@
-"""Differentially private gradients and their optimizers: clipped gradients of the individual examples, with noise."""
+"""Differentially private gradients and optimizers: each example's gradient clipped, with noise."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,13 @@ from jax.core import Tracer
 from hlo_surgery.optimizers.adam import AdamConstants, of_gradients
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.noise import Seed, key_of, normal_like
-from hlo_surgery.optimizers.required import StatisticsTransformation, batch_size, chained, is_masked, with_statistics
+from hlo_surgery.optimizers.required import (
+    StatisticsTransformation,
+    batch_size,
+    chained,
+    is_masked,
+    with_statistics,
+)
 from hlo_surgery.optimizers.sums import summing
 from hlo_surgery.passes.ir.element_types import widened_tree
 from hlo_surgery.statistics.derived import Per, Statistic, positive
@@ -26,19 +32,26 @@ class PrivateState(NamedTuple):
 
 
 def private_gradient(
-    max_norm: float, noise_multiplier: float, seed: Seed, *, per: Per = "global", nan_safe: bool = False
+    max_norm: float,
+    noise_multiplier: float,
+    seed: Seed,
+    *,
+    per: Per = "global",
+    nan_safe: bool = False,
 ) -> StatisticsTransformation:
-    """The mean of the examples' gradients, each clipped to `max_norm`, with normal noise: chain an optimizer behind it.
+    """The mean of the examples' gradients, each clipped to `max_norm`, with normal noise: chain an
+    optimizer behind it.
 
-    The noise of each element, and of both parts of a complex one, has the standard deviation noise_multiplier * s / B,
-    where s is how far the sum of the clipped gradients moves at most when an example is added or removed: `max_norm`,
-    or with k groups of `per` (as in `clipped_mean`, and `nan_safe` too) sqrt(k) * max_norm. Of no example at all it is
-    that of one. What privacy that buys over a whole training is for an accountant to say, such as Google's
-    dp-accounting.
+    The noise of each element, and of both parts of a complex one, has the standard deviation
+    noise_multiplier * s / B, where s is how far the sum of the clipped gradients moves at most when
+    an example is added or removed: `max_norm`, or with k groups of `per` (as in `clipped_mean`, and
+    `nan_safe` too) sqrt(k) * max_norm. Of no example at all it is that of one. What privacy that
+    buys over a whole training is for an accountant to say, such as Google's dp-accounting.
 
-    `seed` is an integer from 0 to 2**64 - 1, 8 bytes or a key of `jax.random`. It must stay secret and be another one
-    for each training; within an optimizer every parameter has noise of its own. `jax.random` is not made to withstand
-    an attacker. Raises ValueError and TypeError for what is no such number.
+    `seed` is an integer from 0 to 2**64 - 1, 8 bytes or a key of `jax.random`. It must stay secret
+    and be another one for each training; within an optimizer every parameter has noise of its own.
+    `jax.random` is not made to withstand an attacker. Raises ValueError and TypeError for what is
+    no such number.
 
     >>> import optax
     >>> optimizer = optax.chain(private_gradient(1.0, 1.1, seed=0), optax.adam(1e-3))
@@ -53,12 +66,16 @@ def private_gradient(
         # A copy: states are donated.
         return PrivateState(jnp.array(words))
 
-    def update(updates: Any, state: PrivateState, params: Any, given: Mapping[str, Any]) -> tuple[Any, PrivateState]:
+    def update(
+        updates: Any, state: PrivateState, params: Any, given: Mapping[str, Any]
+    ) -> tuple[Any, PrivateState]:
         means = widened_tree(given["clipped_mean"])
         deviation = multiplier * (limit * math.sqrt(_groups(per, means)))
         size = jnp.maximum(batch_size(given), 1)
         following, now = jax.random.split(jax.random.wrap_key_data(state.key, impl=generator))
-        noisy = jax.tree.map(lambda x, noise: x + deviation * noise / size, means, normal_like(now, means))
+        noisy = jax.tree.map(
+            lambda x, noise: x + deviation * noise / size, means, normal_like(now, means)
+        )
         return noisy, PrivateState(jax.random.key_data(following))
 
     return with_statistics(statistics, init, update)
@@ -105,15 +122,21 @@ def dp_adam(
     """
     private = private_gradient(max_norm, noise_multiplier, seed, per=per, nan_safe=nan_safe)
     adam = of_gradients(AdamConstants(b1, b2, eps, eps_root, None))
-    return chained(private.required_statistics, private, adam, *stepping(learning_rate, weight_decay))
+    return chained(
+        private.required_statistics, private, adam, *stepping(learning_rate, weight_decay)
+    )
 
 
 def _checked(max_norm: Any, noise_multiplier: Any) -> tuple[float, Any]:
-    """Both, if a statistic can be made of one and the other is no negative number, as far as that is known."""
+    """Both, if a statistic is made of one and the other is not negative, as far as known."""
     if isinstance(max_norm, Tracer):
-        raise TypeError("max_norm is traced; with optax.inject_hyperparams name it among static_args")
+        raise TypeError(
+            "max_norm is traced; with optax.inject_hyperparams name it among static_args"
+        )
     if not isinstance(noise_multiplier, Tracer) and not 0 <= float(noise_multiplier) < math.inf:
-        raise ValueError(f"noise_multiplier is {noise_multiplier!r}; it is a finite number, at least 0")
+        raise ValueError(
+            f"noise_multiplier is {noise_multiplier!r}; it is a finite number, at least 0"
+        )
     return float(cast(Any, positive("private_gradient", "max_norm", max_norm))), noise_multiplier
 
 
@@ -124,12 +147,17 @@ def _groups(per: Per, means: Any) -> int:
     if per != "parameter":
         return len(jax.tree.leaves(per))
     if any(map(is_masked, jax.tree.leaves(means, is_leaf=is_masked))):
-        raise ValueError('per="parameter" does not tell how many groups others clip: pass the pytree of all parameters')
+        raise ValueError(
+            'per="parameter" does not tell how many groups others clip: pass the pytree of all '
+            "parameters"
+        )
     return len(jax.tree.leaves(means))
 
 
 @cache
 def _clipped_mean(limit: float, groups: Any, nan_safe: bool) -> Statistic:
-    """Two of the same bound are one statistic. `groups` is "global", "parameter" or the structure of a prefix."""
+    """Two of the same bound are one statistic. `groups` is "global", "parameter" or the structure
+    of a prefix.
+    """
     per = groups if isinstance(groups, str) else groups.unflatten(range(groups.num_leaves))
     return clipped_mean(limit, per, nan_safe)

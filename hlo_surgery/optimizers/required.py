@@ -1,4 +1,4 @@
-"""Which statistics an optimizer needs: its `update` takes them by name, and says so where one is missing."""
+"""Which statistics an optimizer needs: its `update` takes them by name, and says which it lacks."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -19,8 +19,10 @@ class MissingStatistic(TypeError):
 
     def __init__(self, name: str, statistic: Statistic) -> None:
         super().__init__(
-            f"update needs the statistic {statistic.name}: pass {name}=..., as hlo_surgery.value_and_grad with "
-            f"statistics=optimizer.required_statistics returns it, or let hlo_surgery.train_step do it"
+            f"update needs the statistic {statistic.name}: pass {name}=..., as "
+            "hlo_surgery.value_and_grad with "
+            "statistics=optimizer.required_statistics returns it, or let hlo_surgery.train_step "
+            "do it"
         )
         self.name, self.statistic = name, statistic
 
@@ -32,12 +34,17 @@ class StatisticsTransformation(optax.GradientTransformationExtraArgs):
 
 
 def with_statistics(
-    statistics: Mapping[str, Statistic], init: Callable[[Any], Any], update: Update, takes_any_updates: bool = False
+    statistics: Mapping[str, Statistic],
+    init: Callable[[Any], Any],
+    update: Update,
+    takes_any_updates: bool = False,
 ) -> StatisticsTransformation:
-    """The transformation whose `update(updates, state, params, given)` finds these statistics in the dict `given`.
+    """The transformation whose `update(updates, state, params, given)` finds these statistics in
+    the dict `given`.
 
-    `given` also has whatever else was passed by keyword. Raises MissingStatistic where one was not passed, and
-    ValueError where `grad`, the gradient, is among that and the updates are not it, if it does not take any.
+    `given` also has whatever else was passed by keyword. Raises MissingStatistic where one was not
+    passed, and ValueError where `grad`, the gradient, is among that and the updates are not it, if
+    it does not take any.
     """
 
     def checked(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
@@ -51,29 +58,38 @@ def with_statistics(
     return made
 
 
-def taken(statistics: Mapping[str, Statistic], updates: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """These statistics of what was given, masked as the updates are. Raises MissingStatistic where one was not.
+def taken(
+    statistics: Mapping[str, Statistic], updates: Any, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """These statistics of what was given, masked as the updates are. Raises MissingStatistic where
+    one was not.
 
-    `statistics` among what was given, where it is, says what each is, and ValueError is raised where it is another one.
+    `statistics` among what was given, where it is, says what each is, and ValueError is raised
+    where it is another one.
     """
     for name, statistic in statistics.items():
         if name not in given:
             raise MissingStatistic(name, statistic)
         other = given.get("statistics", statistics).get(name, statistic)
         if other != statistic:
-            raise ValueError(f"two parts of the optimizer need different {name}: {other.name} and {statistic.name}")
+            raise ValueError(
+                f"two parts of the optimizer need different {name}: {other.name} and "
+                f"{statistic.name}"
+            )
     return {name: _masked_like(updates, given[name]) for name in statistics}
 
 
 def batch_size(given: Mapping[str, Any]) -> BatchSize:
     """The number of examples that the gradient is the mean of, at run time perhaps."""
     if "batch_size" not in given:
-        raise TypeError("update needs batch_size=..., the number of examples that the gradient is the mean of")
+        raise TypeError(
+            "update needs batch_size=..., the number of examples that the gradient is the mean of"
+        )
     return given["batch_size"]
 
 
 def is_gradient(updates: Any, given: Mapping[str, Any]) -> bool:
-    """Whether the updates are the very arrays of `grad`, where that was passed, but for those that are masked."""
+    """Whether the updates are the arrays of `grad`, where passed, but for masked ones."""
     if "grad" not in given:
         return True
 
@@ -86,31 +102,44 @@ def is_gradient(updates: Any, given: Mapping[str, Any]) -> bool:
         return False
 
 
-def refuse_change(statistics: Mapping[str, Statistic], given: Mapping[str, Any], takes_any_updates: bool) -> None:
+def refuse_change(
+    statistics: Mapping[str, Statistic], given: Mapping[str, Any], takes_any_updates: bool
+) -> None:
     """Raises ValueError: the change would be lost, or would let what is private out."""
     names = " and ".join(statistics)
     if not takes_any_updates:
         raise ValueError(
-            f"what comes before a part of the optimizer that takes {names} changes the gradient, and would be lost: "
-            f"{names} is of the examples' gradients as they are. Chain it behind that part, where it changes the step, "
-            "or put it into the loss; clip_norm and weight_decay are options of the optimizers. To freeze parameters, "
+            f"what comes before a part of the optimizer that takes {names} changes the gradient, "
+            "and would be lost: "
+            f"{names} is of the examples' gradients as they are. Chain it behind that part, where "
+            "it changes the step, "
+            "or put it into the loss; clip_norm and weight_decay are options of the optimizers. "
+            "To freeze parameters, "
             "use optax.multi_transform with optax.set_to_zero() for theirs"
         )
-    if any(getattr(statistic, "private", False) for statistic in given.get("statistics", {}).values()):
+    if any(
+        getattr(statistic, "private", False) for statistic in given.get("statistics", {}).values()
+    ):
         raise ValueError(
-            f"behind private gradients an optimizer takes {names} of the examples' gradients without noise, so that "
+            f"behind private gradients an optimizer takes {names} of the examples' gradients "
+            "without noise, so that "
             "its steps are not private: chain one that takes gradients alone, such as optax.adam"
         )
 
 
 def chained(statistics: Mapping[str, Statistic], *transformations: Any) -> StatisticsTransformation:
-    """An optimizer: `optax.chain`, which says what it needs, and among what is asked which updates are its steps."""
+    """An optimizer: `optax.chain`, which says what it needs, and among what is asked which updates
+    are its steps.
+    """
     init, update = optax.chain(*transformations)
 
     def stepping(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         steps, state = update(updates, state, params, **given)
-        # Behind another transformation they may turn its steps around, and are looked at as other updates are.
-        given.get("steps", []).extend(jax.tree.leaves(steps) if is_gradient(updates, given) else [None])
+        # Behind another transformation they may turn its steps around, and are looked at as other
+        # updates are.
+        given.get("steps", []).extend(
+            jax.tree.leaves(steps) if is_gradient(updates, given) else [None]
+        )
         return steps, state
 
     made = StatisticsTransformation(init, cast(Any, stepping))
@@ -135,4 +164,6 @@ def is_masked(x: Any) -> bool:
 
 def _masked_like(updates: Any, statistic: Any) -> Any:
     """The statistic without the leaves that `optax.masked` has taken from the updates."""
-    return jax.tree.map(lambda u, s: u if is_masked(u) else s, updates, statistic, is_leaf=is_masked)
+    return jax.tree.map(
+        lambda u, s: u if is_masked(u) else s, updates, statistic, is_leaf=is_masked
+    )

@@ -1,7 +1,8 @@
-"""Where to place the sign: before the mean over the examples, after it, or after the average over time.
+"""Where to place the sign: before the mean over the examples, after it, or after that over time.
 
-The paper's section "Where should you place the sign in SignSGD?". The average over time is m = b1 m + (1 - b1) x from
-zero, without bias correction; a step subtracts `learning_rate * direction + weight_decay * params`.
+The paper's section "Where should you place the sign in SignSGD?". The average over time is m = b1 m
++ (1 - b1) x from zero, without bias correction; a step subtracts
+`learning_rate * direction + weight_decay * params`.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +32,11 @@ def sign_sgd(
 ) -> StatisticsTransformation:
     """SignSGD with momentum: the average over time of the sign of each minibatch gradient."""
     return _optimizer(
-        {}, lambda g, given: jax.tree.map(jnp.sign, g), _itself, b1, stepping(learning_rate, weight_decay)
+        {},
+        lambda g, given: jax.tree.map(jnp.sign, g),
+        _itself,
+        b1,
+        stepping(learning_rate, weight_decay),
     )
 
 
@@ -44,7 +49,11 @@ def micro_sign_sgd(
     'mean_sign'
     """
     return _optimizer(
-        MEAN_SIGN, lambda g, given: given["mean_sign"], _itself, b1, stepping(learning_rate, weight_decay)
+        MEAN_SIGN,
+        lambda g, given: given["mean_sign"],
+        _itself,
+        b1,
+        stepping(learning_rate, weight_decay),
     )
 
 
@@ -55,7 +64,9 @@ def _optimizer(
     b1: float,
     steps: list[Any],
 ) -> StatisticsTransformation:
-    def update(updates: Any, state: EMAState, params: Any, given: Mapping[str, Any]) -> tuple[Any, EMAState]:
+    def update(
+        updates: Any, state: EMAState, params: Any, given: Mapping[str, Any]
+    ) -> tuple[Any, EMAState]:
         m = ema_update(state, averaged(updates, given), b1)
         return jax.tree.map(direction, m.average), m
 

@@ -1,4 +1,4 @@
-"""What a train step does: the gradient with the statistics that the optimizer needs, and the update."""
+"""What a train step does: the gradient with the optimizer's statistics, and the update."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,10 +32,14 @@ class Training:
     def __post_init__(self) -> None:
         own = {"loss", "aux"} & set(self.statistics)
         if own:
-            raise ValueError(f"metrics have an entry {own.pop()!r} of their own; give the statistic another name")
+            raise ValueError(
+                f"metrics have an entry {own.pop()!r} of their own; give the statistic another name"
+            )
         check_words(self.options["loss_reduction"], self.options["on_mixing"])
 
-    def step(self, shards: int, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def step(
+        self, shards: int, params: Any, opt_state: Any, *rest: Any
+    ) -> tuple[Any, Any, dict[str, Any]]:
         """One step, from the arguments of the loss, with the examples on so many devices."""
         required = statistics_of_steps(self.optimizer, params)
         (value, gradient), found = self._gradient(required, shards)(params, *rest)
@@ -45,7 +49,9 @@ class Training:
         given = {name: found[name] for name in required}
         loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
         update = optax.with_extra_args_support(self.optimizer).update
-        updates, opt_state = update(gradient, opt_state, params, **given, grad=gradient, batch_size=size, value=loss)
+        updates, opt_state = update(
+            gradient, opt_state, params, **given, grad=gradient, batch_size=size, value=loss
+        )
         metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
         return optax.apply_updates(params, updates), opt_state, metrics
 
@@ -57,29 +63,41 @@ class Training:
         """f(*args) == ((value, gradient), statistics)."""
         for name in required.keys() & self.statistics.keys():
             if required[name] != self.statistics[name]:
-                raise ValueError(f"the optimizer needs {required[name].name} as {name!r}; name yours otherwise")
+                raise ValueError(
+                    f"the optimizer needs {required[name].name} as {name!r}; name yours otherwise"
+                )
         statistics = {**self.statistics, **required}
         if not statistics:
             plain = jax.value_and_grad(self.loss, has_aux=self.has_aux)
             return lambda *args: (plain(*args), {})
-        options: Any = {**self.options, "batch_argnums": self.batch_argnums, "has_aux": self.has_aux, "shards": shards}
+        options: Any = {
+            **self.options,
+            "batch_argnums": self.batch_argnums,
+            "has_aux": self.has_aux,
+            "shards": shards,
+        }
         return value_and_grad(self.loss, statistics=statistics, **options)
 
     def _batch_size(self, *args: Any) -> Any:
         """How many examples there are, or how many of them are real."""
         size, is_real = self._size(*args), self.options.get("is_real")
-        return size if is_real is None else jnp.sum(flags_among(is_real, args, {}) == 1, dtype=jnp.int32)
+        return (
+            size
+            if is_real is None
+            else jnp.sum(flags_among(is_real, args, {}) == 1, dtype=jnp.int32)
+        )
 
     def _size(self, *args: Any) -> int:
         arrays, axes = self._examples(args)
         sizes = {kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
         if len(sizes) != 1 or 0 in sizes:
             raise ValueError(
-                f"the batch arguments hold {sorted(sizes)} examples; they must agree, and hold at least one"
+                f"the batch arguments hold {sorted(sizes)} examples; they must agree, and hold at "
+                "least one"
             )
         return sizes.pop()
 
     def _examples(self, args: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
-        """All arrays among the arguments, and by their number the example axis of those of the batch."""
+        """All arrays among the arguments, and the example axes of the batch's, by number."""
         axes = leaf_axes(args, {}, self.batch_argnums, self.options["in_axes"])
         return [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)], axes

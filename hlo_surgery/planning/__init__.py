@@ -1,1 +1,1 @@
-"""Planning: what each strategy would take on a device, and which one is chosen for each gradient and measure."""
+"""Planning: what strategies would take on a device, and which each gradient and measure gets."""

@@ -1,4 +1,4 @@
-"""Planning: for each gradient output and measure, the exact strategy that is predicted to be the fastest in budget."""
+"""Planning: for each gradient and measure, the exact strategy predicted to be fastest in budget."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,19 +26,29 @@ from hlo_surgery.planning.predictions import (
     predict_segments,
     predict_square,
 )
-from hlo_surgery.statistics.measures import Gram, MeanOf, Measure, Norms, PerToken, TokenMeanOf, TokenNorms, Variance
+from hlo_surgery.statistics.measures import (
+    Gram,
+    MeanOf,
+    Measure,
+    Norms,
+    PerToken,
+    TokenMeanOf,
+    TokenNorms,
+    Variance,
+)
 
-# Temporaries up to this size, or up to half of what the sites read, go unnoticed beside those of the gradient itself.
+# Temporaries up to this size, or up to half of what the sites read, go unnoticed beside those of
+# the gradient itself.
 UNNOTICED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The strategy for each measure of one gradient, and what was predicted of every strategy that applies.
+    """The strategy for each measure of one gradient, and what was predicted of all that apply.
 
-    `instantiating`: how to come by each example's own gradient, "lift" or "loop", where that is needed; `chunk`: how
-    many at a time in a loop; `shards`: over how many devices; `written_out`: step after step, without a loop. `reuse`:
-    the gradient is taken from there as well.
+    `instantiating`: how to come by each example's own gradient, "lift" or "loop", where that is
+    needed; `chunk`: how many at a time in a loop; `shards`: over how many devices; `written_out`:
+    step after step, without a loop. `reuse`: the gradient is taken from there as well.
     """
 
     strategies: Mapping[Measure, str]
@@ -52,7 +62,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Planned:
-    """One gradient with all that a choice rests on. `precise`: nothing on the way to it is rounded below float32."""
+    """One gradient with all that a choice rests on. `precise`: nothing on the way to it is rounded
+    below float32.
+    """
 
     sliced: GradientSlice
     function: SliceFunction
@@ -68,7 +80,7 @@ class Planned:
 
     @cached_property
     def shards(self) -> int:
-        """Over how many devices a loop goes; what cannot be lifted goes one by one through the whole batch."""
+        """Over how many devices a loop goes; what cannot be lifted goes one by one through all."""
         return (self.options.shards or 1) if self.function.liftable else 1
 
     @cached_property
@@ -78,7 +90,11 @@ class Planned:
         scattered = len(scatters_onto(self.sliced.steps))
         contractions = [site.op.name for site in self.sliced.sites].count("stablehlo.dot_general")
         alone = contractions == 1 and len(self.sliced.sites) == 1 + scattered
-        return alone and steps <= device.written_out and (scattered > 0 or self.counts.gradient <= device.cache)
+        return (
+            alone
+            and steps <= device.written_out
+            and (scattered > 0 or self.counts.gradient <= device.cache)
+        )
 
 
 def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:
@@ -86,12 +102,20 @@ def choose(planned: Planned, measures: Sequence[Measure]) -> Choice:
     chunk = _chunk(planned)
     predicted = _predicted(planned, chunk)
     instantiating = _instantiating(planned, predicted)
-    strategies = {measure: _strategy(planned, measure, predicted, instantiating) for measure in measures}
-    asked = {"lift", "loop"}.union(*(_applying(planned, measure, predicted) for measure in measures))
-    predicted |= _squares(planned, [m for m in measures if "square" in _applying(planned, m, predicted)])
+    strategies = {
+        measure: _strategy(planned, measure, predicted, instantiating) for measure in measures
+    }
+    asked = {"lift", "loop"}.union(
+        *(_applying(planned, measure, predicted) for measure in measures)
+    )
+    predicted |= _squares(
+        planned, [m for m in measures if "square" in _applying(planned, m, predicted)]
+    )
     predicted = {name: cost for name, cost in predicted.items() if name in asked}
     reuse = _reuses(planned, chunk, set(strategies.values()))
-    return Choice(strategies, instantiating, chunk, planned.shards, planned.written_out, reuse, predicted)
+    return Choice(
+        strategies, instantiating, chunk, planned.shards, planned.written_out, reuse, predicted
+    )
 
 
 def _predicted(planned: Planned, chunk: int) -> dict[str, Predicted]:
@@ -125,7 +149,7 @@ def _budget(planned: Planned) -> int:
 
 
 def _chunk(planned: Planned) -> int:
-    """As many examples at a time as the budget and the device allow, on each device that has examples."""
+    """As many examples at once as budget and device allow, on each device with examples."""
     if planned.written_out or not planned.function.liftable:
         return 1
     own = max(planned.counts.gradient, 1)
@@ -133,7 +157,7 @@ def _chunk(planned: Planned) -> int:
 
 
 def _instantiating(planned: Planned, predicted: Mapping[str, Predicted]) -> str:
-    """The faster way to each example's gradient; lifting only in budget, or where a loop takes no less memory."""
+    """The faster way to examples' gradients; lifting only in budget, or if loops take no less."""
     requested, budget = planned.options.strategy, _budget(planned)
     if "lift" not in predicted or (requested == "loop" and planned.size > 1):
         return "loop"
@@ -144,21 +168,27 @@ def _instantiating(planned: Planned, predicted: Mapping[str, Predicted]) -> str:
     return "lift" if requested == "lift" or (fits and lift.seconds <= loop.seconds) else "loop"
 
 
-def _strategy(planned: Planned, measure: Measure, predicted: Mapping[str, Predicted], instantiating: str) -> str:
+def _strategy(
+    planned: Planned, measure: Measure, predicted: Mapping[str, Predicted], instantiating: str
+) -> str:
     if isinstance(measure, PerToken):
         return _per_token_strategy(planned, measure)
     requested, applies = planned.options.strategy, _applying(planned, measure, predicted)
     if planned.size > 1:
         _refuse_strategy(measure, requested, applies)
     for shortcut in ("square", "segments", "ghost"):
-        if shortcut in applies and (requested == shortcut or (requested == "auto" and applies[shortcut])):
+        if shortcut in applies and (
+            requested == shortcut or (requested == "auto" and applies[shortcut])
+        ):
             return shortcut
     if isinstance(measure, Gram):
         return "lift" if planned.function.liftable else "loop"
     return instantiating
 
 
-def _applying(planned: Planned, measure: Measure, predicted: Mapping[str, Predicted]) -> dict[str, bool]:
+def _applying(
+    planned: Planned, measure: Measure, predicted: Mapping[str, Predicted]
+) -> dict[str, bool]:
     """The strategies that need no example's own gradient, and whether each is worth it."""
     applies: dict[str, bool] = {}
     if isinstance(measure, PerToken):
@@ -168,7 +198,9 @@ def _applying(planned: Planned, measure: Measure, predicted: Mapping[str, Predic
     if "segments" in predicted and isinstance(measure, MeanOf | Variance):
         applies["segments"] = predicted["segments"].seconds <= predicted["loop"].seconds
     if "ghost" in predicted and _has_ghost(planned, measure):
-        applies["ghost"] = isinstance(measure, Gram) or is_cheaper(planned.paths, planned.sliced.value, planned.size)
+        applies["ghost"] = isinstance(measure, Gram) or is_cheaper(
+            planned.paths, planned.sliced.value, planned.size
+        )
     return applies
 
 
@@ -181,14 +213,21 @@ def _per_token_strategy(planned: Planned, measure: PerToken) -> str:
         return "ghost"
     op = sliced.sites[0].op if sliced.sites else mlir.defining_operation(sliced.value)
     name, where = ("func.return", "module") if op is None else (op.name, source_line(op))
-    why = "a per-token proxy needs a single contraction over examples and positions, and this gradient is none"
-    raise Refusal(Reason(why, name, where, "ask for second_moment or norms: they are exact everywhere"))
+    why = (
+        "a per-token proxy needs a single contraction over examples and positions, and this "
+        "gradient is none"
+    )
+    raise Refusal(
+        Reason(why, name, where, "ask for second_moment or norms: they are exact everywhere")
+    )
 
 
 def _refuse_strategy(measure: Measure, requested: str, applies: Mapping[str, bool]) -> None:
     if requested in ("square", "ghost", "segments") and requested not in applies:
         name = getattr(measure, "name", type(measure).__name__.lower())
-        raise ValueError(f"strategy={requested!r} does not apply to {name} here; leave it at 'auto'")
+        raise ValueError(
+            f"strategy={requested!r} does not apply to {name} here; leave it at 'auto'"
+        )
 
 
 def _has_ghost(planned: Planned, measure: Measure) -> bool:
@@ -201,9 +240,11 @@ def _has_ghost(planned: Planned, measure: Measure) -> bool:
 
 
 def _factors(measure: Measure, sliced: GradientSlice) -> bool:
-    """Whether phi(ab) = phi(a) phi(b) for numbers of the gradient's kind, or factors are centred in place of both."""
+    """Whether phi(ab) = phi(a) phi(b) for the gradient's kind, or factors are centred instead."""
     if not isinstance(measure, MeanOf):
-        return isinstance(measure, Variance) and all(site.op.name in CENTRED for site in sliced.sites)
+        return isinstance(measure, Variance) and all(
+            site.op.name in CENTRED for site in sliced.sites
+        )
     return measure.complex_factorable if mlir.is_complex(sliced.value) else measure.factorable
 
 

@@ -23,12 +23,13 @@ class PlanningOptions(TypedDict, total=False):
 class PlanningChoices:
     """How statistics are to be computed; none of it changes what they are.
 
-    `strategy`: one of STRATEGIES. `memory_budget`: bytes of temporaries that the statistics of one gradient may take;
-    by default what suits the target. `target`: the device to plan and lower for, as in `hlo_surgery.planning.rooflines`;
-    by default JAX's own. `reuse_gradient`: take gradients from the tensors that hold each example's (True), or leave the
-    module's own ops and bits (False); by default where that is cheaper. `shards`: over how many devices the examples
-    lie; a loop over them then goes over each device's own. By default what the arguments and the mesh in use tell,
-    else 1. Raises ValueError for wrong values.
+    `strategy`: one of STRATEGIES. `memory_budget`: bytes of temporaries that the statistics of one
+    gradient may take; by default what suits the target. `target`: the device to plan and lower for,
+    as in `hlo_surgery.planning.rooflines`; by default JAX's own. `reuse_gradient`: take gradients
+    from the tensors that hold each example's (True), or leave the module's own ops and bits
+    (False); by default where that is cheaper. `shards`: over how many devices the examples lie; a
+    loop over them then goes over each device's own. By default what the arguments and the mesh in
+    use tell, else 1. Raises ValueError for wrong values.
     """
 
     strategy: str = "auto"
@@ -39,8 +40,12 @@ class PlanningChoices:
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
-            raise ValueError(f"strategy is {self.strategy!r}; it is one of {', '.join(map(repr, STRATEGIES))}")
-        _check_count("memory_budget", self.memory_budget, "a positive number of bytes, such as 64_000_000")
+            raise ValueError(
+                f"strategy is {self.strategy!r}; it is one of {', '.join(map(repr, STRATEGIES))}"
+            )
+        _check_count(
+            "memory_budget", self.memory_budget, "a positive number of bytes, such as 64_000_000"
+        )
         _check_count("shards", self.shards, "the number of devices that the examples lie on")
         if not isinstance(self.reuse_gradient, bool | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"reuse_gradient is {self.reuse_gradient!r}; it is True, False or None")
@@ -51,7 +56,11 @@ class PlanningChoices:
     @property
     def platform(self) -> str | None:
         """What the target is called where JAX lowers for it; None for JAX's default."""
-        return None if self.target is None else {"cpu": "cpu", "gpu": "cuda"}.get(self.device.name, "tpu")
+        return (
+            None
+            if self.target is None
+            else {"cpu": "cpu", "gpu": "cuda"}.get(self.device.name, "tpu")
+        )
 
     @property
     def device(self) -> Roofline:

@@ -14,7 +14,8 @@ LISTED = 12
 class SitePlan:
     """One site: its op, the user's source line, and the FLOPs and bytes of the plain contraction.
 
-    `trips`: how often it runs, where it lies in a loop."""
+    `trips`: how often it runs, where it lies in a loop.
+    """
 
     op: str
     where: str
@@ -25,7 +26,7 @@ class SitePlan:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a strategy is predicted to take beside the plain gradient: seconds, and bytes of temporaries.
+    """What a strategy is predicted to take beside the plain gradient: seconds, temporary bytes.
 
     Seconds are negative where the gradient is had from the same tensors for less than it took.
     """
@@ -36,11 +37,11 @@ class Predicted:
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """One gradient output: its sites, the ops of its tail, and the strategy taken for each statistic.
+    """One gradient output: its sites, its tail's ops, and the strategy for each statistic.
 
-    `lifted_bytes`: what the gradients of all examples would take at once; `chunk`: how many a loop takes at once;
-    `predicted`: what every strategy that applies would cost, one statistic at a time; square, which shares nothing
-    between them, for all that it makes.
+    `lifted_bytes`: what the gradients of all examples would take at once; `chunk`: how many a loop
+    takes at once; `predicted`: what every strategy that applies would cost, one statistic at a
+    time; square, which shares nothing between them, for all that it makes.
     """
 
     name: str
@@ -55,9 +56,10 @@ class OutputPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done for each gradient output, and which data of the whole batch is taken as constant.
+    """What is done for each gradient output, and which data of the batch is taken as constant.
 
-    `loss`: the output that was taken as the loss, where a statistic needs it; `others`: those that are no gradients.
+    `loss`: the output that was taken as the loss, where a statistic needs it; `others`: those that
+    are no gradients.
     """
 
     batch_size: int
@@ -74,7 +76,7 @@ class Plan:
         return "\n".join([head, *taken, *data, *map(_output_text, self.outputs)])
 
     def taken(self) -> str:
-        """Which outputs were taken as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""
+        """Which outputs count as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""
         others = [f"{name} (the loss)" if name == self.loss else name for name in self.others]
         gradients = f"gradients: {listing([output.name for output in self.outputs])}"
         return gradients + (f"; no gradients: {listing(others)}" if others else "")
@@ -84,10 +86,19 @@ def _output_text(output: OutputPlan) -> str:
     strategies = ", ".join(f"{name}: {strategy}" for name, strategy in output.strategies.items())
     lines = [f"{output.name}  [{strategies}]"]
     lines += [f"  {output.note}"] if output.note else []
-    lines += [f"  site {site_text(s)}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B" for s in output.sites]
+    lines += [
+        f"  site {site_text(s)}: {quantity(s.flops)}FLOP, {quantity(s.bytes)}B"
+        for s in output.sites
+    ]
     lines += [f"  tail {' '.join(map(bare, output.tail))}"] if output.tail else []
-    lines += [f"  predicted {'; '.join(map(predicted_text, output.predicted.items()))}"] if output.predicted else []
-    return "\n".join([*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"])
+    lines += (
+        [f"  predicted {'; '.join(map(predicted_text, output.predicted.items()))}"]
+        if output.predicted
+        else []
+    )
+    return "\n".join(
+        [*lines, f"  all examples' gradients at once: {quantity(output.lifted_bytes)}B"]
+    )
 
 
 def predicted_text(strategy: tuple[str, Predicted]) -> str:
@@ -105,7 +116,7 @@ def duration(seconds: float) -> str:
 
 
 def site_text(site: SitePlan) -> str:
-    """The op, its source line, and how often a loop runs it: 'stablehlo.dot_general at model.py:9, 12 times'."""
+    """The op, its line, and its runs in a loop: 'stablehlo.dot_general at model.py:9, 12 times'."""
     return f"{site.op} at {site.where}" + (f", {site.trips} times" if site.trips > 1 else "")
 
 

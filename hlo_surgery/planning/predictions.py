@@ -1,7 +1,7 @@
-"""Predictions: what each strategy takes beside the plain gradient, in seconds and temporaries, from counts alone.
+"""Predictions: each strategy's seconds and temporaries beside the plain gradient's, from counts.
 
-The model is a roofline: each part takes as long as its FLOPs or its bytes do, whichever is longer, with the corrections
-that the table of devices states.
+The model is a roofline: each part takes as long as its FLOPs or its bytes do, whichever is longer,
+with the corrections that the table of devices states.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,9 @@ class Counts:
 
 def counts_of(sliced: GradientSlice, size: int) -> Counts:
     """What there is to count in a slice."""
-    return Counts(tuple(site_counts(site.op) for site in sliced.sites), bytes_of(sliced.value), size)
+    return Counts(
+        tuple(site_counts(site.op) for site in sliced.sites), bytes_of(sliced.value), size
+    )
 
 
 def plain_seconds(counts: Counts, device: Roofline) -> float:
@@ -48,12 +50,12 @@ def _site_seconds(site: SiteCounts, device: Roofline, copies: int) -> float:
 
 
 def _moved(site: SiteCounts, copies: int) -> int:
-    """What is read and written; a sum that is no contraction is fused with what makes its operand."""
+    """What is read and written; sums that are no contraction fuse with what makes operands."""
     return (copies if site.contracts else 1) * site.read + site.written
 
 
 def predict_square(counts: Counts, device: Roofline, times: Sequence[int]) -> Predicted:
-    """Each site's contraction so many times more, of operands that are read, squared and written before."""
+    """Each site's contraction so many times more, of operands squared and written before."""
     sites = list(zip(times, counts.sites, strict=True))
     seconds = sum(n * _site_seconds(site, device, copies=3) for n, site in sites)
     return Predicted(seconds, sum(n * site.read for n, site in sites))
@@ -75,7 +77,7 @@ def predict_segments(counts: Counts, device: Roofline) -> Predicted:
 
 
 def predict_lift(counts: Counts, device: Roofline) -> Predicted:
-    """All gradients written and read again, unless XLA fuses that; instead of the plain gradient."""
+    """All gradients written and read, unless XLA fuses that; instead of the plain gradient."""
     made = _made_at_once(counts, device, counts.size)
     lifted = counts.size * counts.gradient
     fused = device.fuses_lifted and len(counts.sites) == 1 and counts.sites[0].contracts
@@ -85,23 +87,29 @@ def predict_lift(counts: Counts, device: Roofline) -> Predicted:
 
 
 def predict_loop(counts: Counts, device: Roofline, chunk: int, written_out: bool) -> Predicted:
-    """A chunk of gradients at a time, and two accumulators read and written; instead of the plain gradient.
+    """A chunk of gradients at a time and two accumulators moved; instead of the plain gradient.
 
-    Steps that are written out are fused with the accumulation, and so take as long as the longer of both.
+    Steps that are written out are fused with the accumulation, and so take as long as the longer of
+    both.
     """
     made = _made_at_once(counts, device, chunk)
     if written_out:
         accumulating = device.moving_seconds(counts.size * 4 * counts.gradient, 2 * counts.gradient)
-        return Predicted(max(made, accumulating) - plain_seconds(counts, device), 2 * counts.gradient)
+        return Predicted(
+            max(made, accumulating) - plain_seconds(counts, device), 2 * counts.gradient
+        )
     steps = -(-counts.size // chunk)
     moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
     held = (2 + chunk) * counts.gradient
     seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds
-    return Predicted(seconds - plain_seconds(counts, device), held + chunk * _patches(counts, device) // counts.size)
+    return Predicted(
+        seconds - plain_seconds(counts, device),
+        held + chunk * _patches(counts, device) // counts.size,
+    )
 
 
 def _patches(counts: Counts, device: Roofline) -> int:
-    """What the images of all examples take once they are taken apart; nothing where XLA does that on the way."""
+    """What all examples' images take once taken apart; nothing where XLA does that on the way."""
     return 0 if device.fuses_lifted else sum((site.spread - 1) * site.read for site in counts.sites)
 
 
@@ -109,7 +117,9 @@ def _made_at_once(counts: Counts, device: Roofline, chunk: int) -> float:
     """The time to contract each example alone, `chunk` of them at a time."""
     patches = _patches(counts, device)
     moving = device.moving_seconds(2 * patches, patches * chunk // counts.size)
-    return moving + sum(_contracted_alone(site, counts.size, device, chunk > 1) for site in counts.sites)
+    return moving + sum(
+        _contracted_alone(site, counts.size, device, chunk > 1) for site in counts.sites
+    )
 
 
 def _contracted_alone(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:

@@ -1,4 +1,4 @@
-"""Rooflines: what a device can compute and move in a second; what planning weighs FLOPs against bytes with."""
+"""Rooflines: what a device computes and moves a second; planning weighs FLOPs and bytes by it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,18 @@ import jax
 class Roofline:
     """A device: dense FLOP/s in its fastest matrix type, and bytes/s of its memory.
 
-    Where counting misjudges XLA, a correction is stated: `batched` is the part of those FLOP/s that contractions with a
-    batch dimension reach; `depth` how many terms an element must be the sum of for its matrix unit to be busy;
-    `step_seconds` what a step of a loop costs beside its work; `cached` how much faster what fits into `cache` bytes is
-    moved; `lifted_element` the seconds for each element of lifted gradients of more than `small` bytes each.
-    `fuses_lifted`: XLA reduces over the examples within the batched contraction that makes their gradients, so that
-    those never reach memory, nor do convolutions' patches. `written_out`: up to so many steps of a loop are better
-    written out one after the other, as XLA then fuses each example's contraction with the sums that it is added to, if
-    those fit into `cache`. `widest_chunk`: of examples that a loop lifts at once. `group_patches`: convolutions with
-    groups, as depthwise ones, are better contracted by patches too. `narrow_operands`: bfloat16 is contracted into
-    float32 everywhere; XLA on CPU fails to in some loops.
+    Where counting misjudges XLA, a correction is stated: `batched` is the part of those FLOP/s that
+    contractions with a batch dimension reach; `depth` how many terms an element must be the sum of
+    for its matrix unit to be busy; `step_seconds` what a step of a loop costs beside its work;
+    `cached` how much faster what fits into `cache` bytes is moved; `lifted_element` the seconds for
+    each element of lifted gradients of more than `small` bytes each. `fuses_lifted`: XLA reduces
+    over the examples within the batched contraction that makes their gradients, so that those never
+    reach memory, nor do convolutions' patches. `written_out`: up to so many steps of a loop are
+    better written out one after the other, as XLA then fuses each example's contraction with the
+    sums that it is added to, if those fit into `cache`. `widest_chunk`: of examples that a loop
+    lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
+    contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
+    XLA on CPU fails to in some loops.
     """
 
     name: str
@@ -52,7 +54,7 @@ class Roofline:
         return self.flops * min(1, depth / self.depth) * (self.batched if batched else 1)
 
     def lifting_seconds(self, own: float, size: int, fused: bool) -> float:
-        """The least time to write and use the gradients of `size` examples at once, of `own` bytes each.
+        """The least time to write and use `size` examples' gradients at once, of `own` bytes each.
 
         `fused`: they are used as they are made, and not written.
         """
@@ -81,13 +83,14 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
     )
 
 
-# Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu" is an H200. TPU:
-# the chip's own memory as cache, and the rest by bundles counted for v5e (`tools/bundle_time.py`), where a step of a
-# loop costs 1.2 to 12 us over convolutions and about 1 us over dense layers of 1024 x 1024 and 1024 x 4096, an element
-# of lifted gradients 1 to 12 ps, and two steps written out less than a loop; so that dense layers are looped over where
-# their sums fit into the cache, and convolutions lifted. CPU: two cores, measured with a float32 matmul of 2048, a copy
-# of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib 0.10 take about 10 ns for each element of large
-# results, whatever their terms.
+# Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu"
+# is an H200. TPU: the chip's own memory as cache, and the rest by bundles counted for v5e
+# (`tools/bundle_time.py`), where a step of a loop costs 1.2 to 12 us over convolutions and about 1
+# us over dense layers of 1024 x 1024 and 1024 x 4096, an element of lifted gradients 1 to 12 ps,
+# and two steps written out less than a loop; so that dense layers are looped over where their sums
+# fit into the cache, and convolutions lifted. CPU: two cores, measured with a float32 matmul of
+# 2048, a copy of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib 0.10 take about
+# 10 ns for each element of large results, whatever their terms.
 ROOFLINES = {
     "cpu": Roofline(
         "cpu",
@@ -122,7 +125,7 @@ DEVICE_KINDS = {
 
 
 def roofline(target: str | None = None) -> Roofline:
-    """The device that a target names: 'cpu', 'gpu', 'tpu', 'tpu:v5e', 'tpu:v5e:2x4'; None is JAX's default device.
+    """The device of a target: 'cpu', 'gpu', 'tpu', 'tpu:v5e', 'tpu:v5e:2x4'; None: JAX's default.
 
     Raises ValueError for any other name.
 

@@ -1,4 +1,4 @@
-"""Counts: the FLOPs and bytes of the ops that sum the examples, as planning weighs them and plans show them."""
+"""Counts: FLOPs and bytes of the ops that sum the examples, for planning and for plans to show."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
 
 @dataclass(frozen=True)
 class SiteCounts:
-    """One site: FLOPs, bytes read and written, and how many terms each element of its result is the sum of.
+    """One site: FLOPs, bytes read and written, and how many terms each element of its result sums.
 
     `spread`: how often a convolution's image is read when it is taken apart into patches.
     """
@@ -60,14 +60,21 @@ def flops_of(op: Operation) -> int:
     sizes = [math.prod(mlir.shape(v)) for v in [*op.operands, *op.results]]
     if op.name == "stablehlo.dot_general":
         lhs, rhs, result = sizes[:3]
-        batching = mlir.stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"]).lhs_batching_dimensions
+        batching = mlir.stablehlo.DotDimensionNumbers(
+            op.attributes["dot_dimension_numbers"]
+        ).lhs_batching_dimensions
         batch = math.prod(mlir.shape(op.operands[0])[d] for d in batching)
         return 2 * math.isqrt(lhs * rhs * result * batch) if batch else 0
     if op.name == "stablehlo.convolution":
         numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
         window = mlir.shape(op.operands[1])
         features = window[numbers.kernel_input_feature_dimension]
-        return 2 * sizes[2] * features * math.prod(window[d] for d in numbers.kernel_spatial_dimensions)
+        return (
+            2
+            * sizes[2]
+            * features
+            * math.prod(window[d] for d in numbers.kernel_spatial_dimensions)
+        )
     return max(sizes)
 
 

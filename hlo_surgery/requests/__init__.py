@@ -1,1 +1,1 @@
-"""Requests: what a user asks, of which arguments and outputs, checked before anything is rewritten."""
+"""Requests: what a user asks, of which arguments and outputs, checked before any rewriting."""

@@ -1,4 +1,4 @@
-"""Example shards: over how many devices the examples of a call lie, as far as arguments and the mesh in use tell."""
+"""Example shards: over how many devices a call's examples lie, as arguments and the mesh tell."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from hlo_surgery.requests.leaves import kind_of
 
 
 def example_shards(arrays: Sequence[Any], axes: Mapping[int, int]) -> int:
-    """Shards of the batch arguments along their example axes; `axes`: example axis by number of the array.
+    """Shards of the batch arguments along their example axes; `axes`: by number of the array.
 
-    Of arrays that are being traced the type may tell; where it does not, the mesh of `jax.set_mesh` is taken to have
-    the examples along all its axes that XLA partitions for.
+    Of arrays that are being traced the type may tell; where it does not, the mesh of `jax.set_mesh`
+    is taken to have the examples along all its axes that XLA partitions for.
     """
     found = [_shards_of(arrays[number], axis) for number, axis in axes.items()]
     counts = [count for count in found if count is not None]
@@ -26,7 +26,10 @@ def _shards_of(array: Any, axis: int) -> int | None:
     """None where nothing is known of an array's sharding."""
     if not isinstance(array, jax.Array):
         return 1
-    if isinstance(array, Tracer) and AxisType.Explicit not in kind_of(array).sharding.mesh.axis_types:
+    if (
+        isinstance(array, Tracer)
+        and AxisType.Explicit not in kind_of(array).sharding.mesh.axis_types
+    ):
         return None
     sharding: Any = kind_of(array).sharding if isinstance(array, Tracer) else array.sharding
     return max(array.shape[axis] // max(sharding.shard_shape(array.shape)[axis], 1), 1)

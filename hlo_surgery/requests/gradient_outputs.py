@@ -1,7 +1,7 @@
-"""Gradient outputs: those that form, by their names, a tree like a tree of arguments, with its shapes and dtypes.
+"""Gradient outputs: those that form a tree like a tree of arguments, in names, shapes and dtypes.
 
-Whatever else looks like an argument may be a gradient too, or a state, an average or a metric: then nobody but the user
-can say, and is asked.
+Whatever else looks like an argument may be a gradient too, or a state, an average or a metric: then
+nobody but the user can say, and is asked.
 """
 
 import re
@@ -19,7 +19,9 @@ from hlo_surgery.requests.port_paths import Path, output_path, path_of, subtrees
 
 @dataclass(frozen=True)
 class Alike:
-    """A node of the outputs whose leaves are like those of a node of the arguments. `named`: by their names as well."""
+    """A node of the outputs whose leaves are like those of a node of the arguments. `named`: by
+    their names as well.
+    """
 
     node: Path
     argument: Path
@@ -28,12 +30,13 @@ class Alike:
 
 
 def is_inexact(port: Port) -> bool:
-    """Whether an argument or output holds floats or complex numbers, those that numpy lacks included."""
+    """Whether a port holds floats or complex numbers, those that numpy lacks included."""
     return bool(jnp.issubdtype(port.dtype, jnp.inexact))
 
 
 def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
-    """The outputs that are gradients, where their names leave no doubt. `batch`: the arguments with examples.
+    """The outputs that are gradients, where their names leave no doubt. `batch`: the arguments with
+    examples.
 
     Raises ValueError that lists what may be meant, and says how to choose.
     """
@@ -41,9 +44,13 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
     parameters = {i: p for i, p in enumerate(module.arguments) if is_inexact(p) and i not in batch}
     if not outputs:
         listed = ", ".join(map(port_text, module.outputs)) or "none"
-        raise ValueError(f"the module has no gradient: no output is a floating-point array (outputs: {listed})")
+        raise ValueError(
+            f"the module has no gradient: no output is a floating-point array (outputs: {listed})"
+        )
     if not parameters and len(outputs) == 1:
-        return tuple(outputs)  # JAX leaves out arguments on which nothing depends, as where the loss is linear in them
+        return tuple(
+            outputs
+        )  # JAX leaves out arguments on which nothing depends, as where the loss is linear in them
     found = _outermost(_alike(module, outputs, parameters))
     if len(found) != 1:
         raise ValueError(_which(found, outputs))
@@ -55,16 +62,24 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
 
 
 def refuse_more_numbers(module: Module, batch: Collection[int]) -> None:
-    """Raises ValueError where more outputs than parameters are numbers: one of them is a loss or a metric."""
+    """Raises ValueError if more outputs than parameters are numbers: one is a loss or metric."""
     parameters = [p for i, p in enumerate(module.arguments) if i not in batch]
-    numbers, own = ([p for p in ports if is_inexact(p) and not p.shape] for ports in (module.outputs, parameters))
+    numbers, own = (
+        [p for p in ports if is_inexact(p) and not p.shape]
+        for ports in (module.outputs, parameters)
+    )
     if len(numbers) > len(own):
         named = listing([port_text(p) for p in numbers])
-        raise ValueError(f"not all of these can be gradients: {named}; pick those in gradients=lambda outputs: ...")
+        raise ValueError(
+            f"not all of these can be gradients: {named}; pick those in gradients=lambda outputs: "
+            "..."
+        )
 
 
-def _alike(module: Module, outputs: Mapping[int, Port], parameters: Mapping[int, Port]) -> list[Alike]:
-    """All nodes of the outputs that are like nodes of the arguments; single arrays only where no trees are."""
+def _alike(
+    module: Module, outputs: Mapping[int, Port], parameters: Mapping[int, Port]
+) -> list[Alike]:
+    """All nodes of outputs like nodes of arguments; single arrays only where no trees are."""
     if all(p.name == f"arg{i}" for i, p in parameters.items()):
         return _alike_in_order(module, outputs, parameters)
     below_outputs = subtrees({i: output_path(p.name) for i, p in outputs.items()})
@@ -77,8 +92,17 @@ def _alike(module: Module, outputs: Mapping[int, Port], parameters: Mapping[int,
     for node, leaves in below_outputs.items():
         argument = known.get(_kinds(leaves, outputs)) or _but_for(zeros, leaves, outputs, known)
         if argument is not None:
-            found.append(Alike(node, argument, tuple(sorted(leaves.values())), len(argument) == 1 or () not in leaves))
-    return [one for one in found if one.named] or [one for one in found if outputs[one.outputs[0]].shape]
+            found.append(
+                Alike(
+                    node,
+                    argument,
+                    tuple(sorted(leaves.values())),
+                    len(argument) == 1 or () not in leaves,
+                )
+            )
+    return [one for one in found if one.named] or [
+        one for one in found if outputs[one.outputs[0]].shape
+    ]
 
 
 def _depth(node: tuple[Path, Any]) -> int:
@@ -95,7 +119,7 @@ def _but_for(
     outputs: Mapping[int, Port],
     known: Mapping[frozenset[Any], Path],
 ) -> Path | None:
-    """The node of the arguments that lacks only such leaves as have a gradient of zero: JAX leaves out unused ones."""
+    """The arguments' node that lacks only leaves of zero gradient, the unused, which JAX omits."""
     absent = {path: number for path, number in leaves.items() if number in zeros}
     if not absent:
         return None
@@ -104,32 +128,46 @@ def _but_for(
     return next((node for kinds, node in known.items() if kinds and needed <= kinds <= every), None)
 
 
-def _alike_in_order(module: Module, outputs: Mapping[int, Port], parameters: Mapping[int, Port]) -> list[Alike]:
-    """Where arguments have no names, the nodes of the outputs whose leaves are like all parameters, in order."""
+def _alike_in_order(
+    module: Module, outputs: Mapping[int, Port], parameters: Mapping[int, Port]
+) -> list[Alike]:
+    """Without argument names, nodes of outputs whose leaves are like all parameters in order."""
     wanted = [kind(p) for p in parameters.values()]
     found: list[Alike] = []
     for node, leaves in subtrees({i: _unnamed_path(p.name, i) for i, p in outputs.items()}).items():
         numbers = tuple(sorted(leaves.values()))
         alike = [kind(outputs[i]) for i in numbers] == wanted
-        if alike and (not _is_tuple(leaves) or _is_tuple_of_gradients(module, leaves, list(parameters))):
+        if alike and (
+            not _is_tuple(leaves) or _is_tuple_of_gradients(module, leaves, list(parameters))
+        ):
             found.append(Alike(node, ("",), numbers, False))
     return found
 
 
 def _is_tuple(leaves: Mapping[Path, int]) -> bool:
-    """Whether these are several results in a tuple, of which some may be a loss, or another tree than the gradient."""
+    """Whether these are several results in a tuple, of which some may be a loss, or another tree
+    than the gradient.
+    """
     return len(leaves) > 1 and all(path and re.fullmatch(r"\[\d+\]", path[0]) for path in leaves)
 
 
-def _is_tuple_of_gradients(module: Module, leaves: Mapping[Path, int], parameters: Sequence[int]) -> bool:
-    """Whether it is a tuple of arrays, of which each rests on another's parameter if that rests on its own.
+def _is_tuple_of_gradients(
+    module: Module, leaves: Mapping[Path, int], parameters: Sequence[int]
+) -> bool:
+    """Whether it is a tuple of arrays, of which each rests on another's parameter if that rests on
+    its own.
 
-    Second derivatives are symmetric; new states and averages rest on the parameters, and no gradient rests on them.
+    Second derivatives are symmetric; new states and averages rest on the parameters, and no
+    gradient rests on them.
     """
     sources = module.sources()
     pairs = list(zip(sorted(leaves.values()), parameters, strict=True))
-    symmetric = all((p in sources[k]) == (q in sources[i]) for (i, p), (k, q) in combinations(pairs, 2))
-    return symmetric and all(len(path) == 1 and module.outputs[i].shape for path, i in leaves.items())
+    symmetric = all(
+        (p in sources[k]) == (q in sources[i]) for (i, p), (k, q) in combinations(pairs, 2)
+    )
+    return symmetric and all(
+        len(path) == 1 and module.outputs[i].shape for path, i in leaves.items()
+    )
 
 
 def _unnamed_path(name: str, number: int) -> Path:
@@ -151,8 +189,12 @@ def _outermost(found: Sequence[Alike]) -> list[Alike]:
     return list(kept.values())
 
 
-def _others(tree: Alike, outputs: Mapping[int, Port], parameters: Mapping[int, Port]) -> dict[int, Port]:
-    """What else may be a gradient: arrays like a parameter, and what stands beside the tree in a larger one like it."""
+def _others(
+    tree: Alike, outputs: Mapping[int, Port], parameters: Mapping[int, Port]
+) -> dict[int, Port]:
+    """What else may be a gradient: arrays like a parameter, and what stands beside the tree in a
+    larger one like it.
+    """
     kinds = {kind(p) for p in parameters.values() if p.shape}
     node, argument = tree.node, tree.argument
     while len(argument) > 1 and node[-1] == argument[-1]:
@@ -172,13 +214,18 @@ def _which(found: Sequence[Alike], outputs: Mapping[int, Port]) -> str:
 
 def _beside(tree: Alike, others: Sequence[Port], outputs: Mapping[int, Port]) -> str:
     named = listing([port_text(p) for p in others])
-    why = f"{node_text(tree.node)} is a tree like the arguments, and {named} may be gradients as well"
+    why = (
+        f"{node_text(tree.node)} is a tree like the arguments, and {named} may be gradients as well"
+    )
     return f"which outputs are gradients is not clear: {why}; {_ask(outputs)}"
 
 
 def _ask(outputs: Mapping[int, Port]) -> str:
     each = listing([f"{i} {port_text(p)}" for i, p in outputs.items()])
-    how = "gradients=[...] (--gradient) by name or position, where the name of a tree means all that is in it"
+    how = (
+        "gradients=[...] (--gradient) by name or position, where the name of a tree means all "
+        "that is in it"
+    )
     return f"name them in {how}; there are: {each}"
 
 

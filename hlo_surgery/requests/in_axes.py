@@ -1,4 +1,4 @@
-"""Example axes of a function's arguments: `batch_argnums` and `in_axes`, as in `jax.vmap`, leaf by leaf."""
+"""Example axes of arguments: `batch_argnums` and `in_axes`, as in `jax.vmap`, leaf by leaf."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +8,12 @@ import jax
 from hlo_surgery.requests.leaves import is_array, kind_of
 
 
-def leaf_axes(args: Sequence[Any], kwargs: Any, batch_argnums: int | Sequence[int], in_axes: Any) -> dict[int, int]:
-    """Example axis by number of the array among the leaves of (args, kwargs). Raises ValueError or TypeError."""
+def leaf_axes(
+    args: Sequence[Any], kwargs: Any, batch_argnums: int | Sequence[int], in_axes: Any
+) -> dict[int, int]:
+    """Example axis by number of the array among the leaves of (args, kwargs). Raises ValueError or
+    TypeError.
+    """
     axes: list[list[int | None]] = [[None] * len(jax.tree.leaves(arg)) for arg in args]
     chosen = _batch_numbers(batch_argnums, len(args))
     for number, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
@@ -25,9 +29,13 @@ def _batch_numbers(numbers: int | Sequence[int], count: int) -> list[int]:
     chosen = [numbers] if isinstance(numbers, int) else list(numbers)
     for number in chosen:
         if not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"batch_argnums holds {number!r}; pass the position of an argument, or several")
+            raise TypeError(
+                f"batch_argnums holds {number!r}; pass the position of an argument, or several"
+            )
         if not -count <= number < count:
-            raise ValueError(f"batch_argnums names argument {number}; {count} positional ones were given")
+            raise ValueError(
+                f"batch_argnums names argument {number}; {count} positional ones were given"
+            )
     positions = [number % count for number in chosen]
     if len(set(positions)) < len(positions):
         raise ValueError(f"batch_argnums names an argument twice: {numbers}")
@@ -37,17 +45,26 @@ def _batch_numbers(numbers: int | Sequence[int], count: int) -> list[int]:
 def _one_for_each(in_axes: Any, chosen: Sequence[int]) -> list[Any]:
     """One entry of in_axes for each batch argument."""
     if isinstance(in_axes, tuple | list) and len(in_axes) != len(chosen):
-        raise ValueError(f"in_axes has {len(in_axes)} entries for {len(chosen)} batch arguments; pass one for each")
+        raise ValueError(
+            f"in_axes has {len(in_axes)} entries for {len(chosen)} batch arguments; pass one for "
+            "each"
+        )
     return list(in_axes) if isinstance(in_axes, tuple | list) else [in_axes] * len(chosen)
 
 
 def _argument_axes(in_axis: Any, argument: Any) -> list[int | None]:
-    """The example axis of each leaf of a batch argument, from a pytree prefix, counted from the front."""
+    """Each leaf's example axis in a batch argument, from a pytree prefix, from the front."""
     try:
         axes = jax.tree.broadcast(in_axis, argument, is_leaf=_is_none)
     except ValueError as error:
-        raise ValueError(f"in_axes is no prefix of the batch argument it goes with: {error}") from None
-    pairs = zip(jax.tree.leaves(axes, is_leaf=_is_none), jax.tree.leaves(argument, is_leaf=_is_none), strict=True)
+        raise ValueError(
+            f"in_axes is no prefix of the batch argument it goes with: {error}"
+        ) from None
+    pairs = zip(
+        jax.tree.leaves(axes, is_leaf=_is_none),
+        jax.tree.leaves(argument, is_leaf=_is_none),
+        strict=True,
+    )
     return [_from_front(axis, leaf) for axis, leaf in pairs if leaf is not None]
 
 
@@ -55,10 +72,15 @@ def _from_front(axis: Any, leaf: Any) -> int | None:
     if axis is None or not is_array(leaf):
         return None
     if not isinstance(axis, int):
-        raise TypeError(f"in_axes holds {axis!r}; an example axis is an integer, or None for a leaf without examples")
+        raise TypeError(
+            f"in_axes holds {axis!r}; an example axis is an integer, or None for a leaf without "
+            "examples"
+        )
     rank = len(kind_of(leaf).shape)
     if not -rank <= axis < rank:
-        raise ValueError(f"a batch argument has shape {kind_of(leaf).shape}: there is no example axis {axis}")
+        raise ValueError(
+            f"a batch argument has shape {kind_of(leaf).shape}: there is no example axis {axis}"
+        )
     return axis % rank
 
 

@@ -1,4 +1,4 @@
-"""Leaves of pytrees: which are traced, what stands for them, and what a module does not tell: keys and weak types."""
+"""Leaves of pytrees: which are traced, their stand-ins, and what modules hide: keys, weak types."""
 
 from functools import cache
 from typing import Any
@@ -12,8 +12,12 @@ WEAK = "weak type"
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf is traced: arrays and numbers are, flags and whatever else JAX cannot hold are static."""
-    held = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.number | int | float | complex)
+    """Whether a leaf is traced: arrays and numbers are, flags and whatever else JAX cannot hold are
+    static.
+    """
+    held = isinstance(
+        leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.number | int | float | complex
+    )
     return held and not isinstance(leaf, bool)
 
 
@@ -42,7 +46,7 @@ def flat_array(leaf: Any) -> Any:
 
 
 def returned_kind(output: Any) -> str:
-    """What a module does not tell of an output: the implementation of a PRNG key, or a weak type; "" of any other."""
+    """What a module hides of an output: a PRNG key's implementation, a weak type; else ""."""
     if isinstance(output, jax.Array) and jnp.issubdtype(output.dtype, jax.dtypes.prng_key):
         return str(jax.random.key_impl(output))
     return WEAK if jax.typeof(output).weak_type else ""
@@ -58,7 +62,7 @@ def as_returned(kind: str, output: jax.Array) -> jax.Array:
 
 @cache
 def _weak_conversion() -> tuple[Any, dict[str, Any]]:
-    """The op that makes arrays weakly typed, which no public function does, as JAX itself writes it."""
+    """The op that makes arrays weakly typed, as JAX writes it; no public function does."""
     with jax.numpy_dtype_promotion("standard"):
         equations = jax.make_jaxpr(lambda n: n * 1.5)(3).eqns
     return next((e.primitive, e.params) for e in equations if e.params.get("weak_type"))

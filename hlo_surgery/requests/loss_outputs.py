@@ -1,4 +1,4 @@
-"""The loss among the outputs: the one real number that the examples reach, or the one that the user names."""
+"""The loss among the outputs: the one real number that examples reach, or what the user names."""
 
 from collections.abc import Collection
 
@@ -10,17 +10,23 @@ from hlo_surgery.requests.gradient_outputs import port_text
 
 
 def loss_output(module: Module, batch: Collection[int], gradients: Collection[int]) -> int:
-    """The output that is the loss, where there is one that can be. `batch`: the arguments with examples.
+    """The output that is the loss, where there is one that can be. `batch`: the arguments with
+    examples.
 
     Raises ValueError where there is none, or more than one.
     """
     reached = [i for i, sources in enumerate(module.sources()) if not sources.isdisjoint(batch)]
     found = [i for i in reached if i not in gradients and is_number(module.outputs[i])]
     if not found:
-        raise ValueError("per_example_losses needs a module that returns its loss, as that of jax.value_and_grad does")
+        raise ValueError(
+            "per_example_losses needs a module that returns its loss, as that of "
+            "jax.value_and_grad does"
+        )
     if len(found) > 1:
         listed = listing([f"{i} {port_text(module.outputs[i])}" for i in found])
-        raise ValueError(f"which output is the loss is not clear: {listed}; name it in loss=... (--loss)")
+        raise ValueError(
+            f"which output is the loss is not clear: {listed}; name it in loss=... (--loss)"
+        )
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""Parameter groups: which gradients a statistic takes together, from its `per`, each of them once."""
+"""Parameter groups: which gradients a statistic takes together, from its `per`, each once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,10 +10,13 @@ from hlo_surgery.statistics.derived import Derived, Groups, Statistic
 Number = Callable[[str | int], int]
 
 
-def groups_of(statistic: Statistic, gradients: Sequence[int], names: Sequence[str], number: Number) -> Groups:
+def groups_of(
+    statistic: Statistic, gradients: Sequence[int], names: Sequence[str], number: Number
+) -> Groups:
     """Positions in `gradients`, output numbers, of those that belong together.
 
-    `names`: of all outputs; `number`: an output's, from its name or position. Raises ValueError where `per` is none.
+    `names`: of all outputs; `number`: an output's, from its name or position. Raises ValueError
+    where `per` is none.
     """
     per = statistic.per if isinstance(statistic, Derived) else "parameter"
     if per == "global":
@@ -21,16 +24,23 @@ def groups_of(statistic: Statistic, gradients: Sequence[int], names: Sequence[st
     if per == "parameter":
         return tuple((i,) for i in range(len(gradients)))
     if not isinstance(per, Mapping):
-        raise ValueError(f"per is {per!r}; it is 'global', 'parameter', or a dict from label to outputs")
+        raise ValueError(
+            f"per is {per!r}; it is 'global', 'parameter', or a dict from label to outputs"
+        )
     for label, keys in per.items():
         if isinstance(keys, str) or not isinstance(keys, Sequence) or not keys:
-            raise ValueError(f"per of {statistic.name} has {keys!r} for {label!r}; it is a list of one output or more")
+            raise ValueError(
+                f"per of {statistic.name} has {keys!r} for {label!r}; it is a list of one output "
+                "or more"
+            )
     numbers = [[number(key) for key in keys] for keys in per.values()]
     _check(statistic.name, [n for group in numbers for n in group], gradients, names)
     return tuple(tuple(gradients.index(n) for n in group) for group in numbers)
 
 
-def _check(statistic: str, named: Sequence[int], gradients: Sequence[int], names: Sequence[str]) -> None:
+def _check(
+    statistic: str, named: Sequence[int], gradients: Sequence[int], names: Sequence[str]
+) -> None:
     """Raises ValueError unless each gradient is named once."""
     wrong = {
         "leave out": [names[n] for n in gradients if n not in named],
@@ -43,15 +53,30 @@ def _check(statistic: str, named: Sequence[int], gradients: Sequence[int], names
 
 
 def check_prefix(statistic: str, per: Any, gradient: Any) -> None:
-    """Raises ValueError where `per` is no pytree prefix of the gradient: says what is left out, and what is no part."""
+    """Raises ValueError where `per` is no pytree prefix of the gradient: says what is left out, and
+    what is no part.
+    """
     try:
         jax.tree.structure(per).flatten_up_to(gradient)
     except ValueError:
-        wanted, given = ([path for path, _ in jax.tree.leaves_with_path(tree)] for tree in (gradient, per))
+        wanted, given = (
+            [path for path, _ in jax.tree.leaves_with_path(tree)] for tree in (gradient, per)
+        )
         wrong = {
             "leaves out": [w for w in wanted if not any(w[: len(g)] == g for g in given)],
-            "names what is no part of it:": [g for g in given if not any(w[: len(g)] == g for w in wanted)],
+            "names what is no part of it:": [
+                g for g in given if not any(w[: len(g)] == g for w in wanted)
+            ],
         }
-        listed = {what: ", ".join(map(jax.tree_util.keystr, found)) for what, found in wrong.items() if found}
-        said = " and ".join(f"{what} {found}" for what, found in listed.items()) or f"has other containers: {per!r}"
-        raise ValueError(f"per of {statistic} is no pytree prefix of the gradient: it {said}") from None
+        listed = {
+            what: ", ".join(map(jax.tree_util.keystr, found))
+            for what, found in wrong.items()
+            if found
+        }
+        said = (
+            " and ".join(f"{what} {found}" for what, found in listed.items())
+            or f"has other containers: {per!r}"
+        )
+        raise ValueError(
+            f"per of {statistic} is no pytree prefix of the gradient: it {said}"
+        ) from None

@@ -1,6 +1,7 @@
-"""Port paths: the names of arguments and outputs, which JAX makes of places in pytrees, as trees again.
+"""Port paths: names of arguments and outputs, which JAX makes of places in pytrees, as trees again.
 
-The name `params['layers'][0].bias` has the path `params`, `['layers']`, `[0]`, `.bias`; an output's begins with "".
+The name `params['layers'][0].bias` has the path `params`, `['layers']`, `[0]`, `.bias`; an output's
+begins with "".
 """
 
 import re
@@ -11,7 +12,7 @@ KEY = re.compile(r"""\['(?:[^'\\]|\\.)*'\]|\["(?:[^"\\]|\\.)*"\]|\[[^][]*\]|\.[^
 
 
 def path_of(name: str) -> Path:
-    """The root of a name, and the keys behind it; a name that is of no such form is a root of its own.
+    """The root of a name, and the keys behind it; a name of no such form is a root of its own.
 
     >>> path_of("params['a.b'][0].w")
     ('params', "['a.b']", '[0]', '.w')

@@ -1,4 +1,4 @@
-"""Real flags: which examples of a call are no padding, as its arguments or whoever made the function say."""
+"""Real flags: which examples of a call are no padding, as arguments or the function's maker say."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 
 def flags_among(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The flags [B]: an array as it is, an argument by its position, or what a function picks from the arguments.
+    """The flags [B]: an array, an argument's position, or what a function picks of the arguments.
 
     Raises TypeError or ValueError where that is no array of one dimension.
     """
@@ -30,5 +30,7 @@ def _picked(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     if not isinstance(is_real, int) or isinstance(is_real, bool):
         return is_real
     if not -len(args) <= is_real < len(args):
-        raise ValueError(f"is_real names argument {is_real}; {len(args)} positional ones were given")
+        raise ValueError(
+            f"is_real names argument {is_real}; {len(args)} positional ones were given"
+        )
     return args[is_real]

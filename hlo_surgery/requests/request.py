@@ -26,9 +26,10 @@ Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequen
 class Request:
     """`batch`: example axis by argument number; `size`: B; `gradients`: output numbers.
 
-    `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's output number,
-    where one is needed. `is_real`: the argument that says which examples are no padding, and `real` the values that say
-    it, with their number. `closed_over`: traced values that the statistics were found to close over.
+    `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's
+    output number, where one is needed. `is_real`: the argument that says which examples are no
+    padding, and `real` the values that say it, with their number. `closed_over`: traced values that
+    the statistics were found to close over.
     """
 
     batch: Mapping[int, int]
@@ -56,12 +57,15 @@ def make_request(
     loss: str | int | None = None,
     is_real: str | int | None = None,
 ) -> Request:
-    """Check everything against the module. Raises ValueError or TypeError that say what to pass instead."""
+    """Check everything against the module. Raises ValueError or TypeError that say what to pass
+    instead.
+    """
     check_words(loss_reduction, on_mixing)
     axes = _batch_axes(module.arguments, batch)
     size = _batch_size(module.arguments, axes)
     flags = None if is_real is None else _flags(module.arguments, is_real, size)
-    # A gradient taken from the tensor of the real examples' own would be another where the loss counts padding.
+    # A gradient taken from the tensor of the real examples' own would be another where the loss
+    # counts padding.
     choices = PlanningChoices(**planning)
     choices = choices if flags is None else replace(choices, reuse_gradient=False)
     picked = _gradients(module, axes, gradients)
@@ -72,7 +76,9 @@ def make_request(
     groups = {name: groups_of(s, picked, outputs, number) for name, s in wanted.items()}
     for name, statistic in wanted.items():
         if isinstance(statistic, Derived) and size < statistic.least:
-            raise ValueError(f"{name} is defined for at least {statistic.least} examples; the batch has {size}")
+            raise ValueError(
+                f"{name} is defined for at least {statistic.least} examples; the batch has {size}"
+            )
     asked: Any = (loss_reduction, on_mixing, choices)
     return Request(axes, size, wanted, picked, losses, groups, *asked, is_real=flags)
 
@@ -83,7 +89,9 @@ def _flags(arguments: Sequence[Port], is_real: str | int, size: int) -> int:
     port = arguments[number]
     if port.shape != (size,) or port.dtype.kind not in "biuf":
         said = f"{port.name} is {port.dtype}{list(port.shape)}"
-        raise ValueError(f"is_real must hold one flag or 0/1 for each of the {size} examples; {said}")
+        raise ValueError(
+            f"is_real must hold one flag or 0/1 for each of the {size} examples; {said}"
+        )
     return number
 
 
@@ -95,15 +103,25 @@ def _losses(
     named: str | int | None,
 ) -> tuple[int, ...]:
     """The loss's output number, where a statistic needs it."""
-    number = None if named is None else named_loss(module, gradients, _number(module.outputs, named, "output"))
+    number = (
+        None
+        if named is None
+        else named_loss(module, gradients, _number(module.outputs, named, "output"))
+    )
     if not any(isinstance(s, Derived) and s.losses for s in statistics):
         return ()
     return (loss_output(module, axes, gradients) if number is None else number,)
 
 
-def labels_of(name: str, statistic: Statistic, request: Request, outputs: Sequence[str]) -> list[str]:
+def labels_of(
+    name: str, statistic: Statistic, request: Request, outputs: Sequence[str]
+) -> list[str]:
     """The names of a statistic's arrays."""
-    if not isinstance(statistic, Derived) or statistic.like == "gradient" or statistic.per == "parameter":
+    if (
+        not isinstance(statistic, Derived)
+        or statistic.like == "gradient"
+        or statistic.per == "parameter"
+    ):
         return [f"{name}/{outputs[number]}" for number in request.gradients]
     return [name] if statistic.per == "global" else [f"{name}/{label}" for label in statistic.per]
 
@@ -122,7 +140,9 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
     """Example axis by argument number, from names or positions; a list means axis 0."""
     if isinstance(batch, str | bytes) or not isinstance(batch, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"batch is {batch!r}; pass a dict of argument to example axis, or a list of arguments")
+        raise TypeError(
+            f"batch is {batch!r}; pass a dict of argument to example axis, or a list of arguments"
+        )
     pairs = batch.items() if isinstance(batch, Mapping) else [(key, 0) for key in batch]
     axes: dict[int, int] = {}
     for key, axis in pairs:
@@ -138,7 +158,9 @@ def _number(ports: Sequence[Port], key: str | int, kind: str) -> int:
     if isinstance(key, str):
         if names.count(key) != 1:
             how = "no" if key not in names else "more than one"
-            raise ValueError(f"{how} {kind} is named {key!r}; there are {', '.join(names)}{_unnamed(names)}")
+            raise ValueError(
+                f"{how} {kind} is named {key!r}; there are {', '.join(names)}{_unnamed(names)}"
+            )
         return names.index(key)
     number = operator.index(key)
     if not -len(ports) <= number < len(ports):
@@ -155,9 +177,13 @@ def _unnamed(names: Sequence[str]) -> str:
 def _axis(port: Port, first: int, axis: int) -> int:
     rank = len(port.shape)
     if (first - axis) % max(rank, 1):
-        raise ValueError(f"argument {port.name} is given twice, with example axes {first} and {axis}")
+        raise ValueError(
+            f"argument {port.name} is given twice, with example axes {first} and {axis}"
+        )
     if not -rank <= operator.index(axis) < rank:
-        raise ValueError(f"argument {port.name} has shape {port.shape}: there is no example axis {axis}")
+        raise ValueError(
+            f"argument {port.name} has shape {port.shape}: there is no example axis {axis}"
+        )
     return axis % rank
 
 
@@ -165,14 +191,18 @@ def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int]) -> int:
     sizes = {arguments[number].name: arguments[number].shape[axis] for number, axis in axes.items()}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-        raise ValueError(f"the batch arguments have different numbers of examples along their axes ({listed})")
+        raise ValueError(
+            f"the batch arguments have different numbers of examples along their axes ({listed})"
+        )
     size = next(iter(sizes.values()))
     if size == 0:
         raise ValueError("the batch is empty; a mean over no examples is not defined")
     return size
 
 
-def _gradients(module: Module, axes: Mapping[int, int], picked: Sequence[str | int] | None) -> tuple[int, ...]:
+def _gradients(
+    module: Module, axes: Mapping[int, int], picked: Sequence[str | int] | None
+) -> tuple[int, ...]:
     """The outputs picked, each once, or those whose names say that they are gradients."""
     if picked is None:
         return gradient_outputs(module, axes)
@@ -184,7 +214,10 @@ def _gradients(module: Module, axes: Mapping[int, int], picked: Sequence[str | i
     for number in numbers:
         port = module.outputs[number]
         if numbers.count(number) > 1:
-            raise ValueError(f"gradients names output {port.name} more than once; each counts once in norms and clips")
+            raise ValueError(
+                f"gradients names output {port.name} more than once; each counts once in norms "
+                "and clips"
+            )
         if not is_inexact(port):
             raise ValueError(f"output {port.name} has dtype {port.dtype}, which no gradient has")
     return tuple(numbers)

@@ -1,1 +1,1 @@
-"""Rewriting: from a module and a request to a module with statistics; here the passes are called, in order."""
+"""Rewriting: from a module and a request to one with statistics, by calling the passes in order."""

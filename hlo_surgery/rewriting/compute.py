@@ -1,4 +1,4 @@
-"""Compute: given a gradient's slice and the strategy for each measure, JAX code that makes them; traced by splice."""
+"""Compute: given a gradient's slice and strategies, JAX code for each measure; traced by splice."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -7,7 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.strategies.centred_operands import central_moment, centred_variance, squared_magnitude
+from hlo_surgery.passes.strategies.centred_operands import (
+    central_moment,
+    centred_variance,
+    squared_magnitude,
+)
 from hlo_surgery.passes.strategies.ghost_norms import ghost_gram, ghost_norms, token_norms
 from hlo_surgery.passes.strategies.ghost_paths import may_cancel
 from hlo_surgery.passes.strategies.lift_examples import lifted_gradients
@@ -15,8 +19,22 @@ from hlo_surgery.passes.strategies.segment_rows import segmented_mean
 from hlo_surgery.passes.strategies.square_operands import squared_mean
 from hlo_surgery.requests.request import Request
 from hlo_surgery.rewriting.looped import itself, looped, looped_together
-from hlo_surgery.rewriting.real_examples import count_of, flags_of, mean_of_examples, measured, without_padding
-from hlo_surgery.rewriting.wanted import Computed, Known, Measured, Wanted, in_own_dtype, statistic_dtype, total_of
+from hlo_surgery.rewriting.real_examples import (
+    count_of,
+    flags_of,
+    mean_of_examples,
+    measured,
+    without_padding,
+)
+from hlo_surgery.rewriting.wanted import (
+    Computed,
+    Known,
+    Measured,
+    Wanted,
+    in_own_dtype,
+    statistic_dtype,
+    total_of,
+)
 from hlo_surgery.statistics.measures import (
     Gram,
     MeanOf,
@@ -33,7 +51,7 @@ from hlo_surgery.statistics.measures import (
 def compute_measures(
     wanted: Mapping[int, Wanted], groups: Sequence[Sequence[int]], known: Known, request: Request
 ) -> dict[int, Computed]:
-    """For each gradient itself where it is reused (else None), and every measure; `groups` share their loops."""
+    """Each gradient where it is reused (else None), and every measure; `groups` share loops."""
     loops: dict[int, Computed] = {}
     for group in groups:
         together = [wanted[i] for i in group]
@@ -57,7 +75,9 @@ def _taken(wanted: Wanted, strategy: str) -> list[Measure]:
     return [measure for measure, taken in wanted.choice.strategies.items() if taken == strategy]
 
 
-def _squared(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
+def _squared(
+    wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request
+) -> Computed:
     given = {key: known[key[0]] for key in wanted.function.inputs}
     count, real = count_of(known, request), flags_of(known, request)
     dtype, mean_loss = statistic_dtype(wanted.sliced.value), request.loss_reduction == "mean"
@@ -70,7 +90,9 @@ def _squared(wanted: Wanted, known: Known, measures: Sequence[Measure], request:
     return None, found
 
 
-def _segmented(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
+def _segmented(
+    wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request
+) -> Computed:
     factor = count_of(known, request) if request.loss_reduction == "mean" else 1
     dtype = statistic_dtype(wanted.sliced.value)
     phis = {m: precise_phi(m.phi, dtype) for m in measures if isinstance(m, MeanOf)}
@@ -80,7 +102,9 @@ def _segmented(wanted: Wanted, known: Known, measures: Sequence[Measure], reques
     for measure in measures:
         if isinstance(measure, Variance):
             about = mean_of_examples(wanted.gradient, known, request)
-            found[measure] = central_moment(of(squared_magnitude, about=about), of(itself, about=about))
+            found[measure] = central_moment(
+                of(squared_magnitude, about=about), of(itself, about=about)
+            )
     return None, found
 
 
@@ -101,7 +125,9 @@ def _ghost(wanted: Wanted, known: Known, measures: Sequence[Measure], request: R
                 cancels = may_cancel(wanted.paths, request.size)
                 found[measure] = (
                     lax.cond(
-                        jnp.all(reliable if real is None else reliable | ~real), partial(itself, norms), instantiated
+                        jnp.all(reliable if real is None else reliable | ~real),
+                        partial(itself, norms),
+                        instantiated,
                     )
                     if cancels
                     else norms
@@ -121,13 +147,18 @@ def _instantiated_norms(wanted: Wanted, known: Known, request: Request) -> jax.A
     return STRATEGIES[wanted.choice.instantiating](wanted, known, [norms], request)[1][norms]
 
 
-def _lifted(wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request) -> Computed:
+def _lifted(
+    wanted: Wanted, known: Known, measures: Sequence[Measure], request: Request
+) -> Computed:
     gradients = lifted_gradients(wanted.function, known, request.size)
     count, real = count_of(known, request), flags_of(known, request)
     plain = [m for m in measures if not isinstance(m, TokenMeanOf | TokenNorms)]
     found: Measured = {m: measured(m, gradients, real, count) for m in plain}
-    # Divided before they are summed, since the sum of B gradients may overflow where their mean does not.
-    return total_of(wanted, jnp.sum(gradients / request.size, 0), request), in_own_dtype(wanted, found)
+    # Divided before they are summed, since the sum of B gradients may overflow where their mean
+    # does not.
+    return total_of(wanted, jnp.sum(gradients / request.size, 0), request), in_own_dtype(
+        wanted, found
+    )
 
 
 STRATEGIES: dict[str, Callable[[Wanted, Known, Sequence[Measure], Request], Computed]] = {

@@ -1,4 +1,4 @@
-"""Looped: measures of gradients whose examples are looped over; gradients with operands in common share one loop."""
+"""Looped: measures of gradients by loops over examples, one for gradients with common operands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,12 @@ from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.terms.slice_functions import jointly
 from hlo_surgery.planning.choice import Choice
 from hlo_surgery.requests.request import Request
-from hlo_surgery.rewriting.real_examples import count_of, flags_of, mean_of_examples, without_padding
+from hlo_surgery.rewriting.real_examples import (
+    count_of,
+    flags_of,
+    mean_of_examples,
+    without_padding,
+)
 from hlo_surgery.rewriting.wanted import Computed, Known, Wanted, in_own_dtype, total_of
 from hlo_surgery.statistics.measures import (
     Gram,
@@ -30,7 +35,7 @@ from hlo_surgery.statistics.measures import (
 
 
 def loop_groups(wanted: Mapping[int, Wanted]) -> list[list[int]]:
-    """Which of the gradients that loops compute share one: those with operands in common, such as a layer's."""
+    """Which gradients of loops share one: those with common operands, such as a layer's."""
     groups: list[tuple[set[Any], list[int]]] = []
     for i, one in wanted.items():
         if "loop" in one.choice.strategies.values():
@@ -38,12 +43,19 @@ def loop_groups(wanted: Mapping[int, Wanted]) -> list[list[int]]:
             operands: set[Any] = {(kind, *key) for key in one.function.inputs if key[1] is not None}
             touching = [group for group in groups if group[0] & operands]
             groups = [group for group in groups if group not in touching]
-            groups.append((operands.union(*(g[0] for g in touching)), [*(n for g in touching for n in g[1]), i]))
+            groups.append(
+                (
+                    operands.union(*(g[0] for g in touching)),
+                    [*(n for g in touching for n in g[1]), i],
+                )
+            )
     return [numbers for _, numbers in groups]
 
 
-def with_common_chunks(wanted: Mapping[int, Wanted], groups: Sequence[Sequence[int]]) -> dict[int, Wanted]:
-    """The same, but that a loop's gradients take as many examples at once as the largest of them may."""
+def with_common_chunks(
+    wanted: Mapping[int, Wanted], groups: Sequence[Sequence[int]]
+) -> dict[int, Wanted]:
+    """The same, but a loop's gradients take as many examples at once as the largest may."""
     chunks = {i: min(wanted[j].choice.chunk for j in group) for group in groups for i in group}
     return {
         i: replace(one, choice=replace(one.choice, chunk=chunks[i])) if i in chunks else one
@@ -54,7 +66,7 @@ def with_common_chunks(wanted: Mapping[int, Wanted], groups: Sequence[Sequence[i
 def looped_together(
     wanted: Sequence[Wanted], known: Known, measures: Sequence[Sequence[Measure]], request: Request
 ) -> list[Computed]:
-    """Means and sums are accumulated over the examples; norms and the gradients themselves are stacked."""
+    """Means and sums are accumulated over the examples; norms and gradients are stacked."""
     asked = [(i, measure) for i, of_one in enumerate(measures) for measure in of_one]
     sums: dict[tuple[int, Measure], Phi] = {
         (i, m): _summand(m, mean_of_examples(wanted[i].gradient, known, request))
@@ -80,7 +92,9 @@ def looped_together(
     return [
         (
             total_of(one, means[i], request) if i in means else None,
-            in_own_dtype(one, {m: _of_looped(m, found[i, m], count_of(known, request)) for m in measures[i]}),
+            in_own_dtype(
+                one, {m: _of_looped(m, found[i, m], count_of(known, request)) for m in measures[i]}
+            ),
         )
         for i, one in enumerate(wanted)
     ]
@@ -100,7 +114,9 @@ def _of_gradient(i: int, phi: Phi, gradients: Sequence[jax.Array]) -> jax.Array:
 
 
 def _of_real(
-    summand: Callable[[Sequence[jax.Array]], jax.Array], gradients: Sequence[jax.Array], real: jax.Array
+    summand: Callable[[Sequence[jax.Array]], jax.Array],
+    gradients: Sequence[jax.Array],
+    real: jax.Array,
 ) -> jax.Array:
     found = summand(gradients)
     return jnp.where(real, found, jnp.zeros_like(found))
@@ -140,8 +156,10 @@ def itself(x: jax.Array) -> jax.Array:
     return x
 
 
-def weighted_by_example(wanted: Wanted, known: Known, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
-    """The sum over b of w_b g_b of a mean loss, accumulated in at least float32 from each example's own gradient."""
+def weighted_by_example(
+    wanted: Wanted, known: Known, weights: jax.Array, finite: jax.Array | None
+) -> jax.Array:
+    """The sum over b of w_b g_b of a mean loss, in at least float32, one example at a time."""
     size = weights.shape[0]
 
     def scaled(gradient: jax.Array, weight: jax.Array, keep: jax.Array) -> jax.Array:
@@ -155,7 +173,7 @@ def weighted_by_example(wanted: Wanted, known: Known, weights: jax.Array, finite
 
 
 def along_by_example(wanted: Wanted, known: Known, direction: jax.Array, size: int) -> jax.Array:
-    """The inner product of each example's own gradient with a direction, [B], in at least float32."""
+    """Inner products of each example's own gradient with a direction, [B], at least float32."""
 
     def product(gradient: jax.Array) -> jax.Array:
         return jnp.sum(jnp.real(widened(gradient) * widened(direction).conj()))

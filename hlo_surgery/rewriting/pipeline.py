@@ -1,4 +1,4 @@
-"""The six steps in order: normalise, example axes, gradient slices, plan, splice, verified module."""
+"""The six steps: normalise, example axes, gradient slices, plan, splice, verified module."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,16 @@ from hlo_surgery.passes.example_axes.alignment.contributions import unclear
 from hlo_surgery.passes.example_axes.alignment.example_rows import example_rows
 from hlo_surgery.passes.example_axes.ancestors import ancestors
 from hlo_surgery.passes.example_axes.example_axes import find_example_axes
-from hlo_surgery.passes.example_axes.lattice import Axes, Crossed, Local, Mixed, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.example_axes.lattice import (
+    Axes,
+    Crossed,
+    Local,
+    Mixed,
+    PerExample,
+    Shared,
+    Split,
+    Summed,
+)
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.errors import Reason, Refusal
@@ -36,7 +45,9 @@ from hlo_surgery.statistics.measures import PerExampleGradients
 
 Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
-PRIVATE_HELP = "make the loss a mean or sum of per-example losses that rest on nothing but the example"
+PRIVATE_HELP = (
+    "make the loss a mean or sum of per-example losses that rest on nothing but the example"
+)
 
 
 def rewrite_module(
@@ -53,13 +64,14 @@ def rewrite_module(
 ) -> Module:
     """A module that returns, after what the given one returns, each statistic of each gradient.
 
-    `module`: a Module, MLIR text or bytes. `batch`: example axis by argument name or position, or a list of those
-    with axis 0. `gradients`: which outputs they are, by name or position, where a tree's name means all that is in it;
-    by default those that form, by their names, a tree like a tree of arguments. `loss`: which output it is, where
-    `per_example_losses` needs it; by default the only real number, beside gradients, that the examples reach.
-    `is_real`: the argument, [B], that says which examples are no padding, where some are; see README.
-    `planning`: `strategy`, `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`.
-    Raises Refusal where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
+    `module`: a Module, MLIR text or bytes. `batch`: example axis by argument name or position, or a
+    list of those with axis 0. `gradients`: which outputs they are, by name or position, where a
+    tree's name means all that is in it; by default those that form, by their names, a tree like a
+    tree of arguments. `loss`: which output it is, where `per_example_losses` needs it; by default
+    the only real number, beside gradients, that the examples reach. `is_real`: the argument, [B],
+    that says which examples are no padding, where some are; see README. `planning`: `strategy`,
+    `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal
+    where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
     """
     original = load(module)
     asked = (loss_reduction, on_mixing, planning, loss, is_real)
@@ -67,16 +79,21 @@ def rewrite_module(
     made, closed_over = rewritten(original, request)
     if closed_over:
         raise TypeError(
-            "a statistic closes over traced values, which a module by itself cannot; use hs.rewrite for that"
+            "a statistic closes over traced values, which a module by itself cannot; use "
+            "hs.rewrite for that"
         )
     return made
 
 
 def rewritten(original: Module, request: Request) -> tuple[Module, list[Any]]:
-    """What was requested, and the traced values that statistics close over: the last arguments of the module."""
+    """What was requested, and the traced values that statistics close over: the last arguments of
+    the module.
+    """
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
-    return Module(code, plan, request.planning.platform), [tracer for tracer, _ in request.closed_over.values()]
+    return Module(code, plan, request.planning.platform), [
+        tracer for tracer, _ in request.closed_over.values()
+    ]
 
 
 def explain_module(
@@ -124,28 +141,37 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     if request.is_real is not None:
         outputs = mlir.operands(mlir.return_operation(block))
         flag = partial(flags_and_count, _widest([outputs[number] for number in request.gradients]))
-        flags, axes.count = splice([block.arguments[request.is_real]], flag, mlir.operations(block)[0])
+        flags, axes.count = splice(
+            [block.arguments[request.is_real]], flag, mlir.operations(block)[0]
+        )
         request = replace(request, real=(flags, axes.count))
     end = mlir.return_operation(block)
     numbers = [*request.gradients, *request.losses]
     targets = [Target(end, number, names[number]) for number in numbers]
     statistics = request.statistics.values()
     measures = list(dict.fromkeys(m for s in statistics for m in measures_of(s)))
-    asked = [*([measures] * len(request.gradients)), *([[PerExampleGradients()]] * len(request.losses))]
+    asked = [
+        *([measures] * len(request.gradients)),
+        *([[PerExampleGradients()]] * len(request.losses)),
+    ]
     finish = partial(_results, request)
-    answers, made = block_statistics(axes, block, targets, asked, _reweights(request), request, finish)
+    answers, made = block_statistics(
+        axes, block, targets, asked, _reweights(request), request, finish
+    )
     _return(main, answers, made, request, names)
     sharding_rules.strip(code)
     mlir.run_passes(code, "cse", "func.func(trivial-dce)")
     data = tuple(dict.fromkeys(axes.data.values()))
-    plans = tuple(_by_statistic(answer.plan, request) for answer in answers[: len(request.gradients)])
+    plans = tuple(
+        _by_statistic(answer.plan, request) for answer in answers[: len(request.gradients)]
+    )
     loss = next((names[number] for number in request.losses), "")
     others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
     return Plan(request.size, request.loss_reduction, plans, data, loss, others)
 
 
 def _forget_unused(axes: Axes, block: mlir.Block, request: Request) -> None:
-    """What is taken as constant and no gradient rests on, nor a loss that was asked for, concerns nobody."""
+    """Constants that no gradient, nor a loss that was asked for, rests on concern nobody."""
     outputs = mlir.operands(mlir.return_operation(block))
     behind = ancestors([outputs[number] for number in [*request.gradients, *request.losses]])
     axes.data = {value: reason for value, reason in axes.data.items() if value in behind}
@@ -158,7 +184,11 @@ def _widest(gradients: Sequence[Value]) -> jnp.dtype:
 
 def _results(request: Request, found: Measurements) -> list[jax.Array]:
     """The arrays of all statistics, in order."""
-    return [x for name, s in request.statistics.items() for x in results_of(s, found, request.groups[name])]
+    return [
+        x
+        for name, s in request.statistics.items()
+        for x in results_of(s, found, request.groups[name])
+    ]
 
 
 def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
@@ -172,25 +202,33 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
 
 
 def _refuse_unprotected(axes: Axes, request: Request) -> None:
-    """A private statistic bounds what one example can do to it, so no constant may rest on the others."""
+    """A private statistic bounds one example's effect, so no constant may rest on others."""
     private = [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
     if private and request.is_real is not None and request.loss_reduction == "mean":
-        why = f"{private[0]} bounds each example's influence, but a mean over the real examples rests on their number"
+        why = (
+            f"{private[0]} bounds each example's influence, but a mean over the real examples "
+            "rests on their number"
+        )
         raise Refusal(Reason(why, "is_real", "request", PADDING_HELP), private[0])
     if private and axes.data and request.size > 1:
         reason = next(iter(axes.data.values()))
-        why = f"{private[0]} bounds each example's influence, but here all examples meet in a constant: {reason.why}"
+        why = (
+            f"{private[0]} bounds each example's influence, but here all examples meet in a "
+            f"constant: {reason.why}"
+        )
         raise Refusal(Reason(why, reason.op, reason.where, PRIVATE_HELP), private[0])
 
 
 def _analysed(main: mlir.func.FuncOp, code: mlir.Module, request: Request) -> Axes:
     """The class of every value of the module as it is now."""
     sharding_rules.populate(code)
-    return find_example_axes(main, dict(request.batch), request.size, request.on_mixing == "contribution")
+    return find_example_axes(
+        main, dict(request.batch), request.size, request.on_mixing == "contribution"
+    )
 
 
 def _hoists(request: Request) -> list[Hoist]:
-    """What moves contractions out of loops; out of scans only where the examples' weights, known behind, need it."""
+    """What moves contractions out of loops; out of scans only where weights behind need it."""
     if request.size == 1:
         return []
     return [hoist_accumulations, hoist_stacks] if _reweights(request) else [hoist_accumulations]
@@ -201,14 +239,22 @@ def _reweights(request: Request) -> bool:
 
 
 def _return(
-    main: mlir.func.FuncOp, answers: Sequence[Answer], made: Sequence[Value], request: Request, names: Sequence[str]
+    main: mlir.func.FuncOp,
+    answers: Sequence[Answer],
+    made: Sequence[Value],
+    request: Request,
+    names: Sequence[str],
 ) -> None:
     """Return the statistics after the module's own outputs."""
     outputs = mlir.operands(mlir.return_operation(mlir.body(main)))
     for number, answer in zip([*request.gradients, *request.losses], answers, strict=True):
         if number not in request.losses:
             outputs[number] = outputs[number] if answer.gradient is None else answer.gradient
-    labels = [label for name, s in request.statistics.items() for label in labels_of(name, s, request, names)]
+    labels = [
+        label
+        for name, s in request.statistics.items()
+        for label in labels_of(name, s, request, names)
+    ]
     mlir.set_results(main, [*outputs, *made], [{"jax.result_info": label} for label in labels])
 
 
@@ -217,7 +263,9 @@ def _refuse_mixed(axes: Axes, block: mlir.Block, request: Request, names: Sequen
     if request.size == 1:
         return
     outputs = mlir.operands(mlir.return_operation(block))
-    reasons = {number: _mixing(axes, outputs[number]) for number in [*request.gradients, *request.losses]}
+    reasons = {
+        number: _mixing(axes, outputs[number]) for number in [*request.gradients, *request.losses]
+    }
     reasons |= {n: reasons[n] or example_rows(axes, block, outputs[n]) for n in request.gradients}
     first = next((reason for reason in reasons.values() if reason), None)
     if first is not None:

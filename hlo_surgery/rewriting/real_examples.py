@@ -1,4 +1,4 @@
-"""Real examples: where some are padding, which are not, and how many; padding counts in no sum and no mean."""
+"""Real examples: which are not padding, and how many; padding counts in no sum and no mean."""
 
 from typing import Any
 
@@ -10,7 +10,15 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.strategies.centred_operands import central_moment, squared_magnitude
 from hlo_surgery.requests.request import Request
 from hlo_surgery.rewriting.wanted import Known
-from hlo_surgery.statistics.measures import Gram, MeanOf, Measure, PerExampleGradients, SumOf, Variance, precise
+from hlo_surgery.statistics.measures import (
+    Gram,
+    MeanOf,
+    Measure,
+    PerExampleGradients,
+    SumOf,
+    Variance,
+    precise,
+)
 
 
 def count_of(known: Known, request: Request) -> Any:
@@ -36,7 +44,9 @@ def without_padding(rows: jax.Array, real: jax.Array | None) -> jax.Array:
     return jnp.where(real.reshape(-1, *[1] * (rows.ndim - 1)), rows, jnp.zeros_like(rows))
 
 
-def measured(measure: Measure, gradients: jax.Array, real: jax.Array | None, count: Any) -> jax.Array:
+def measured(
+    measure: Measure, gradients: jax.Array, real: jax.Array | None, count: Any
+) -> jax.Array:
     """A measure by its definition, of all examples' gradients [B, *parameter]."""
     match measure:
         case _ if real is None:
@@ -46,7 +56,9 @@ def measured(measure: Measure, gradients: jax.Array, real: jax.Array | None, cou
         case Variance():
             wide = without_padding(widened(gradients), real)
             off = without_padding(wide - jnp.sum(wide, 0) / count, real)
-            return central_moment(jnp.sum(squared_magnitude(off), 0) / count, jnp.sum(off, 0) / count)
+            return central_moment(
+                jnp.sum(squared_magnitude(off), 0) / count, jnp.sum(off, 0) / count
+            )
         case SumOf():
             rows = without_padding(jax.vmap(measure.function)(gradients), real)
             return jnp.sum(rows, 0, dtype=rows.dtype)

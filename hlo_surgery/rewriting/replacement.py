@@ -1,6 +1,7 @@
-"""Replacement: given the gradients of a block, values for every statistic asked for, computed at the block's end.
+"""Replacement: given a block's gradients, all statistics asked for, computed at the block's end.
 
-What a loop stacks slice by slice is looked at inside the loop; what else loops and branches make is lifted.
+What a loop stacks slice by slice is looked at inside the loop; what else loops and branches make is
+lifted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,13 @@ from hlo_surgery.passes.example_axes.lattice import Axes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.loops.scanned_gradients import Scan, Stack, replace_update, scanned_gradient, stack_values
+from hlo_surgery.passes.loops.scanned_gradients import (
+    Scan,
+    Stack,
+    replace_update,
+    scanned_gradient,
+    stack_values,
+)
 from hlo_surgery.passes.strategies.centred_operands import variance_behind
 from hlo_surgery.passes.strategies.ghost_paths import ghost_paths
 from hlo_surgery.passes.strategies.lift_values import lift_control_flow
@@ -33,7 +40,13 @@ from hlo_surgery.rewriting.compute import compute_measures, precise_phi
 from hlo_surgery.rewriting.looped import loop_groups, with_common_chunks
 from hlo_surgery.rewriting.real_examples import real_values
 from hlo_surgery.rewriting.results import Measurements
-from hlo_surgery.rewriting.wanted import Measured, Wanted, is_precise, makes_float32, statistic_dtype
+from hlo_surgery.rewriting.wanted import (
+    Measured,
+    Wanted,
+    is_precise,
+    makes_float32,
+    statistic_dtype,
+)
 from hlo_surgery.statistics.measures import MeanOf, Measure, Norms, Variance
 
 
@@ -53,7 +66,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """The plan of one gradient, and the gradient where it came from the tensor that holds each example's own."""
+    """One gradient's plan, and the gradient where it came from the examples' own in one tensor."""
 
     plan: OutputPlan
     gradient: Value | None = None
@@ -71,13 +84,25 @@ def block_statistics(
     request: Request,
     finish: Finish,
 ) -> tuple[list[Answer], list[Value]]:
-    """Compute the measures of every target at the end of their block, and what `finish` makes of them all.
+    """Every target's measures at the end of their block, and what `finish` makes of them.
 
     `reweights`: whether it makes sums of gradients with weights.
     """
-    plain = [i for i in range(len(targets)) if _scan(axes, targets[i], measures[i], reweights, request) is None]
-    lifted = lift_control_flow(axes, block, [targets[i].value for i in plain]) if request.size > 1 else {}
-    found = {i: _scan(axes, t, measures[i], reweights, request) for i, t in enumerate(targets) if i not in plain}
+    plain = [
+        i
+        for i in range(len(targets))
+        if _scan(axes, targets[i], measures[i], reweights, request) is None
+    ]
+    lifted = (
+        lift_control_flow(axes, block, [targets[i].value for i in plain])
+        if request.size > 1
+        else {}
+    )
+    found = {
+        i: _scan(axes, t, measures[i], reweights, request)
+        for i, t in enumerate(targets)
+        if i not in plain
+    }
     scans = {i: scan for i, scan in found.items() if scan is not None}
     stacked: dict[int, _Stacked] = {}
     while remaining := {i: scan for i, scan in scans.items() if i not in stacked}:
@@ -90,14 +115,16 @@ def block_statistics(
 
 @dataclass(frozen=True)
 class _Stacked:
-    """What a loop stacked for a target: the gradient itself, its measures, and the plan in the loop."""
+    """What a loop stacked for a target: gradient, measures, and the plan in the loop."""
 
     result: Value
     measures: Mapping[Measure, Value]
     plan: OutputPlan
 
 
-def _scan(axes: Axes, target: Target, measures: Sequence[Measure], reweights: bool, request: Request) -> Scan | None:
+def _scan(
+    axes: Axes, target: Target, measures: Sequence[Measure], reweights: bool, request: Request
+) -> Scan | None:
     """The scan that stacks a target, if all that is asked for can be stacked with it."""
     if request.size == 1 or reweights:
         return None
@@ -127,13 +154,20 @@ def _inside_loop(
     trips = len(next(iter((counter_values(loop) or {}).values())))
     updates = [Target(scan.write, 1, "") for scan in scans.values()]
     asked = [measures[i] for i in scans]
-    answers, made = block_statistics(axes, body, updates, asked, False, request, partial(_in_order, asked))
+    answers, made = block_statistics(
+        axes, body, updates, asked, False, request, partial(_in_order, asked)
+    )
     for scan, answer in zip(scans.values(), answers, strict=True):
         if answer.gradient is not None:
             replace_update(scan.write, answer.gradient)
     owners = [(i, measure) for i in scans for measure in measures[i]]
-    stacks = [_stack_like(scans[i], measure, value) for (i, measure), value in zip(owners, made, strict=True)]
-    zeros = splice([], lambda: [jnp.zeros(stack.shape, dtype_of(stack.value)) for stack in stacks], loop)
+    stacks = [
+        _stack_like(scans[i], measure, value)
+        for (i, measure), value in zip(owners, made, strict=True)
+    ]
+    zeros = splice(
+        [], lambda: [jnp.zeros(stack.shape, dtype_of(stack.value)) for stack in stacks], loop
+    )
     renewed = stack_values(axes, loop, stacks, zeros, lifted)
     results = dict(zip(owners, mlir.results(renewed)[-len(stacks) :], strict=True))
     return {
@@ -153,15 +187,22 @@ def _in_order(asked: Sequence[Sequence[Measure]], found: Measurements) -> list[j
 
 
 def _stack_like(scan: Scan, measure: Measure, value: Value) -> Stack:
-    """A measure is stacked as its update is; one number for each example, along a first dimension of its own."""
+    """A measure stacks as its update does; one number an example, along its own first axis."""
     if isinstance(measure, Norms):
-        return Stack(value, (scan.steps, *mlir.shape(value)), (scan.index, *[None] * len(mlir.shape(value))))
-    return Stack(value, tuple(mlir.shape(scan.write.results[0])), tuple(mlir.operands(scan.write)[2:]))
+        return Stack(
+            value, (scan.steps, *mlir.shape(value)), (scan.index, *[None] * len(mlir.shape(value)))
+        )
+    return Stack(
+        value, tuple(mlir.shape(scan.write.results[0])), tuple(mlir.operands(scan.write)[2:])
+    )
 
 
 def _times(plan: OutputPlan, trips: int) -> OutputPlan:
     """The plan of one slice as the plan of the stack."""
-    sites = tuple(replace(s, flops=s.flops * trips, bytes=s.bytes * trips, trips=s.trips * trips) for s in plan.sites)
+    sites = tuple(
+        replace(s, flops=s.flops * trips, bytes=s.bytes * trips, trips=s.trips * trips)
+        for s in plan.sites
+    )
     predicted = {name: replace(p, seconds=p.seconds * trips) for name, p in plan.predicted.items()}
     return replace(plan, sites=sites, predicted=predicted)
 
@@ -183,7 +224,9 @@ def _wanted(
     function = slice_function(sliced, request.size, reduction, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
-    planned = Planned(sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning)
+    planned = Planned(
+        sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning
+    )
     return Wanted(target.value, sliced, function, paths, choose(planned, measures))
 
 
@@ -199,7 +242,9 @@ def _at_end(
     """One splice for all that is left to compute in this block."""
     groups = loop_groups(wanted)
     wanted = with_common_chunks(wanted, groups)
-    tails = {i: gradient_slice(axes, targets[i].value, {s.result: s.result}) for i, s in stacked.items()}
+    tails = {
+        i: gradient_slice(axes, targets[i].value, {s.result: s.result}) for i, s in stacked.items()
+    }
     plain = [v for w in wanted.values() for v in w.function.values]
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.measures.values()]
@@ -215,7 +260,9 @@ def _at_end(
         gradients = [gradient for i in reused if (gradient := computed[i][0]) is not None]
         return [*gradients, *finish(Measurements(request, measured, wanted, known, outputs))]
 
-    made = splice(values, replacement, mlir.return_operation(block), closed_over=request.closed_over)
+    made = splice(
+        values, replacement, mlir.return_operation(block), closed_over=request.closed_over
+    )
     gradients = dict(zip(reused, made, strict=False))
     answers = [
         Answer(_plan(wanted[i], target, request), gradients.get(i))
@@ -226,14 +273,18 @@ def _at_end(
     return answers, made[len(reused) :]
 
 
-def _behind_loop(stacked: _Stacked, tail: GradientSlice, known: Mapping[Value, jax.Array]) -> Measured:
+def _behind_loop(
+    stacked: _Stacked, tail: GradientSlice, known: Mapping[Value, jax.Array]
+) -> Measured:
     given = {key: known[key[0]] for key in tail.inputs}
     dtype = statistic_dtype(stacked.result)
     found: Measured = {}
     for measure, stack in stacked.measures.items():
         if isinstance(measure, MeanOf):
             inside = {stacked.result: known[stack]}
-            found[measure] = moved_statistic(tail, inside, given, precise_phi(measure.phi, dtype), dtype)
+            found[measure] = moved_statistic(
+                tail, inside, given, precise_phi(measure.phi, dtype), dtype
+            )
         elif isinstance(measure, Variance):
             found[measure] = variance_behind(tail, {stacked.result: known[stack]}, given, dtype)
         else:
@@ -251,6 +302,11 @@ def _plan(wanted: Wanted, target: Target, request: Request) -> OutputPlan:
     sliced = wanted.sliced
     reached = sliced.inputs and (sliced.steps or sliced.output[1] is not None)
     note = "" if reached or request.size == 1 else "no example reaches this gradient"
-    sites, tail = tuple(site_plan(s.op) for s in sliced.sites), tuple(s.op.name for s in sliced.tail)
+    sites, tail = (
+        tuple(site_plan(s.op) for s in sliced.sites),
+        tuple(s.op.name for s in sliced.tail),
+    )
     choice, lifted = wanted.choice, lifted_bytes(sliced, request.size)
-    return OutputPlan(target.name, sites, tail, choice.strategies, lifted, choice.chunk, choice.predicted, note)
+    return OutputPlan(
+        target.name, sites, tail, choice.strategies, lifted, choice.chunk, choice.predicted, note
+    )

@@ -1,4 +1,4 @@
-"""Results: statistics from the measures of all gradients, while the replacement of a module is traced."""
+"""Results: statistics from the measures of all gradients, while a replacement is traced."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,12 @@ from hlo_surgery.passes.strategies.reweight_examples import has_offset, reweight
 from hlo_surgery.passes.terms.gradient_slices import Lifted
 from hlo_surgery.requests.request import Request
 from hlo_surgery.rewriting.looped import along_by_example, weighted_by_example
-from hlo_surgery.rewriting.real_examples import count_of, flags_of, mean_of_examples, without_padding
+from hlo_surgery.rewriting.real_examples import (
+    count_of,
+    flags_of,
+    mean_of_examples,
+    without_padding,
+)
 from hlo_surgery.rewriting.wanted import Measured, Wanted, is_precise
 from hlo_surgery.statistics.derived import Derived
 from hlo_surgery.statistics.measures import Measure, PerExampleGradients
@@ -23,7 +28,8 @@ from hlo_surgery.statistics.measures import Measure, PerExampleGradients
 
 @dataclass(frozen=True)
 class Measurements:
-    """What is found of the gradients, as `statistics.measures.Found`. A last target beyond them may be the loss.
+    """What is found of the gradients, as `statistics.measures.Found`. A last target beyond them may
+    be the loss.
 
     `wanted` holds those targets that no loop stacks; only of these there are sums with weights.
     """
@@ -56,19 +62,30 @@ class Measurements:
         """A measure of each gradient."""
         found = [self.measured[i][measure] for i in self._gradients]
         real = self._real
-        return found if real is None else [jnp.where(jnp.any(real), x, jnp.zeros_like(x)) for x in found]
+        return (
+            found
+            if real is None
+            else [jnp.where(jnp.any(real), x, jnp.zeros_like(x)) for x in found]
+        )
 
     def mean(self) -> list[jax.Array]:
         """The mean of the examples' gradients."""
-        return [mean_of_examples(self.targets[i], self.known, self.request) for i in self._gradients]
+        return [
+            mean_of_examples(self.targets[i], self.known, self.request) for i in self._gradients
+        ]
 
-    def weighted(self, weights: Sequence[jax.Array], finite: jax.Array | None = None) -> list[jax.Array]:
+    def weighted(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
         """The sum over b of w_b g_b."""
         real = self._real
         if real is not None:
             finite = real if finite is None else finite & real
             weights = [without_padding(w, real) for w in weights]
-        return [self._weighted(i, w, finite=finite) for i, w in zip(self._gradients, weights, strict=True)]
+        return [
+            self._weighted(i, w, finite=finite)
+            for i, w in zip(self._gradients, weights, strict=True)
+        ]
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
         """The inner product of each example's gradient with a direction."""
@@ -104,11 +121,24 @@ class Measurements:
 
 
 def _refuse_shared_by_real(request: Request, wanted: Wanted) -> None:
-    """What all share in a sum is divided by the number of the real, so that each gradient would rest on all others."""
+    """What all share is divided by the number of the real: each gradient would rest on others."""
     private = [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
     lifted = any(isinstance(axis, Lifted) for _, axis in wanted.sliced.inputs)
-    if private and request.real is not None and request.size > 1 and (lifted or has_offset(wanted.sliced)):
-        why = f"{private[0]} bounds each example's influence, but the real examples share a term by their number"
+    if (
+        private
+        and request.real is not None
+        and request.size > 1
+        and (lifted or has_offset(wanted.sliced))
+    ):
+        why = (
+            f"{private[0]} bounds each example's influence, but the real examples share a term "
+            "by their number"
+        )
         raise Refusal(
-            Reason(why, "is_real", "request", "leave terms without examples, such as decay, to the optimizer")
+            Reason(
+                why,
+                "is_real",
+                "request",
+                "leave terms without examples, such as decay, to the optimizer",
+            )
         )

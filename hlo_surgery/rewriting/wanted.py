@@ -1,4 +1,4 @@
-"""Wanted: one gradient and how each of its measures is to be computed; and what all ways to compute them share."""
+"""Wanted: one gradient, how each of its measures is computed, and what all ways to do so share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from hlo_surgery.statistics.measures import Measure, PerExampleGradients
 
 @dataclass(frozen=True)
 class Wanted:
-    """One gradient: the module's own, its slice, the function of one example, its ghost paths, and strategies."""
+    """One gradient: the module's, its slice, one example's function, ghost paths, strategies."""
 
     gradient: Value
     sliced: GradientSlice
@@ -42,7 +42,9 @@ def is_precise(sliced: GradientSlice) -> bool:
 
 def makes_float32(sliced: GradientSlice) -> bool:
     """Whether no op on the way to the gradient rounds to less than float32."""
-    return all(mlir.is_at_least_float32(result) for step in sliced.steps for result in step.op.results)
+    return all(
+        mlir.is_at_least_float32(result) for step in sliced.steps for result in step.op.results
+    )
 
 
 def statistic_dtype(gradient: Value) -> jnp.dtype:
@@ -51,7 +53,7 @@ def statistic_dtype(gradient: Value) -> jnp.dtype:
 
 
 def total_of(wanted: Wanted, mean: jax.Array, request: Request) -> jax.Array:
-    """The minibatch gradient from the mean of the examples' gradients, rounded as the module rounds it."""
+    """The minibatch gradient from the mean of the examples', rounded as the module does."""
     total = mean if request.loss_reduction == "mean" else mean * request.size
     if wanted.function.wide:
         total = total.astype(narrowest(wanted.sliced))
@@ -61,4 +63,6 @@ def total_of(wanted: Wanted, mean: jax.Array, request: Request) -> jax.Array:
 def in_own_dtype(wanted: Wanted, found: Measured) -> Measured:
     """Gradients themselves are returned as the module would."""
     dtype = dtype_of(wanted.sliced.value)
-    return {m: x.astype(dtype) if isinstance(m, PerExampleGradients) else x for m, x in found.items()}
+    return {
+        m: x.astype(dtype) if isinstance(m, PerExampleGradients) else x for m, x in found.items()
+    }

@@ -1,1 +1,1 @@
-"""Statistics: what can be asked of the examples' gradients, and the measures of one gradient that each is made of."""
+"""Statistics: what can be asked of the examples' gradients, and the measures each is made of."""

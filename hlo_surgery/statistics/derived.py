@@ -1,4 +1,4 @@
-"""Statistics as values: what each needs measured of every gradient, how that is combined, and how several are named."""
+"""Statistics as values: what each measures of gradients, how it combines, how several are named."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,8 @@ from jax.core import Tracer
 from hlo_surgery.statistics.measures import Found, MeanOf, Measure, PerExampleGradients
 from hlo_surgery.statistics.traced_numbers import Number, traced_number
 
-# Which gradients belong together: all, each alone, or groups by label, of outputs by name or position.
+# Which gradients belong together: all, each alone, or groups by label, of outputs by name or
+# position.
 Per = Literal["global", "parameter"] | Mapping[str, Sequence[str | int]] | Any
 Groups = Sequence[Sequence[int]]
 
@@ -20,8 +21,9 @@ Groups = Sequence[Sequence[int]]
 class Derived:
     """A statistic made of measures of every gradient output.
 
-    `combine(found, groups)` returns an array for each gradient (`like="gradient"`) or for each group (`like="group"`).
-    `reweights`: it needs sums of the examples' gradients with weights of its own. `least`: examples it is defined for.
+    `combine(found, groups)` returns an array for each gradient (`like="gradient"`) or for each
+    group (`like="group"`). `reweights`: it needs sums of the examples' gradients with weights of
+    its own. `least`: examples it is defined for.
     """
 
     name: str
@@ -45,7 +47,11 @@ def measures_of(statistic: Statistic) -> tuple[Measure, ...]:
 
 def results_of(statistic: Statistic, found: Found, groups: Groups) -> list[jax.Array]:
     """The arrays of a statistic, from the measures of all gradient outputs."""
-    return list(statistic.combine(found, groups)) if isinstance(statistic, Derived) else found.of(statistic)
+    return (
+        list(statistic.combine(found, groups))
+        if isinstance(statistic, Derived)
+        else found.of(statistic)
+    )
 
 
 def positive(statistic: str, name: str, number: Number) -> Number:
@@ -66,11 +72,16 @@ def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statisti
     if isinstance(statistics, Statistic):
         return {statistics.name: statistics}
     if not isinstance(statistics, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"statistics is {statistics!r}; pass a statistic, such as second_moment(), or a dict of them")
+        raise TypeError(
+            f"statistics is {statistics!r}; pass a statistic, such as second_moment(), or a dict "
+            "of them"
+        )
     wanted = dict(statistics)
     for name, statistic in wanted.items():
         if not isinstance(statistic, Statistic):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"statistics[{name!r}] is {statistic!r}; pass a statistic, such as second_moment()")
+            raise TypeError(
+                f"statistics[{name!r}] is {statistic!r}; pass a statistic, such as second_moment()"
+            )
     if not wanted:
         raise ValueError("no statistic is asked for; pass at least one, such as second_moment()")
     return wanted

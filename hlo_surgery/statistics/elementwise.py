@@ -1,4 +1,6 @@
-"""Statistics: what can be asked of the gradients g_1 .. g_B of the individual examples. Here: elementwise means."""
+"""Statistics: what can be asked of the gradients g_1 .. g_B of the individual examples. Here:
+elementwise means.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -14,8 +16,20 @@ from jax.core import Tracer
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.strategies.centred_operands import squared_magnitude
 from hlo_surgery.statistics.derived import Derived, Groups, positive
-from hlo_surgery.statistics.factorable import check_elementwise, check_factorable, is_complex_factorable
-from hlo_surgery.statistics.measures import Found, MeanOf, PerExampleGradients, Phi, SumOf, TokenMeanOf, Variance
+from hlo_surgery.statistics.factorable import (
+    check_elementwise,
+    check_factorable,
+    is_complex_factorable,
+)
+from hlo_surgery.statistics.measures import (
+    Found,
+    MeanOf,
+    PerExampleGradients,
+    Phi,
+    SumOf,
+    TokenMeanOf,
+    Variance,
+)
 from hlo_surgery.statistics.measures import unbiased as unbiased_factor
 from hlo_surgery.statistics.traced_numbers import Number, like, number, positive_in, shown
 
@@ -23,9 +37,9 @@ from hlo_surgery.statistics.traced_numbers import Number, like, number, positive
 def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     """The mean over the examples of phi(g_b), for any elementwise JAX function phi.
 
-    Declare `factorable=True` where phi(a * b) = phi(a) * phi(b) for all numbers a, b: dense layers then cost one more
-    contraction, of phi of both operands. The claim is tested on samples. Raises Refusal where it does not hold, and
-    TypeError where phi is not elementwise.
+    Declare `factorable=True` where phi(a * b) = phi(a) * phi(b) for all numbers a, b: dense layers
+    then cost one more contraction, of phi of both operands. The claim is tested on samples. Raises
+    Refusal where it does not hold, and TypeError where phi is not elementwise.
 
     >>> import jax.numpy as jnp
     >>> mean_of(jnp.tanh).factorable
@@ -40,14 +54,18 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     if not factorable:
         return MeanOf(f"mean_of({name})", phi)
     check_factorable(phi)
-    return MeanOf(f"mean_of({name})", phi, factorable=True, complex_factorable=is_complex_factorable(phi))
+    return MeanOf(
+        f"mean_of({name})", phi, factorable=True, complex_factorable=is_complex_factorable(phi)
+    )
 
 
 SECOND_MOMENT = MeanOf("second_moment", squared_magnitude, factorable=True, complex_factorable=True)
 
 
 def second_moment() -> MeanOf:
-    """The mean over the examples of |g_b|**2, elementwise: nu of MicroAdam (Roulet and Agarwala, section 3)."""
+    """The mean over the examples of |g_b|**2, elementwise: nu of MicroAdam (Roulet and Agarwala,
+    section 3).
+    """
     return SECOND_MOMENT
 
 
@@ -74,7 +92,9 @@ class _Power:
 def mean_power(k: int) -> MeanOf:
     """The mean over the examples of g_b**k, elementwise, for an integer k >= 1."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"mean_power takes an integer k >= 1, not {k!r}; for other powers use mean_of")
+        raise ValueError(
+            f"mean_power takes an integer k >= 1, not {k!r}; for other powers use mean_of"
+        )
     return MeanOf(f"mean_power({k})", _Power(k), factorable=True, complex_factorable=True)
 
 
@@ -101,25 +121,32 @@ def mean_clipped(threshold: Number) -> MeanOf:
 def linear_combination(terms: Sequence[tuple[Number, MeanOf]]) -> Derived:
     """The sum of c * statistic over `terms`, pairs (c, statistic) of elementwise means.
 
-    Where the statistics are factorable, each term costs one contraction: so the mean of any polynomial, and of the
-    Taylor series of a function (Roulet and Agarwala, section 2.3).
+    Where the statistics are factorable, each term costs one contraction: so the mean of any
+    polynomial, and of the Taylor series of a function (Roulet and Agarwala, section 2.3).
 
     >>> linear_combination([(1.0, mean_power(1)), (-1 / 6, mean_power(3))]).name
     'linear_combination'
     """
     pairs = [(number("linear_combination", "a coefficient", c), s) for c, s in terms]
     if not pairs or not all(isinstance(s, MeanOf) for _, s in pairs):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError("linear_combination takes pairs (coefficient, elementwise mean), such as (0.5, mean_power(2))")
+        raise TypeError(
+            "linear_combination takes pairs (coefficient, elementwise mean), such as (0.5, "
+            "mean_power(2))"
+        )
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         each = zip(*(found.of(s) for _, s in pairs), strict=True)
-        return [sum(like(c, x) * x for (c, _), x in zip(pairs, values, strict=True)) for values in each]  # type: ignore[misc]
+        return [
+            sum(like(c, x) * x for (c, _), x in zip(pairs, values, strict=True)) for values in each
+        ]  # type: ignore[misc]
 
     return Derived("linear_combination", combine, tuple(s for _, s in pairs))
 
 
 def polynomial(coefficients: Sequence[Number]) -> Derived:
-    """The mean over the examples of c0 + c1 g + c2 g**2 + ..., elementwise; each power is one contraction."""
+    """The mean over the examples of c0 + c1 g + c2 g**2 + ..., elementwise; each power is one
+    contraction.
+    """
     if len(coefficients) < 2:
         raise ValueError("polynomial takes the coefficients of 1, g, g**2, ...; give at least two")
     constant, *rest = (number("polynomial", "a coefficient", c) for c in coefficients)
@@ -132,10 +159,11 @@ def polynomial(coefficients: Sequence[Number]) -> Derived:
 
 
 def variance(unbiased: bool = True) -> Derived:
-    """The variance of the examples' gradients, elementwise: the mean of |g_b - mean|**2, times B/(B-1) if unbiased.
+    """The examples' variance, elementwise: the mean of |g_b - mean|**2, times B/(B-1) if unbiased.
 
-    Every gradient is centred before it is squared, so that a spread far below the mean is as precise as the gradients
-    are. The unbiased one needs two examples; with one, ValueError is raised.
+    Every gradient is centred before it is squared, so that a spread far below the mean is as
+    precise as the gradients are. The unbiased one needs two examples; with one, ValueError is
+    raised.
     """
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
@@ -143,13 +171,18 @@ def variance(unbiased: bool = True) -> Derived:
         return [scale * spread for spread in found.of(measure)]
 
     measure = Variance()
-    return Derived("variance" if unbiased else "variance(False)", combine, (measure,), least=1 + unbiased)
+    return Derived(
+        "variance" if unbiased else "variance(False)", combine, (measure,), least=1 + unbiased
+    )
 
 
 def snr() -> Derived:
-    """|mean| / standard deviation of the examples' gradients, elementwise (Roulet and Agarwala, appendix on SNR).
+    """|mean| / standard deviation of the examples' gradients, elementwise.
 
-    The deviation is the root of `variance`. Where examples do not differ but by rounding, the ratio is huge or inf.
+    Roulet and Agarwala, appendix on SNR.
+
+    The deviation is the root of `variance`. Where examples do not differ but by rounding, the ratio
+    is huge or inf.
     """
     spread = variance()
 
@@ -161,10 +194,11 @@ def snr() -> Derived:
 
 
 def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
-    """How many of all examples' gradient entries lie in each bin, for each parameter: [len(bins) - 1], int32.
+    """How many of all examples' gradient entries lie in each bin, for each parameter: [len(bins) -
+    1], int32.
 
-    `bins` are increasing edges, as in `numpy.histogram`; what lies outside counts nowhere. Where they are traced and do
-    not increase, all counts are -1. For real gradients.
+    `bins` are increasing edges, as in `numpy.histogram`; what lies outside counts nowhere. Where
+    they are traced and do not increase, all counts are -1. For real gradients.
     """
     edges = _edges(bins)
 
@@ -179,17 +213,26 @@ def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
         return jnp.zeros(len(edges) + 1, jnp.int32).at[inside].add(1)[1:-1]
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        return found.of(measure) if isinstance(edges, tuple) else [_checked(edges, n) for n in found.of(measure)]
+        return (
+            found.of(measure)
+            if isinstance(edges, tuple)
+            else [_checked(edges, n) for n in found.of(measure)]
+        )
 
     measure = SumOf("histogram", counts)
     return Derived("histogram", combine, (measure,))
 
 
 def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
-    if any(isinstance(x, Tracer) for x in [bins, *(bins if isinstance(bins, list | tuple) else [])]):
+    if any(
+        isinstance(x, Tracer) for x in [bins, *(bins if isinstance(bins, list | tuple) else [])]
+    ):
         traced = jnp.asarray(bins)
         if traced.ndim != 1 or len(traced) < 2 or jnp.iscomplexobj(traced):
-            raise ValueError(f"histogram takes at least two increasing edges, not {jax.typeof(traced).str_short()}")
+            raise ValueError(
+                "histogram takes at least two increasing edges, not "
+                f"{jax.typeof(traced).str_short()}"
+            )
         return traced
     edges = tuple(map(float, bins))
     if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
@@ -198,9 +241,10 @@ def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
 
 
 def _sides(edges: tuple[float, ...] | jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
-    """The edges in a dtype in which gradients compare with them exactly, and the last one, which is in its bin.
+    """The edges in a dtype that compares exactly with gradients, and the last, which is in its bin.
 
-    A known edge that the dtype lacks becomes the next larger number, as of that on gradients lie beyond it.
+    A known edge that the dtype lacks becomes the next larger number, as of that on gradients lie
+    beyond it.
     """
     if not isinstance(edges, tuple):
         sides = edges.astype(jnp.promote_types(edges.dtype, dtype))
@@ -223,15 +267,18 @@ def per_example() -> PerExampleGradients:
 
 def per_example_losses() -> Derived:
     """Each example's own loss, [B]. The module must return its loss, as `value_and_grad` does."""
-    return Derived("per_example_losses", lambda found, groups: [found.losses()], like="group", losses=True)
+    return Derived(
+        "per_example_losses", lambda found, groups: [found.losses()], like="group", losses=True
+    )
 
 
 def per_token_second_moment() -> Derived:
-    """The second moment as if each position of a sequence were an example: a proxy, and no statistic of the examples.
+    """The second moment as if positions of sequences were examples: a proxy, no statistic of those.
 
-    Sum over positions l of the squared share of l in the gradient, mean over examples (Roulet and Agarwala, section
-    2.4): one contraction of squares where `second_moment` needs every example's gradient. Raises Refusal where a
-    gradient is not a single contraction over examples and positions.
+    Sum over positions l of the squared share of l in the gradient, mean over examples (Roulet and
+    Agarwala, section 2.4): one contraction of squares where `second_moment` needs every example's
+    gradient. Raises Refusal where a gradient is not a single contraction over examples and
+    positions.
     """
     measure = TokenMeanOf(squared_magnitude)
     return Derived("per_token_second_moment", lambda found, groups: found.of(measure), (measure,))

@@ -1,6 +1,7 @@
 """Measures: what a strategy computes of one gradient output; every statistic is made of measures.
 
-Each is a definition on g, the gradients of all examples at once, [B, *parameter]; strategies compute it from less.
+Each is a definition on g, the gradients of all examples at once, [B, *parameter]; strategies
+compute it from less.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,8 @@ Phi = Callable[[jax.Array], jax.Array]
 class MeanOf:
     """The mean over the examples of an elementwise function, [*parameter].
 
-    `factorable`: phi(a * b) = phi(a) * phi(b) for all real numbers; `complex_factorable`: for all complex ones.
+    `factorable`: phi(a * b) = phi(a) * phi(b) for all real numbers; `complex_factorable`: for all
+    complex ones.
     """
 
     name: str
@@ -36,7 +38,9 @@ class MeanOf:
 
 @dataclass(frozen=True)
 class Variance:
-    """The mean over the examples of |g_b - mean|**2, [*parameter]: centred first, so that nothing large cancels."""
+    """The mean over the examples of |g_b - mean|**2, [*parameter]: centred first, so that nothing
+    large cancels.
+    """
 
     name: str = "variance"
 
@@ -59,7 +63,7 @@ class PerExampleGradients:
 
 @dataclass(frozen=True)
 class Norms:
-    """The norm of each example's gradient over all elements, [B]; `ord` is 1, 2, any p > 0, or infinity."""
+    """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity."""
 
     ord: float = 2
 
@@ -93,7 +97,7 @@ class SumOf:
 
 @dataclass(frozen=True)
 class TokenMeanOf:
-    """The mean over the examples of the sum over their positions of phi, as if each position were an example."""
+    """The mean over examples of phi summed over positions, as if each were an example."""
 
     phi: Phi
 
@@ -128,8 +132,12 @@ class Found(Protocol):
         """The mean of the examples' gradients."""
         ...
 
-    def weighted(self, weights: Sequence[jax.Array], finite: jax.Array | None = None) -> list[jax.Array]:
-        """The sum over b of w_b g_b, with weights [B] for each output; examples that are not `finite` are left out."""
+    def weighted(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The sum over b of w_b g_b, with weights [B] for each output; examples that are not
+        `finite` are left out.
+        """
         ...
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:

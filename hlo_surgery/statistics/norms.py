@@ -16,10 +16,11 @@ NORMS = Norms()
 
 
 def norms(per: Per = "global", ord: float = 2) -> Derived:
-    """The norm of each example's gradient, [B]: over all parameters, for each, or for groups of them.
+    """The norm of each example's gradient, [B]: over all parameters, each, or groups of them.
 
-    `per`: "global" gives one array, "parameter" a pytree of arrays like the gradient, and a pytree prefix of the
-    gradient one array for each of its leaves (in `rewrite_module`: a dict from label to outputs). `ord`: any p > 0.
+    `per`: "global" gives one array, "parameter" a pytree of arrays like the gradient, and a pytree
+    prefix of the gradient one array for each of its leaves (in `rewrite_module`: a dict from label
+    to outputs). `ord`: any p > 0.
 
     >>> norms().name, norms("parameter", ord=1).name
     ('norms', "norms('parameter', ord=1)")
@@ -28,7 +29,9 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
         raise ValueError(f"norms takes ord > 0, such as 1, 2 or float('inf'), not {ord!r}")
     measure = Norms(ord)
     name = _name("norms", per, *([] if ord == 2 else [f"ord={ord}"]))
-    return Derived(name, lambda found, groups: group_norms(found, groups, measure), (measure,), "group", per)
+    return Derived(
+        name, lambda found, groups: group_norms(found, groups, measure), (measure,), "group", per
+    )
 
 
 def group_norms(found: Found, groups: Groups, measure: Norms = NORMS) -> list[jax.Array]:
@@ -38,7 +41,8 @@ def group_norms(found: Found, groups: Groups, measure: Norms = NORMS) -> list[ja
 
 
 def token_norms() -> Derived:
-    """The norm of each position's own share of each gradient, [B, *positions]: a proxy, as `per_token_second_moment`.
+    """The norm of each position's own share of each gradient, [B, *positions]: a proxy, as
+    `per_token_second_moment`.
 
     Raises Refusal where a gradient is not a single contraction over examples and positions.
     """
@@ -47,7 +51,7 @@ def token_norms() -> Derived:
 
 
 def gram(per: Per = "global") -> Derived:
-    """Inner products of the examples' gradients, [B, B]: over all parameters, for each, or for groups of them.
+    """Inner products of the examples' gradients, [B, B]: over all parameters, each, or groups.
 
     The real part for complex parameters. `per` is as in `norms`.
     """
@@ -62,18 +66,27 @@ def gram(per: Per = "global") -> Derived:
 def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global") -> Derived:
     """The inner product of each example's gradient with a direction, [B].
 
-    `direction`: "mean" for the mean gradient, or a pytree of arrays like the gradient. `per` is as in `norms`.
+    `direction`: "mean" for the mean gradient, or a pytree of arrays like the gradient. `per` is as
+    in `norms`.
     """
-    fixed = None if isinstance(direction, str) else [jnp.asarray(leaf) for leaf in jax.tree.leaves(direction)]
+    fixed = (
+        None
+        if isinstance(direction, str)
+        else [jnp.asarray(leaf) for leaf in jax.tree.leaves(direction)]
+    )
     if fixed is None and direction != "mean":
-        raise ValueError(f"inner_products takes 'mean' or a pytree like the gradient, not {direction!r}")
+        raise ValueError(
+            f"inner_products takes 'mean' or a pytree like the gradient, not {direction!r}"
+        )
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         means = found.mean()
         directions = means if fixed is None else fixed
         if [d.shape for d in directions] != [m.shape for m in means]:
             shapes = f"{[d.shape for d in directions]}, the gradient {[m.shape for m in means]}"
-            raise ValueError(f"the direction of inner_products must be like the gradient: it has shapes {shapes}")
+            raise ValueError(
+                f"the direction of inner_products must be like the gradient: it has shapes {shapes}"
+            )
         each = found.along(directions)
         return [_added([each[i] for i in group]) for group in groups]
 
@@ -83,10 +96,10 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
 def noise_scale() -> Derived:
     """The gradient noise scale tr(Sigma) / |G|**2, one number, from unbiased estimates of both.
 
-    tr(Sigma) = (mean |g_b|**2 - |mean|**2) B/(B-1) and |G|**2 = |mean|**2 - tr(Sigma)/B (McCandlish et al., "An
-    Empirical Model of Large-Batch Training", appendix A). It can be negative where the batch is far too small. The mean
-    is the gradient as the module rounds it: of bfloat16 gradients |G|**2 is known to about 1e-3, and no ratio is to be
-    had where that is more than tr(Sigma)/B.
+    tr(Sigma) = (mean |g_b|**2 - |mean|**2) B/(B-1) and |G|**2 = |mean|**2 - tr(Sigma)/B (McCandlish
+    et al., "An Empirical Model of Large-Batch Training", appendix A). It can be negative where the
+    batch is far too small. The mean is the gradient as the module rounds it: of bfloat16 gradients
+    |G|**2 is known to about 1e-3, and no ratio is to be had where that is more than tr(Sigma)/B.
     """
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
@@ -102,16 +115,17 @@ def noise_scale() -> Derived:
 
 
 def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) -> Derived:
-    """The mean of the examples' gradients, each scaled down to norm `max_norm` at most: the clipping of DP-SGD.
+    """The mean of gradients each scaled down to norm `max_norm` at most: the clipping of DP-SGD.
 
-    Replacing one example moves the sum of the clipped gradients by at most 2 `max_norm`, adding or removing one by
-    `max_norm`, over each group of `per` (as in `norms`); the mean is that sum over B, and the caller adds the noise.
-    `max_norm` may be traced, and another one at every step; what is not positive then makes the mean NaN.
-    `nan_safe`: an example whose gradient is not finite counts as zero; otherwise it makes the mean NaN.
-    Accumulated in at least float32; the bound holds up to rounding, which is 1e-7 of `max_norm`, and at most 1e-3 where
-    a gradient is all but cancelled among its positions. Norms are right wherever they are normal numbers. An example
-    whose norm is none, or is so large that its weight max_norm / (B norm) is none, counts as zero. It refuses what is
-    not provably separable, also with `on_mixing="contribution"`.
+    Replacing one example moves the sum of the clipped gradients by at most 2 `max_norm`, adding or
+    removing one by `max_norm`, over each group of `per` (as in `norms`); the mean is that sum over
+    B, and the caller adds the noise. `max_norm` may be traced, and another one at every step; what
+    is not positive then makes the mean NaN. `nan_safe`: an example whose gradient is not finite
+    counts as zero; otherwise it makes the mean NaN. Accumulated in at least float32; the bound
+    holds up to rounding, which is 1e-7 of `max_norm`, and at most 1e-3 where a gradient is all but
+    cancelled among its positions. Norms are right wherever they are normal numbers. An example
+    whose norm is none, or is so large that its weight max_norm / (B norm) is none, counts as zero.
+    It refuses what is not provably separable, also with `on_mixing="contribution"`.
 
     >>> clipped_mean(1.0).name
     'clipped_mean(1.0)'
@@ -122,26 +136,38 @@ def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) 
         bound = positive_in(norm.dtype, _in_range(limit, norm.dtype))
         return bound / jnp.maximum(norm, bound)
 
-    return _weighted(_name("clipped_mean", per, shown(max_norm), default=False), clip, per, nan_safe, private=True)
+    return _weighted(
+        _name("clipped_mean", per, shown(max_norm), default=False),
+        clip,
+        per,
+        nan_safe,
+        private=True,
+    )
 
 
 def _in_range(limit: Number, dtype: Any) -> Number:
-    """The limit, if it is traced or a normal number of the norms' dtype; else ValueError: a weight would be 0 / 0."""
+    """The limit, if traced or a normal number of the norms' dtype; else weights would be 0 / 0."""
     range = jnp.finfo(dtype)
     if not isinstance(limit, Tracer) and not float(range.tiny) <= float(limit) <= float(range.max):
         raise ValueError(
-            f"clipped_mean takes a max_norm from {range.tiny:.3g} to {range.max:.3g}, as norms here are {dtype}, "
+            f"clipped_mean takes a max_norm from {range.tiny:.3g} to {range.max:.3g}, as norms "
+            f"here are {dtype}, "
             f"not {limit}"
         )
     return limit
 
 
-def weighted_mean(w: Callable[[jax.Array], jax.Array], per: Per = "global", nan_safe: bool = False) -> Derived:
-    """The mean over the examples of w_b g_b, with weights [B] that are a JAX function of the norms [B].
+def weighted_mean(
+    w: Callable[[jax.Array], jax.Array], per: Per = "global", nan_safe: bool = False
+) -> Derived:
+    """The mean over the examples of w_b g_b, weights [B] being a JAX function of the norms [B].
 
-    `weighted_mean(lambda n: 1 / (n + 0.01))` is AUTO-S. `per` and `nan_safe` are as in `clipped_mean`.
+    `weighted_mean(lambda n: 1 / (n + 0.01))` is AUTO-S. `per` and `nan_safe` are as in
+    `clipped_mean`.
     """
-    return _weighted(_name("weighted_mean", per, getattr(w, "__name__", "w"), default=False), w, per, nan_safe)
+    return _weighted(
+        _name("weighted_mean", per, getattr(w, "__name__", "w"), default=False), w, per, nan_safe
+    )
 
 
 def _weighted(
@@ -155,7 +181,9 @@ def _weighted(
         for group, norm in zip(groups, safe, strict=True):
             weight = w(norm)
             if weight.shape != norm.shape:
-                raise ValueError(f"weights must be one for each example, {norm.shape}; w made {weight.shape}")
+                raise ValueError(
+                    f"weights must be one for each example, {norm.shape}; w made {weight.shape}"
+                )
             weights |= dict.fromkeys(group, weight / jnp.asarray(found.count, norm.dtype))
         return found.weighted([weights[i] for i in range(len(weights))], finite)
 

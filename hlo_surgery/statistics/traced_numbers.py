@@ -1,6 +1,7 @@
-"""Numbers that statistics take: what is known is checked when it is given, what is traced can be another at every call.
+"""Numbers that statistics take: known ones are checked when given, traced ones vary with each call.
 
-A traced number that is not what it should be makes NaN of the statistic, since there is nobody to raise an error for.
+A traced number that is not what it should be makes NaN of the statistic, since there is nobody to
+raise an error for.
 """
 
 from typing import Any
@@ -15,7 +16,10 @@ Number = float | jax.Array
 def known(statistic: str, name: str, value: Any) -> Any:
     """The value, if it is not traced; else TypeError."""
     if isinstance(value, Tracer):
-        raise TypeError(f"{statistic} takes a {name} that is known when it is traced; mark it static for jax.jit")
+        raise TypeError(
+            f"{statistic} takes a {name} that is known when it is traced; mark it static for "
+            "jax.jit"
+        )
     return value
 
 

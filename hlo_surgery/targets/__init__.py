@@ -1,1 +1,1 @@
-"""Targets: modules compiled for a device, here or ahead of time, and what they take of its memory and time."""
+"""Targets: modules compiled for a device, here or ahead of time; their memory and time there."""

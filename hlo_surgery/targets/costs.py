@@ -1,4 +1,4 @@
-"""Costs: what a compiled module takes of a target's memory and time, read from its scheduled HLO."""
+"""Costs: what a compiled module takes of a target's memory and time, from its scheduled HLO."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,11 @@ import jax
 
 from hlo_surgery.module import Source
 from hlo_surgery.planning.rooflines import roofline
-from hlo_surgery.targets.scheduled.estimated_time import estimated_cycles, has_estimates, without_estimate
+from hlo_surgery.targets.scheduled.estimated_time import (
+    estimated_cycles,
+    has_estimates,
+    without_estimate,
+)
 from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
 from hlo_surgery.targets.scheduled.executed_collectives import collectives
 from hlo_surgery.targets.scheduled.executed_flops import flops
@@ -17,21 +21,29 @@ from hlo_surgery.targets.scheduled.program import Program, parse
 from hlo_surgery.targets.scheduled.trip_counts import executed
 from hlo_surgery.targets.target import Target, compile_for, find_target
 
-# Cycles a second: peak FLOP/s over those of a cycle, 128 x 128 (v6e: 256 x 256) multiplications in each matrix unit.
-CLOCKS = {"tpu:v3": 0.94e9, "tpu:v4": 1.05e9, "tpu:v5e": 1.5e9, "tpu:v5p": 1.75e9, "tpu:v6e": 1.75e9}
+# Cycles a second: peak FLOP/s over those of a cycle, 128 x 128 (v6e: 256 x 256) multiplications in
+# each matrix unit.
+CLOCKS = {
+    "tpu:v3": 0.94e9,
+    "tpu:v4": 1.05e9,
+    "tpu:v5e": 1.5e9,
+    "tpu:v5p": 1.75e9,
+    "tpu:v6e": 1.75e9,
+}
 
 
 @dataclass(frozen=True)
 class Cost:
     """What one device holds, computes and moves when a compiled module runs once.
 
-    Memory is what XLA plans: arguments, outputs and temporaries, less what outputs take over from arguments (`alias`).
-    The staircase is what is live at each instruction. FLOPs, and bytes to and from main memory, are counted in the
-    scheduled HLO, loops as often as they run. `roofline_seconds` is what FLOPs or bytes alone would take at the
-    device's peak rates. The estimates are the compiler's own, with the waiting for copies; None for a target where it
-    gives none. `without_estimate` lists what counts as no time in them, `collectives` what runs between devices, both
-    with the number of runs. Where there are `unknown_loops`, whose trip count depends on data, FLOPs, bytes and times
-    are None, and so are the runs within those loops.
+    Memory is what XLA plans: arguments, outputs and temporaries, less what outputs take over from
+    arguments (`alias`). The staircase is what is live at each instruction. FLOPs, and bytes to and
+    from main memory, are counted in the scheduled HLO, loops as often as they run.
+    `roofline_seconds` is what FLOPs or bytes alone would take at the device's peak rates. The
+    estimates are the compiler's own, with the waiting for copies; None for a target where it gives
+    none. `without_estimate` lists what counts as no time in them, `collectives` what runs between
+    devices, both with the number of runs. Where there are `unknown_loops`, whose trip count depends
+    on data, FLOPs, bytes and times are None, and so are the runs within those loops.
     """
 
     target: str
@@ -52,7 +64,9 @@ class Cost:
 
 
 def cost(
-    module: Source, target: str | Target | None = None, in_shardings: Sequence[jax.sharding.Sharding] | None = None
+    module: Source,
+    target: str | Target | None = None,
+    in_shardings: Sequence[jax.sharding.Sharding] | None = None,
 ) -> Cost:
     """Compile a module as `compile_for` does, and tell what it costs.
 
@@ -66,9 +80,10 @@ def cost(
 
 
 def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None) -> Cost:
-    """What an already compiled function costs, `jax.jit(f).lower(...).compile()`, and for which target it is.
+    """What a compiled function costs, `jax.jit(f).lower(...).compile()`, and for which target.
 
-    >>> cost_of(jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((3,), "float32")).compile(), "cpu").argument_bytes
+    >>> x = jax.ShapeDtypeStruct((3,), "float32")
+    >>> cost_of(jax.jit(lambda x: x + 1).lower(x).compile(), "cpu").argument_bytes
     12
     """
     target = target if isinstance(target, Target) else find_target(target)
@@ -92,7 +107,9 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
         temporary_bytes=peak - kept,
         flops=computed,
         bytes_accessed=moved,
-        roofline_seconds=None if unknown else device.seconds(computed or 0, moved or 0) * target.devices_per_chip,
+        roofline_seconds=None
+        if unknown
+        else device.seconds(computed or 0, moved or 0) * target.devices_per_chip,
         estimated_cycles=cycles,
         estimated_seconds=cycles / clock if cycles is not None and clock else None,
         without_estimate=without_estimate(program) if clock else {},
@@ -105,13 +122,16 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
 def _peak(memory: Any, kept: int, steps: Sequence[Step], target: Target) -> int:
     """On TPU the parts that XLA gives do not add up to its total, which is what counts.
 
-    Before jaxlib 0.12 it gives none: temporaries may then count a gap twice, and the peak the chip's own memory too.
+    Before jaxlib 0.12 it gives none: temporaries may then count a gap twice, and the peak the
+    chip's own memory too.
     """
     together = kept + memory.temp_size_in_bytes
     if not target.kind.startswith("tpu"):
         return together
     least = max(step.bytes for step in steps)
-    return getattr(memory, "total_allocation_bytes", 0) or max(least, min(together, memory.peak_memory_in_bytes))
+    return getattr(memory, "total_allocation_bytes", 0) or max(
+        least, min(together, memory.peak_memory_in_bytes)
+    )
 
 
 def _work(program: Program) -> tuple[int | None, int | None]:

@@ -1,4 +1,4 @@
-"""Targets: the devices that XLA compiles for, here or ahead of time, and a module compiled for one."""
+"""Targets: the devices that XLA compiles for, here or ahead of time, and a module for one."""
 
 import importlib.util
 import os
@@ -25,7 +25,8 @@ TOPOLOGIES = {"v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
 NAMES = "cpu, gpu, tpu, or ahead of time tpu:GENERATION:SIZES with " + ", ".join(
     f"{name}:{'x'.join('2' * sizes)}" for name, sizes in TOPOLOGIES.items()
 )
-# What spares libtpu the search for a TPU and its metadata server, of which it complains on stderr where there is none.
+# What spares libtpu the search for a TPU and its metadata server, of which it complains on stderr
+# where there is none.
 WITHOUT_TPU = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-8",
@@ -70,12 +71,12 @@ class Compiled:
 
 
 def find_target(name: str | None = None) -> Target:
-    """The devices of a target: "cpu", "gpu", "tpu", or ahead of time "tpu:v5e" (one chip) or "tpu:v5e:2x4".
+    """A target's devices: "cpu", "gpu", "tpu", or ahead of time "tpu:v5e" (a chip), "tpu:v5e:2x4".
 
     One chip is the first of a host's four, since not every libtpu knows a host of one.
 
-    None is JAX's default backend. A mesh over the devices of several chips shards a module, see `compile_for`.
-    Raises ValueError where there is no such target, or it cannot be had here.
+    None is JAX's default backend. A mesh over the devices of several chips shards a module, see
+    `compile_for`. Raises ValueError where there is no such target, or it cannot be had here.
 
     >>> find_target("cpu").devices[0].platform
     'cpu'
@@ -88,7 +89,10 @@ def find_target(name: str | None = None) -> Target:
         raise ValueError(f"there is no target {name!r}; there is {NAMES}")
     sizes = [int(size) for size in found[2].split("x")] if found[2] else [1] * TOPOLOGIES[found[1]]
     if len(sizes) != TOPOLOGIES[found[1]] or 0 in sizes:
-        raise ValueError(f"a topology of {found[1]} has {TOPOLOGIES[found[1]]} sizes above zero, and not {found[2]}")
+        raise ValueError(
+            f"a topology of {found[1]} has {TOPOLOGIES[found[1]]} sizes above zero, and not "
+            f"{found[2]}"
+        )
     if set(sizes) != {1}:
         return Target(name, _ahead_of_time(name, found[1], sizes))
     devices = _ahead_of_time(name, found[1], (2, 2, 1)[: len(sizes)])
@@ -99,13 +103,19 @@ def _local(name: str) -> tuple[Any, ...]:
     try:
         return tuple(jax.local_devices(backend=name))
     except RuntimeError:
-        ahead = "; to compile for one ahead of time, name its topology, such as tpu:v5e:1x1" if name == "tpu" else ""
+        ahead = (
+            "; to compile for one ahead of time, name its topology, such as tpu:v5e:1x1"
+            if name == "tpu"
+            else ""
+        )
         raise ValueError(f"JAX has no {name.upper()} here{ahead}") from None
 
 
 def _ahead_of_time(name: str, generation: str, sizes: Sequence[int]) -> tuple[Any, ...]:
     if importlib.util.find_spec("libtpu") is None:
-        raise ValueError(f"{name} needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'")
+        raise ValueError(
+            f"{name} needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'"
+        )
     topology = f"{generation}:{'x'.join(map(str, sizes))}"
     try:
         return tuple(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)
@@ -118,20 +128,24 @@ def _reason(problem: Exception) -> str:
 
 
 def without_tpu() -> None:
-    """Tell libtpu, where there is no TPU, not to look for one. To be called before JAX's backends start."""
+    """Tell libtpu, where there is no TPU, not to look for one. To be called before JAX's backends
+    start.
+    """
     if not [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/*")]:
         for variable, value in WITHOUT_TPU.items():
             os.environ.setdefault(variable, value)
 
 
 def compile_for(
-    module: Source, target: str | Target | None = None, in_shardings: Sequence[jax.sharding.Sharding] | None = None
+    module: Source,
+    target: str | Target | None = None,
+    in_shardings: Sequence[jax.sharding.Sharding] | None = None,
 ) -> Compiled:
-    """Compile a module for a target's first device, or over several by `in_shardings`, one for each argument.
+    """Compile for a target's first device, or over several by `in_shardings`, one an argument.
 
-    These are shardings on meshes of the target's devices: XLA then partitions the module. Arguments that the module
-    marks as donated are. Raises ValueError where the target cannot be had, or its memory does not suffice; Refusal
-    where the module calls its host back.
+    These are shardings on meshes of the target's devices: XLA then partitions the module. Arguments
+    that the module marks as donated are. Raises ValueError where the target cannot be had, or its
+    memory does not suffice; Refusal where the module calls its host back.
 
     >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
     >>> "ENTRY" in compile_for(source, "cpu").text
@@ -140,10 +154,17 @@ def compile_for(
     module, target = load(module), target if isinstance(target, Target) else find_target(target)
     refuse_effects(module.code)
     if in_shardings is None:
-        in_shardings = [jax.sharding.SingleDeviceSharding(target.devices[0])] * len(module.arguments)
+        in_shardings = [jax.sharding.SingleDeviceSharding(target.devices[0])] * len(
+            module.arguments
+        )
     if len(in_shardings) != len(module.arguments):
-        raise ValueError(f"the module takes {len(module.arguments)} arguments; {len(in_shardings)} shardings are given")
-    exported = carry(module.code, module.arguments, module.outputs, _lowering_platform(target.devices[0]))
+        raise ValueError(
+            f"the module takes {len(module.arguments)} arguments; {len(in_shardings)} shardings "
+            "are given"
+        )
+    exported = carry(
+        module.code, module.arguments, module.outputs, _lowering_platform(target.devices[0])
+    )
     structs = [
         jax.ShapeDtypeStruct(port.shape, port.dtype, sharding=sharding)
         for port, sharding in zip(module.arguments, in_shardings, strict=True)
@@ -152,7 +173,9 @@ def compile_for(
     try:
         return Compiled(target, in_clean_config(lambda: jitted.lower(*structs).compile()))
     except jax.errors.JaxRuntimeError as problem:
-        raise ValueError(f"XLA cannot compile this module for {target.name}: {_failure(problem)}") from None
+        raise ValueError(
+            f"XLA cannot compile this module for {target.name}: {_failure(problem)}"
+        ) from None
 
 
 def _lowering_platform(device: Any) -> str:
@@ -172,8 +195,12 @@ def _donated(module: Module) -> tuple[int, ...]:
 
 def _failure(problem: Exception) -> str:
     """What XLA says, where memory does not suffice in short."""
-    found = re.search(r"required for (.+?) \(([\d.]+)(\w)\) exceeds available HBM \(([\d.]+)(\w)\)", str(problem))
+    found = re.search(
+        r"required for (.+?) \(([\d.]+)(\w)\) exceeds available HBM \(([\d.]+)(\w)\)", str(problem)
+    )
     if found is None:
         return _reason(problem)
     what, needed, unit, there, there_unit = found.groups()
-    return f"out of memory: {what} need {needed} {unit}iB, and there are {there} {there_unit}iB of HBM"
+    return (
+        f"out of memory: {what} need {needed} {unit}iB, and there are {there} {there_unit}iB of HBM"
+    )

@@ -1,4 +1,4 @@
-"""Gradients of all examples as what statistics are made of: every measure by its definition, in double precision."""
+"""All examples' gradients, for statistics: every measure by its definition, in double precision."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +14,8 @@ from hlo_surgery.statistics.measures import Measure, PerToken, Variance
 from hlo_surgery.verification.tolerances import Array
 
 Direction = Callable[[Array], Array]
-# The sign in which gradients move, and the signs of their measures by turns, so that differences move both ways: the
-# variance of examples that are all alike is zero in most other patterns.
+# The sign in which gradients move, and the signs of their measures by turns, so that differences
+# move both ways: the variance of examples that are all alike is zero in most other patterns.
 BY_TURNS = ((1, 1, 1), (-1, -1, -1), (1, 1, -1), (1, -1, 1))
 # Random patterns of signs beside these: that each of them leaves a number in place is improbable.
 PATTERNS = 6
@@ -28,10 +28,11 @@ def exact(array: Array) -> Array:
 
 @dataclass(frozen=True)
 class Stacked:
-    """The gradients [B, *parameter] of each output, and the examples' losses [B], as `statistics.measures.Found`.
+    """The gradients [B, *parameter] of each output, and the examples' losses [B], as
+    `statistics.measures.Found`.
 
-    `rounded` moves each measure as rounding may. `contracted`: outputs whose variance is summed from the factors of
-    gradients, in terms as large as their squares.
+    `rounded` moves each measure as rounding may. `contracted`: outputs whose variance is summed
+    from the factors of gradients, in terms as large as their squares.
     """
 
     gradients: Sequence[Array]
@@ -53,7 +54,9 @@ class Stacked:
     def of(self, measure: Measure) -> list[jax.Array]:
         """A measure of each output."""
         if isinstance(measure, PerToken):
-            raise TypeError(f"{measure} is of the examples' positions, which their gradients do not tell apart")
+            raise TypeError(
+                f"{measure} is of the examples' positions, which their gradients do not tell apart"
+            )
         if measure not in self.measured:
             self.measured[measure] = [self._measure(measure, i) for i in range(len(self.gradients))]
         return self.measured[measure]
@@ -70,16 +73,22 @@ class Stacked:
         """The mean of the examples' gradients."""
         return [self._round(np.mean(g, 0)) for g in self.gradients]
 
-    def weighted(self, weights: Sequence[jax.Array], finite: jax.Array | None = None) -> list[jax.Array]:
+    def weighted(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
         """The sum over b of w_b g_b."""
         kept = np.ones(self.size, bool) if finite is None else np.asarray(finite)
         pairs = zip(weights, self.gradients, strict=True)
-        return [self._round(np.einsum("b,b...->...", np.asarray(w)[kept], g[kept])) for w, g in pairs]
+        return [
+            self._round(np.einsum("b,b...->...", np.asarray(w)[kept], g[kept])) for w, g in pairs
+        ]
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
         """The inner product of each example's gradient with a direction like it, [B]."""
         pairs = zip(directions, self.gradients, strict=True)
-        return [self._round(np.real(np.tensordot(g, np.conj(np.asarray(d)), d.ndim))) for d, g in pairs]
+        return [
+            self._round(np.real(np.tensordot(g, np.conj(np.asarray(d)), d.ndim))) for d, g in pairs
+        ]
 
     def losses(self) -> jax.Array:
         """Each example's own loss, [B]."""
@@ -89,19 +98,28 @@ class Stacked:
         return jnp.asarray(self.rounded(np.asarray(array)))
 
 
-def moved(found: Stacked, roundings: Sequence[Array], loss_roundings: Array, relative: float) -> Iterator[Stacked]:
-    """The same with every entry of a gradient moved by its rounding, in fixed patterns and at random.
+def moved(
+    found: Stacked, roundings: Sequence[Array], loss_roundings: Array, relative: float
+) -> Iterator[Stacked]:
+    """The same with every entry of a gradient moved by its rounding, in fixed patterns and at
+    random.
 
     `roundings`: of each output, like `gradients`. Each float measure moves by `relative` of itself.
     """
     generator = np.random.default_rng(2)
 
     def at_random(array: Array) -> Array:
-        return generator.choice((1, -1, 1j, -1j) if array.dtype.kind == "c" else (1.0, -1.0), array.shape)
+        return generator.choice(
+            (1, -1, 1j, -1j) if array.dtype.kind == "c" else (1.0, -1.0), array.shape
+        )
 
     def to(direction: Direction, measures: Direction) -> Stacked:
         def rounded(array: Array) -> Array:
-            return array * (1 + relative * measures(np.abs(array))) if array.dtype.kind in "fc" else array
+            return (
+                array * (1 + relative * measures(np.abs(array)))
+                if array.dtype.kind in "fc"
+                else array
+            )
 
         pairs = zip(found.gradients, roundings, strict=True)
         gradients = [g + direction(g) * r for g, r in pairs]
@@ -121,11 +139,15 @@ def _by_turns(signs: Sequence[int]) -> Direction:
 
 
 def _towards_the_mean(found: Stacked, roundings: Sequence[Array]) -> Stacked:
-    """What is within its rounding of the mean becomes the mean: what divides by a spread is then without bound."""
+    """What is within its rounding of the mean becomes the mean: what divides by a spread is then
+    without bound.
+    """
 
     def nearer(g: Array, rounding: Array) -> Array:
         way = np.mean(g, 0) - g
-        return g + way * np.minimum(1, rounding / np.maximum(np.abs(way), np.finfo(np.float64).tiny))
+        return g + way * np.minimum(
+            1, rounding / np.maximum(np.abs(way), np.finfo(np.float64).tiny)
+        )
 
     gradients = [nearer(g, r) for g, r in zip(found.gradients, roundings, strict=True)]
     return Stacked(gradients, found.own_losses)

@@ -1,4 +1,4 @@
-"""Inputs for verification: drawn at random where none are given, and batches made of the examples of another."""
+"""Inputs for verification: drawn where none are given; batches made of another's examples."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,9 @@ Order = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def draw_inputs(arguments: Sequence[Port], seed: int = 0) -> Arrays:
-    """Random arrays: normal floats of deviation 0.5, booleans, and integers 0 or 1, valid as any token or label."""
+    """Random arrays: normal floats of deviation 0.5, booleans, and integers 0 or 1, valid as any
+    token or label.
+    """
     generator = np.random.default_rng(seed)
     return [_draw(generator, port) for port in arguments]
 
@@ -22,7 +24,9 @@ def _draw(generator: np.random.Generator, port: Port) -> np.ndarray[Any, Any]:
     if not is_inexact(port.dtype):
         return generator.integers(0, 2, port.shape).astype(port.dtype)
     numbers = 0.5 * generator.normal(size=(2, *port.shape))
-    return (numbers[0] + 1j * numbers[1] if port.dtype.kind == "c" else numbers[0]).astype(port.dtype)
+    return (numbers[0] + 1j * numbers[1] if port.dtype.kind == "c" else numbers[0]).astype(
+        port.dtype
+    )
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:
@@ -31,12 +35,19 @@ def is_inexact(dtype: np.dtype[Any]) -> bool:
 
 
 def pick_examples(arrays: Sequence[Any], batch: Mapping[int, int], order: Order) -> Arrays:
-    """The batch whose example i is example order[i] of the given one. `batch`: example axis by argument number."""
-    return [np.take(a, order, batch[i]) if i in batch else np.asarray(a) for i, a in enumerate(arrays)]
+    """The batch whose example i is example order[i] of the given one. `batch`: example axis by
+    argument number.
+    """
+    return [
+        np.take(a, order, batch[i]) if i in batch else np.asarray(a) for i, a in enumerate(arrays)
+    ]
 
 
-def perturbed(arrays: Sequence[Any], relative: float, seed: int, flags: int | None = None) -> Arrays:
-    """Every float moved up or down by this part of itself, as one rounding would; `seed`: which go up.
+def perturbed(
+    arrays: Sequence[Any], relative: float, seed: int, flags: int | None = None
+) -> Arrays:
+    """Every float moved up or down by this part of itself, as one rounding would; `seed`: which go
+    up.
 
     `flags`: the number of an array that stays, as no rounding makes a flag another.
     """
@@ -44,7 +55,9 @@ def perturbed(arrays: Sequence[Any], relative: float, seed: int, flags: int | No
 
     def moved(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         signs = generator.choice([-1.0, 1.0], array.shape)
-        wide = array.astype(np.result_type(array.dtype, np.float64) if array.dtype.kind in "fc" else np.float64)
+        wide = array.astype(
+            np.result_type(array.dtype, np.float64) if array.dtype.kind in "fc" else np.float64
+        )
         return (wide * (1 + relative * signs)).astype(array.dtype)
 
     given = enumerate(map(np.asarray, arrays))
@@ -52,9 +65,11 @@ def perturbed(arrays: Sequence[Any], relative: float, seed: int, flags: int | No
 
 
 def disjoint_changes(size: int) -> Iterator[tuple[Order, Order]]:
-    """Pairs of orders that change disjoint sets of examples: the halves, even and odd numbers, first and last.
+    """Pairs of orders that change disjoint sets of examples: the halves, even and odd numbers,
+    first and last.
 
-    Halves show a mixing of all examples, whose trace in two single ones vanishes as the batch grows.
+    Halves show a mixing of all examples, whose trace in two single ones vanishes as the batch
+    grows.
     """
     same = np.arange(size)
     half = size // 2

@@ -1,4 +1,4 @@
-"""Expectations of statistics that rest on the gradients of all outputs, or on several measures of them."""
+"""Expectations of statistics that rest on all outputs' gradients, or several measures of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,9 @@ from hlo_surgery.verification.tolerances import Array, Comparison, distance, hol
 
 
 class JointExpectations:
-    """Statistics by their definition, and how far they move as the gradients are rounded in a few patterns of signs."""
+    """Statistics by their definition, and how far they move as the gradients are rounded in a few
+    patterns of signs.
+    """
 
     def __init__(self, request: Request, contracted: frozenset[int], real: Order) -> None:
         self._request, self._contracted, self._real = request, contracted, real
@@ -24,11 +26,15 @@ class JointExpectations:
         self._roundings: dict[int, list[Array]] = {k: [] for k in self._outputs}
 
     def expect(self, labels: Sequence[str], name: str, position: int) -> None:
-        """A statistic by its name in the request: arrays with these labels are returned from a position on."""
+        """A statistic by its name in the request: arrays with these labels are returned from a
+        position on.
+        """
         self._expected.append((name, labels, position))
 
     def add(self, outputs: Mapping[int, Array], roundings: Mapping[int, Array]) -> None:
-        """One more example's own gradients and loss, by output number, and up to what each entry is known."""
+        """One more example's own gradients and loss, by output number, and up to what each entry is
+        known.
+        """
         for k in self._outputs if self._expected else []:
             self._stacks[k].append(outputs[k])
             self._roundings[k].append(roundings[k])
@@ -65,7 +71,11 @@ class JointExpectations:
         """The arrays of all statistics, in order."""
         asked = self._request
         names = [name for name, _, _ in self._expected]
-        return [widened(x) for n in names for x in results_of(asked.statistics[n], found, asked.groups[n])]
+        return [
+            widened(x)
+            for n in names
+            for x in results_of(asked.statistics[n], found, asked.groups[n])
+        ]
 
 
 def _unbounded(moves: Array) -> Array:
@@ -73,7 +83,9 @@ def _unbounded(moves: Array) -> Array:
     return np.where(np.isnan(moves), np.inf, moves)
 
 
-def _held(label: str, got: Any, want: Array, moves: Array, tolerance: float, real: Order) -> Comparison:
+def _held(
+    label: str, got: Any, want: Array, moves: Array, tolerance: float, real: Order
+) -> Comparison:
     """Entries that rounding moves without bound, such as 0 / 0, may be anything."""
     want, moves = (with_zeros(x, np.shape(got), real) for x in (want, moves))
     got, want = (np.where(np.isinf(moves), np.zeros_like(x), x) for x in (np.asarray(got), want))

@@ -1,4 +1,4 @@
-"""Padding in verification: which examples of the inputs are real, and results with rows for the others."""
+"""Padding in verification: which examples are real, and results with rows for the others."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,9 @@ from hlo_surgery.verification.tolerances import Array
 
 
 def with_flags(arrays: Arrays, request: Request) -> Arrays:
-    """Random inputs whose flags are flags: about half of the examples are real, two at least where there are two."""
+    """Random inputs whose flags are flags: about half of the examples are real, two at least where
+    there are two.
+    """
     if request.is_real is None:
         return arrays
     flags = np.zeros_like(arrays[request.is_real])
@@ -20,26 +22,36 @@ def with_flags(arrays: Arrays, request: Request) -> Arrays:
 
 
 def real_examples(request: Request, inputs: Sequence[Any]) -> Order:
-    """The numbers of the examples that are no padding, ascending. Raises ValueError where there is none."""
+    """The numbers of the examples that are no padding, ascending. Raises ValueError where there is
+    none.
+    """
     if request.is_real is None:
         return np.arange(request.size)
     flags = np.asarray(inputs[request.is_real])
     if not np.isin(flags, (0, 1)).all():
-        raise ValueError("the argument that says which examples are real must hold flags or 0/1 alone")
+        raise ValueError(
+            "the argument that says which examples are real must hold flags or 0/1 alone"
+        )
     if not flags.any():
-        raise ValueError("no example of these inputs is real, so that there is nothing to verify; give it others")
+        raise ValueError(
+            "no example of these inputs is real, so that there is nothing to verify; give it others"
+        )
     return np.flatnonzero(flags)
 
 
 def among_padding(order: Order, real: Order, size: int) -> Order:
-    """The order of a whole batch that has these examples in the real ones' places, and padding in its own."""
+    """The order of a whole batch that has these examples in the real ones' places, and padding in
+    its own.
+    """
     whole = np.arange(size)
     whole[real] = order
     return whole
 
 
 def with_zeros(array: Array, shape: Sequence[int], real: Order) -> Array:
-    """What was found for the real examples, with zeros for padding along each axis that is of examples in `shape`."""
+    """What was found for the real examples, with zeros for padding along each axis that is of
+    examples in `shape`.
+    """
     if array.shape == tuple(shape):
         return array
     whole = np.zeros(shape, array.dtype)

@@ -1,4 +1,4 @@
-"""Runs of the original module on batches made from one, compared with what a rewritten module returns."""
+"""Runs of the original module on batches made from one, compared with a rewritten module's."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -22,7 +22,8 @@ from hlo_surgery.verification.tolerances import (
 )
 
 Each = Callable[[Sequence[int]], Iterable[int]]
-# So many times are the inputs rounded in other directions: that all of them leave an entry in place is improbable.
+# So many times are the inputs rounded in other directions: that all of them leave an entry in place
+# is improbable.
 PATTERNS = 4
 
 
@@ -33,7 +34,9 @@ class NotFinite(Exception):
 
 
 class Runs:
-    """The original on one batch, and how far rounding moves each entry of its outputs there. Raises NotFinite."""
+    """The original on one batch, and how far rounding moves each entry of its outputs there. Raises
+    NotFinite.
+    """
 
     def __init__(self, original: Module, request: Request, inputs: Sequence[Any]) -> None:
         self.original, self.request, self.inputs = original, request, inputs
@@ -41,22 +44,36 @@ class Runs:
         self.names = [port.name for port in original.outputs]
         spacing = epsilon(original)
         self.tolerance = relative_tolerance(spacing)
-        self._rounded = [perturbed(inputs, spacing / 2, seed, request.is_real) for seed in range(PATTERNS)]
+        self._rounded = [
+            perturbed(inputs, spacing / 2, seed, request.is_real) for seed in range(PATTERNS)
+        ]
         self.plain = self.run(inputs, "these inputs")
         self.rounding = self._rounding(self.plain, self._rounded, "these inputs")
 
     def run(self, arrays: Sequence[Any], what: str) -> list[Array]:
         """The original's outputs. Raises NotFinite."""
         outputs = [widened(output) for output in self.original.call(*arrays)]
-        wrong = [n for n, output in zip(self.names, outputs, strict=True) if not np.isfinite(output).all()]
+        wrong = [
+            n
+            for n, output in zip(self.names, outputs, strict=True)
+            if not np.isfinite(output).all()
+        ]
         if wrong:
-            raise NotFinite(f"the original returns NaN or infinity on {what}, in {', '.join(wrong)}; {self._advice()}")
+            raise NotFinite(
+                f"the original returns NaN or infinity on {what}, in {', '.join(wrong)}; "
+                f"{self._advice()}"
+            )
         return outputs
 
-    def _rounding(self, plain: Sequence[Array], batches: Iterable[Sequence[Any]], what: str) -> list[Array]:
-        """What inputs rounded once show of each entry: how much of it is the rounding of terms that cancel."""
+    def _rounding(
+        self, plain: Sequence[Array], batches: Iterable[Sequence[Any]], what: str
+    ) -> list[Array]:
+        """What inputs rounded once show of each entry: how much of it is the rounding of terms that
+        cancel.
+        """
         moves = [
-            np.full(output.shape, limits(p.dtype)[0]) for output, p in zip(plain, self.original.outputs, strict=True)
+            np.full(output.shape, limits(p.dtype)[0])
+            for output, p in zip(plain, self.original.outputs, strict=True)
         ]
         for batch in batches:
             pairs = zip(moves, plain, self.run(batch, what), strict=True)
@@ -66,10 +83,16 @@ class Runs:
     def _advice(self) -> str:
         named = zip(self.original.arguments, self.inputs, strict=True)
         wrong = [port.name for port, array in named if np.isnan(widened(array)).any()]
-        return f"the inputs hold NaN in {', '.join(wrong)}" if wrong else "give it inputs on which it is finite"
+        return (
+            f"the inputs hold NaN in {', '.join(wrong)}"
+            if wrong
+            else "give it inputs on which it is finite"
+        )
 
     def second_differences(self) -> list[Comparison]:
-        """The worst of a few pairs of sets of examples, for each gradient output and an examples' loss."""
+        """The worst of a few pairs of sets of examples, for each gradient output and an examples'
+        loss.
+        """
         if len(self.real) == 1:
             return []
         found = [self._second_difference(*pair) for pair in disjoint_changes(len(self.real))]
@@ -84,7 +107,9 @@ class Runs:
         return [self._vanishing(k, (self.plain[k], one[k], other[k], two[k])) for k in self._held]
 
     def _batch_of(self, examples: Order, arrays: Sequence[Any] | None = None) -> list[Array]:
-        """A batch of these examples in the places of the real ones; padding stays, and so does its number."""
+        """A batch of these examples in the places of the real ones; padding stays, and so does its
+        number.
+        """
         order = among_padding(examples, self.real, self.request.size)
         return pick_examples(self.inputs if arrays is None else arrays, self.request.batch, order)
 
@@ -94,11 +119,15 @@ class Runs:
         return hold("second difference", self.names[k], plain + two, one + other, allowed)
 
     def compare(self, rewritten: Module, each: Each) -> tuple[Comparison, ...]:
-        """Outputs, second differences, the mean of the copies' gradients, and statistics, in this order."""
+        """Outputs, second differences, the mean of the copies' gradients, and statistics, in this
+        order.
+        """
         returned = [np.asarray(output) for output in rewritten.call(*self.inputs)]
         expected = Expectations(self.request, self.original.outputs, rewritten.plan, self.real)
         means = {k: np.zeros_like(self.plain[k]) for k in self._held}
-        allowed = [r + self.tolerance * np.abs(x) for r, x in zip(self.rounding, self.plain, strict=True)]
+        allowed = [
+            r + self.tolerance * np.abs(x) for r, x in zip(self.rounding, self.plain, strict=True)
+        ]
         try:
             for example in each(self.real.tolist()):
                 found, roundings = self._of_example(example)
@@ -111,15 +140,24 @@ class Runs:
             problem.comparisons = self._outputs(returned, allowed)
             raise
         copied = [self._mean_of_copies(k, mean, allowed[k]) for k, mean in means.items()]
-        return (*self._outputs(returned, allowed), *differences, *copied, *expected.hold(returned, self.tolerance))
+        return (
+            *self._outputs(returned, allowed),
+            *differences,
+            *copied,
+            *expected.hold(returned, self.tolerance),
+        )
 
     def _outputs(self, returned: Sequence[Any], allowed: Sequence[Array]) -> tuple[Comparison, ...]:
-        """`allowed`: for each entry; where its sum over the examples cancels, by the terms of it."""
+        """`allowed`: for each entry; where its sum over the examples cancels, by the terms of
+        it.
+        """
         triples = zip(self.names, map(widened, returned), self.plain, strict=False)
         return tuple(hold("output", *triple, a) for triple, a in zip(triples, allowed, strict=True))
 
     def _mean_of_copies(self, k: int, mean: Array, allowed: Array) -> Comparison:
-        """Equal to the batch gradient unless an example's gradient depends on its place in the batch."""
+        """Equal to the batch gradient unless an example's gradient depends on its place in the
+        batch.
+        """
         return hold("mean of copies", self.names[k], mean, self.plain[k], allowed)
 
     @property
@@ -129,16 +167,23 @@ class Runs:
 
     @property
     def _held(self) -> tuple[int, ...]:
-        """The outputs that have a part for each example: the gradients, and the loss where it is asked for."""
+        """The outputs that have a part for each example: the gradients, and the loss where it is
+        asked for.
+        """
         return (*self.request.gradients, *self.request.losses)
 
     def _of_example(self, example: int) -> tuple[dict[int, Array], dict[int, Array]]:
-        """The example's own gradients and loss, by output number, and up to what each entry is known."""
+        """The example's own gradients and loss, by output number, and up to what each entry is
+        known.
+        """
         what = f"copies of example {example}"
         plain, *rounded = (
-            self._batch_of(np.full(len(self.real), example), arrays) for arrays in (self.inputs, *self._rounded)
+            self._batch_of(np.full(len(self.real), example), arrays)
+            for arrays in (self.inputs, *self._rounded)
         )
         outputs = self.run(plain, what)
         noise = self._rounding(outputs, rounded, what)
-        allowed = {k: (noise[k] + self.tolerance * np.abs(outputs[k])) / self._terms for k in self._held}
+        allowed = {
+            k: (noise[k] + self.tolerance * np.abs(outputs[k])) / self._terms for k in self._held
+        }
         return {k: outputs[k] / self._terms for k in self._held}, allowed

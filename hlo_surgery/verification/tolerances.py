@@ -1,7 +1,7 @@
-"""Tolerances of verification: how far rounding alone may move a result, and comparisons that hold results to it.
+"""Tolerances of verification: how far rounding alone may move a result; comparisons by them.
 
-Each entry has its own: the entries of one array may span more powers of ten than its precision has digits, second
-moments twice as many as gradients.
+Each entry has its own: the entries of one array may span more powers of ten than its precision has
+digits, second moments twice as many as gradients.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
 
 Array = np.ndarray[Any, Any]
 
-# float32 and float64: sums are taken in another order. The roundings of n terms add up like a random walk, to sqrt(n)
-# of them; this is for sums of 65,536 terms.
+# float32 and float64: sums are taken in another order. The roundings of n terms add up like a
+# random walk, to sqrt(n) of them; this is for sums of 65,536 terms.
 ROUNDINGS = 256
 # Lower precisions round only what enters and leaves a sum, which XLA accumulates in float32.
 LOW_PRECISION_ROUNDINGS = 8
@@ -30,10 +30,11 @@ CONTRACTION_EPSILON = {"gpu": 2.0**-10, "cuda": 2.0**-10, "rocm": 2.0**-10, "tpu
 
 @dataclass(frozen=True)
 class Comparison:
-    """One array held against what it should be. It passes where `share`, difference / tolerance, is at most 1.
+    """One array held against what it should be. It passes where `share`, difference / tolerance, is
+    at most 1.
 
-    `kind`: "output", "statistic", "second difference" or "mean of copies". `error`: the largest difference as a part
-    of the largest entry.
+    `kind`: "output", "statistic", "second difference" or "mean of copies". `error`: the largest
+    difference as a part of the largest entry.
     """
 
     kind: str
@@ -48,16 +49,23 @@ class Comparison:
 
 
 def epsilon(module: Module) -> float:
-    """The spacing of the coarsest float in the module, or of the backend's contractions where that is coarser."""
+    """The spacing of the coarsest float in the module, or of the backend's contractions where that
+    is coarser.
+    """
     ops = mlir.nested_operations(module.code.operation)
     values = [v for op in ops for v in op.results if mlir.is_inexact(v) and is_static_array(v)]
-    dtypes = {dtype_of(v) for v in values} | {p.dtype for p in module.outputs if jnp.issubdtype(p.dtype, jnp.inexact)}
-    coarsest = max((float(jnp.finfo(dtype).eps) for dtype in dtypes), default=float(jnp.finfo(jnp.float32).eps))
+    dtypes = {dtype_of(v) for v in values} | {
+        p.dtype for p in module.outputs if jnp.issubdtype(p.dtype, jnp.inexact)
+    }
+    coarsest = max(
+        (float(jnp.finfo(dtype).eps) for dtype in dtypes), default=float(jnp.finfo(jnp.float32).eps)
+    )
     return max(coarsest, CONTRACTION_EPSILON.get(jax.default_backend(), 0.0))
 
 
 def relative_tolerance(spacing: float) -> float:
-    """The part of its terms by which a sum in another order may differ: 3e-5 for float32, 0.06 for bfloat16.
+    """The part of its terms by which a sum in another order may differ: 3e-5 for float32, 0.06 for
+    bfloat16.
 
     >>> round(relative_tolerance(2.0**-23), 6)
     3.1e-05
@@ -66,7 +74,9 @@ def relative_tolerance(spacing: float) -> float:
 
 
 def hold(kind: str, name: str, got: Array, want: Array, allowed: Array | float) -> Comparison:
-    """Compare arrays of equal shape; `allowed` is the largest difference, for all entries or each."""
+    """Compare arrays of equal shape; `allowed` is the largest difference, for all entries or
+    each.
+    """
     difference = distance(got, want)
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = np.where(difference == 0, 0.0, difference / np.asarray(allowed))
@@ -74,10 +84,14 @@ def hold(kind: str, name: str, got: Array, want: Array, allowed: Array | float) 
     return Comparison(kind, name, _ratio(largest(difference), size), largest(shares))
 
 
-def hold_returned(kind: str, name: str, got: Any, want: Array, allowed: Array, size: int) -> Comparison:
-    """Compare what a module returned with exact numbers, up to what its dtype can hold of `size` terms.
+def hold_returned(
+    kind: str, name: str, got: Any, want: Array, allowed: Array, size: int
+) -> Comparison:
+    """Compare what a module returned with exact numbers, up to what its dtype can hold of `size`
+    terms.
 
-    The terms of a mean are squares of parts of one `size`-th on some ways, so that they leave the range before it does.
+    The terms of a mean are squares of parts of one `size`-th on some ways, so that they leave the
+    range before it does.
     """
     lowest, highest = limits(np.asarray(got).dtype)
     wide = widened(got)
@@ -93,11 +107,15 @@ def limits(dtype: np.dtype[Any]) -> tuple[float, float]:
     if not jnp.issubdtype(dtype, jnp.inexact):
         return 0.0, float("inf")
     info = jnp.finfo(dtype)
-    return float(info.smallest_subnormal if info.bits == 16 and info.nmant == 10 else info.tiny), float(info.max)
+    return float(
+        info.smallest_subnormal if info.bits == 16 and info.nmant == 10 else info.tiny
+    ), float(info.max)
 
 
 def distance(a: Array, b: Array) -> Array:
-    """How far apart entries are: 0 where both are the same infinity or NaN, NaN where but one is NaN."""
+    """How far apart entries are: 0 where both are the same infinity or NaN, NaN where but one is
+    NaN.
+    """
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
         return np.where(same, 0.0, np.abs(a - b))

@@ -1,4 +1,4 @@
-"""Verdicts: what verification showed, as a value that prints what failed and the worst of what passed."""
+"""Verdicts: what verification showed; a value that prints what failed and the worst that passed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,9 @@ from hlo_surgery.verification.tolerances import Comparison
 
 @dataclass(frozen=True)
 class Verdict:
-    """What running the original showed, with every comparison; it prints. `taken`: which outputs as gradients."""
+    """What running the original showed, with every comparison; it prints. `taken`: which outputs as
+    gradients.
+    """
 
     verdict: Literal["equivalent", "not equivalent", "not applicable"]
     why: str

@@ -1,8 +1,9 @@
-"""Verification: a rewritten module held against the original one, by running the original on copies of each example.
+"""Verification: a rewritten module held against the original, run on copies of each example.
 
-A batch of B copies of example b has the gradient g_b for a mean loss, and B * g_b for a sum loss. Whether the examples'
-gradients exist at all is tested by the mixed second difference: y(x) - y(a changed) - y(b changed) + y(both changed)
-vanishes for disjoint sets a and b of examples where y is a sum of the examples' own contributions.
+A batch of B copies of example b has the gradient g_b for a mean loss, and B * g_b for a sum loss.
+Whether the examples' gradients exist at all is tested by the mixed second difference: y(x) - y(a
+changed) - y(b changed) + y(both changed) vanishes for disjoint sets a and b of examples where y is
+a sum of the examples' own contributions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,11 +42,13 @@ def verify(
     each: Each = iter,
     **planning: Unpack[PlanningOptions],
 ) -> Verdict:
-    """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on random ones.
+    """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on
+    random ones.
 
-    Takes what `rewrite_module` takes, and raises what it raises. `each` goes over the examples' numbers: a place for a
-    progress bar. With `is_real`, copies stand in the places of the real examples, and padding stays in its own. The
-    verdict is "not applicable" where copies of an example do not give its gradient.
+    Takes what `rewrite_module` takes, and raises what it raises. `each` goes over the examples'
+    numbers: a place for a progress bar. With `is_real`, copies stand in the places of the real
+    examples, and padding stays in its own. The verdict is "not applicable" where copies of an
+    example do not give its gradient.
     """
     original = load(module)
     how = (loss_reduction, on_mixing, planning, loss, is_real)
@@ -64,13 +67,17 @@ def verify(
     drawn = with_flags(draw_inputs(original.arguments, seed), request) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
     assert rewritten.plan is not None
-    return replace(verify_rewritten(original, rewritten, request, arrays, each), taken=rewritten.plan.taken())
+    return replace(
+        verify_rewritten(original, rewritten, request, arrays, each), taken=rewritten.plan.taken()
+    )
 
 
 def verify_rewritten(
     original: Module, rewritten: Module, request: Request, inputs: Sequence[Any], each: Each = iter
 ) -> Verdict:
-    """The verdict on any module that claims to be the original with statistics, in the order of `rewrite_module`."""
+    """The verdict on any module that claims to be the original with statistics, in the order of
+    `rewrite_module`.
+    """
     data = rewritten.plan.data if rewritten.plan is not None else ()
     try:
         compared = in_clean_config(lambda: Runs(original, request, inputs).compare(rewritten, each))
@@ -81,11 +88,16 @@ def verify_rewritten(
 
 
 def _without(verdict: Verdict, unheld: Sequence[str]) -> Verdict:
-    """The verdict, and what it does not speak of; where there is nothing else, it is that none is possible."""
+    """The verdict, and what it does not speak of; where there is nothing else, it is that none is
+    possible.
+    """
     if verdict.verdict != "equivalent" or not unheld:
         return verdict
     others = any(c.kind == "statistic" for c in verdict.comparisons)
-    what = f"not verified: {', '.join(unheld)}, of single positions, which the examples' gradients do not tell"
+    what = (
+        f"not verified: {', '.join(unheld)}, of single positions, which the examples' "
+        "gradients do not tell"
+    )
     return replace(
         verdict,
         verdict="equivalent" if others else "not applicable",
@@ -93,32 +105,56 @@ def _without(verdict: Verdict, unheld: Sequence[str]) -> Verdict:
     )
 
 
-def second_differences(original: Module, request: Request, inputs: Sequence[Any]) -> list[Comparison]:
-    """The mixed second difference of each gradient output: one that does not pass proves it not separable.
+def second_differences(
+    original: Module, request: Request, inputs: Sequence[Any]
+) -> list[Comparison]:
+    """The mixed second difference of each gradient output: one that does not pass proves it not
+    separable.
 
     Raises NotFinite where the original returns NaN or infinity.
     """
     return in_clean_config(lambda: Runs(original, request, inputs).second_differences())
 
 
-def _judge(comparisons: tuple[Comparison, ...], data: Sequence[Reason], problem: str = "") -> Verdict:
-    """Which failure says what: only where copies of an example give its gradient can a statistic be called wrong."""
+def _judge(
+    comparisons: tuple[Comparison, ...], data: Sequence[Reason], problem: str = ""
+) -> Verdict:
+    """Which failure says what: only where copies of an example give its gradient can a statistic be
+    called wrong.
+    """
     failed = {c.kind: c.name for c in reversed(comparisons) if not c.passes}
     if "output" in failed:
-        return Verdict("not equivalent", f"{failed['output']} is not what the original returns", comparisons)
+        return Verdict(
+            "not equivalent", f"{failed['output']} is not what the original returns", comparisons
+        )
     if data and (problem or failed.keys() - {"statistic"}):
-        why = f"data of the whole batch is taken as constant ({data[0].op} at {data[0].where}), and copies change it"
+        why = (
+            f"data of the whole batch is taken as constant ({data[0].op} at {data[0].where}), "
+            "and copies change it"
+        )
         return Verdict("not applicable", why, comparisons)
     if problem:
         return Verdict("not applicable", problem, comparisons)
     if "second difference" in failed:
-        why = f"the original is not separable: sets of examples do not act on {failed['second difference']} by a sum"
+        why = (
+            "the original is not separable: sets of examples do not act on "
+            f"{failed['second difference']} by a sum"
+        )
         return Verdict("not equivalent", why, comparisons)
     if "mean of copies" in failed:
-        why = f"{failed['mean of copies']} depends on the examples' places in the batch, which copies do not keep"
+        why = (
+            f"{failed['mean of copies']} depends on the examples' places in the batch, which "
+            "copies do not keep"
+        )
         return Verdict("not applicable", why, comparisons)
     if "statistic" in failed:
-        return Verdict("not equivalent", f"{failed['statistic']} is not that of the examples' gradients", comparisons)
+        return Verdict(
+            "not equivalent",
+            f"{failed['statistic']} is not that of the examples' gradients",
+            comparisons,
+        )
     return Verdict(
-        "equivalent", "the statistics are those of the original's gradients on copies of each example", comparisons
+        "equivalent",
+        "the statistics are those of the original's gradients on copies of each example",
+        comparisons,
     )

@@ -1,8 +1,9 @@
-"""Closed over: a function that reaches for traced values of its surroundings, traced with these as further arguments.
+"""Closed over: a function that reaches for traced values around it, traced with these as arguments.
 
 f(x) = x * c, with c traced outside    =>    f'(x, c') = x * c', to be called on (x, c)
 
-`jax.jit` does so for itself, but hides which values they are. Those that are known stay constants of the program.
+`jax.jit` does so for itself, but hides which values they are. Those that are known stay constants
+of the program.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,15 @@ from jax.core import Tracer, eval_jaxpr
 
 from hlo_surgery.passes.ir.mlir import Value
 
-# Traced values by their id, each with the argument of main that stands for it, in the order of these.
+# Traced values by their id, each with the argument of main that stands for it, in the order of
+# these.
 ClosedOver = dict[int, tuple[Any, Value]]
 
 
 def trace(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> tuple[Any, list[Any]]:
-    """The function traced as by `jax.jit(function).trace`, with further arguments behind; and what to pass for them."""
+    """The function traced as by `jax.jit(function).trace`, with further arguments behind; and what
+    to pass for them.
+    """
     traced: Any = jax.jit(function, keep_unused=True).trace(*structs)
     if len(traced.jaxpr.in_avals) == len(structs):
         return traced, []

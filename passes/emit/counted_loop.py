@@ -1,6 +1,7 @@
-"""Counted loops: given a step and how often, its loop with a counter of 32 bits, in modules of 64 bits too.
+"""Counted loops: given a step and how often, its loop; its counter has 32 bits in any module.
 
-`lax.scan` counts in JAX's default integers. Where those have 64 bits, the compiler for TPU makes two words of them.
+`lax.scan` counts in JAX's default integers. Where those have 64 bits, the compiler for TPU makes
+two words of them.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,11 @@ Carry = TypeVar("Carry")
 Step = Callable[[Carry, jax.Array], tuple[Carry, Any]]
 
 
-def counted_loop(step: Step[Carry], carry: Carry, count: int, written_out: bool = False) -> tuple[Carry, Any]:
-    """What `lax.scan(step, carry, arange(count))` returns. `written_out`: step after step, without a loop.
+def counted_loop(
+    step: Step[Carry], carry: Carry, count: int, written_out: bool = False
+) -> tuple[Carry, Any]:
+    """What `lax.scan(step, carry, arange(count))` returns. `written_out`: step after step, without
+    a loop.
 
     >>> total, squares = counted_loop(lambda total, i: (total + i, i * i), jnp.int32(0), 4)
     >>> print(total, squares)
@@ -29,7 +33,11 @@ def counted_loop(step: Step[Carry], carry: Carry, count: int, written_out: bool 
     def go_on(state: tuple[jax.Array, Carry, Any]) -> tuple[jax.Array, Carry, Any]:
         number, carried, stacked = state
         carried, made = step(carried, number)
-        return number + 1, carried, jax.tree.map(lambda stack, x: _put(stack, x, number), stacked, made)
+        return (
+            number + 1,
+            carried,
+            jax.tree.map(lambda stack, x: _put(stack, x, number), stacked, made),
+        )
 
     found = lax.while_loop(lambda state: state[0] < count, go_on, (jnp.int32(0), carry, stacks))
     return found[1:]

@@ -1,4 +1,4 @@
-"""Carry: given a module, a `jax.export.Exported` that runs it, so that it composes with `jit` on any platform.
+"""Carry: given a module, a `jax.export.Exported` that runs it, under `jit`, on any platform.
 
 module @f { func @main(%x: tensor<3xf32>) -> tensor<3xf32> }  =>  exported.call(x) -> (y,)
 """
@@ -38,10 +38,14 @@ def in_clean_config(work: Callable[[], Result]) -> Result:
         return thread.submit(isolated).result()
 
 
-def carry(module: Module, inputs: Sequence[Any], outputs: Sequence[Any], platform: str) -> export.Exported:
-    """An Exported with this module's code. `inputs`, `outputs`: their avals. It cannot be differentiated.
+def carry(
+    module: Module, inputs: Sequence[Any], outputs: Sequence[Any], platform: str
+) -> export.Exported:
+    """An Exported with this module's code. `inputs`, `outputs`: their avals. It cannot be
+    differentiated.
 
-    It is made from the export of a function of the same signature. Its vjp is dropped: it would be that function's.
+    It is made from the export of a function of the same signature. Its vjp is dropped: it would be
+    that function's.
     """
 
     def signature(*_: Any) -> tuple[jax.Array, ...]:

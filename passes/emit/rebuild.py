@@ -1,4 +1,6 @@
-"""Rebuild: loops and branches with more carries and results than they had. Their regions move; values stay valid."""
+"""Rebuild: loops and branches with more carries and results than they had. Their regions move;
+values stay valid.
+"""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -8,7 +10,9 @@ from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 
 
 def add_carries(loop: Operation, initial: Sequence[Value]) -> list[Value]:
-    """New arguments of a loop's condition and body; those of the body. `extend_results` completes the loop."""
+    """New arguments of a loop's condition and body; those of the body. `extend_results` completes
+    the loop.
+    """
     condition, body = (cast(Any, region.blocks[0]) for region in loop.regions)
     with mlir.context(), ir.Location.unknown():
         for value in initial:
@@ -52,13 +56,17 @@ def extend_results(
     return renewed
 
 
-def _transfer(renewed: dict[Value, Value], known: Sequence[dict[Value, Any]], sets: Sequence[set[Value]]) -> None:
+def _transfer(
+    renewed: dict[Value, Value], known: Sequence[dict[Value, Any]], sets: Sequence[set[Value]]
+) -> None:
     """Values that are gone must be known nowhere: others may come to lie at their addresses."""
     for old, new in renewed.items():
         old.replace_all_uses_with(new)
     for mapping in known:
         mapping.update({renewed[old]: mapping.pop(old) for old in renewed if old in mapping})
-        held = {k: renewed[v] for k, v in mapping.items() if isinstance(v, ir.Value) and v in renewed}
+        held = {
+            k: renewed[v] for k, v in mapping.items() if isinstance(v, ir.Value) and v in renewed
+        }
         mapping.update(held)
     for members in sets:
         gone = members & renewed.keys()

@@ -1,4 +1,4 @@
-"""Splice: given values of a block and a JAX function of them, its ops in front of an op, and its results as values.
+"""Splice: given a block's values and a JAX function of them, its ops before an op, and its results.
 
 return %g                 =>   %s = multiply %g, %g      (lowered from lambda g: g * g)
                                return %g
@@ -26,9 +26,11 @@ def splice(
     source: Operation | None = None,
     closed_over: ClosedOver | None = None,
 ) -> list[Value]:
-    """Trace `replacement` and move its ops in front of `before`. They stand for `source`, and take its source line.
+    """Trace `replacement` and move its ops in front of `before`. They stand for `source`, and take
+    its source line.
 
-    Traced values that it closes over become arguments of main, where `closed_over` keeps count of them.
+    Traced values that it closes over become arguments of main, where `closed_over` keeps count of
+    them.
     """
     structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
     text, tracers = in_clean_config(lambda: _lowered(replacement, structs))
@@ -41,7 +43,9 @@ def splice(
     return move_body(mlir.main_function(lowered), [*values, *further], before)
 
 
-def _lowered(replacement: Replacement, structs: Sequence[jax.ShapeDtypeStruct]) -> tuple[str, list[Any]]:
+def _lowered(
+    replacement: Replacement, structs: Sequence[jax.ShapeDtypeStruct]
+) -> tuple[str, list[Any]]:
     traced, tracers = trace(replacement, *structs)
     return traced.lower().as_text(), tracers
 
@@ -52,8 +56,13 @@ def _further_arguments(
     """The argument of main for each traced value, one for each value however often it is met."""
     if not tracers:
         return []
-    assert closed_over is not None, "only statistics are the user's, and may close over traced values"
-    main, parameters = mlir.enclosing_function(before), mlir.body(mlir.main_function(lowered)).arguments
+    assert closed_over is not None, (
+        "only statistics are the user's, and may close over traced values"
+    )
+    main, parameters = (
+        mlir.enclosing_function(before),
+        mlir.body(mlir.main_function(lowered)).arguments,
+    )
     for tracer, parameter in zip(tracers, list(parameters)[-len(tracers) :], strict=True):
         if id(tracer) not in closed_over:
             closed_over[id(tracer)] = tracer, mlir.add_argument(main, parameter.type)

@@ -1,1 +1,1 @@
-"""Example axes: which values hold which examples, along which dimension, and how they meet; what is refused is so here."""
+"""Example axes: which values hold which examples, in which dimension, how they meet; refusals."""

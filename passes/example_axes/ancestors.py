@@ -1,4 +1,4 @@
-"""Ancestors: given values of a module, all values that they are made of, inside loops and branches as well.
+"""Ancestors: given values, all values that they are made of, inside loops and branches as well.
 
 %m = reduce %x ; %y = tanh %x ; %g = dot_general %y, %x       behind %g: %g, %y, %x, and not %m
 """

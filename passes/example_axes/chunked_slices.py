@@ -1,9 +1,10 @@
-"""Chunked slices: given loops that cut an array into equal chunks, the same array with a dimension for the chunks.
+"""Chunked slices: given loops that cut an array into equal chunks, a dimension for the chunks.
 
-    dynamic_slice %x[c * i], sizes = [c] : [n]     =>     dynamic_slice (reshape %x : [n/c, c])[i], sizes = [1, c]
+    dynamic_slice %x[c * i], sizes = [c] : [n]
+        =>  dynamic_slice (reshape %x : [n/c, c])[i], sizes = [1, c]
 
-So microbatches that are cut out of a batch in place are parts, as those of a batch that was reshaped. Which chunk is
-taken is evaluated for all steps of the loop: each must be taken once.
+So microbatches that are cut out of a batch in place are parts, as those of a batch that was
+reshaped. Which chunk is taken is evaluated for all steps of the loop: each must be taken once.
 """
 
 from typing import Any, cast
@@ -19,14 +20,22 @@ from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, stablehlo
 def split_chunks(module: Module) -> None:
     """Rewrite every such slice, and every write of a chunk in its place, in the module in place."""
     for op in list(mlir.nested_operations(cast(Any, module.operation))):
-        if op.name == "stablehlo.dynamic_slice" and (dim := _chunked(op, op.results[0], 1)) is not None:
+        if (
+            op.name == "stablehlo.dynamic_slice"
+            and (dim := _chunked(op, op.results[0], 1)) is not None
+        ):
             _split_slice(op, dim)
-        elif op.name == "stablehlo.dynamic_update_slice" and (dim := _chunked(op, op.operands[1], 2)) is not None:
+        elif (
+            op.name == "stablehlo.dynamic_update_slice"
+            and (dim := _chunked(op, op.operands[1], 2)) is not None
+        ):
             _split_write(op, dim)
 
 
 def _chunked(op: Operation, chunk: Value, first: int) -> int | None:
-    """The one dimension along which a loop goes over chunks of the first operand; index operands start at `first`."""
+    """The one dimension along which a loop goes over chunks of the first operand; index operands
+    start at `first`.
+    """
     whole, part = mlir.shape(op.operands[0]), mlir.shape(chunk)
     cut = [d for d in range(len(whole)) if whole[d] != part[d]]
     if len(cut) != 1 or part[cut[0]] <= 1 or whole[cut[0]] % part[cut[0]]:
@@ -35,7 +44,11 @@ def _chunked(op: Operation, chunk: Value, first: int) -> int | None:
     for loop in mlir.enclosing_loops(op):
         counters = counter_values(loop)
         starts = values_over(op.operands[first + cut[0]], counters) if counters else None
-        if starts is not None and (starts % size == 0).all() and is_permutation(starts // size, whole[cut[0]] // size):
+        if (
+            starts is not None
+            and (starts % size == 0).all()
+            and is_permutation(starts // size, whole[cut[0]] // size)
+        ):
             return cut[0]
     return None
 
@@ -67,10 +80,13 @@ def _parted(whole: tuple[int, ...], part: tuple[int, ...], dim: int) -> tuple[in
 
 
 def _starts(op: Operation, first: int, dim: int, size: int) -> list[Value]:
-    """The indices, with that of the chunk in place of that of its first row, and a zero behind it."""
+    """The indices, that of the chunk in place of its first row's, and a zero behind it."""
     indices = list(op.operands)[first:]
     kind = dtype_of(indices[dim])
-    constants = [stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(np.asarray(n, kind))) for n in (size, 0)]
+    constants = [
+        stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(np.asarray(n, kind)))
+        for n in (size, 0)
+    ]
     chunk = cast(Any, stablehlo).divide(indices[dim], constants[0])
     return [*indices[:dim], chunk, constants[1], *indices[dim + 1 :]]
 

@@ -1,16 +1,30 @@
 """Control flow: the classes of what loops and branches return, given how a block is classified.
 
-    %r = while (%c = %init) { %n = add %c, %site ; return %n }     %init: Shared, %site: Summed  =>  %c, %r: Summed
+    %r = while (%c = %init) { %n = add %c, %site ; return %n }
+        %init: Shared, %site: Summed    =>  %c, %r: Summed
 
-A loop's carry starts with the class of its initial value and is joined with what the body returns, until nothing
-changes (the lattice is finite). A branch's results join those of all branches.
+A loop's carry starts with the class of its initial value and is joined with what the body returns,
+until nothing changes (the lattice is finite). A branch's results join those of all branches.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from hlo_surgery.passes.example_axes.alignment.batch_constants import as_constant, decided_apart, shared
-from hlo_surgery.passes.example_axes.lattice import Axes, Class, Local, Mixed, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.example_axes.alignment.batch_constants import (
+    as_constant,
+    decided_apart,
+    shared,
+)
+from hlo_surgery.passes.example_axes.lattice import (
+    Axes,
+    Class,
+    Local,
+    Mixed,
+    PerExample,
+    Shared,
+    Split,
+    Summed,
+)
 from hlo_surgery.passes.example_axes.reasons import mixed
 from hlo_surgery.passes.example_axes.until_done import frozen_carries
 from hlo_surgery.passes.ir import mlir
@@ -34,15 +48,21 @@ def classify_while(axes: Axes, op: Operation, classify: Classify) -> list[Class]
         returned = mlir.operands(mlir.return_operation(body))
         joined = [_carried(axes, op, old, v) for old, v in zip(carries, returned, strict=True)]
         reached = [old or v in axes.trained for old, v in zip(trained, returned, strict=True)]
-        if joined == carries and reached == trained and loops == (len(axes.part_loops), len(axes.parting)):
+        if (
+            joined == carries
+            and reached == trained
+            and loops == (len(axes.part_loops), len(axes.parting))
+        ):
             break
         carries, trained = joined, reached
     classify(axes, condition)
-    return _with_condition(axes, op, mlir.operands(mlir.return_operation(condition))[0], carries, trained)
+    return _with_condition(
+        axes, op, mlir.operands(mlir.return_operation(condition))[0], carries, trained
+    )
 
 
 def _start_over(axes: Axes, data: dict[Value, Reason]) -> None:
-    """Forget what an earlier round took as constant: it may have known too little of the loop's state."""
+    """Forget an earlier round's constants: it may have known too little of the loop's state."""
     axes.data.clear()
     axes.data.update(data)
 
@@ -55,15 +75,28 @@ def _carried(axes: Axes, op: Operation, old: Class, returned: Value) -> Class:
     new, site = axes.of(returned), mlir.defining_operation(returned)
     found = _join(op, old, new)
     part = found if isinstance(found, Local) and found.loop == op.results[0] else None
-    if part and part.axis is None and isinstance(old, Shared) and site and mlir.is_inexact(returned):
+    if (
+        part
+        and part.axis is None
+        and isinstance(old, Shared)
+        and site
+        and mlir.is_inexact(returned)
+    ):
         return Summed(site, old.data)
-    disagrees = isinstance(old, Summed) and isinstance(new, Shared | Local) and site is not None and old.site == site
+    disagrees = (
+        isinstance(old, Summed)
+        and isinstance(new, Shared | Local)
+        and site is not None
+        and old.site == site
+    )
     if part or disagrees:
         return mixed(op, "a loop over parts of the batch carries state from one part to the next")
     return found
 
 
-def _enter(axes: Axes, blocks: tuple[Block, Block], carries: list[Class], trained: list[bool]) -> None:
+def _enter(
+    axes: Axes, blocks: tuple[Block, Block], carries: list[Class], trained: list[bool]
+) -> None:
     for block in blocks:
         for argument, known, is_trained in zip(block.arguments, carries, trained, strict=True):
             if is_trained:
@@ -118,7 +151,7 @@ def _decided(axes: Axes, op: Operation, predicate: Value, found: Class) -> Class
 
 
 def _of_one_example(classes: list[Class]) -> Local | None:
-    """A single example's own class, if it and Shared values are all there is: it may decide what it likes."""
+    """A single example's own class, if only Shared is beside it: it may decide what it likes."""
     local = next((c for c in classes if isinstance(c, Local) and c.axis is None), None)
     return local if local and all(c in (local, Shared()) for c in classes) else None
 
@@ -141,11 +174,14 @@ def _join(op: Operation, one: Class, other: Class) -> Class:
         case (PerExample(), PerExample()) | (Split(), Split()) | (Local(), Local()) if one == other:
             return one
         case _:
-            return mixed(op, "a value of this loop or branch holds the examples now in one way, now in another")
+            return mixed(
+                op,
+                "a value of this loop or branch holds the examples now in one way, now in another",
+            )
 
 
 def linked(value: Value) -> list[Value]:
-    """The values that a loop or branch passes on as this one: initial, carried, returned and resulting."""
+    """Values that a loop or branch passes on as this one: initial, carried, returned, resulting."""
     return [v for use in value.uses for v in _through(use)] + ties(value)
 
 
@@ -154,7 +190,9 @@ def _through(use: Any) -> list[Value]:
     if op.name == "stablehlo.while":
         return _ties(op, number)
     if op.name == "stablehlo.return" and op.parent.name in mlir.CONTROL_FLOW:
-        return _ties(op.parent.operation, number) if number < len(op.parent.operation.results) else []
+        return (
+            _ties(op.parent.operation, number) if number < len(op.parent.operation.results) else []
+        )
     return []
 
 
@@ -173,5 +211,10 @@ def _ties(op: Operation, number: int) -> list[Value]:
     returned = [mlir.operands(mlir.return_operation(r.blocks[0])) for r in op.regions]
     if op.name == "stablehlo.while":
         body = op.regions[1].blocks[0]
-        return [op.operands[number], op.results[number], body.arguments[number], returned[1][number]]
+        return [
+            op.operands[number],
+            op.results[number],
+            body.arguments[number],
+            returned[1][number],
+        ]
     return [op.results[number], *(values[number] for values in returned)]

@@ -1,8 +1,10 @@
-"""Counters: given a loop, how often it runs, and the numbers that its counters and index expressions take.
+"""Counters: given a loop, how often it runs, and what its counters and index expressions take.
 
-    %i = 0, 1, ... N-1 (compare LT %i, N ; add %i, 1)  =>  trips: N ; subtract (N-1), %i: [N-1, ..., 0]
+    %i = 0, 1, ... N-1 (compare LT %i, N ; add %i, 1)    =>    trips: N
+                                                               subtract (N-1), %i: [N-1, ..., 0]
 
-Index expressions are evaluated for all iterations at once, so that no form of them needs to be recognised.
+Index expressions are evaluated for all iterations at once, so that no form of them needs to be
+recognised.
 """
 
 import math
@@ -21,28 +23,56 @@ LONGEST = 1 << 20
 SCALAR_OPS = frozenset(
     f"stablehlo.{name}"
     for name in (
-        *("add", "subtract", "multiply", "divide", "remainder", "negate", "minimum", "maximum", "clamp"),
+        *(
+            "add",
+            "subtract",
+            "multiply",
+            "divide",
+            "remainder",
+            "negate",
+            "minimum",
+            "maximum",
+            "clamp",
+        ),
         *("compare", "select", "convert", "and", "or", "not", "xor", "reshape"),
     )
 )
-COMPARES = {"LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal, "NE": np.not_equal}
+COMPARES = {
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+    "NE": np.not_equal,
+}
 
 
 def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
-    """The numbers of each counter (by argument of the body), one an iteration; None where the trips are not known."""
+    """Each counter's numbers (by body argument), one an iteration; None for unknown trips."""
     condition, body = (region.blocks[0] for region in loop.regions)
-    steps = {i: found for i in range(len(loop.operands)) if (found := _start_and_step(loop, body, i)) is not None}
+    steps = {
+        i: found
+        for i in range(len(loop.operands))
+        if (found := _start_and_step(loop, body, i)) is not None
+    }
     trips = _trips(condition, steps)
     if trips is None:
         return None
-    return {body.arguments[i]: start + step * np.arange(trips, dtype=start.dtype) for i, (start, step) in steps.items()}
+    return {
+        body.arguments[i]: start + step * np.arange(trips, dtype=start.dtype)
+        for i, (start, step) in steps.items()
+    }
 
 
 def _start_and_step(loop: Operation, body: Any, i: int) -> tuple[Numbers, Numbers] | None:
     """An integer that starts at a constant and grows by a constant."""
     returned = mlir.operands(mlir.return_operation(body))[i]
     op = mlir.defining_operation(returned)
-    if op is None or op.name != "stablehlo.add" or mlir.shape(returned) or mlir.is_inexact(returned):
+    if (
+        op is None
+        or op.name != "stablehlo.add"
+        or mlir.shape(returned)
+        or mlir.is_inexact(returned)
+    ):
         return None
     terms = [v for v in op.operands if v != body.arguments[i]]
     start, step = evaluate(loop.operands[i]), evaluate(terms[0]) if len(terms) == 1 else None
@@ -57,17 +87,23 @@ def _trips(condition: Any, steps: dict[int, tuple[Numbers, Numbers]]) -> int | N
     numbers = [i for i in steps if condition.arguments[i] == op.operands[0]]
     limit = evaluate(op.operands[1])
     direction = COMPARES.get(
-        str(cast(Any, stablehlo).ComparisonDirectionAttr(op.attributes["comparison_direction"]).value)
+        str(
+            cast(Any, stablehlo)
+            .ComparisonDirectionAttr(op.attributes["comparison_direction"])
+            .value
+        )
     )
     if not numbers or limit is None or direction is None:
         return None
     start, step = (int(x) for x in steps[numbers[0]])
-    holds = direction(start + step * np.arange(min(LONGEST, abs(int(limit) - start) + 2)), int(limit))
+    holds = direction(
+        start + step * np.arange(min(LONGEST, abs(int(limit) - start) + 2)), int(limit)
+    )
     return None if holds.all() else int(np.argmin(holds))
 
 
 def values_over(value: Value, counters: dict[Value, Numbers]) -> Numbers | None:
-    """The numbers of a scalar, one an iteration; None where it rests on more than counters and constants."""
+    """A scalar's numbers, one an iteration; None if it is not of counters and constants alone."""
     ops: list[Operation] = []
     known: set[Value] = set(counters)
     if not _collect(value, known, ops):
@@ -85,12 +121,14 @@ def values_over(value: Value, counters: dict[Value, Numbers]) -> Numbers | None:
                 stretch = _look_up if op.name == "stablehlo.dynamic_slice" else _stretch
                 made[op.results[0]] = stretch(op, made, trips)
         divided = [v for op in mlir.operations(block) for v in guarded(op)]
-        arguments = [cast(Any, ir.DenseElementsAttr).get(np.ascontiguousarray(v)) for v in counters.values()]
+        arguments = [
+            cast(Any, ir.DenseElementsAttr).get(np.ascontiguousarray(v)) for v in counters.values()
+        ]
         return interpret(module, function, arguments, [made[value], *divided])
 
 
 def _collect(value: Value, known: set[Value], ops: list[Operation]) -> bool:
-    """The ops that make one number of counters and constants, in order; False where it rests on more than those."""
+    """The ops of one number of counters and constants, in order; False if it rests on more."""
     pending = [value]
     while pending:
         current = pending[-1]
@@ -135,23 +173,34 @@ def _stretch(op: Operation, made: dict[Value, Value], trips: int) -> Value:
     if op.name == "stablehlo.reshape":
         return made[op.operands[0]]
     operands = [made[v] for v in op.operands]
-    return ir.Operation.create(op.name, results=[kind], operands=operands, attributes=mlir.attributes(op)).results[0]
+    return ir.Operation.create(
+        op.name, results=[kind], operands=operands, attributes=mlir.attributes(op)
+    ).results[0]
 
 
 def _look_up(op: Operation, made: dict[Value, Value], trips: int) -> Value:
-    """An element of a constant at scalar indices, on all iterations at once: a gather clamps as a slice does."""
+    """A constant's element at scalar indices, in all iterations: gathers clamp as slices do."""
     found = evaluate(op.operands[0])
     assert found is not None
     table = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(found))
     column = ir.RankedTensorType.get([trips, 1], cast(ir.Type, mlir.element_type(op.operands[1])))
     columns = [cast(Any, stablehlo).reshape(column, made[v]) for v in list(op.operands)[1:]]
     rank = found.ndim
-    numbers = cast(Any, stablehlo).GatherDimensionNumbers.get([], list(range(rank)), [], [], list(range(rank)), 1)
+    numbers = cast(Any, stablehlo).GatherDimensionNumbers.get(
+        [], list(range(rank)), [], [], list(range(rank)), 1
+    )
     return cast(Any, stablehlo).gather(
-        table, cast(Any, stablehlo).concatenate(columns, 1), numbers, ir.DenseI64ArrayAttr.get([1] * rank)
+        table,
+        cast(Any, stablehlo).concatenate(columns, 1),
+        numbers,
+        ir.DenseI64ArrayAttr.get([1] * rank),
     )
 
 
 def is_permutation(numbers: Numbers | None, size: int) -> bool:
     """Whether the numbers are 0 .. size-1, each once."""
-    return numbers is not None and len(numbers) == size and bool((np.sort(numbers) == np.arange(size)).all())
+    return (
+        numbers is not None
+        and len(numbers) == size
+        and bool((np.sort(numbers) == np.arange(size)).all())
+    )

@@ -4,8 +4,8 @@
     %g = dot_general %h %l  both contracted over the examples  =>  %g: Summed
     %m = reduce max %l      over the examples                  =>  %m: Mixed(why, where)
 
-One forward pass over Shardy's rules. A value that no trained parameter reaches is data: where examples meet in it,
-it counts as a constant of the batch, and that is said.
+One forward pass over Shardy's rules. A value that no trained parameter reaches is data: where
+examples meet in it, it counts as a constant of the batch, and that is said.
 """
 
 from dataclasses import replace
@@ -18,10 +18,23 @@ from hlo_surgery.passes.example_axes.alignment.batch_constants import (
     rearranged,
     unlike,
 )
-from hlo_surgery.passes.example_axes.alignment.contributions import evenly_summed, settle, settle_flow
+from hlo_surgery.passes.example_axes.alignment.contributions import (
+    evenly_summed,
+    settle,
+    settle_flow,
+)
 from hlo_surgery.passes.example_axes.alignment.places import classify_places
-from hlo_surgery.passes.example_axes.alignment.positions import common_factor, even_rows, placed_values, positional_sums
-from hlo_surgery.passes.example_axes.alignment.products_of_sums import constant, multiplied, scaling_product
+from hlo_surgery.passes.example_axes.alignment.positions import (
+    common_factor,
+    even_rows,
+    placed_values,
+    positional_sums,
+)
+from hlo_surgery.passes.example_axes.alignment.products_of_sums import (
+    constant,
+    multiplied,
+    scaling_product,
+)
 from hlo_surgery.passes.example_axes.alignment.step_positions import step_sums
 from hlo_surgery.passes.example_axes.control_flow import classify_case, classify_while
 from hlo_surgery.passes.example_axes.lattice import (
@@ -45,9 +58,11 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
 from hlo_surgery.passes.ir.source_lines import source_line
 
 
-def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, contribution: bool = False) -> Axes:
-    """Classify every value of a flat function. `batch`: axis of the examples by argument number; `size`: B;
-    `contribution`: take all that is mixed as constant.
+def find_example_axes(
+    function: func.FuncOp, batch: dict[int, int], size: int, contribution: bool = False
+) -> Axes:
+    """Classify every value of a flat function. `batch`: axis of the examples by argument number;
+    `size`: B; `contribution`: take all that is mixed as constant.
 
     The function's ops carry Shardy's rules already.
     """
@@ -69,7 +84,9 @@ def find_example_axes(function: func.FuncOp, batch: dict[int, int], size: int, c
 
 def _place_rows(axes: Axes, block: Block) -> None:
     """Rows that run along with the examples' anywhere are theirs everywhere."""
-    while _note_new(axes.placed, placed_values(axes, block)) | _note_new(axes.even, even_rows(axes, block)):
+    while _note_new(axes.placed, placed_values(axes, block)) | _note_new(
+        axes.even, even_rows(axes, block)
+    ):
         axes.unplaced.clear()
         axes.lost.clear()
         classify_block(axes, block)
@@ -82,7 +99,7 @@ def _note_new(known: dict[Value, PerExample], found: dict[Value, PerExample]) ->
 
 
 def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None:
-    """Batch arguments hold the examples along a dimension; the other float ones count as parameters."""
+    """Batch arguments hold examples along a dimension; other floats count as parameters."""
     for i, argument in enumerate(block.arguments):
         if i in batch:
             axes.classes[argument] = PerExample(batch[i])
@@ -91,7 +108,9 @@ def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None
 
 
 def _differentiates_batch(axes: Axes, block: Block, batch: dict[int, int]) -> bool:
-    """Whether an output has a row for each example, as the gradient of a batch argument has: that is no data then."""
+    """Whether an output has a row for each example, as the gradient of a batch argument has: that
+    is no data then.
+    """
     kinds = [block.arguments[i].type for i in batch if mlir.is_inexact(block.arguments[i])]
     outputs = mlir.operands(mlir.return_operation(block))
     return any(isinstance(axes.of(v), PerExample) and v.type in kinds for v in outputs)
@@ -124,7 +143,7 @@ def _classify_flow(axes: Axes, op: Operation) -> None:
 
 
 def _constant(axes: Axes, op: Operation, result: Value, found: Class) -> Class:
-    """Mixed data is a constant of the batch; sums over positions that belong to examples belong to none."""
+    """Mixed data is a constant of the batch; sums over positions of examples are of none."""
     if result in axes.positional and isinstance(found, Shared | Summed) and not found.data:
         return replace(found, data=axes.positional[result])
     if isinstance(found, Mixed) and axes.contribution and not found.unknown:
@@ -147,9 +166,15 @@ def _classify(axes: Axes, op: Operation, sources: list[Value]) -> list[Class]:
         return [constant(op, classes)] * count
     own, outside = classes[: len(op.operands)], classes[len(op.operands) :]
     if not all(isinstance(c, Shared) for c in outside):
-        return [mixed(op, "the op's body uses values of the examples from outside", unknown=True)] * count
+        return [
+            mixed(op, "the op's body uses values of the examples from outside", unknown=True)
+        ] * count
     if any(isinstance(c, Split) for c in own):
-        data = (i for i, v in enumerate(op.operands) if isinstance(own[i], Summed) and v not in axes.trained)
+        data = (
+            i
+            for i, v in enumerate(op.operands)
+            if isinstance(own[i], Summed) and v not in axes.trained
+        )
         own = demoted(axes, op.operands, own, frozenset(data))
     if any(isinstance(c, Split | Local) for c in own) or parts.slices_parts(axes, op, own):
         return _classify_parts(axes, op, own)
@@ -161,7 +186,9 @@ def _classify_parts(axes: Axes, op: Operation, classes: list[Class]) -> list[Cla
     found = parts.classify_parts(axes, op, classes, _classify_examples)
     taken = axes.taken.get(op.results[0], classes)
     pairs = zip(classes, taken, strict=True)
-    axes.taken[op.results[0]] = tuple(own if isinstance(own, Local) else seen for own, seen in pairs)
+    axes.taken[op.results[0]] = tuple(
+        own if isinstance(own, Local) else seen for own, seen in pairs
+    )
     return found
 
 
@@ -212,7 +239,7 @@ def _classify_one_place(axes: Axes, op: Operation, classes: list[Class]) -> list
 
 
 def _linear(op: Operation, classes: list[Class], summed: frozenset[int]) -> Class:
-    """The sum's own constant part, and what linear ops add to it, may hold data of the whole batch."""
+    """The sum's own constant part, and what linear ops add, may hold the whole batch's data."""
     added = [i for i in range(len(classes)) if linearity.is_linear(op, summed | {i})]
     held = (c.data for c in (classes[i] for i in added) if isinstance(c, Shared | Summed))
     data = next((d for d in held if d), None)
@@ -226,15 +253,23 @@ def _meeting(op: Operation, classes: list[Class], summed: frozenset[int]) -> Mix
     if any(isinstance(c, PerExample) for c in classes):
         return mixed(op, f"a sum over the examples ({line}) meets each example's own values")
     if len(summed) > 1:
-        return mixed(op, f"two sums over the examples (the first by {line}) are multiplied", help=SUMS_HELP)
-    return mixed(op, f"a sum over the examples ({line}) is used in a way that is not linear", help=SUMS_HELP)
+        return mixed(
+            op, f"two sums over the examples (the first by {line}) are multiplied", help=SUMS_HELP
+        )
+    return mixed(
+        op, f"a sum over the examples ({line}) is used in a way that is not linear", help=SUMS_HELP
+    )
 
 
 def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     """An op of values that hold each example in a slice of its own, and of Shared ones."""
     if op.name == "stablehlo.reshape":
-        found = sharding_rules.reshaped_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
-        found = found or split_batches.split_axis(op.operands[0], op.results[0], _first_axis(classes), axes.size)
+        found = sharding_rules.reshaped_axis(
+            op.operands[0], op.results[0], _first_axis(classes), axes.size
+        )
+        found = found or split_batches.split_axis(
+            op.operands[0], op.results[0], _first_axis(classes), axes.size
+        )
         return [found or mixed(op, "the example axis is split over several dimensions")]
     view = view_axis(op, classes, _first_axis(classes), axes.size)
     if view is not None:
@@ -248,28 +283,39 @@ def _sliced(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
     rule = sharding_rules.rule_of(op)
     if rule is None:
         name = mlir.text_attribute(op, "call_target_name") or "this op"
-        return [mixed(op, f"nothing is known of how {name} treats the examples", unknown=True)] * len(op.results)
+        return [
+            mixed(op, f"nothing is known of how {name} treats the examples", unknown=True)
+        ] * len(op.results)
     return _by_rule(axes, op, rule, classes)
 
 
 def _keeps_examples(op: Operation) -> bool:
-    return op.name == "stablehlo.gather" or all(linearity.added_results(op)) or linearity.overwrites(op)
+    return (
+        op.name == "stablehlo.gather"
+        or all(linearity.added_results(op))
+        or linearity.overwrites(op)
+    )
 
 
 def _batched(op: Operation, axis: PerExample, classes: list[Class]) -> list[Class]:
     """A LAPACK call works matrix by matrix; the dimensions before the matrices are its batch."""
     from_left = linearity.solves_from_left(op)
-    ranks = [len(mlir.shape(v)) for v, c in zip(op.operands, classes, strict=True) if isinstance(c, PerExample)]
+    ranks = [
+        len(mlir.shape(v))
+        for v, c in zip(op.operands, classes, strict=True)
+        if isinstance(c, PerExample)
+    ]
     batched = axis.dim < max(ranks) - 2
     aligned = batched and all(c in (axis, SHARED) for c in classes)
     if from_left is not None and isinstance(classes[0], Shared) and classes[1] == axis:
-        # With one matrix for all examples, each column (from the left) or row of the right-hand side is its own.
+        # With one matrix for all examples, each column (from the left) or row of the right-hand
+        # side is its own.
         independent = ranks[0] - (1 if from_left else 2)
         aligned = aligned or axis.dim == independent
     if not aligned:
-        return [mixed(op, "a linear-algebra call does not hold the examples along one batch dimension")] * len(
-            op.results
-        )
+        return [
+            mixed(op, "a linear-algebra call does not hold the examples along one batch dimension")
+        ] * len(op.results)
     return [axis] * len(op.results)
 
 
@@ -280,11 +326,17 @@ def _first_axis(classes: list[Class]) -> PerExample:
 def _by_rule(axes: Axes, op: Operation, rule: Rule, classes: list[Class]) -> list[Class]:
     found = common_factor(op, rule, classes, axes.size)
     if found is None:
-        why = "each example meets others: the operands hold the examples along different or divided dimensions"
+        why = (
+            "each example meets others: the operands hold the examples along different or "
+            "divided dimensions"
+        )
         return [mixed(op, why)] * len(op.results)
     if found.factor in rule.blocked:
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
-    along = [sharding_rules.find_axis(rule, f, v, found) for f, v in zip(rule.operands, op.operands, strict=True)]
+    along = [
+        sharding_rules.find_axis(rule, f, v, found)
+        for f, v in zip(rule.operands, op.operands, strict=True)
+    ]
     if not axes.contribution and (data := unlike(op, classes, along, axes.size)):
         return [rearranged(op, data)] * len(op.results)
     return [_result(axes, op, rule, found, i) for i in range(len(op.results))]

@@ -1,4 +1,4 @@
-"""What a value of the module is to the examples: the four classes, and what is known beside them."""
+"""What a value of the module is to the examples: the four classes, and what is known beside."""
 
 from dataclasses import dataclass, field
 
@@ -8,14 +8,16 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 
 @dataclass(frozen=True)
 class Shared:
-    """No example in it, or data of the whole batch taken as a constant: then `data` says which, and where."""
+    """No example, or the batch's data taken as a constant: then `data` says which, and where."""
 
     data: Reason | None = None
 
 
 @dataclass(frozen=True)
 class PerExample:
-    """Slice b depends on example b alone. Dimension `dim` has size before * B * after, row-major."""
+    """Slice b depends on example b alone. Dimension `dim` has size before * B * after,
+    row-major.
+    """
 
     dim: int
     before: int = 1
@@ -31,7 +33,8 @@ class PerExample:
 class Crossed:
     """Along each of several dimensions row b is example b's place, as in a matrix of similarities.
 
-    In contributions alone: each entry is a constant of the batch, and belongs to one example along each dimension.
+    In contributions alone: each entry is a constant of the batch, and belongs to one example along
+    each dimension.
     """
 
     places: tuple[PerExample, ...]
@@ -39,7 +42,7 @@ class Crossed:
 
 @dataclass(frozen=True)
 class Split:
-    """The example axis split over two dimensions, as in microbatches: example b lies at (b // minor, b % minor).
+    """The example axis split over two dimensions: example b lies at (b // minor, b % minor).
 
     `major` holds `parts` examples' places, `minor` the rest, each along a dimension of its own.
     """
@@ -51,10 +54,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Local:
-    """Inside a loop over parts of the batch, in the order of `order`: what belongs to the part at hand.
+    """In a loop over parts of the batch, in the order of `order`: what belongs to the part.
 
-    `count` examples lie along `axis`; `axis` is None where the part is a single example. `major`: whether the loop
-    goes over the major of the two dimensions. `index` is the part's number as a value of the loop's body.
+    `count` examples lie along `axis`; `axis` is None where the part is a single example. `major`:
+    whether the loop goes over the major of the two dimensions. `index` is the part's number as a
+    value of the loop's body.
     """
 
     axis: PerExample | None
@@ -78,7 +82,7 @@ class Summed:
 
 @dataclass(frozen=True)
 class Mixed:
-    """The examples met in a way that is no sum; or, where `unknown`, in a way that is not understood."""
+    """The examples met in a way that is no sum, or, if `unknown`, that is not understood."""
 
     reason: Reason
     unknown: bool = False
@@ -90,23 +94,23 @@ SHARED = Shared()
 
 @dataclass
 class Axes:
-    """What is known of a module: the batch size, the class of each value, and the values that parameters reach.
+    """What is known of a module: batch size, values' classes, and what parameters reach.
 
     `contribution`: whether whatever is mixed counts as a constant of the batch, not only data.
-    `data`: where data of the examples was mixed and then taken as a constant of the batch, by value.
-    `part_loops`: loops over parts of the batch, by their first result, with the number of parts.
-    `parting`: loops over single examples, by their first result, with the order in which they take them.
-    `positional`: sums over positions of the examples that no example reaches, by value.
-    `aligned`: Shared values that run along with the examples, row by row.
-    `varying`: what may differ from step to step, by the first result of a loop; kept once it is found.
-    `count`: the number of real examples, where some are padding.
-    `taken`: as what an op took its operands, by its first result, where that may differ from their classes.
+    `data`: where data of the examples was mixed and then taken as a constant of the batch, by
+    value. `part_loops`: loops over parts of the batch, by their first result, with the number of
+    parts. `parting`: loops over single examples, by their first result, with the order in which
+    they take them. `positional`: sums over positions of the examples that no example reaches, by
+    value. `aligned`: Shared values that run along with the examples, row by row. `varying`: what
+    may differ from step to step, by the first result of a loop; kept once it is found. `count`: the
+    number of real examples, where some are padding. `taken`: as what an op took its operands, by
+    its first result, where that may differ from their classes.
 
-    Of contributions alone:
-    `placed`: where rows of values turned out to run along with the examples'.
-    `even`: constants that hold the same in each example's row, with the axis of the rows.
-    `unplaced`: values that may hold rows of the examples along dimensions of which that is not known.
-    `lost`: values in which such rows were summed, so that their shares in a gradient are not known.
+    Of contributions alone: `placed`: where rows of values turned out to run along with the
+    examples'. `even`: constants that hold the same in each example's row, with the axis of the
+    rows. `unplaced`: values that may hold rows of the examples along dimensions of which that is
+    not known. `lost`: values in which such rows were summed, so that their shares in a gradient are
+    not known.
     """
 
     size: int
@@ -131,12 +135,14 @@ class Axes:
         return self.classes.get(value, SHARED)
 
     def at(self, op: Operation) -> list[Class]:
-        """The classes of an op's operands as the op took them: a sum may be a constant to one op, and none to another.
+        """An op's operands' classes as it took them: a sum may be a constant to one op alone.
 
         Whoever looks at the examples through an op must see these.
         """
         known = self.taken.get(op.results[0]) if len(op.results) else None
-        return [self.of(v) for v in op.operands] if known is None else list(known[: len(op.operands)])
+        return (
+            [self.of(v) for v in op.operands] if known is None else list(known[: len(op.operands)])
+        )
 
     def summed(self, op: Operation) -> list[Value]:
         """The operands that the op took as sums over the examples."""

@@ -1,8 +1,10 @@
-"""Loop steps: which values inside a loop may differ from step to step, and which are the same at all of them.
+"""Loop steps: which values inside a loop may differ from step to step, and which are all the same.
 
-    while %i < n { %a = dynamic_slice %x, %i ; %b = sine %m ; ... }      %i, %a vary, %b does not (%m is from outside)
+    while %i < n { %a = dynamic_slice %x, %i ; %b = sine %m ; ... }
+        %i, %a vary, %b does not (%m is from outside)
 
-What varies is followed from the loop's own state through all that is made from it, into the loops and branches within.
+What varies is followed from the loop's own state through all that is made from it, into the loops
+and branches within.
 """
 
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 
 
 def varies(axes: Axes, loop: Operation, value: Value) -> bool:
-    """Whether a value may differ from one step of a loop to another; `axes` keeps what was found of the loop."""
+    """Whether a value may differ between steps of a loop; `axes` keeps what was found of it."""
     key = loop.results[0]
     if key not in axes.varying:
         axes.varying[key] = _varying_values(loop)
@@ -25,7 +27,9 @@ def varies(axes: Axes, loop: Operation, value: Value) -> bool:
 
 def _varying_values(loop: Operation) -> frozenset[Value]:
     arguments: list[Value] = [a for region in loop.regions for a in region.blocks[0].arguments]
-    return frozenset(closure(arguments, lambda value: (v for use in value.uses for v in _made_from(loop, use))))
+    return frozenset(
+        closure(arguments, lambda value: (v for use in value.uses for v in _made_from(loop, use)))
+    )
 
 
 def _made_from(loop: Operation, use: Any) -> Iterator[Value]:
@@ -55,7 +59,7 @@ def _state(loop: Operation, number: int) -> Iterator[Value]:
 
 
 def _takes_the_same(op: Operation, number: int) -> bool:
-    """Whether a slice is taken, wherever this index says, along a dimension in which all places are the same."""
+    """Whether a slice, wherever this index says, is along a dimension whose places are alike."""
     if op.name != "stablehlo.dynamic_slice" or number == 0:
         return False
     length = mlir.shape(op.operands[0])[number - 1]

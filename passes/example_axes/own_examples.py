@@ -1,8 +1,9 @@
-"""Indices that are the example's own number: `x[arange(B), labels]` and the scatter that transposes it.
+"""Indices that are the example's own number: `x[arange(B), labels]` and its transposed scatter.
 
-A gather or scatter along the example axis usually mixes examples. It does not where index b along that axis is b,
-which is proved by evaluating the index column, an iota behind JAX's normalisation of negative indices. Where the axis
-holds several rows of each example, as flattened tokens do, index r is to be r for every row.
+A gather or scatter along the example axis usually mixes examples. It does not where index b along
+that axis is b, which is proved by evaluating the index column, an iota behind JAX's normalisation
+of negative indices. Where the axis holds several rows of each example, as flattened tokens do,
+index r is to be r for every row.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,11 @@ def own_numbers(op: Operation, classes: Sequence[Class], size: int) -> OwnNumber
     """The example axes of a gather or scatter that keeps to each example's own slice; else None."""
     if op.name == "stablehlo.gather":
         return _gather(op, classes, size)
-    return _scatter(op, classes, size) if op.name == "stablehlo.scatter" and len(op.results) == 1 else None
+    return (
+        _scatter(op, classes, size)
+        if op.name == "stablehlo.scatter" and len(op.results) == 1
+        else None
+    )
 
 
 def _gather(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers | None:
@@ -40,7 +45,9 @@ def _gather(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers | 
     columns = list(numbers.start_index_map)
     window = set(numbers.offset_dims)
     outside = [d for d in range(len(mlir.shape(op.results[0]))) if d not in window]
-    found = _own_column(op, classes, dims, columns, numbers.index_vector_dim, size, _known(classes[1], numbers))
+    found = _own_column(
+        op, classes, dims, columns, numbers.index_vector_dim, size, _known(classes[1], numbers)
+    )
     if found is None:
         return None
     own, along = found
@@ -49,7 +56,9 @@ def _gather(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers | 
 
 
 def _scatter(op: Operation, classes: Sequence[Class], size: int) -> OwnNumbers | None:
-    numbers = cast(Any, stablehlo).ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    numbers = cast(Any, stablehlo).ScatterDimensionNumbers(
+        op.attributes["scatter_dimension_numbers"]
+    )
     window = set(numbers.update_window_dims)
     outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
     updates, known = classes[2], _known(classes[1], numbers)
@@ -89,24 +98,30 @@ def _own_column(
     size: int,
     known: PerExample | None,
 ) -> tuple[PerExample, PerExample] | None:
-    """The operand's example axis and the index's, if the index numbers the examples along it, or all their rows."""
+    """The example axes of operand and index, if the index numbers examples or all their rows."""
     operand, indices = op.operands[0], op.operands[1]
     held = classes[0]
     batch = [length for d, length in enumerate(mlir.shape(indices)) if d != vector_dim]
-    candidates = [known] if known else [PerExample(d) for d, length in enumerate(batch) if length == size]
+    candidates = (
+        [known] if known else [PerExample(d) for d, length in enumerate(batch) if length == size]
+    )
     for dim in (d for d in dims if d in columns):
         for along in candidates:
             length = mlir.shape(operand)[dim]
             rows = PerExample(dim, along.before, along.after)
             for own in (PerExample(dim), rows):
-                fits = own.before * size * own.after == length and (held == own or not isinstance(held, PerExample))
+                fits = own.before * size * own.after == length and (
+                    held == own or not isinstance(held, PerExample)
+                )
                 if fits and _counts(indices, columns.index(dim), vector_dim, along, own, size):
                     return own, along
     return None
 
 
-def _counts(indices: Value, column: int, vector_dim: int, along: PerExample, own: PerExample, size: int) -> bool:
-    """Whether this index column, along the given batch dimension, counts the examples, or the rows that they have."""
+def _counts(
+    indices: Value, column: int, vector_dim: int, along: PerExample, own: PerExample, size: int
+) -> bool:
+    """Whether this index column counts, along the batch dimension, the examples or their rows."""
     numbers = _column(indices, column, vector_dim)
     if numbers is None:
         return False
@@ -118,7 +133,7 @@ def _counts(indices: Value, column: int, vector_dim: int, along: PerExample, own
 
 
 def _column(indices: Value, column: int, vector_dim: int) -> npt.NDArray[Any] | None:
-    """One column of an index, evaluated; only the piece of a concatenation that holds it needs to be constant."""
+    """One column of an index, evaluated; only its piece of a concatenation need be constant."""
     rank = len(mlir.shape(indices))
     op = mlir.defining_operation(indices)
     while vector_dim < rank and op is not None and op.name == "stablehlo.concatenate":
@@ -133,7 +148,7 @@ def _column(indices: Value, column: int, vector_dim: int) -> npt.NDArray[Any] | 
 
 
 def _piece(op: Operation, place: int, dim: int) -> tuple[Value, int]:
-    """The operand of a concatenation that holds a place along its dimension, and the place in that."""
+    """A concatenation's operand that holds a place along its dimension, and the place there."""
     for piece in op.operands:
         length = mlir.shape(piece)[dim]
         if place < length:

@@ -1,18 +1,32 @@
-"""Parts: loops that take the batch part by part, as microbatches or, with `lax.map`, example by example.
+"""Parts: loops that take the batch part by part, as microbatches or, by `lax.map`, one by one.
 
     %p = reshape %x : [B, D] -> [k, B/k, D]                          %x: PerExample  =>  %p: Split
     while %i < k { %s = dynamic_slice %p, %i ; ... }                                 =>  %s: Local
 
-Inside, the part's examples lie along the other dimension, B/k of them; with a single one, anything may happen to it.
-What a part writes at its own place of a stack is Split again. Every part must come once: the index is a permutation.
+Inside, the part's examples lie along the other dimension, B/k of them; with a single one, anything
+may happen to it. What a part writes at its own place of a stack is Split again. Every part must
+come once: the index is a permutation.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from hlo_surgery.passes.example_axes.alignment.batch_constants import data_in, demoted, differing, rearranged
+from hlo_surgery.passes.example_axes.alignment.batch_constants import (
+    data_in,
+    demoted,
+    differing,
+    rearranged,
+)
 from hlo_surgery.passes.example_axes.counters import counter_values, is_permutation, values_over
-from hlo_surgery.passes.example_axes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.example_axes.lattice import (
+    Axes,
+    Class,
+    Local,
+    PerExample,
+    Shared,
+    Split,
+    Summed,
+)
 from hlo_surgery.passes.example_axes.loop_steps import varies
 from hlo_surgery.passes.example_axes.reasons import mixed
 from hlo_surgery.passes.example_axes.split_batches import classify_split
@@ -24,7 +38,9 @@ SLICE, WRITE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 
 
 def slices_parts(axes: Axes, op: Operation, classes: list[Class]) -> bool:
-    """Whether the op takes single examples of a whole batch, as `lax.map` does, or what belongs to their positions."""
+    """Whether the op takes single examples of a whole batch, as `lax.map` does, or what belongs to
+    their positions.
+    """
     if op.name != SLICE:
         return False
     axis = classes[0]
@@ -34,12 +50,12 @@ def slices_parts(axes: Axes, op: Operation, classes: list[Class]) -> bool:
 
 
 def _is_positional(axes: Axes, known: Class) -> bool:
-    """Whether a value may hold something for each example; data of the whole batch is no example's own anywhere."""
+    """Whether a value may hold something for each example; the whole batch's data does not."""
     return isinstance(known, Shared) and (axes.contribution or not data_in(known))
 
 
 def _positional(axes: Axes, op: Operation) -> Local | None:
-    """The part for which a loop over single examples takes a slice of a Shared value at the example's number."""
+    """The part for which a loop over examples slices a Shared value at the example's number."""
     whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
     cut = [d for d in range(len(whole)) if whole[d] == axes.size and part[d] == 1]
     if not any(loop.results[0] in axes.parting for loop in mlir.enclosing_loops(op)):
@@ -51,13 +67,19 @@ def _positional(axes: Axes, op: Operation) -> Local | None:
     return None
 
 
-def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: ClassifyExamples) -> list[Class]:
+def classify_parts(
+    axes: Axes, op: Operation, classes: list[Class], classify: ClassifyExamples
+) -> list[Class]:
     """The classes of an op's results where the batch is in parts."""
     local = next((c for c in classes if isinstance(c, Local)), None)
     if op.name == SLICE and not isinstance(classes[0], Local) and not _keeps_parts(op, classes[0]):
         positional = _positional(axes, op) if _is_positional(axes, classes[0]) else None
         return [positional or _part(axes, op, classes[0])]
-    if op.name == WRITE and isinstance(classes[1], Local) and (dim := _written_place(op, classes[1])) is not None:
+    if (
+        op.name == WRITE
+        and isinstance(classes[1], Local)
+        and (dim := _written_place(op, classes[1])) is not None
+    ):
         return [_written(axes, op, classes, dim)]
     if local:
         return _on_part(axes, op, classes, local, classify)
@@ -67,11 +89,13 @@ def classify_parts(axes: Axes, op: Operation, classes: list[Class], classify: Cl
 def _keeps_parts(op: Operation, known: Class) -> bool:
     """Whether a slice is of all parts, along dimensions of their own."""
     whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
-    return isinstance(known, Split) and all(whole[d] == part[d] for d in (known.major.dim, known.minor.dim))
+    return isinstance(known, Split) and all(
+        whole[d] == part[d] for d in (known.major.dim, known.minor.dim)
+    )
 
 
 def _order(op: Operation, index: Value, parts: int) -> tuple[Value, tuple[int, ...]] | None:
-    """The loop whose counter the index follows, and the order in which it takes the parts, each once."""
+    """The loop whose counter the index follows, and its order of the parts, each once."""
     for loop in mlir.enclosing_loops(op):
         counters = counter_values(loop)
         numbers = values_over(index, counters) if counters else None
@@ -84,10 +108,14 @@ def _part(axes: Axes, op: Operation, known: Class) -> Class:
     """What a loop takes out of a batch at its own number."""
     whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
     cut = [d for d in range(len(whole)) if whole[d] != part[d]]
-    axis, count, major = _place(axes, known, cut[0]) if len(cut) == 1 and part[cut[0]] == 1 else (None, 0, True)
+    axis, count, major = (
+        _place(axes, known, cut[0]) if len(cut) == 1 and part[cut[0]] == 1 else (None, 0, True)
+    )
     found = _order(op, op.operands[1 + cut[0]], whole[cut[0]]) if count else None
     if not found:
-        return mixed(op, "a slice is taken along the example axis, and not as a loop over all examples would")
+        return mixed(
+            op, "a slice is taken along the example axis, and not as a loop over all examples would"
+        )
     axes.part_loops[found[0]] = len(found[1])
     if axis is None:
         axes.parting[found[0]] = found[1]
@@ -95,7 +123,7 @@ def _part(axes: Axes, op: Operation, known: Class) -> Class:
 
 
 def _place(axes: Axes, known: Class, dim: int) -> tuple[PerExample | None, int, bool]:
-    """Where a part's examples lie if the batch is cut along a dimension, how many, and whether it was the major one."""
+    """Where a part's examples lie once the batch is cut, how many, and if along the major one."""
     match known:
         case PerExample() if known.dim == dim:
             return None, 1, True
@@ -132,7 +160,9 @@ def _written(axes: Axes, op: Operation, classes: list[Class], dim: int) -> Class
     return found
 
 
-def _on_part(axes: Axes, op: Operation, classes: list[Class], local: Local, classify: ClassifyExamples) -> list[Class]:
+def _on_part(
+    axes: Axes, op: Operation, classes: list[Class], local: Local, classify: ClassifyExamples
+) -> list[Class]:
     """An op on the examples of one part."""
     if not all(isinstance(c, Shared | Summed) or _same_part(c, local) for c in classes):
         return [mixed(op, "a part of the batch meets other examples")] * len(op.results)
@@ -153,16 +183,26 @@ def _same_part(known: Class, local: Local) -> bool:
     return isinstance(known, Local) and replace(known, axis=local.axis) == local
 
 
-def _on_example(axes: Axes, op: Operation, classes: list[Class], local: Local, apart: Collection[int]) -> Class:
+def _on_example(
+    axes: Axes, op: Operation, classes: list[Class], local: Local, apart: Collection[int]
+) -> Class:
     """A single example's value: added to a sum, it joins it; else it stays the example's own."""
-    data = {i for i, c in enumerate(classes) if isinstance(c, Summed) and op.operands[i] not in axes.trained}
-    known = demoted(axes, op.operands, classes, data - set(apart) | _settled_sums(axes, op, classes, local))
+    data = {
+        i
+        for i, c in enumerate(classes)
+        if isinstance(c, Summed) and op.operands[i] not in axes.trained
+    }
+    known = demoted(
+        axes, op.operands, classes, data - set(apart) | _settled_sums(axes, op, classes, local)
+    )
     axes.taken[op.results[0]] = tuple(known)
     added = [c for c in known if isinstance(c, Summed)]
     if not added and not apart:
         return local
     if _adds_to(op, known, apart):
-        held = (c.data for c in [*(known[i] for i in apart), *added] if isinstance(c, Shared | Summed))
+        held = (
+            c.data for c in [*(known[i] for i in apart), *added] if isinstance(c, Shared | Summed)
+        )
         return Summed(op, next((d for d in held if d), None))
     if all(v in data for v, c in enumerate(known) if isinstance(c, Summed)):
         demoted(axes, op.operands, classes, data & set(apart))
@@ -171,7 +211,7 @@ def _on_example(axes: Axes, op: Operation, classes: list[Class], local: Local, a
 
 
 def _settled_sums(axes: Axes, op: Operation, classes: list[Class], local: Local) -> set[int]:
-    """In contributions, sums that are the same at all steps: constants beside an example, as without a loop."""
+    """In contributions, sums alike at all steps: constants beside an example, as without loops."""
     loop = mlir.defining_operation(local.loop)
     assert loop is not None
     sums = (i for i, c in enumerate(classes) if isinstance(c, Summed) and axes.contribution)
@@ -180,5 +220,7 @@ def _settled_sums(axes: Axes, op: Operation, classes: list[Class], local: Local)
 
 def _adds_to(op: Operation, classes: Sequence[Class], apart: Collection[int]) -> bool:
     """Whether the op adds the examples at hand to sums, and to these values, and does no more."""
-    together = frozenset(apart) | {i for i, c in enumerate(classes) if isinstance(c, Local | Summed)}
+    together = frozenset(apart) | {
+        i for i, c in enumerate(classes) if isinstance(c, Local | Summed)
+    }
     return linearity.is_linear(op, together)

@@ -1,9 +1,10 @@
-"""Shardy's op sharding rules as plain data: which dimensions of operands and results share an index (a factor).
+"""Shardy's op sharding rules as plain data: which dimensions share an index (a factor).
 
     dot_general : ([i, m], [m, k]) -> ([i, k]) {i=5, m=7, k=6} reduction={m}
 
-Shardy knows this for every op that XLA can partition. The rules describe placement, so each use of one is checked
-against the shapes at hand, and custom calls, whose authors write their own rules, are allowed by list only.
+Shardy knows this for every op that XLA can partition. The rules describe placement, so each use of
+one is checked against the shapes at hand, and custom calls, whose authors write their own rules,
+are allowed by list only.
 """
 
 import math
@@ -22,7 +23,7 @@ Factors = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Rule:
-    """Factors of each dimension of each operand and result, factor sizes, and which factors an op reduces or blocks."""
+    """Factors of operands' and results' dimensions, their sizes, and those reduced or blocked."""
 
     sizes: tuple[int, ...]
     operands: tuple[Factors, ...]
@@ -33,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class ExampleFactor:
-    """The factor in which the examples run: its number, and the sizes before and after them within it."""
+    """The factor in which the examples run: its number, and the sizes before and after them."""
 
     factor: int
     before: int
@@ -41,7 +42,7 @@ class ExampleFactor:
 
 
 def populate(module: Module) -> None:
-    """Annotate every op with Shardy's rule, after dropping the rules that the module brought along."""
+    """Annotate every op with Shardy's rule, dropping rules that the module brought along."""
     strip(module)
     mlir.run_passes(module, "func.func(sdy-populate-op-sharding-rules)")
 
@@ -71,7 +72,7 @@ def rule_of(op: Operation) -> Rule | None:
 
 
 def _padded_dims(op: Operation) -> list[int]:
-    """Dimensions along which a pad moves its operand: of those that keep their size, Shardy's rule does not tell."""
+    """Dimensions along which a pad moves its operand: Shardy's rule omits those of equal size."""
     if op.name != "stablehlo.pad":
         return []
     paddings = zip(*(integers(op, name) for name in PADDINGS), strict=True)
@@ -83,7 +84,9 @@ def _factors(mapping: Any) -> Factors:
     return tuple(tuple(cast(Any, sdy).DimMappingAttr(d).factor_indices) for d in dimensions)
 
 
-def find_factor(rule: Rule, factors: Factors, value: Value, axis: PerExample, size: int) -> ExampleFactor | None:
+def find_factor(
+    rule: Rule, factors: Factors, value: Value, axis: PerExample, size: int
+) -> ExampleFactor | None:
     """The factor that holds the example axis of this operand or result, if one factor does."""
     own = factors[axis.dim]
     if math.prod(rule.sizes[f] for f in own) != mlir.shape(value)[axis.dim]:
@@ -98,8 +101,10 @@ def find_factor(rule: Rule, factors: Factors, value: Value, axis: PerExample, si
     return None
 
 
-def find_axis(rule: Rule, factors: Factors, value: Value, examples: ExampleFactor) -> PerExample | None:
-    """Where the example factor lies in this operand or result; None where it does not occur (or not provably)."""
+def find_axis(
+    rule: Rule, factors: Factors, value: Value, examples: ExampleFactor
+) -> PerExample | None:
+    """Where the example factor lies in this value; None where it does not (provably) occur."""
     for dim, own in enumerate(factors):
         if examples.factor in own:
             k = own.index(examples.factor)
@@ -112,7 +117,7 @@ def find_axis(rule: Rule, factors: Factors, value: Value, examples: ExampleFacto
 
 
 def reshaped_axis(source: Value, target: Value, axis: PerExample, size: int) -> PerExample | None:
-    """The example axis behind a reshape, by row-major arithmetic; None where it is split over dimensions."""
+    """The example axis behind a reshape, by row-major arithmetic; None where it is split."""
     old, new = mlir.shape(source), mlir.shape(target)
     outer = math.prod(old[: axis.dim]) * axis.before
     inner = math.prod(old[axis.dim + 1 :]) * axis.after

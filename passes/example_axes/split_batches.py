@@ -1,16 +1,21 @@
-"""Split batches: the example axis over two dimensions, as a reshape into groups or microbatches leaves it.
+"""Split batches: the example axis over two dimensions, as reshapes into groups or microbatches.
 
     %p = reshape %x : [B, D] -> [k, B/k, D]            %x: PerExample  =>  %p: Split
     %g = dot_general %p, %l   over both, or over one                   =>  %g: Summed
 
-A sum over one dimension alone is one of the examples too: example b is in one of its rows, and zero in the others.
+A sum over one dimension alone is one of the examples too: example b is in one of its rows, and zero
+in the others.
 """
 
 import math
 from collections.abc import Sequence
 
 from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.alignment.batch_constants import initial_data, rearranged, unlike
+from hlo_surgery.passes.example_axes.alignment.batch_constants import (
+    initial_data,
+    rearranged,
+    unlike,
+)
 from hlo_surgery.passes.example_axes.lattice import Axes, Class, PerExample, Shared, Split, Summed
 from hlo_surgery.passes.example_axes.reasons import mixed
 from hlo_surgery.passes.example_axes.sharding_rules import ExampleFactor, Rule, reshaped_axis
@@ -33,7 +38,7 @@ def split_axis(source: Value, target: Value, axis: PerExample, size: int) -> Spl
 
 
 def classify_split(axes: Axes, op: Operation, classes: list[Class]) -> list[Class]:
-    """An op on a batch whose examples lie along two dimensions: it must keep to itself along both, or sum."""
+    """An op on examples along two dimensions: it must keep to itself along both, or sum."""
     split = next(c for c in classes if isinstance(c, Split))
     if op.name == "stablehlo.reshape":
         return [_reshaped(axes, op, split)]
@@ -42,7 +47,12 @@ def classify_split(axes: Axes, op: Operation, classes: list[Class]) -> list[Clas
         return [mixed(op, "a batch in parts meets other values of the examples")] * len(op.results)
     factors = split_factors(op, rule, classes, axes.size)
     if factors is None:
-        return [mixed(op, "each example meets others: the operands hold the parts along different dimensions")]
+        return [
+            mixed(
+                op,
+                "each example meets others: the operands hold the parts along different dimensions",
+            )
+        ]
     if {factor.factor for factor in factors} & rule.blocked:
         return [mixed(op, "values are moved or combined along the example axis")] * len(op.results)
     if not axes.contribution and (data := _apart(axes, op, classes, rule, factors)):
@@ -52,7 +62,11 @@ def classify_split(axes: Axes, op: Operation, classes: list[Class]) -> list[Clas
 
 
 def _apart(
-    axes: Axes, op: Operation, classes: Sequence[Class], rule: Rule, factors: tuple[ExampleFactor, ExampleFactor]
+    axes: Axes,
+    op: Operation,
+    classes: Sequence[Class],
+    rule: Rule,
+    factors: tuple[ExampleFactor, ExampleFactor],
 ) -> Reason | None:
     """Data of the whole batch of which each example meets another place, along either dimension."""
     split = next(c for c in classes if isinstance(c, Split))
@@ -67,13 +81,15 @@ def _apart(
 def split_factors(
     op: Operation, rule: Rule, classes: Sequence[Class], size: int
 ) -> tuple[ExampleFactor, ExampleFactor] | None:
-    """The factors in which all Split operands hold the major and the minor dimension; None where they differ."""
+    """The factors with all Split operands' major and minor dimensions; None if they differ."""
     major: set[ExampleFactor | None] = set()
     minor: set[ExampleFactor | None] = set()
     for known, factors, value in zip(classes, rule.operands, op.operands, strict=True):
         if isinstance(known, Split):
             major.add(sharding_rules.find_factor(rule, factors, value, known.major, known.parts))
-            minor.add(sharding_rules.find_factor(rule, factors, value, known.minor, size // known.parts))
+            minor.add(
+                sharding_rules.find_factor(rule, factors, value, known.minor, size // known.parts)
+            )
     (outer, *others), (inner, *more) = major, minor
     return None if others or more or outer is None or inner is None else (outer, inner)
 
@@ -86,8 +102,11 @@ def _split_result(
     index: int,
     data: Reason | None,
 ) -> Class:
-    """Split again where both dimensions stay; a sum of the examples where one or both are summed over."""
-    along = [sharding_rules.find_axis(rule, rule.results[index], op.results[index], factor) for factor in factors]
+    """Split again where both dimensions stay; a sum where one or both are summed over."""
+    along = [
+        sharding_rules.find_axis(rule, rule.results[index], op.results[index], factor)
+        for factor in factors
+    ]
     outer, inner = along
     if outer and inner:
         return Split(outer, inner, parts)

@@ -1,9 +1,10 @@
 """Until done: loops that run until all examples are done, as `vmap` of a `while_loop` makes them.
 
-    while any(%p) { %n = select %p, %update, %c ; return %n }      %p: PerExample     =>   %c: PerExample
+    while any(%p) { %n = select %p, %update, %c ; return %n }
+        %p: PerExample    =>  %c: PerExample
 
-An example that is done keeps its carry, so that it does not matter to it for how long the others go on. That must
-hold for all that decides whether it is done, or it could start again.
+An example that is done keeps its carry, so that it does not matter to it for how long the others go
+on. That must hold for all that decides whether it is done, or it could start again.
 """
 
 from typing import Any, cast
@@ -14,7 +15,12 @@ from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
-PASSED = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert", "stablehlo.transpose")
+PASSED = (
+    "stablehlo.broadcast_in_dim",
+    "stablehlo.reshape",
+    "stablehlo.convert",
+    "stablehlo.transpose",
+)
 LOGICAL = frozenset([*PASSED, "stablehlo.not", "stablehlo.and", "stablehlo.or"])
 Pair = tuple[Value, Value]
 
@@ -26,36 +32,49 @@ def frozen_carries(axes: Axes, loop: Operation) -> set[int]:
     if predicate is None:
         return set()
     arguments: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
-    again: list[Value] = [v for op in mlir.operations(body)[:-1] for v in op.results if _same(predicate, v, arguments)]
+    again: list[Value] = [
+        v for op in mlir.operations(body)[:-1] for v in op.results if _same(predicate, v, arguments)
+    ]
     returned = mlir.operands(mlir.return_operation(body))
     frozen = {
         i
         for i, argument in enumerate(body.arguments)
-        if isinstance(axes.of(returned[i]), PerExample) and _when_done(returned[i], again) == argument
+        if isinstance(axes.of(returned[i]), PerExample)
+        and _when_done(returned[i], again) == argument
     }
-    deciding = {i for i, argument in enumerate(condition.arguments) if _rests_on(predicate, argument)}
+    deciding = {
+        i for i, argument in enumerate(condition.arguments) if _rests_on(predicate, argument)
+    }
     return frozen if deciding <= frozen else set()
 
 
 def _any_of(axes: Axes, value: Value) -> Value | None:
-    """What is or-reduced over the examples and all that each has of it: an example is done where none of it holds."""
+    """What is or-reduced over the examples and all that each has of it: an example is done where
+    none of it holds.
+    """
     op = mlir.defining_operation(value)
     if op is None or op.name != "stablehlo.reduce" or len(op.results) != 1 or mlir.shape(value):
         return None
     (last,) = mlir.operands(mlir.return_operation(op.regions[0].blocks[0]))
     combined = mlir.defining_operation(last)
     sliced = isinstance(axes.of(op.operands[0]), PerExample)
-    return op.operands[0] if sliced and combined is not None and combined.name == "stablehlo.or" else None
+    return (
+        op.operands[0]
+        if sliced and combined is not None and combined.name == "stablehlo.or"
+        else None
+    )
 
 
 def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:
-    """Whether two values are made in the same way from the same, the one from the condition's arguments."""
+    """Whether two values are made alike from the same, one from the condition's arguments."""
     known = dict(arguments)
     return all_hold((one, other), lambda pair: _same_if(*pair, known), {})
 
 
 def _same_if(one: Value, other: Value, known: dict[Value, Value]) -> list[Pair] | None:
-    """The pairs that must be the same for these two to be; None where they are not. `known`: arguments that are."""
+    """The pairs that must be the same for these two to be; None where they are not. `known`:
+    arguments that are.
+    """
     if one in known or one == other:
         return [] if known.get(one, one) == other else None
     first, second = mlir.defining_operation(one), mlir.defining_operation(other)
@@ -104,7 +123,9 @@ def _known(value: Value, predicates: list[Value]) -> bool | None:
             continue
         current = pending.pop()
         if current not in found:
-            found[current] = _of_operands(logical, [found[v] for v in logical.operands]) if logical else None
+            found[current] = (
+                _of_operands(logical, [found[v] for v in logical.operands]) if logical else None
+            )
     return found[value]
 
 

@@ -10,11 +10,13 @@ from typing import TypeVar
 Claim = TypeVar("Claim", bound=Hashable)
 
 
-def all_hold(claim: Claim, rests: Callable[[Claim], Iterable[Claim] | None], known: dict[Claim, bool]) -> bool:
-    """Whether a claim holds: one on which `rests` is None does not, nor does one that rests on such.
+def all_hold(
+    claim: Claim, rests: Callable[[Claim], Iterable[Claim] | None], known: dict[Claim, bool]
+) -> bool:
+    """Whether a claim holds: none on which `rests` is None does, nor what rests on such.
 
-    `known`: answers from before, to which those found here are added, so that no claim is looked into twice. No claim
-    rests on itself, by way of others either.
+    `known`: answers from before, to which those found here are added, so that no claim is looked
+    into twice. No claim rests on itself, by way of others either.
     """
     way: list[Claim] = []
     waiting: list[Iterator[Claim]] = [iter([claim])]

@@ -1,4 +1,4 @@
-"""StableHLO attributes as Python values, with the defaults of StableHLO where an optional one is left out."""
+"""StableHLO attributes as Python values, with StableHLO's defaults for what is left out."""
 
 import numpy as np
 from jax import lax
@@ -22,7 +22,7 @@ def ones_unless_given(op: Operation, name: str, length: int) -> tuple[int, ...]:
 
 
 def padding(op: Operation, length: int) -> list[tuple[int, int]]:
-    """The optional `padding` of a windowed op, `dense<[[1, 0]]>` -> [(1, 0)]; zero when left out."""
+    """A windowed op's optional `padding`, `dense<[[1, 0]]>` -> [(1, 0)]; zero if left out."""
     if "padding" not in op.attributes:
         return [(0, 0)] * length
     rows = np.array(ir.DenseIntElementsAttr(op.attributes["padding"])).reshape(length, 2)
@@ -31,7 +31,11 @@ def padding(op: Operation, length: int) -> list[tuple[int, int]]:
 
 def flags(op: Operation, name: str, length: int) -> tuple[bool, ...]:
     """An optional array of booleans; all false when left out."""
-    return tuple(ir.DenseBoolArrayAttr(op.attributes[name])) if name in op.attributes else (False,) * length
+    return (
+        tuple(ir.DenseBoolArrayAttr(op.attributes[name]))
+        if name in op.attributes
+        else (False,) * length
+    )
 
 
 def flag(op: Operation, name: str) -> bool:
@@ -43,5 +47,8 @@ def precision(op: Operation) -> tuple[lax.Precision, lax.Precision] | None:
     """The optional `precision_config`: one precision for each of the two operands."""
     if "precision_config" not in op.attributes:
         return None
-    lhs, rhs = (stablehlo.PrecisionAttr(entry).value for entry in ir.ArrayAttr(op.attributes["precision_config"]))
+    lhs, rhs = (
+        stablehlo.PrecisionAttr(entry).value
+        for entry in ir.ArrayAttr(op.attributes["precision_config"])
+    )
     return lax.Precision[lhs], lax.Precision[rhs]

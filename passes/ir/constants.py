@@ -1,4 +1,4 @@
-"""Constants: given a value that no argument reaches, its numbers, by StableHLO's reference interpreter."""
+"""Constants: given a value that no argument reaches, its numbers, by the reference interpreter."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -15,19 +15,45 @@ LARGEST = 1 << 20  # elements: an index larger than this is not worth evaluating
 EVALUATED = frozenset(
     f"stablehlo.{name}"
     for name in (
-        *("constant", "iota", "broadcast_in_dim", "reshape", "transpose", "concatenate", "slice", "reverse", "pad"),
-        *("add", "subtract", "multiply", "divide", "remainder", "negate", "minimum", "maximum", "clamp"),
+        *(
+            "constant",
+            "iota",
+            "broadcast_in_dim",
+            "reshape",
+            "transpose",
+            "concatenate",
+            "slice",
+            "reverse",
+            "pad",
+        ),
+        *(
+            "add",
+            "subtract",
+            "multiply",
+            "divide",
+            "remainder",
+            "negate",
+            "minimum",
+            "maximum",
+            "clamp",
+        ),
         *("compare", "select", "convert", "and", "or", "not", "xor"),
     )
 )
 
-COPIES = frozenset(f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose"))
+COPIES = frozenset(
+    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose")
+)
 # Of these element types the MLIR bindings hand over a constant's elements as a buffer.
-_BUFFERS = frozenset(map(np.dtype, ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]))
+_BUFFERS = frozenset(
+    map(np.dtype, ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])
+)
 
 
 def evaluate(value: Value) -> npt.NDArray[Any] | None:
-    """The numbers of a value; None where it rests on an argument, on ops that are not worth evaluating, or on none."""
+    """The numbers of a value; None where it rests on an argument, on ops that are not worth
+    evaluating, or on none.
+    """
     ops = _slice(value)
     if ops is None or dtype_of(value) not in _BUFFERS:
         return None
@@ -44,15 +70,20 @@ def evaluate(value: Value) -> npt.NDArray[Any] | None:
 def interpret(
     module: ir.Module, function: func.FuncOp, arguments: Sequence[Any], values: Sequence[Value]
 ) -> npt.NDArray[Any] | None:
-    """The first of these values of the module's function. `values[1:]`: dividends and divisors, by turns.
+    """The first of these values of the module's function. `values[1:]`: dividends and divisors, by
+    turns.
 
     None where a division has no result.
     """
     with ir.InsertionPoint(mlir.body(function)):
         func.ReturnOp(list(values))
     inputs = [v.type for v in mlir.body(function).arguments]
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, [v.type for v in values]))
-    found, *divided = [np.array(x) for x in cast(Any, stablehlo).eval_module(module, list(arguments))]
+    function.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get(inputs, [v.type for v in values])
+    )
+    found, *divided = [
+        np.array(x) for x in cast(Any, stablehlo).eval_module(module, list(arguments))
+    ]
     return found if is_defined(divided) else None
 
 
@@ -75,7 +106,7 @@ def _slice(value: Value) -> list[Operation] | None:
 
 
 def _is_evaluated(op: Operation) -> bool:
-    """Whether the interpreter takes the op: complex numbers end the process, and so does what is divided by zero."""
+    """Whether the interpreter takes the op: complex numbers and division by zero would end it."""
     divides = is_integer_division(op) and dtype_of(op.results[0]) not in _BUFFERS
     return op.name in EVALUATED and not mlir.is_complex(op.results[0]) and not divides
 
@@ -90,7 +121,7 @@ def _copy(op: Operation, known: dict[Value, Value]) -> list[Value]:
 
 
 def copied_from(value: Value) -> Value:
-    """What a value is a copy of, at other places or in another element type; itself where it is none."""
+    """What a value copies, at other places or in another element type; itself if nothing."""
     op = mlir.defining_operation(value)
     while op is not None and op.name in COPIES:
         value = op.operands[0]
@@ -99,7 +130,7 @@ def copied_from(value: Value) -> Value:
 
 
 def is_splat(value: Value, number: float) -> bool:
-    """Whether every element of the value is this number, as far as constants and what copies them show."""
+    """Whether all elements are this number, as far as constants and their copies show."""
     op = mlir.defining_operation(copied_from(value))
     if op is None:
         return False

@@ -48,7 +48,7 @@ def is_static_array(value: Value) -> bool:
 
 
 def has_numbers(op: Operation) -> bool:
-    """Whether no result is made of i1, on which StableHLO's add is a logical or and its multiply an and."""
+    """Whether no result is of i1, on which StableHLO's add is a logical or, and multiply an and."""
     return all(dtype_of(result) != np.bool_ for result in op.results)
 
 

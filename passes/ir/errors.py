@@ -1,4 +1,4 @@
-"""What goes wrong, as exceptions: a refusal names the op, the user's source line, the reason and the way out."""
+"""What goes wrong, as exceptions: a refusal names the op, the source line, why, and the way out."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,17 @@ MIXING_HELP = (
     'or pass on_mixing="contribution" to treat such values as constants'
 )
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
-SUMS_HELP = f"clip or normalise gradients outside, once the function has returned them; else {MIXING_HELP}"
+SUMS_HELP = (
+    f"clip or normalise gradients outside, once the function has returned them; else {MIXING_HELP}"
+)
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a value is no sum of the examples' own contributions, and where in the user's program that arose.
+    """Why a value is no sum of the examples' contributions, and where in the program that arose.
 
-    `op` is the StableHLO op, `where` its source line (or the line of the module where no debug info is left).
+    `op` is the StableHLO op, `where` its source line (or the line of the module where no debug info
+    is left).
     """
 
     why: str
@@ -24,10 +27,10 @@ class Reason:
 
 
 class Refusal(Exception):
-    """The statistic asked for is not defined here, or cannot be proved exact: never answered with a number.
+    """The statistic is not defined here, or cannot be proved exact: never answered by a number.
 
-    Attributes: `why` (the reason), `op` (the StableHLO op), `where` (the user's source line), `output` (the outputs
-    concerned), `help` (the way out).
+    Attributes: `why` (the reason), `op` (the StableHLO op), `where` (the user's source line),
+    `output` (the outputs concerned), `help` (the way out).
     """
 
     def __init__(self, reason: Reason, output: str = "") -> None:

@@ -1,6 +1,6 @@
-"""Held divisions: integer divisions out of sight of MLIR's passes, which fold them, and die where one is by zero.
+"""Held divisions: integer divisions out of sight of MLIR's folding, which dies of one by zero.
 
-    %q = divide %n, %d          =>      %q = custom_call @hlo_surgery.held.divide(%n, %d)         and back
+    %q = divide %n, %d    =>    %q = custom_call @hlo_surgery.held.divide(%n, %d)    and back
 
 Those of constants are folded here, where they have a result.
 """
@@ -20,7 +20,10 @@ PREFIX = "hlo_surgery.held."
 def hold_divisions(module: Module) -> None:
     """Put a call in place of every integer division of static shape."""
     for op in list(mlir.nested_operations(cast(Any, module.operation))):
-        if is_integer_division(op) and cast(ir.RankedTensorType, op.results[0].type).has_static_shape:
+        if (
+            is_integer_division(op)
+            and cast(ir.RankedTensorType, op.results[0].type).has_static_shape
+        ):
             _hold(op)
 
 
@@ -61,7 +64,9 @@ def _fold(op: Operation) -> bool:
         _hold(division)
         return False
     with mlir.context(), division.location, ir.InsertionPoint(division):
-        constant = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(np.ascontiguousarray(found)))
+        constant = stablehlo.constant(
+            cast(Any, ir.DenseElementsAttr).get(np.ascontiguousarray(found))
+        )
     division.results[0].replace_all_uses_with(cast(Any, constant))
     division.erase()
     return True

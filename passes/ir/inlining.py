@@ -1,4 +1,4 @@
-"""Inlining: given a module with calls, one `main` that holds the ops of every function it reaches."""
+"""Inlining: given a module with calls, one `main` with the ops of every function it reaches."""
 
 from typing import Any, cast
 
@@ -11,12 +11,15 @@ from hlo_surgery.passes.ir.structure import calls_of
 def inline_calls(module: Module) -> None:
     """Inline every `func.call` into `main`, callees first, and drop the other functions.
 
-    MLIR's own `inline` pass does nothing in jaxlib, where the func dialect's inliner interface is not registered.
+    MLIR's own `inline` pass does nothing in jaxlib, where the func dialect's inliner interface is
+    not registered.
     """
     functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
     main = mlir.main_function(module)
     for name in calls_of(module):
-        for call in [op for op in mlir.nested_operations(functions[name].operation) if op.name == "func.call"]:
+        for call in [
+            op for op in mlir.nested_operations(functions[name].operation) if op.name == "func.call"
+        ]:
             inline(functions[cast(Any, call.attributes["callee"]).value], call)
     for name, function in functions.items():
         if name != main.name.value:
@@ -35,7 +38,7 @@ def inline(function: func.FuncOp, call: Operation) -> None:
 
 
 def move_body(function: Any, arguments: list[Value], before: Operation) -> list[Value]:
-    """Move the ops of a detached function before an op, its arguments bound; the values that it returns."""
+    """Move a detached function's ops before an op, its arguments bound; the returned values."""
     block = mlir.body(function)
     for parameter, argument in zip(block.arguments, arguments, strict=True):
         parameter.replace_all_uses_with(argument)

@@ -1,6 +1,7 @@
-"""Integer division where constants are evaluated: by zero it is no number, and would end the process.
+"""Integer division where constants are evaluated: by zero, no number, it would end the process.
 
-    %q = divide %n, %d      =>      %s = select (%d == 0), 1, %d ; %q = divide %n, %s      and %n, %d are looked at
+    %q = divide %n, %d    =>    %s = select (%d == 0), 1, %d
+                                %q = divide %n, %s              and %n, %d are looked at
 
 What divides by zero, or the least integer by -1, differs from platform to platform.
 """
@@ -25,7 +26,9 @@ def is_integer_division(op: Operation) -> bool:
 
 
 def guarded(op: Operation) -> list[Value]:
-    """Keep an op from dividing by zero, in place. The dividend and the divisor of a division; nothing of another op."""
+    """Keep an op from dividing by zero, in place. The dividend and the divisor of a division;
+    nothing of another op.
+    """
     if not is_integer_division(op):
         return []
     dividend, divisor = op.operands
@@ -51,5 +54,9 @@ def is_defined(numbers: Sequence[npt.NDArray[Any]]) -> bool:
 
 
 def _divides(dividend: npt.NDArray[Any], divisor: npt.NDArray[Any]) -> bool:
-    overflows = np.any((dividend == np.iinfo(dividend.dtype).min) & (divisor == -1)) if divisor.dtype.kind == "i" else 0
+    overflows = (
+        np.any((dividend == np.iinfo(dividend.dtype).min) & (divisor == -1))
+        if divisor.dtype.kind == "i"
+        else 0
+    )
     return bool((divisor != 0).all()) and not overflows

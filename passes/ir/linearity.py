@@ -1,7 +1,7 @@
 """Linearity, per operand position: which operands of an op may be sums over the examples at once.
 
-`f(r + sum c_b) = f(r) + sum of f's linear part at c_b` holds for these positions jointly, the others being Shared.
-Never an index, a predicate or a divisor; never two factors of one product.
+`f(r + sum c_b) = f(r) + sum of f's linear part at c_b` holds for these positions jointly, the
+others being Shared. Never an index, a predicate or a divisor; never two factors of one product.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,10 @@ Rule = Callable[[Operation, Positions], bool]
 IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 # Solves with the matrix as operand 0 and the right-hand sides as operand 1, linear in the latter.
 SOLVE_CALLS = frozenset(
-    f"{prefix}_{t}trsm{end}" for prefix in ("blas", "lapack") for t in "sdcz" for end in ("", "_ffi")
+    f"{prefix}_{t}trsm{end}"
+    for prefix in ("blas", "lapack")
+    for t in "sdcz"
+    for end in ("", "_ffi")
 )
 
 # Factorisations that LAPACK does matrix by matrix, over leading batch dimensions.
@@ -51,22 +54,27 @@ def is_batched_call(op: Operation) -> bool:
 
 
 def solves_from_left(op: Operation) -> bool | None:
-    """For a call that solves with a triangular matrix: whether as A X = B, not X A = B; None where it does not say."""
-    if "mhlo.backend_config" not in op.attributes or mlir.text_attribute(op, "call_target_name") not in SOLVE_CALLS:
+    """Whether a triangular solve is of A X = B, not X A = B; None where it does not say."""
+    if (
+        "mhlo.backend_config" not in op.attributes
+        or mlir.text_attribute(op, "call_target_name") not in SOLVE_CALLS
+    ):
         return None
     config = cast(Any, op.attributes["mhlo.backend_config"])
     return int(ir.IntegerAttr(config["side"]).value) == ord("L") if "side" in config else None
 
 
 def is_linear(op: Operation, positions: Positions) -> bool:
-    """Whether the op is linear (affine) in these operands jointly. Sums live in floats and complex numbers only."""
+    """Whether the op is linear (affine) in these operands jointly. Sums live in floats and complex
+    numbers only.
+    """
     rule = _RULES.get(op.name)
     inexact = all(map(mlir.is_inexact, [*op.results, *(op.operands[p] for p in positions)]))
     return rule is not None and inexact and rule(op, positions)
 
 
 def sums(op: Operation, index: int) -> bool:
-    """Whether a result is the sum of floats or complex numbers over the dimensions that the op reduces."""
+    """Whether a result sums floats or complex numbers over the dimensions the op reduces."""
     adds = added_results(op)[index] if op.name in SUMMING_BODIES else op.name in SUMMING
     return adds and mlir.is_inexact(op.results[index])
 
@@ -88,7 +96,7 @@ def _is_add_of(value: mlir.Value, pair: set[Any]) -> bool:
 
 
 def initial_operands(op: Operation) -> range:
-    """Positions of the operands on top of which an op sums: a scatter's operand, a reduce's initial value."""
+    """Positions of what an op sums on top of: a scatter's operand, a reduce's initial value."""
     count = len(op.results)
     if op.name == "stablehlo.scatter":
         return range(count)
@@ -122,7 +130,9 @@ def _reduction(op: Operation, positions: Positions) -> bool:
 
 def _scatter(op: Operation, positions: Positions) -> bool:
     count = len(op.results)
-    unique = "unique_indices" in op.attributes and bool(cast(Any, op.attributes["unique_indices"]).value)
+    unique = "unique_indices" in op.attributes and bool(
+        cast(Any, op.attributes["unique_indices"]).value
+    )
     adds = all(added_results(op)) or (overwrites(op) and unique)
     return adds and count not in positions
 
@@ -160,7 +170,9 @@ _RULES: dict[str, Rule] = {
         ],
         _anywhere,
     ),
-    **dict.fromkeys(["stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"], _one_of),
+    **dict.fromkeys(
+        ["stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"], _one_of
+    ),
     **dict.fromkeys(["stablehlo.reduce", "stablehlo.reduce_window"], _reduction),
     **dict.fromkeys(["stablehlo.divide", "stablehlo.gather", "stablehlo.dynamic_slice"], _only(0)),
     "stablehlo.convert": _to_inexact,

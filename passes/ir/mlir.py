@@ -1,4 +1,4 @@
-"""The one door to `jaxlib.mlir`: its names, one context, and the few operations on IR that several passes share."""
+"""The one door to `jaxlib.mlir`: its names, one context, and IR operations that passes share."""
 
 import functools
 import io
@@ -9,7 +9,18 @@ from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo  # pyright: ignore[reportMissingTypeStubs]
 
-__all__ = ["Block", "Module", "Operation", "Value", "chlo", "func", "ir", "passmanager", "sdy", "stablehlo"]
+__all__ = [
+    "Block",
+    "Module",
+    "Operation",
+    "Value",
+    "chlo",
+    "func",
+    "ir",
+    "passmanager",
+    "sdy",
+    "stablehlo",
+]
 
 Operation: TypeAlias = ir.Operation
 Value: TypeAlias = ir.Value[Any]
@@ -22,7 +33,7 @@ CONTROL_FLOW = frozenset(["stablehlo.while", "stablehlo.case", "stablehlo.if"])
 
 @functools.cache
 def context() -> ir.Context:
-    """The context in which every module of the process lives, so that ops can move from one module to another."""
+    """The context of all modules of the process, so that ops can move between modules."""
     made = jax_mlir.make_ir_context()
     with made:
         stablehlo.register_stablehlo_passes()
@@ -30,7 +41,9 @@ def context() -> ir.Context:
 
 
 def parse(source: str | bytes) -> Module:
-    """MLIR text, bytecode, or a StableHLO portable artifact, as a module. Raises ValueError with MLIR's message."""
+    """MLIR text, bytecode, or a StableHLO portable artifact, as a module. Raises ValueError with
+    MLIR's message.
+    """
     with context():
         if isinstance(source, bytes) and is_portable_artifact(source):
             return stablehlo.deserialize_portable_artifact(context(), source)
@@ -46,7 +59,7 @@ def is_bytecode(source: bytes) -> bool:
 
 
 def bytecode_producer(source: bytes) -> str:
-    """What bytecode names as its maker, `MLIR19.0.0git` or `StableHLO_v1.2.3`, behind its version; "" where nothing."""
+    """The maker in bytecode, `MLIR19.0.0git` or `StableHLO_v1.2.3`, after its version; or ""."""
     name = source[5:64].split(b"\0")[0] if is_bytecode(source) else b""
     return name.decode(errors="replace")
 
@@ -84,10 +97,15 @@ def main_function(module: Module) -> func.FuncOp:
     """The module's entry: the function `main`, or the only public one."""
     functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
     named = [f for f in functions if f.name.value == "main"]
-    public = [f for f in functions if text_attribute(f.operation, "sym_visibility") in ("", "public")]
+    public = [
+        f for f in functions if text_attribute(f.operation, "sym_visibility") in ("", "public")
+    ]
     candidates = named or public
     if len(candidates) != 1:
-        raise ValueError(f"the module has no function @main, but {len(candidates)} public functions; one is needed")
+        raise ValueError(
+            f"the module has no function @main, but {len(candidates)} public functions; one is "
+            "needed"
+        )
     return candidates[0]
 
 
@@ -154,7 +172,12 @@ def results(op: Operation) -> list[Value]:
 def captured(op: Operation) -> list[Value]:
     """Values from outside that the op's regions use: like operands, but not listed among them."""
     inside = {r for inner in nested_operations(op) for r in inner.results}
-    inside |= {argument for region in _regions_within(op) for b in region.blocks for argument in b.arguments}
+    inside |= {
+        argument
+        for region in _regions_within(op)
+        for b in region.blocks
+        for argument in b.arguments
+    }
     used = (v for inner in nested_operations(op) for v in inner.operands)
     return list(dict.fromkeys(v for v in used if v not in inside))
 
@@ -182,7 +205,7 @@ def element_type(value: Value) -> ir.Type | None:
 
 
 def is_inexact(value: Value) -> bool:
-    """Whether the value holds floats or complex numbers: where sums are sums, not counts or bits."""
+    """Whether it holds floats or complex numbers: where sums are sums, not counts or bits."""
     kind = element_type(value)
     return isinstance(kind, ir.FloatType | ir.ComplexType)
 
@@ -227,23 +250,33 @@ def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
     block = cast(Any, body(function))
     with context(), ir.Location.unknown():
         old = cast(Any, function.attributes["function_type"]).value
-        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([*old.inputs, kind], old.results))
+        function.attributes["function_type"] = ir.TypeAttr.get(
+            ir.FunctionType.get([*old.inputs, kind], old.results)
+        )
         if "arg_attrs" in function.attributes:
             known = list(cast(Any, function).attributes["arg_attrs"])
             function.attributes["arg_attrs"] = ir.ArrayAttr.get([*known, ir.DictAttr.get({})])
         return cast(Value, block.add_argument(kind, ir.Location.unknown()))
 
 
-def set_results(function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]) -> None:
+def set_results(
+    function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]
+) -> None:
     """Make the function return these values, the last of them with new string attributes."""
     block = body(function)
     with context(), ir.Location.unknown():
         old = return_operation(block)
         location = old.location
-        known = list(cast(Any, function).attributes["res_attrs"]) if "res_attrs" in function.attributes else []
+        known = (
+            list(cast(Any, function).attributes["res_attrs"])
+            if "res_attrs" in function.attributes
+            else []
+        )
         missing = len(values) - len(attributes) - len(known)
         known += [ir.DictAttr.get({})] * missing
-        added = [ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in a.items()}) for a in attributes]
+        added = [
+            ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in a.items()}) for a in attributes
+        ]
         inputs = [a.type for a in block.arguments]
         kind = ir.FunctionType.get(inputs, [v.type for v in values])
         function.attributes["function_type"] = ir.TypeAttr.get(kind)

@@ -3,8 +3,9 @@
     %y = custom_call @Sharding(%x) {mhlo.sharding = ...}    =>    %x
     func @main(%x {sdy.sharding = ...})                           func @main(%x)
 
-A sharding, GSPMD's or Shardy's, a layout and a memory kind change no value, and none of them outlives the mesh or the
-caller that it was written for. XLA partitions the module anew for the arrays with which it is called.
+A sharding, GSPMD's or Shardy's, a layout and a memory kind change no value, and none of them
+outlives the mesh or the caller that it was written for. XLA partitions the module anew for the
+arrays with which it is called.
 """
 
 from typing import Any, cast
@@ -12,7 +13,9 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir
 
-CALLS = frozenset(["Sharding", "annotate_device_placement", "LayoutConstraint", "xla.sdy.FuncResultSharding"])
+CALLS = frozenset(
+    ["Sharding", "annotate_device_placement", "LayoutConstraint", "xla.sdy.FuncResultSharding"]
+)
 OPS = frozenset(["sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.reshard"])
 DECLARATIONS = frozenset(["sdy.mesh", "sdy.sharding_group"])
 ATTRIBUTES = frozenset(["sdy.sharding", "mhlo.sharding", "mhlo.layout_mode", "mhlo.memory_kind"])
@@ -36,8 +39,12 @@ def drop_placement(module: Module) -> None:
 
 def is_annotation(op: Operation) -> bool:
     """Whether the op returns its operand, and says no more than where it lies."""
-    named = op.name == "stablehlo.custom_call" and mlir.text_attribute(op, "call_target_name") in CALLS
-    return (named or op.name in OPS) and [v.type for v in op.operands] == [v.type for v in op.results]
+    named = (
+        op.name == "stablehlo.custom_call" and mlir.text_attribute(op, "call_target_name") in CALLS
+    )
+    return (named or op.name in OPS) and [v.type for v in op.operands] == [
+        v.type for v in op.results
+    ]
 
 
 def placed(value: Value) -> Value:

@@ -1,4 +1,6 @@
-"""Source lines: given an op's location, the user's file and line. Read from typed locations, never from text."""
+"""Source lines: given an op's location, the user's file and line. Read from typed locations, never
+from text.
+"""
 
 from typing import Any, cast
 
@@ -7,12 +9,13 @@ from hlo_surgery.passes.ir.mlir import Operation, ir
 
 Frame = tuple[str, int]
 INLINED = "inlined"
-# Between locations that are still to be read: here the frames of a callee or of its call begin, or both are known.
+# Between locations that are still to be read: here the frames of a callee or of its call begin, or
+# both are known.
 _OPENED, _JOINED = "opened", "joined"
 
 
 def source_line(op: Operation) -> str:
-    """`model.py:41` of the user's program, or the line of the op in the module where no debug info is left."""
+    """The user's `model.py:41`, or the op's line in the module where no debug info is left."""
     frames = _frames(cast(Any, op.location))
     if not frames:
         return "module (no debug info)"
@@ -28,7 +31,7 @@ def inlined_location(op: Operation, call: Operation) -> ir.Location:
 
 
 def _frames(location: Any) -> list[Frame]:
-    """File and line of each frame, innermost first; of what is still to be read, the next comes last."""
+    """File and line of each frame, innermost first; of what is unread, the next comes last."""
     read: list[list[Frame]] = [[]]
     pending: list[Any] = [location]
     while pending:
@@ -38,7 +41,11 @@ def _frames(location: Any) -> list[Frame]:
                 read[-1].append((str(current.filename), int(current.start_line)))
             case ir.NameLoc():
                 inner: Any = current.child_loc
-                pending += [_JOINED, inner.caller, _OPENED, inner.callee, _OPENED] if _is_inlined(current) else [inner]
+                pending += (
+                    [_JOINED, inner.caller, _OPENED, inner.callee, _OPENED]
+                    if _is_inlined(current)
+                    else [inner]
+                )
             case ir.CallSiteLoc():
                 pending += [current.caller, current.callee]
             case ir.FusedLoc():
@@ -60,7 +67,8 @@ def _is_inlined(location: Any) -> bool:
 def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:
     """The callee's frames where they lead to this call; else the call's.
 
-    JAX traces a jitted function once, and its ops keep the frames of the first call for all later ones.
+    JAX traces a jitted function once, and its ops keep the frames of the first call for all later
+    ones.
     """
     meet = [j for j, frame in enumerate(callee) if frame in call[:1]]
     leads_here = any(callee[j:] == call[: len(callee) - j] for j in meet)
@@ -68,5 +76,5 @@ def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:
 
 
 def _is_installed(path: str) -> bool:
-    """Whether the file belongs to an installed library, so that a frame of the user's own says more."""
+    """Whether the file is an installed library's, so that the user's own frame says more."""
     return "site-packages" in path or "dist-packages" in path

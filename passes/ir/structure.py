@@ -1,6 +1,7 @@
-"""Structure: what a module must have beside valid ops, so that nothing after its loading meets what it cannot hold.
+"""Structure: what a module must have beside valid ops, so that all after its loading can hold it.
 
-MLIR's verifier accepts functions that call themselves, bodies that are missing, and names that are no text.
+MLIR's verifier accepts functions that call themselves, bodies that are missing, and names that are
+no text.
 """
 
 import re
@@ -30,15 +31,19 @@ def check_text(text: str) -> None:
 
 
 def check_structure(code: mlir.Module) -> None:
-    """Raises ValueError where main has no body, calls end nowhere or in themselves, or regions nest too deep."""
+    """Raises ValueError where main has no body, calls end nowhere or in themselves, or regions nest
+    too deep.
+    """
     check_text(cast(str, code.operation.get_asm(enable_debug_info=True, large_elements_limit=16)))
     calls_of(code)
     if deepest_region(code.operation) > DEEPEST:
-        raise ValueError(f"the module's regions are nested more than {DEEPEST} deep, which XLA cannot compile")
+        raise ValueError(
+            f"the module's regions are nested more than {DEEPEST} deep, which XLA cannot compile"
+        )
 
 
 def calls_of(code: mlir.Module) -> dict[str, int]:
-    """How many calls deep each function that main reaches leads, by name, each after all that it calls, main last.
+    """How many calls deep each reached function leads, by name, after all it calls, main last.
 
     Raises ValueError where one calls itself, or has no body of one block.
     """
@@ -54,7 +59,10 @@ def calls_of(code: mlir.Module) -> dict[str, int]:
             depths[name] = 1 + max((depths[c] for c in callees[name]), default=0)
             del entered[name]
         elif callee in entered:
-            raise ValueError(f"function @{callee} calls itself, by way of @{name}; a StableHLO module has no recursion")
+            raise ValueError(
+                f"function @{callee} calls itself, by way of @{name}; a StableHLO module has no "
+                "recursion"
+            )
         elif callee not in depths:
             callees[callee] = _callees(functions[callee], functions)
             entered[callee] = iter(callees[callee])
@@ -65,12 +73,16 @@ def _callees(function: func.FuncOp, functions: Functions) -> list[str]:
     """The names of the functions that it calls."""
     if len(function.regions[0].blocks) != 1:
         many = len(function.regions[0].blocks) or "no"
-        raise ValueError(f"function @{function.name.value} has {many} blocks; one is needed, its body")
+        raise ValueError(
+            f"function @{function.name.value} has {many} blocks; one is needed, its body"
+        )
     calls = [op for op in mlir.nested_operations(function.operation) if op.name == "func.call"]
     names = dict.fromkeys(str(cast(Any, call.attributes["callee"]).value) for call in calls)
     missing = [name for name in names if name not in functions]
     if missing:
-        raise ValueError(f"function @{function.name.value} calls @{missing[0]}, which the module does not hold")
+        raise ValueError(
+            f"function @{function.name.value} calls @{missing[0]}, which the module does not hold"
+        )
     return list(names)
 
 

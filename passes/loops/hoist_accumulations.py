@@ -1,9 +1,10 @@
-"""Hoist accumulations: given a loop that adds up contractions, one that stacks their operands, contracted behind it.
+"""Hoist accumulations: given a loop that adds contractions, stacked operands contracted behind it.
 
     %g = while (%c) { add %c, (dot_general %h_t, %l_t over b) }
     =>  %H, %L = while { stack %h_t, %l_t } ; %g = dot_general %H, %L over (t, b)
 
-So a recurrent weight's gradient becomes one contraction over steps and examples, to which every strategy applies.
+So a recurrent weight's gradient becomes one contraction over steps and examples, to which every
+strategy applies.
 """
 
 import functools
@@ -49,12 +50,17 @@ class Term:
 
 
 def hoist_accumulations(axes: Axes, block: mlir.Block, outputs: Sequence[Value]) -> bool:
-    """Hoist what the outputs rest on, in this block's loops and those inside them. True if anything changed.
+    """Hoist what the outputs rest on, in this block's loops and those inside them. True if anything
+    changed.
 
     Ops and values are new then, and must be classified again.
     """
     reached = reached_values(axes, outputs)
-    loops = [op for op in mlir.nested_operations(cast(Any, block.owner).operation) if op.name == "stablehlo.while"]
+    loops = [
+        op
+        for op in mlir.nested_operations(cast(Any, block.owner).operation)
+        if op.name == "stablehlo.while"
+    ]
     hoisted = [_hoist(axes, loop, reached) for loop in reversed(loops)]
     return any(hoisted)
 
@@ -66,7 +72,9 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
     body = loop.regions[1].blocks[0]
     numbers = [i for i, argument in enumerate(body.arguments) if argument in reached]
     sums = {i: terms for i in numbers if (terms := _terms(axes, loop, i)) is not None}
-    stacks = Stacks(counters, common_order(loop, [t.site for terms in sums.values() for t in terms], counters))
+    stacks = Stacks(
+        counters, common_order(loop, [t.site for terms in sums.values() for t in terms], counters)
+    )
     plans = {
         i: plan
         for i, terms in sums.items()
@@ -93,7 +101,12 @@ def _terms(axes: Axes, loop: Operation, number: int) -> list[Term] | None:
         op = mlir.defining_operation(value)
         if value == carry:
             carried += 1
-        elif op is not None and op.name == "stablehlo.add" and op.block == body and len(list(value.uses)) == 1:
+        elif (
+            op is not None
+            and op.name == "stablehlo.add"
+            and op.block == body
+            and len(list(value.uses)) == 1
+        ):
             pending += op.operands
         elif (term := term_of(axes, body, value)) is not None:
             terms.append(term)
@@ -108,7 +121,9 @@ def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
     op = mlir.defining_operation(value)
     while op is not None and op.block == body and isinstance(axes.of(op.results[0]), Summed):
         if any(isinstance(c, PerExample) for c in axes.at(op)):
-            return Term(gradient_step(axes, op), tuple(reversed(tail))) if _is_hoistable(op) else None
+            return (
+                Term(gradient_step(axes, op), tuple(reversed(tail))) if _is_hoistable(op) else None
+            )
         summed = axes.summed(op)
         others = [v for v in op.operands if v not in summed]
         if not is_monomial(op) or len(summed) != 1 or any(_is_of(v, body) for v in others):
@@ -136,11 +151,13 @@ def _contract_behind(
     plan: list[list[Source]],
     made: Made,
 ) -> None:
-    """Make the carry idle, and its result the sum of the contractions over all steps, behind the loop."""
+    """Make the carry idle, and its result all steps' contractions, summed, behind the loop."""
     sources = [[resolve(s, made) for s in term_sources] for term_sources in plan]
     scales = [v for term in terms for op in term.tail for v in op.operands]
     outside = [v for v in scales if not is_inside(v, loop)]
-    values = list(dict.fromkeys([loop.operands[number], *outside, *(v for row in sources for v, _ in row)]))
+    values = list(
+        dict.fromkeys([loop.operands[number], *outside, *(v for row in sources for v, _ in row)])
+    )
 
     def contracted(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
@@ -160,10 +177,19 @@ def _contract_behind(
 def after_loop(loop: Operation) -> Operation:
     """The op behind a loop."""
     block = mlir.operations(cast(Any, loop.block))
-    return block[next(i for i, op in enumerate(block) if op.name == "stablehlo.while" and mlir.is_same(op, loop)) + 1]
+    return block[
+        next(
+            i
+            for i, op in enumerate(block)
+            if op.name == "stablehlo.while" and mlir.is_same(op, loop)
+        )
+        + 1
+    ]
 
 
-def _contract(term: Term, stacks: list[tuple[jax.Array, int | None]], known: dict[Value, jax.Array]) -> jax.Array:
+def _contract(
+    term: Term, stacks: list[tuple[jax.Array, int | None]], known: dict[Value, jax.Array]
+) -> jax.Array:
     """One contraction over steps and examples, and what lies behind it."""
     operands = [
         _joined(x, dim, axis) if isinstance(axis, PerExample) and dim is not None else x
@@ -178,15 +204,23 @@ def contract(term: Term, operands: list[jax.Array], known: dict[Value, jax.Array
     made = {term.site.op.results[0]: function(*operands)[0]}
     for op in term.tail:
         step = cast(Callable[..., tuple[jax.Array, ...]], raise_op(op))
-        made |= zip(op.results, step(*(made[v] if v in made else known[v] for v in op.operands)), strict=True)
+        made |= zip(
+            op.results,
+            step(*(made[v] if v in made else known[v] for v in op.operands)),
+            strict=True,
+        )
     return made[(term.tail or (term.site.op,))[-1].results[0]]
 
 
 def _joined(stack: jax.Array, dim: int, axis: PerExample) -> jax.Array:
-    """Join the steps with the examples: [.., T, .., before*B*after, ..] -> [.., before*T*B*after, ..]."""
+    """Join steps with examples: [.., T, .., before*B*after, ..] -> [.., before*T*B*after, ..]."""
     moved = jnp.moveaxis(stack, dim, 0)
     shape = moved.shape[1:]
     inner = shape[axis.dim] // axis.before
-    parted = moved.reshape(moved.shape[0], *shape[: axis.dim], axis.before, inner, *shape[axis.dim + 1 :])
+    parted = moved.reshape(
+        moved.shape[0], *shape[: axis.dim], axis.before, inner, *shape[axis.dim + 1 :]
+    )
     beside = jnp.moveaxis(parted, 0, axis.dim + 1)
-    return beside.reshape(*shape[: axis.dim], math.prod((moved.shape[0], shape[axis.dim])), *shape[axis.dim + 1 :])
+    return beside.reshape(
+        *shape[: axis.dim], math.prod((moved.shape[0], shape[axis.dim])), *shape[axis.dim + 1 :]
+    )

@@ -1,9 +1,10 @@
-"""Hoist stacks: given a loop that stacks contractions, one that stacks their operands, contracted behind it.
+"""Hoist stacks: given a loop that stacks contractions, stacked operands contracted behind it.
 
     %g = while (%c) { dynamic_update_slice %c, (dot_general %h_i, %l_i over b), %i }
     =>  %H, %L = while { stack %h_i, %l_i } ; %g = dot_general %H, %L over b, batched over i
 
-So a scan over layers leaves its gradients where the weights of the examples, which rest on all layers, are known.
+So a scan over layers leaves its gradients where the weights of the examples, which rest on all
+layers, are known.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,14 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.loops.hoist_accumulations import Term, after_loop, contract, term_of
 from hlo_surgery.passes.loops.scanned_gradients import Scan, scanned_carry
-from hlo_surgery.passes.loops.step_stacks import Source, Stacked, Stacks, operand_sources, resolve, write_stacks
+from hlo_surgery.passes.loops.step_stacks import (
+    Source,
+    Stacked,
+    Stacks,
+    operand_sources,
+    resolve,
+    write_stacks,
+)
 from hlo_surgery.passes.strategies.lift_values import reached_values
 from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 
@@ -56,7 +64,9 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
     plans: list[tuple[Slice, list[Source]]] = []
     for found in slices:
         sources = operand_sources(loop, [found.term.site], stacks)
-        if sources and {s.order for s in sources[0] if isinstance(s, Stacked)} == {_order(found, counters).order}:
+        if sources and {s.order for s in sources[0] if isinstance(s, Stacked)} == {
+            _order(found, counters).order
+        }:
             plans.append((found, sources[0]))
     if not plans:
         return False
@@ -78,8 +88,10 @@ def _order(found: Slice, counters: dict[Value, Numbers]) -> Stacked:
     return Stacked(index, -1, index, () if numbers is None else tuple(numbers.tolist()))
 
 
-def _contract_behind(loop: Operation, found: Slice, sources: list[tuple[Value, int | None]]) -> None:
-    """Make the carry idle, and its result the contractions of all steps at once, behind the loop."""
+def _contract_behind(
+    loop: Operation, found: Slice, sources: list[tuple[Value, int | None]]
+) -> None:
+    """Make the carry idle, and its result all steps' contractions at once, behind the loop."""
     term, number = found.term, found.scan.number
     tail = {result for op in (term.site.op, *term.tail) for result in op.results}
     scales = [v for op in term.tail for v in op.operands if v not in tail]

@@ -1,9 +1,11 @@
-"""Scanned gradients: given a gradient that a loop stacks slice by slice, the update in its body to look at instead.
+"""Scanned gradients: given a gradient that a loop stacks by slices, the update in its body instead.
 
-    %r = while (%c) { %u = transpose %site ; %n = dynamic_update_slice %c, %u, %i ; return %n }   =>   %u
+    %r = while (%c) { %u = transpose %site ; %n = dynamic_update_slice %c, %u, %i ; return %n }
+        =>  %u
 
-A scan over layers stacks the gradients of the layers so. If each slice is written once, an elementwise statistic of
-the stack is the stack of the statistics, which the same loop can write: nothing of the size of B stacks is needed.
+A scan over layers stacks the gradients of the layers so. If each slice is written once, an
+elementwise statistic of the stack is the stack of the statistics, which the same loop can write:
+nothing of the size of B stacks is needed.
 """
 
 import math
@@ -29,8 +31,8 @@ from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 class Scan:
     """`loop` stacks updates as its result `number`; `write` is the dynamic_update_slice that does.
 
-    What lies behind the loop moves and scales elements; `moves_only`: it scales none, `keeps_norms`: nor drops any or
-    repeats them.
+    What lies behind the loop moves and scales elements; `moves_only`: it scales none,
+    `keeps_norms`: nor drops any or repeats them.
     """
 
     loop: Operation
@@ -43,7 +45,10 @@ class Scan:
     def dim(self) -> int:
         """The dimension along which slices are stacked."""
         whole, part = mlir.shape(self.write.results[0]), mlir.shape(self.write.operands[1])
-        return next((d for d in range(len(whole)) if whole[d] != part[d]), whole.index(1) if 1 in whole else 0)
+        return next(
+            (d for d in range(len(whole)) if whole[d] != part[d]),
+            whole.index(1) if 1 in whole else 0,
+        )
 
     @property
     def index(self) -> Value:
@@ -58,7 +63,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Stack:
-    """A value of a loop's body to be written into an array of this shape at `start`, of which None is zero."""
+    """A body's value to write into an array of this shape at `start`, of which None is zero."""
 
     value: Value
     shape: tuple[int, ...]
@@ -70,9 +75,17 @@ def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
     value, moves_only, keeps_norms = behind_barriers(gradient), True, True
     op = mlir.defining_operation(value)
     while op is not None and op.name != "stablehlo.while":
-        if not isinstance(axes.of(value), Summed) or not is_monomial(op) or len(axes.summed(op)) != 1:
+        if (
+            not isinstance(axes.of(value), Summed)
+            or not is_monomial(op)
+            or len(axes.summed(op)) != 1
+        ):
             return None
-        moves_only = moves_only and op.name not in ("stablehlo.multiply", "stablehlo.divide", "stablehlo.negate")
+        moves_only = moves_only and op.name not in (
+            "stablehlo.multiply",
+            "stablehlo.divide",
+            "stablehlo.negate",
+        )
         value = behind_barriers(axes.summed(op)[0])
         keeps_norms = keeps_norms and moves_only and keeps_elements(op, value)
         op = mlir.defining_operation(value)
@@ -81,7 +94,7 @@ def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
 
 
 def scanned_carry(axes: Axes, loop: Operation, number: int) -> Scan | None:
-    """The scan that stacks a result of a loop; None where that is something else than gradients of its own steps."""
+    """The scan that stacks a loop's result; None if that is not its own steps' gradients."""
     if not isinstance(axes.of(loop.results[number]), Summed):
         return None
     write = _stacking_write(loop, number)
@@ -95,17 +108,25 @@ def keeps_elements(op: Operation, operand: Value) -> bool:
     sizes = [math.prod(mlir.shape(v)) for v in (operand, op.results[0])]
     if op.name != "stablehlo.pad":
         return sizes[0] == sizes[1]
-    return all(p >= 0 for name in ("edge_padding_low", "edge_padding_high") for p in integers(op, name))
+    return all(
+        p >= 0 for name in ("edge_padding_low", "edge_padding_high") for p in integers(op, name)
+    )
 
 
 def _stacking_write(loop: Operation, number: int) -> Operation | None:
-    """The write of one slice an iteration, each slice once, to a carry that is used for nothing else."""
+    """The write of a slice an iteration, each once, to a carry with no other use."""
     condition, body = (region.blocks[0] for region in loop.regions)
     write = mlir.defining_operation(mlir.operands(mlir.return_operation(body))[number])
     carry = body.arguments[number]
-    if write is None or write.name != "stablehlo.dynamic_update_slice" or write.operands[0] != carry:
+    if (
+        write is None
+        or write.name != "stablehlo.dynamic_update_slice"
+        or write.operands[0] != carry
+    ):
         return None
-    used_once = len(list(carry.uses)) == len(list(write.results[0].uses)) == 1 and write.block == body
+    used_once = (
+        len(list(carry.uses)) == len(list(write.results[0].uses)) == 1 and write.block == body
+    )
     if not used_once or list(condition.arguments[number].uses):
         return None
     return write if _covers(loop, write) else None
@@ -125,16 +146,22 @@ def _covers(loop: Operation, write: Operation) -> bool:
 
 
 def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
-    """Whether the update sums nothing that other iterations, or ops outside the loop, have summed."""
+    """Whether the update sums nothing that other iterations, or ops outside, have summed."""
     inside: set[Value] = set()
     for op in mlir.nested_operations(loop):
         inside.update(op.results)
-        inside.update(a for region in op.regions for block in region.blocks for a in block.arguments)
+        inside.update(
+            a for region in op.regions for block in region.blocks for a in block.arguments
+        )
     return isinstance(axes.of(update), Summed) and reached_values(axes, [update]) <= inside
 
 
 def stack_values(
-    axes: Axes, loop: Operation, stacks: Sequence[Stack], zeros: list[Value], lifted: dict[Value, Value]
+    axes: Axes,
+    loop: Operation,
+    stacks: Sequence[Stack],
+    zeros: list[Value],
+    lifted: dict[Value, Value],
 ) -> Operation:
     """Rebuild the loop so that it writes each stack, on top of zeros.
 
@@ -143,7 +170,9 @@ def stack_values(
     arguments = add_carries(loop, zeros)
     end = mlir.return_operation(loop.regions[1].blocks[0])
     with mlir.context(), loop.location, ir.InsertionPoint(end):
-        stacked = [_written(stack, argument) for stack, argument in zip(stacks, arguments, strict=True)]
+        stacked = [
+            _written(stack, argument) for stack, argument in zip(stacks, arguments, strict=True)
+        ]
     extend_return(end, stacked)
     return extend_results(loop, zeros, len(zeros), [axes.classes, lifted], [axes.trained])
 
@@ -156,9 +185,13 @@ def _written(stack: Stack, argument: Value) -> Value:
     part = [1] * (len(start) - len(shape)) + list(shape)
     if len(part) != len(shape):
         kind = ir.RankedTensorType.get(part, cast(ir.Type, mlir.element_type(value)))
-        value = ir.Operation.create("stablehlo.reshape", results=[kind], operands=[value]).results[0]
+        value = ir.Operation.create("stablehlo.reshape", results=[kind], operands=[value]).results[
+            0
+        ]
     return ir.Operation.create(
-        "stablehlo.dynamic_update_slice", results=[argument.type], operands=[argument, value, *start]
+        "stablehlo.dynamic_update_slice",
+        results=[argument.type],
+        operands=[argument, value, *start],
     ).results[0]
 
 

@@ -1,7 +1,8 @@
-"""Stacks: the values that a loop's operands take over all its steps, along a dimension of their own.
+"""Stacks: the values of a loop's operands at all its steps, along a dimension of their own.
 
-What is sliced from a stack already is taken from there; any other value is written to a new stack, step by step. The
-steps' order does not matter, but must be the same for all operands of one contraction.
+What is sliced from a stack already is taken from there; any other value is written to a new stack,
+step by step. The steps' order does not matter, but must be the same for all operands of one
+contraction.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +24,9 @@ from hlo_surgery.passes.terms.gradient_slices import Step
 
 @dataclass(frozen=True)
 class Stacked:
-    """Where an operand's values of all steps are: sliced from `source` along `dim` at `index`, in `order`."""
+    """Where an operand's values of all steps are: sliced from `source` along `dim` at `index`, in
+    `order`.
+    """
 
     source: Value
     dim: int
@@ -49,7 +52,9 @@ Source = Stacked | Value
 Made = dict[tuple[Value, tuple[int, ...]], Value]
 
 
-def operand_sources(loop: Operation, sites: list[Step], stacks: Stacks) -> list[list[Source]] | None:
+def operand_sources(
+    loop: Operation, sites: list[Step], stacks: Stacks
+) -> list[list[Source]] | None:
     """For each operand of each contraction, where its stack is; new ones are noted in `stacks`."""
     noted = dict(stacks.written)
     found: list[list[Source]] = []
@@ -73,13 +78,26 @@ def operand_sources(loop: Operation, sites: list[Step], stacks: Stacks) -> list[
 def _stacked(loop: Operation, value: Value, counters: dict[Value, Numbers]) -> Stacked | None:
     """A value that is one slice of a stack outside the loop, without the stack's dimension."""
     shaped = mlir.defining_operation(value)
-    op = mlir.defining_operation(shaped.operands[0]) if shaped is not None and len(shaped.operands) else None
-    if shaped is None or shaped.name != "stablehlo.reshape" or op is None or op.name != "stablehlo.dynamic_slice":
+    op = (
+        mlir.defining_operation(shaped.operands[0])
+        if shaped is not None and len(shaped.operands)
+        else None
+    )
+    if (
+        shaped is None
+        or shaped.name != "stablehlo.reshape"
+        or op is None
+        or op.name != "stablehlo.dynamic_slice"
+    ):
         return None
     source = op.operands[0]
     whole, part = mlir.shape(source), mlir.shape(op.results[0])
     cut = [d for d in range(len(whole)) if whole[d] != part[d]]
-    if len(cut) != 1 or is_inside(source, loop) or mlir.shape(value) != (*whole[: cut[0]], *whole[cut[0] + 1 :]):
+    if (
+        len(cut) != 1
+        or is_inside(source, loop)
+        or mlir.shape(value) != (*whole[: cut[0]], *whole[cut[0] + 1 :])
+    ):
         return None
     index = op.operands[1 + cut[0]]
     order = values_over(index, counters)
@@ -93,14 +111,20 @@ def is_inside(value: Value, loop: Operation) -> bool:
     owner: Any = value.owner
     op = owner.owner.operation if mlir.defining_operation(value) is None else owner.operation
     while op is not None and op.name not in ("func.func", "builtin.module"):
-        if op.name == "stablehlo.while" and mlir.is_same(op, loop) and op is not mlir.defining_operation(value):
+        if (
+            op.name == "stablehlo.while"
+            and mlir.is_same(op, loop)
+            and op is not mlir.defining_operation(value)
+        ):
             return True
         op = op.parent.operation if op.parent is not None else None
     return False
 
 
-def common_order(loop: Operation, sites: list[Step], counters: dict[Value, Numbers]) -> Stacked | None:
-    """The order of the first stack that an operand is sliced from, so that all new stacks can be shared."""
+def common_order(
+    loop: Operation, sites: list[Step], counters: dict[Value, Numbers]
+) -> Stacked | None:
+    """The order of the first stack an operand is sliced from, so that new stacks can be shared."""
     sliced = (_stacked(loop, v, counters) for site in sites for v, axis in site.inputs if axis)
     return next((s for s in sliced if s is not None), None) or _by_counter(counters)
 
@@ -113,12 +137,20 @@ def _by_counter(counters: dict[Value, Numbers]) -> Stacked | None:
     return None
 
 
-def write_stacks(axes: Axes, loop: Operation, stacks: Stacks, reached: set[Value]) -> tuple[Operation, Made]:
-    """Rebuild the loop so that it also stacks these values, each along a new first dimension; and where each is."""
+def write_stacks(
+    axes: Axes, loop: Operation, stacks: Stacks, reached: set[Value]
+) -> tuple[Operation, Made]:
+    """Rebuild the loop so that it also stacks these values, each along a new first dimension; and
+    where each is.
+    """
     values = [value for value, _ in stacks.written]
     trips = len(next(iter(stacks.counters.values())))
     shapes = [((trips, *mlir.shape(v)), dtype_of(v)) for v in values]
-    zeros = splice([], lambda: [jnp.zeros(shape, dtype) for shape, dtype in shapes], loop) if values else []
+    zeros = (
+        splice([], lambda: [jnp.zeros(shape, dtype) for shape, dtype in shapes], loop)
+        if values
+        else []
+    )
     arguments = add_carries(loop, zeros)
     end = mlir.return_operation(loop.regions[1].blocks[0])
     written: list[Value] = []
@@ -126,7 +158,9 @@ def write_stacks(axes: Axes, loop: Operation, stacks: Stacks, reached: set[Value
         written += splice([argument, value, index], _write_one, end)
     extend_return(end, written)
     renewed = extend_results(loop, zeros, len(zeros), [axes.classes], [axes.trained, reached])
-    return renewed, dict(zip(stacks.written, mlir.results(renewed)[len(renewed.results) - len(zeros) :], strict=True))
+    return renewed, dict(
+        zip(stacks.written, mlir.results(renewed)[len(renewed.results) - len(zeros) :], strict=True)
+    )
 
 
 def _write_one(stack: jax.Array, value: jax.Array, index: jax.Array) -> list[jax.Array]:

@@ -1,1 +1,1 @@
-"""Normalising: passes from a module as any frontend dumps it to one flat `main` of StableHLO ops with static shapes."""
+"""Normalising: from a module as any frontend dumps it to one flat, static `main` of StableHLO."""

@@ -1,10 +1,12 @@
 """Normalise: given a module as any frontend dumps it, one flat `main` of StableHLO ops.
 
-CHLO and composites are legalised, every call is inlined, and a program for each device becomes one for all. Dead ops
-stay: they may show what belongs to which example.
+CHLO and composites are legalised, every call is inlined, and a program for each device becomes one
+for all. Dead ops stay: they may show what belongs to which example.
 
-    func @main(%x) { %y = call @f(%x) ; return %y }        func @main(%x) { %y = tanh %x ; return %y }
-    func private @f(%x) { return tanh(%x) }          =>
+    func @main(%x) { %y = call @f(%x) ; return %y }
+    func private @f(%x) { return tanh(%x) }            =>
+
+    func @main(%x) { %y = tanh %x ; return %y }
 """
 
 from typing import Any, cast
@@ -20,7 +22,9 @@ from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 
 
 def normalize(module: Module) -> None:
-    """Flatten the module in place. Raises Refusal where it does more than compute on static arrays."""
+    """Flatten the module in place. Raises Refusal where it does more than compute on static
+    arrays.
+    """
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(module)
@@ -35,8 +39,12 @@ def normalize(module: Module) -> None:
 
 
 def free_invariants(module: Module) -> None:
-    """Use what a loop carries unchanged from outside the loop, so that it is no part of the loop's state."""
-    for loop in [op for op in mlir.nested_operations(cast(Any, module.operation)) if op.name == "stablehlo.while"]:
+    """Use what a loop carries unchanged from outside, so that it is no part of its state."""
+    for loop in [
+        op
+        for op in mlir.nested_operations(cast(Any, module.operation))
+        if op.name == "stablehlo.while"
+    ]:
         condition, body = (region.blocks[0] for region in loop.regions)
         returned = mlir.operands(mlir.return_operation(body))
         for i, value in enumerate(returned):
@@ -46,7 +54,7 @@ def free_invariants(module: Module) -> None:
 
 
 def free_constants(module: Module) -> None:
-    """Move the constants of loops and branches to the front of main, so that they are no part of the body either."""
+    """Move constants of loops and branches to main's front, so that no body has them."""
     first = mlir.operations(mlir.body(mlir.main_function(module)))[0]
     for op in list(mlir.nested_operations(cast(Any, module.operation))):
         if op.name == "stablehlo.constant" and cast(Any, op.parent).name in mlir.CONTROL_FLOW:

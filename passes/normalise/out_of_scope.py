@@ -1,7 +1,9 @@
 """Out of scope: given a module as any frontend dumps it, a refusal where it does more than compute.
 
-    custom_call @xla_ffi_python_cpu_callback   the host is called back, and nothing is known of what it does
-    all_reduce, SPMDFullToShardShape           the program is one device's own, and reaches the others' examples
+    custom_call @xla_ffi_python_cpu_callback
+        the host is called back, and nothing is known of what it does
+    all_reduce, SPMDFullToShardShape
+        the program is one device's own, and reaches the others' examples
 
 These are refused wherever they occur, whether or not a gradient depends on them.
 """
@@ -30,30 +32,42 @@ COLLECTIVES = frozenset(
     )
 )
 PER_DEVICE_CALLS = frozenset(
-    ["SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"]
+    [
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+    ]
 )
 
 EFFECT_HELP = (
-    "take jax.debug.print, jax.debug.callback, jax.pure_callback and io_callback out of the function; "
+    "take jax.debug.print, jax.debug.callback, jax.pure_callback and io_callback out of the "
+    "function; "
     "what the host computes from the examples alone can be an argument"
 )
 DEVICES_HELP = (
-    "leave the partitioning to jit (in_shardings, with_sharding_constraint) instead of shard_map or pmap; "
+    "leave the partitioning to jit (in_shardings, with_sharding_constraint) instead of shard_map "
+    "or pmap; "
     "or call hs.grad inside the mapped function, and average over the devices what it returns"
 )
 
 
 def refuse_per_device(module: Module) -> None:
-    """Raise Refusal at the first op of a program that each device runs on its own part of the batch."""
+    """Raise Refusal at the first op of a program that devices run on parts of the batch."""
     for op in mlir.nested_operations(cast(Any, module.operation)):
         if _is_per_device(op):
             name = mlir.text_attribute(op, "call_target_name") or op.name
-            why = f"the program is written for each device on its own ({name}), and examples lie on several"
+            why = (
+                f"the program is written for each device on its own ({name}), and examples lie "
+                "on several"
+            )
             raise Refusal(Reason(why, op.name, source_line(op), DEVICES_HELP))
 
 
 def refuse_effects(module: Module) -> None:
-    """Raise Refusal at the first op that reaches outside the program. Only the process that made it can run it."""
+    """Raise Refusal at the first op that reaches outside the program. Only the process that made it
+    can run it.
+    """
     for op in mlir.nested_operations(cast(Any, module.operation)):
         why = _effect(op)
         if why:
@@ -68,10 +82,15 @@ def _effect(op: Operation) -> str:
     target = mlir.text_attribute(op, "call_target_name")
     if "callback" in target:
         return f"the program calls its host back (by {target})"
-    acts = "has_side_effect" in op.attributes and bool(cast(Any, op.attributes["has_side_effect"]).value)
+    acts = "has_side_effect" in op.attributes and bool(
+        cast(Any, op.attributes["has_side_effect"]).value
+    )
     return f"{target} has a side effect" if acts else ""
 
 
 def _is_per_device(op: Operation) -> bool:
-    called = op.name == "stablehlo.custom_call" and mlir.text_attribute(op, "call_target_name") in PER_DEVICE_CALLS
+    called = (
+        op.name == "stablehlo.custom_call"
+        and mlir.text_attribute(op, "call_target_name") in PER_DEVICE_CALLS
+    )
     return called or op.name in COLLECTIVES or op.name == "sdy.manual_computation"

@@ -1,4 +1,4 @@
-"""Static shapes: given a flat `main` that takes and returns static shapes, every op inside with a static one too.
+"""Static shapes: given a flat `main` of static arguments and results, static shapes inside, too.
 
     %n = get_dimension_size %x, 0            =>    %y = broadcast_in_dim %c : tensor<4x2xf32>
     %y = dynamic_broadcast_in_dim %c, %n
@@ -28,7 +28,9 @@ def make_shapes_static(module: Module) -> None:
     """Refine shapes in place. Raises Refusal at the first op whose shape only a run can tell."""
     if _first_dynamic(module):
         hold_divisions(module)
-        with contextlib.suppress(ir.MLIRError):  # where the pass fails, an op is left to be named below
+        with contextlib.suppress(
+            ir.MLIRError
+        ):  # where the pass fails, an op is left to be named below
             mlir.run_passes(module, *REFINING)
             while fold_divisions(module):
                 mlir.run_passes(module, *REFINING)
@@ -53,5 +55,7 @@ def is_static(kind: ir.Type) -> bool:
 def _drop_assertions(module: Module) -> None:
     """Drop what was asserted of the shapes and now is known to hold."""
     for op in list(mlir.nested_operations(cast(Any, module.operation))):
-        if mlir.text_attribute(op, "call_target_name") == "shape_assertion" and is_splat(op.operands[0], 1):
+        if mlir.text_attribute(op, "call_target_name") == "shape_assertion" and is_splat(
+            op.operands[0], 1
+        ):
             op.erase()

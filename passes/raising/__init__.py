@@ -1,1 +1,1 @@
-"""Raising: StableHLO ops as JAX functions, one rule an op, so that `vmap` lifts them and `scan` loops over them."""
+"""Raising: StableHLO ops as JAX functions, one rule an op, so that `vmap` and `scan` take them."""

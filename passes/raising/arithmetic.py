@@ -55,7 +55,7 @@ def select(_: Operation) -> Raised:
 
 @raises("stablehlo.convert")
 def convert(op: Operation) -> Raised:
-    """Convert to the result's element type; a complex number to a real one drops the imaginary part."""
+    """Convert to the result's element type; complex to real drops the imaginary part."""
     source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
 
     def converted(x: jax.Array) -> jax.Array:
@@ -69,7 +69,9 @@ def convert(op: Operation) -> Raised:
 def reduce_precision(op: Operation) -> Raised:
     """Round to fewer exponent and mantissa bits, in the same element type."""
     exponent_bits, mantissa_bits = integer(op, "exponent_bits"), integer(op, "mantissa_bits")
-    return single(partial(lax.reduce_precision, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits))
+    return single(
+        partial(lax.reduce_precision, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
+    )
 
 
 @raises("stablehlo.real")

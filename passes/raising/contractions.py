@@ -1,6 +1,7 @@
-"""Raising rules for the ops that contract: dot_general, convolution and reduce, the usual places where examples meet.
+"""Raising rules for dot_general, convolution and reduce, which contract, often over the examples.
 
-All sizes come from the operands at hand, since these may hold one example of the B that the op's types tell of.
+All sizes come from the operands at hand, since these may hold one example of the B that the op's
+types tell of.
 """
 
 from collections.abc import Callable
@@ -29,9 +30,10 @@ Contract = Callable[[jax.Array, jax.Array, np.dtype], jax.Array]
 
 @raises("stablehlo.dot_general")
 def dot_general(op: Operation, result: np.dtype | None = None) -> Raised | None:
-    """Contract any dimensions, with any batching dimensions; into another element type, if `result` says so.
+    """Contract any dimensions, batching any; into another element type, if `result` says so.
 
-    No rule with an explicit `algorithm`: JAX lowers each for some platforms only, and need not do so for this one.
+    No rule with an explicit `algorithm`: JAX lowers each for some platforms only, and need not do
+    so for this one.
     """
     if "algorithm" in op.attributes:
         return None
@@ -41,18 +43,22 @@ def dot_general(op: Operation, result: np.dtype | None = None) -> Raised | None:
     how = precision(op)
 
     def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
-        return lax.dot_general(lhs, rhs, (contracting, batching), how, preferred_element_type=accumulator)
+        return lax.dot_general(
+            lhs, rhs, (contracting, batching), how, preferred_element_type=accumulator
+        )
 
     return with_element_types(op, contract, result or dtype_of(op.results[0]))
 
 
 @raises("stablehlo.convolution")
 def convolution(op: Operation) -> Raised | None:
-    """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal of the window."""
+    """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     spatial = numbers.kernel_spatial_dimensions
     reversed_dims = [
-        d for d, reverse in zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True) if reverse
+        d
+        for d, reverse in zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True)
+        if reverse
     ]
     convolve = partial(
         lax.conv_general_dilated,
@@ -74,7 +80,7 @@ def convolution(op: Operation) -> Raised | None:
 
 @raises("stablehlo.reduce")
 def reduce(op: Operation) -> Raised | None:
-    """Sum over dimensions, on top of the initial value; a body that is anything but adds has no rule.
+    """Sum over dimensions, on top of the initial value; a body other than adds has no rule.
 
     StableHLO leaves open how often an initial value other than zero counts; here it is once.
     """
@@ -95,7 +101,7 @@ def reduce(op: Operation) -> Raised | None:
 
 
 def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> Raised | None:
-    """Contract into `result`, with it as accumulator, or an operand's element type if that is the wider one."""
+    """Contract into `result`, as accumulator too, or an operand's element type if wider."""
     lhs, rhs = map(dtype_of, op.operands)
     accumulator = max((result, lhs, rhs), key=lambda dtype: dtype.itemsize)
     if not (has_numbers(op) and np.can_cast(lhs, accumulator) and np.can_cast(rhs, accumulator)):
@@ -104,7 +110,10 @@ def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> R
     operand_dtype = lhs if lhs == rhs and same_kind else accumulator
 
     def contracted(left: jax.Array, right: jax.Array) -> jax.Array:
-        left, right = (x if x.dtype == result else lax.convert_element_type(x, operand_dtype) for x in (left, right))
+        left, right = (
+            x if x.dtype == result else lax.convert_element_type(x, operand_dtype)
+            for x in (left, right)
+        )
         return lax.convert_element_type(contract(left, right, accumulator), result)
 
     return single(contracted)
@@ -112,7 +121,11 @@ def with_element_types(op: Operation, contract: Contract, result: np.dtype) -> R
 
 def _conv_dimension_numbers(numbers: stablehlo.ConvDimensionNumbers) -> lax.ConvDimensionNumbers:
     return lax.ConvDimensionNumbers(
-        lhs_spec=(numbers.input_batch_dimension, numbers.input_feature_dimension, *numbers.input_spatial_dimensions),
+        lhs_spec=(
+            numbers.input_batch_dimension,
+            numbers.input_feature_dimension,
+            *numbers.input_spatial_dimensions,
+        ),
         rhs_spec=(
             numbers.kernel_output_feature_dimension,
             numbers.kernel_input_feature_dimension,

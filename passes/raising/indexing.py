@@ -1,7 +1,7 @@
-"""Raising rules for the ops that address elements by computed indices: gather, scatter, dynamic slices.
+"""Raising rules for the ops with computed indices: gather, scatter, dynamic slices.
 
-JAX wants a gather's or scatter's index vectors along the last dimension of the indices; StableHLO lets them lie along
-any dimension, or, past the last one, be single numbers.
+JAX wants a gather's or scatter's index vectors along the last dimension of the indices; StableHLO
+lets them lie along any dimension, or, past the last one, be single numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ def gather(op: Operation) -> Raised:
 
 @raises("stablehlo.scatter")
 def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
-    """Add updates to, or write them over, parts of the operands; what falls out of bounds is dropped.
+    """Add updates to parts of the operands, or write them; what is out of bounds is dropped.
 
     In the element types of the op's results, or in `result`.
     """
@@ -48,7 +48,10 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
     if update_operand is None:
         return None
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-    index_vector_dim, dtypes = numbers.index_vector_dim, [result or dtype_of(made) for made in op.results]
+    index_vector_dim, dtypes = (
+        numbers.index_vector_dim,
+        [result or dtype_of(made) for made in op.results],
+    )
     update = partial(
         update_operand,
         dimension_numbers=_scatter_dimension_numbers(numbers),
@@ -60,7 +63,10 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
     def scattered(*operands: jax.Array) -> tuple[jax.Array, ...]:
         count = len(dtypes)
         indices = _index_vectors_last(operands[count], index_vector_dim)
-        inputs, updates = _converted(operands[:count], dtypes), _converted(operands[count + 1 :], dtypes)
+        inputs, updates = (
+            _converted(operands[:count], dtypes),
+            _converted(operands[count + 1 :], dtypes),
+        )
         return tuple(update(x, indices, new) for x, new in zip(inputs, updates, strict=True))
 
     return scattered
@@ -108,21 +114,29 @@ def _converted(arrays: Sequence[jax.Array], dtypes: Sequence[np.dtype]) -> list[
     return [lax.convert_element_type(x, dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
 
 
-def _gather_dimension_numbers(numbers: stablehlo.GatherDimensionNumbers) -> lax.GatherDimensionNumbers:
+def _gather_dimension_numbers(
+    numbers: stablehlo.GatherDimensionNumbers,
+) -> lax.GatherDimensionNumbers:
     return lax.GatherDimensionNumbers(
         offset_dims=tuple(numbers.offset_dims),
         collapsed_slice_dims=tuple(numbers.collapsed_slice_dims),
         start_index_map=tuple(numbers.start_index_map),
         operand_batching_dims=tuple(numbers.operand_batching_dims),
-        start_indices_batching_dims=_before_last(numbers.start_indices_batching_dims, numbers.index_vector_dim),
+        start_indices_batching_dims=_before_last(
+            numbers.start_indices_batching_dims, numbers.index_vector_dim
+        ),
     )
 
 
-def _scatter_dimension_numbers(numbers: stablehlo.ScatterDimensionNumbers) -> lax.ScatterDimensionNumbers:
+def _scatter_dimension_numbers(
+    numbers: stablehlo.ScatterDimensionNumbers,
+) -> lax.ScatterDimensionNumbers:
     return lax.ScatterDimensionNumbers(
         update_window_dims=tuple(numbers.update_window_dims),
         inserted_window_dims=tuple(numbers.inserted_window_dims),
         scatter_dims_to_operand_dims=tuple(numbers.scattered_dims_to_operand_dims),
         operand_batching_dims=tuple(numbers.input_batching_dims),
-        scatter_indices_batching_dims=_before_last(numbers.scatter_indices_batching_dims, numbers.index_vector_dim),
+        scatter_indices_batching_dims=_before_last(
+            numbers.scatter_indices_batching_dims, numbers.index_vector_dim
+        ),
     )

@@ -1,6 +1,7 @@
-"""Leading dimensions: given an op and how many dimensions to put in front of its operands and results, the same op.
+"""Leading dimensions: given an op and a number of dimensions, the same op with these in front.
 
-    %y = transpose %x, dims = [1, 0] : 2x3 -> 3x2     =>    %y = transpose %x, dims = [0, 2, 1] : 8x2x3 -> 8x3x2
+    %y = transpose %x, dims = [1, 0] : 2x3 -> 3x2
+        =>  %y = transpose %x, dims = [0, 2, 1] : 8x2x3 -> 8x3x2
 
 The op is changed in place, so that it keeps its source line.
 """
@@ -28,7 +29,9 @@ def _moved(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
 
 def _kept(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
     """For each dimension of one side, its number on the other."""
-    return ir.DenseI64ArrayAttr.get([*range(len(sizes)), *(dim + len(sizes) for dim in _integers(attribute))])
+    return ir.DenseI64ArrayAttr.get(
+        [*range(len(sizes)), *(dim + len(sizes) for dim in _integers(attribute))]
+    )
 
 
 def _zeros(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
@@ -51,28 +54,87 @@ def _number(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
 
 def _unpadded(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
     rows = np.array(ir.DenseIntElementsAttr(attribute)).reshape(-1, 2)
-    return cast(Any, ir.DenseElementsAttr).get(np.concatenate([np.zeros((len(sizes), 2), np.int64), rows]))
+    return cast(Any, ir.DenseElementsAttr).get(
+        np.concatenate([np.zeros((len(sizes), 2), np.int64), rows])
+    )
 
 
 WINDOW: dict[str, Extend] = {
-    **dict.fromkeys(("window_dimensions", "window_strides", "base_dilations", "window_dilations"), _ones),
+    **dict.fromkeys(
+        ("window_dimensions", "window_strides", "base_dilations", "window_dilations"), _ones
+    ),
     "padding": _unpadded,
 }
 ELEMENTWISE = (
-    *("abs", "add", "and", "atan2", "bitcast_convert", "cbrt", "ceil", "clamp", "compare", "complex", "convert"),
-    *("cosine", "count_leading_zeros", "divide", "exponential", "exponential_minus_one", "floor", "imag", "is_finite"),
-    *("log", "log_plus_one", "logistic", "maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "power"),
-    *("real", "reduce_precision", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt", "select"),
-    *("shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sine", "sqrt", "subtract", "tan"),
+    *(
+        "abs",
+        "add",
+        "and",
+        "atan2",
+        "bitcast_convert",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "compare",
+        "complex",
+        "convert",
+    ),
+    *(
+        "cosine",
+        "count_leading_zeros",
+        "divide",
+        "exponential",
+        "exponential_minus_one",
+        "floor",
+        "imag",
+        "is_finite",
+    ),
+    *(
+        "log",
+        "log_plus_one",
+        "logistic",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "popcnt",
+        "power",
+    ),
+    *(
+        "real",
+        "reduce_precision",
+        "remainder",
+        "round_nearest_afz",
+        "round_nearest_even",
+        "rsqrt",
+        "select",
+    ),
+    *(
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "sine",
+        "sqrt",
+        "subtract",
+        "tan",
+    ),
     *("tanh", "xor"),
 )
 # How the attributes that speak of dimensions change; all others stay.
 ATTRIBUTES: dict[str, dict[str, Extend]] = {
-    **{f"stablehlo.{name}": {} for name in (*ELEMENTWISE, "reshape", "cholesky", "triangular_solve", "fft")},
+    **{
+        f"stablehlo.{name}": {}
+        for name in (*ELEMENTWISE, "reshape", "cholesky", "triangular_solve", "fft")
+    },
     "stablehlo.transpose": {"permutation": _kept},
     "stablehlo.broadcast_in_dim": {"broadcast_dimensions": _kept},
     "stablehlo.slice": {"start_indices": _zeros, "limit_indices": _whole, "strides": _ones},
-    "stablehlo.pad": dict.fromkeys(("edge_padding_low", "edge_padding_high", "interior_padding"), _zeros),
+    "stablehlo.pad": dict.fromkeys(
+        ("edge_padding_low", "edge_padding_high", "interior_padding"), _zeros
+    ),
     "stablehlo.concatenate": {"dimension": _number},
     "stablehlo.reverse": {"dimensions": _moved},
     "stablehlo.sort": {"dimension": _number},
@@ -83,12 +145,14 @@ ATTRIBUTES: dict[str, dict[str, Extend]] = {
 
 
 def has_leading_dims(op: Operation, extended: Callable[[Value], bool]) -> bool:
-    """Whether the op has an equal with leading dimensions: all but its initial values may then have them."""
+    """Whether the op has an equal with leading dimensions, on all but its initial values."""
     return op.name in ATTRIBUTES and not any(map(extended, mlir.operands(op)[_array_count(op) :]))
 
 
 def add_leading_dims(op: Operation, sizes: Sizes) -> None:
-    """Change attributes and results. The operands have the dimensions already, but for initial values."""
+    """Change attributes and results. The operands have the dimensions already, but for initial
+    values.
+    """
     with mlir.context(), op.location:
         for name, extend in ATTRIBUTES[op.name].items():
             if name in op.attributes:
@@ -98,7 +162,7 @@ def add_leading_dims(op: Operation, sizes: Sizes) -> None:
 
 
 def array_operands(op: Operation) -> range:
-    """Which operands have leading dimensions where the results do: all but initial and padding values."""
+    """Which operands have leading dimensions if results do: all but initial and padding values."""
     return range(_array_count(op))
 
 

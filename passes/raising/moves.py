@@ -1,4 +1,4 @@
-"""Raising rules for the ops that only move elements, and for those that leave every element where it is."""
+"""Raising rules for the ops that only move elements, or leave each where it is."""
 
 from functools import partial
 
@@ -53,7 +53,9 @@ def concatenate(op: Operation) -> Raised:
 @raises("stablehlo.slice")
 def slice_(op: Operation) -> Raised:
     """A slice between fixed limits, with strides."""
-    start, limit, strides = (integers(op, name) for name in ("start_indices", "limit_indices", "strides"))
+    start, limit, strides = (
+        integers(op, name) for name in ("start_indices", "limit_indices", "strides")
+    )
     return single(partial(lax.slice, start_indices=start, limit_indices=limit, strides=strides))
 
 

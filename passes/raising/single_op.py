@@ -1,6 +1,7 @@
 """One op as a JAX function, whatever it is: it is cloned into a module of its own and called.
 
-This is the way of ops without a raising rule. It can be looped over examples, but `vmap` cannot lift it.
+This is the way of ops without a raising rule. It can be looped over examples, but `vmap` cannot
+lift it.
 """
 
 from typing import Any, cast
@@ -18,8 +19,13 @@ from hlo_surgery.passes.raising.table import Raised
 def call_op(op: Operation) -> Raised:
     """A function of the op's operands, in which operands may hold one example instead of B."""
     outside = mlir.captured(op)
-    if any((made := mlir.defining_operation(v)) is None or made.name != "stablehlo.constant" for v in outside):
-        raise ValueError(f"{op.name} uses values from outside in its body, which only constants may be")
+    if any(
+        (made := mlir.defining_operation(v)) is None or made.name != "stablehlo.constant"
+        for v in outside
+    ):
+        raise ValueError(
+            f"{op.name} uses values from outside in its body, which only constants may be"
+        )
 
     def called(*operands: jax.Array) -> tuple[jax.Array, ...]:
         module = _module(op, outside, [operand.shape for operand in operands])
@@ -41,7 +47,9 @@ def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) 
             function = func.FuncOp("main", ir.FunctionType.get(kinds, [r.type for r in op.results]))
         block = function.add_entry_block()
         with ir.InsertionPoint(block):
-            constants = [cast(Any, mlir.defining_operation(v)).clone().operation.results[0] for v in outside]
+            constants = [
+                cast(Any, mlir.defining_operation(v)).clone().operation.results[0] for v in outside
+            ]
             copied = cast(Any, op.clone()).operation
             func.ReturnOp(list(copied.results))
         for inner in (copied, *mlir.nested_operations(copied)):

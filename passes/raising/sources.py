@@ -21,5 +21,9 @@ def constant(op: Operation) -> Raised:
 @raises("stablehlo.iota")
 def iota(op: Operation) -> Raised:
     """0, 1, 2... along one dimension."""
-    dtype, shape, dimension = dtype_of(op.results[0]), mlir.shape(op.results[0]), integer(op, "iota_dimension")
+    dtype, shape, dimension = (
+        dtype_of(op.results[0]),
+        mlir.shape(op.results[0]),
+        integer(op, "iota_dimension"),
+    )
     return lambda: (lax.broadcasted_iota(dtype, shape, dimension),)

@@ -1,4 +1,6 @@
-"""The table of raising rules: op name -> rule. A rule reads the attributes once and returns a pure JAX function."""
+"""The table of raising rules: op name -> rule. A rule reads the attributes once and returns a pure
+JAX function.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,7 +17,7 @@ RULES: dict[str, Rule] = {}
 
 
 def raises(*names: str) -> Callable[[AnyRule], AnyRule]:
-    """Enter a rule in the table under the names of the ops that it raises; two rules for one op are an error."""
+    """Enter a rule in the table by the names of its ops; two rules for one op are an error."""
 
     def enter(rule: AnyRule) -> AnyRule:
         for name in names:

@@ -1,4 +1,4 @@
-"""Raising rules for the linear transforms along given dimensions: windowed sums, triangular solves, FFTs."""
+"""Raising rules for linear transforms along dimensions: windowed sums, triangular solves, FFTs."""
 
 from functools import partial
 
@@ -16,13 +16,18 @@ from hlo_surgery.passes.raising.table import Raised, raises, single
 
 @raises("stablehlo.reduce_window")
 def reduce_window(op: Operation) -> Raised | None:
-    """Sum over a sliding window, on top of the initial value; a body that is anything but adds has no rule.
+    """Sum over a sliding window, on top of the initial value; a body other than adds has no rule.
 
-    StableHLO leaves open how often an initial value other than zero counts; here it is once in each window.
+    StableHLO leaves open how often an initial value other than zero counts; here it is once in each
+    window.
     """
     if not (all(added_results(op)) and has_numbers(op)):
         return None
-    window, count, dtypes = integers(op, "window_dimensions"), len(op.results), list(map(dtype_of, op.results))
+    window, count, dtypes = (
+        integers(op, "window_dimensions"),
+        len(op.results),
+        list(map(dtype_of, op.results)),
+    )
     windowed_sum = partial(
         lax.reduce_window,
         computation=lax.add,

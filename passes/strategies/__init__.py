@@ -1,1 +1,1 @@
-"""Strategies: one file for each way to compute a statistic of the examples' gradients from a gradient's terms."""
+"""Strategies: a file for each way from a gradient's terms to a statistic of the examples' own."""

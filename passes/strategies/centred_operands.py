@@ -1,9 +1,10 @@
-"""Centred operands: given a contraction of nothing but the examples, the variance of their gradients without g**2.
+"""Centred operands: given a contraction of the examples alone, gradients' variance without g**2.
 
     g_b - a0 d0  =  a_b (d_b - d0) + (a_b - a0) d0        a0, d0: the means over the examples
 
-whose mean square is three contractions of thin factors. The mean of g_b**2 less the squared mean loses whatever is
-below a rounding of g_b**2; this loses only what is below one of the two terms where they cancel.
+whose mean square is three contractions of thin factors. The mean of g_b**2 less the squared mean
+loses whatever is below a rounding of g_b**2; this loses only what is below one of the two terms
+where they cancel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +17,23 @@ from jax import lax
 
 from hlo_surgery.passes.ir.attributes import integers, precision
 from hlo_surgery.passes.ir.mlir import Value, stablehlo
-from hlo_surgery.passes.strategies.square_operands import moved_statistic, of_real_examples, raised, tail_powers
+from hlo_surgery.passes.strategies.square_operands import (
+    moved_statistic,
+    of_real_examples,
+    raised,
+    tail_powers,
+)
 from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Input, Step
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.paired_dims import Dims
 
-# Where the mean square is so many variances, centred factors take over. Elsewhere they need not be the better: factors
-# that are large for different examples have small products with large deviations.
+# Where the mean square is so many variances, centred factors take over. Elsewhere they need not be
+# the better: factors that are large for different examples have small products with large
+# deviations.
 CANCELLED = 64
-# By the ops that it is taken at, how many times the op's own work: the mean of what is off, the mean square, and the
-# three terms of the centred one; of a plain sum the mean, what is off from it, and its square.
+# By the ops that it is taken at, how many times the op's own work: the mean of what is off, the
+# mean square, and the three terms of the centred one; of a plain sum the mean, what is off from it,
+# and its square.
 CENTRED = {"stablehlo.dot_general": 5, "stablehlo.reduce": 3}
 
 
@@ -35,7 +43,7 @@ def squared_magnitude(g: jax.Array) -> jax.Array:
 
 
 def central_moment(square: jax.Array, mean: jax.Array) -> jax.Array:
-    """The variance from the mean of |g - c|**2 and of g - c, for any c: no rounding that matters where c is near."""
+    """The variance from the means of |g - c|**2 and g - c, any c: precise where c is near."""
     return jnp.maximum(square - squared_magnitude(mean), 0)
 
 
@@ -46,9 +54,17 @@ def variance_behind(
     dtype: jnp.dtype,
     powers: Mapping[Value, jax.Array] | None = None,
 ) -> jax.Array:
-    """The variance behind a tail of moves and scales; what is padded with has none. `powers`: see `moved_statistic`."""
+    """The variance behind a tail of moves and scales; what is padded with has none. `powers`: see
+    `moved_statistic`.
+    """
     return moved_statistic(
-        sliced, variances, given, lambda x: squared_magnitude(x.astype(dtype)), dtype, jnp.zeros_like, powers
+        sliced,
+        variances,
+        given,
+        lambda x: squared_magnitude(x.astype(dtype)),
+        dtype,
+        jnp.zeros_like,
+        powers,
     )
 
 
@@ -60,11 +76,13 @@ def centred_variance(
     mean_loss: bool,
     real: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean of |g_b - mean|**2 over `size` examples, computed in `dtype`; where not all are `real`."""
+    """The mean of |g_b - mean|**2 over `size` examples, in `dtype`; where not all are `real`."""
     factor = jnp.asarray(size if mean_loss else 1, jnp.finfo(dtype).dtype)
     powers = tail_powers(sliced, given)
     power = sum(powers.values())
-    sites = {s.op.results[0]: _at_site(s, given, dtype, size, factor, real, power) for s in sliced.sites}
+    sites = {
+        s.op.results[0]: _at_site(s, given, dtype, size, factor, real, power) for s in sliced.sites
+    }
     return variance_behind(sliced, sites, given, dtype, powers)
 
 
@@ -83,7 +101,9 @@ def _at_site(
     if site.op.name == "stablehlo.reduce":
         dims = tuple(integers(site.op, "dimensions"))
         _, _, off = centred(raised(own[0], power) * factor, dims, site.inputs[0][1])
-        return central_moment(jnp.sum(squared_magnitude(off), dims) / size, jnp.sum(off, dims) / size)
+        return central_moment(
+            jnp.sum(squared_magnitude(off), dims) / size, jnp.sum(off, dims) / size
+        )
     numbers = stablehlo.DotDimensionNumbers(site.op.attributes["dot_dimension_numbers"])
     batching = tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)
     summed = tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)
@@ -96,13 +116,24 @@ def _at_site(
 
 
 def _of_product(
-    first: tuple[jax.Array, ...], second: tuple[jax.Array, ...], contract: Callable[..., jax.Array], size: Any
+    first: tuple[jax.Array, ...],
+    second: tuple[jax.Array, ...],
+    contract: Callable[..., jax.Array],
+    size: Any,
 ) -> jax.Array:
-    """The variance of a product of centred factors; where it is no small part of the mean square, less |mean|**2."""
+    """The variance of a product of centred factors; where it is no small part of the mean square,
+    less |mean|**2.
+    """
     off = contract([first[2]], [second[2]]) / size
-    square = jnp.real(contract([squared_magnitude(first[0])], [squared_magnitude(second[0])])) / size
+    square = (
+        jnp.real(contract([squared_magnitude(first[0])], [squared_magnitude(second[0])])) / size
+    )
     plain = central_moment(square, contract([first[1]], [second[1]]) + off)
-    return jnp.where(plain * CANCELLED >= square, plain, central_moment(_squares(first, second, contract) / size, off))
+    return jnp.where(
+        plain * CANCELLED >= square,
+        plain,
+        central_moment(_squares(first, second, contract) / size, off),
+    )
 
 
 def _centred(
@@ -126,11 +157,16 @@ def _squares(
 
 
 def _contracted(
-    terms: Sequence[jax.Array], others: Sequence[jax.Array], batching: Any, summed: tuple[Dims, Dims], precision: Any
+    terms: Sequence[jax.Array],
+    others: Sequence[jax.Array],
+    batching: Any,
+    summed: tuple[Dims, Dims],
+    precision: Any,
 ) -> jax.Array:
     """The sum of several contractions, as one.
 
-    They lie along a dimension of their own, which is summed too, so that examples stay on their devices.
+    They lie along a dimension of their own, which is summed too, so that examples stay on their
+    devices.
     """
     dtype = jnp.result_type(*terms, *others)
     lhs, rhs = (jnp.stack([x.astype(dtype) for x in each], -1) for each in (terms, others))

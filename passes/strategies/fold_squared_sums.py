@@ -1,12 +1,13 @@
-"""Fold squared sums: given a sum of squares of an outer product, the contraction of the squares of its operands.
+"""Fold squared sums: given a sum of squared outer products, the contraction of squared operands.
 
-    %o = dot_general %h[b, d], %l[b, f] batching b              %hh = multiply %h, %h
-    %s = multiply %o, %o                               =>       %ll = multiply %l, %l
-    %g = reduce add %s across b                                 %g = dot_general %hh, %ll contracting b
+    %o = dot_general %h[b, d], %l[b, f] batching b      %hh = multiply %h, %h
+    %s = multiply %o, %o                            =>  %ll = multiply %l, %l
+    %g = reduce add %s across b                         %g = dot_general %hh, %ll contracting b
 
-This is what `jax.vmap(jax.grad(loss))` with a mean of squares lowers to, for dense layers. The product, with a slice
-for every example, is no longer made. So too for what else factors (see factoring.py), and for whatever is summed
-over: over all dimensions but b, it becomes the product of two norms.
+This is what `jax.vmap(jax.grad(loss))` with a mean of squares lowers to, for dense layers. The
+product, with a slice for every example, is no longer made. So too for what else factors (see
+factoring.py), and for whatever is summed over: over all dimensions but b, it becomes the product of
+two norms.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,9 @@ def fold_squared_sums(module: Module) -> int:
 
 
 def _fold(op: Operation) -> bool:
-    """Fold one sum, if it can be. Factoring starts anew for each: nothing erased for an earlier one is remembered."""
+    """Fold one sum, if it can be. Factoring starts anew for each: nothing erased for an earlier one
+    is remembered.
+    """
     found = SUMS[op.name](op)
     if found is None:
         return False
@@ -55,7 +58,7 @@ def _fold(op: Operation) -> bool:
 
 
 def folded_reduce(op: Operation) -> Contraction | None:
-    """The contraction that a reduce can be; None where it is no sum on top of zero, or of no outer product."""
+    """The contraction that a reduce can be; None if no sum from zero, or of no outer product."""
     if len(op.results) != 1 or not all(added_results(op)) or not is_splat(op.operands[1], 0):
         return None
     if not _can_be_summed([op.operands[0], *op.results]):

@@ -1,7 +1,7 @@
-"""Ghost factors: given the paths of a gradient, one example's shares of it as sums of outer products, scaled.
+"""Ghost factors: given a gradient's paths, one example's shares as scaled sums of outer products.
 
-dot_general %x[t, d], %l[t, f]      =>  x, l            scatter %u[t, d] at %i[t]      =>  rows i[t], u
-reduce %l[t, f]                     =>  ones, l         convolution %x, %l[t, f]       =>  patches of x at t, l
+dot_general %x[t, d], %l[t, f]  =>  x, l        scatter %u[t, d] at %i[t]  =>  rows i[t], u
+reduce %l[t, f]                 =>  ones, l     convolution %x, %l[t, f]   =>  patches of x at t, l
 """
 
 import math
@@ -35,9 +35,10 @@ Given = Mapping[Input, jax.Array]
 
 @dataclass(frozen=True)
 class Factor:
-    """[batch, positions, elements] of one factor of an outer product; or, for a scatter, the rows' numbers.
+    """[batch, positions, elements] of a factor of an outer product; for a scatter, row numbers.
 
-    `rows`: how many rows there are, where `x` is [1, positions] of their numbers; -1 stands for none.
+    `rows`: how many rows there are, where `x` is [1, positions] of their numbers; -1 stands for
+    none.
     """
 
     x: jax.Array
@@ -46,7 +47,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Share:
-    """One path of one example: two factors without their scale, and the scale; its exponent is LOWEST if all is 0."""
+    """One path of an example: two factors without scale, and the scale, of exponent LOWEST if 0."""
 
     first: Factor
     second: Factor
@@ -54,16 +55,21 @@ class Share:
 
 
 def inner(one: Factor, other: Factor) -> jax.Array:
-    """Inner products of the elements of two factors, [batch, positions of the one, positions of the other]."""
+    """Inner products of two factors' elements, [batch, positions of one, positions of other]."""
     if one.rows is None and other.rows is None:
         if one.x.shape[1] == other.x.shape[1] == 1:
-            # A sum that is fused with what makes its terms, where a contraction would need them in memory.
+            # A sum that is fused with what makes its terms, where a contraction would need them in
+            # memory.
             return jnp.sum(one.x * other.x, 2, keepdims=True)
         return jnp.einsum("gld,gmd->glm", one.x, other.x, precision=lax.Precision.HIGHEST)
     if one.rows is not None and other.rows is not None:
-        return ((one.x[:, :, None] == other.x[:, None, :]) & (one.x >= 0)[:, :, None]).astype(jnp.float32)
+        return ((one.x[:, :, None] == other.x[:, None, :]) & (one.x >= 0)[:, :, None]).astype(
+            jnp.float32
+        )
     if one.rows is None:
-        return jnp.where(other.x[:, None, :] >= 0, jnp.take(one.x, other.x[0], axis=2, mode="clip"), 0)
+        return jnp.where(
+            other.x[:, None, :] >= 0, jnp.take(one.x, other.x[0], axis=2, mode="clip"), 0
+        )
     return jnp.swapaxes(inner(other, one), 1, 2)
 
 
@@ -127,19 +133,29 @@ def _factor(x: jax.Array, batching: Dims, contracting: Dims, order: Sequence[int
 
 
 def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
-    """A scatter's rows [positions], -1 where it has none, the updates [positions, window], and how many rows exist."""
+    """A scatter's rows [positions], -1 where it has none, the updates [positions, window], and how
+    many rows exist.
+    """
     op = path.site.op
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     _, indices, updates = (given[key] for key in path.site.inputs)
     shape = mlir.shape(op.operands[0])
-    scattered, window = list(numbers.scattered_dims_to_operand_dims), tuple(numbers.update_window_dims)
+    scattered, window = (
+        list(numbers.scattered_dims_to_operand_dims),
+        tuple(numbers.update_window_dims),
+    )
     order = path.order or tuple(range(len(shape)))
     columns = indices if numbers.index_vector_dim < indices.ndim else indices[..., None]
     columns = jnp.moveaxis(columns, numbers.index_vector_dim, -1).reshape(-1, len(scattered))
-    rows, number, exists = 1, jnp.zeros(columns.shape[0], jnp.int32), jnp.ones(columns.shape[0], bool)
+    rows, number, exists = (
+        1,
+        jnp.zeros(columns.shape[0], jnp.int32),
+        jnp.ones(columns.shape[0], bool),
+    )
     for dim in (d for d in order if d in scattered):
         column = columns[:, scattered.index(dim)]
-        # A narrow type does not hold the table's length, and int32 not what a wide one may address outside of it.
+        # A narrow type does not hold the table's length, and int32 not what a wide one may address
+        # outside of it.
         column = column if column.dtype.itemsize > 4 else column.astype(jnp.int32)
         exists &= (column >= 0) & (column < shape[dim])
         rows, number = rows * shape[dim], number * shape[dim] + column.astype(jnp.int32)
@@ -151,7 +167,7 @@ def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
 
 
 def _rows(path: Path, given: Given) -> Share:
-    """The updates of a scatter as [1, positions, window], and the numbers of the rows to which they are added."""
+    """A scatter's updates as [1, positions, window], and the numbers of their rows."""
     numbers, dense, rows = rows_of(path, given)
     exponent = exponent_of(jnp.max(jnp.abs(dense), initial=0), LOWEST)
     return _share(Factor(numbers[None], rows), dense[None], jnp.zeros(()), exponent)
@@ -181,18 +197,25 @@ FACTORS = {
 
 
 def _scaled(first: jax.Array, second: jax.Array) -> Share:
-    """Factors with elements of at most about 1, and their scale: no square overflows, and none that counts underflows.
+    """Factors with elements of at most about 1, and their scale: no square overflows, and none that
+    counts underflows.
 
-    Each position has a scale of its own, since what is small in one factor may be large in the other.
+    Each position has a scale of its own, since what is small in one factor may be large in the
+    other.
     """
-    exponents = [exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST) for x in (first, second)]
+    exponents = [
+        exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST)
+        for x in (first, second)
+    ]
     largest = jnp.max(exponents[0] + exponents[1], initial=2 * LOWEST)
     return _share(Factor(_over(first, exponents[0])), second, exponents[0], largest)
 
 
 def _share(first: Factor, second: jax.Array, taken: jax.Array, largest: jax.Array) -> Share:
-    """A share whose second factor takes back the exponents `taken` from the first, but for the largest of them all."""
-    return Share(first, Factor(_over(second, largest - taken)), (jnp.ones((), second.dtype), largest))
+    """A share whose second factor takes back the first's exponents `taken`, but the largest."""
+    return Share(
+        first, Factor(_over(second, largest - taken)), (jnp.ones((), second.dtype), largest)
+    )
 
 
 def _over(x: jax.Array, exponent: jax.Array) -> jax.Array:

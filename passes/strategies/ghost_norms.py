@@ -1,10 +1,10 @@
-"""Ghost norms: given the paths of a gradient, the norms of all examples' gradients without any of them in memory.
+"""Ghost norms: given a gradient's paths, the norms of all examples' gradients, none in memory.
 
     M = sum over t of h[t] l[t]'     =>     |M|**2 = sum over t, u of (h[t] . h[u]) (l[t] . l[u])
 
-With several paths (a tied embedding and head), their cross terms are of the same form; a scatter's rows are picked by
-their indices. (Goodfellow, "Efficient Per-Example Gradient Computations"; Li et al., "Large Language Models Can Be
-Strong Differentially Private Learners", for sequences.)
+With several paths (a tied embedding and head), their cross terms are of the same form; a scatter's
+rows are picked by their indices. (Goodfellow, "Efficient Per-Example Gradient Computations"; Li et
+al., "Large Language Models Can Be Strong Differentially Private Learners", for sequences.)
 """
 
 import math
@@ -36,9 +36,15 @@ Result = TypeVar("Result")
 
 
 def ghost_norms(
-    function: SliceFunction, paths: Sequence[Path], known: Mapping[Value, jax.Array], size: int, factor: Any
+    function: SliceFunction,
+    paths: Sequence[Path],
+    known: Mapping[Value, jax.Array],
+    size: int,
+    factor: Any,
 ) -> tuple[jax.Array, jax.Array]:
-    """The norms [B] and, for each, whether it is free of cancellation. `factor`: of a contribution in a gradient."""
+    """The norms [B] and, for each, whether it is free of cancellation. `factor`: of a contribution
+    in a gradient.
+    """
     if len(paths) == 1 and is_single_product(paths[0], size):
         return _single_norms(paths[0], known, factor), jnp.ones(size, bool)
 
@@ -51,14 +57,16 @@ def ghost_norms(
 def ghost_gram(
     function: SliceFunction, path: Path, known: Mapping[Value, jax.Array], size: int, factor: Any
 ) -> jax.Array:
-    """Inner products of all pairs of examples' gradients, [B, B], where each is one outer product."""
+    """Inner products of all pairs of gradients, [B, B], where each is one outer product."""
 
     def of_one(given: Given) -> tuple[jax.Array, jax.Array, Scaled]:
         (share,) = shares_of([path], given, factor)
         return share.first.x[:, 0], share.second.x[:, 0], share.scale
 
     first, second, (scale, exponent) = _over_examples(function, known, size, of_one)
-    pairs = [jnp.einsum("agd,bgd->abg", x, x, precision=lax.Precision.HIGHEST) for x in (first, second)]
+    pairs = [
+        jnp.einsum("agd,bgd->abg", x, x, precision=lax.Precision.HIGHEST) for x in (first, second)
+    ]
     products = jnp.sum(pairs[0] * pairs[1], -1) * scale[:, None] * scale
     return from_scaled((products, exponent[:, None] + exponent))
 
@@ -85,24 +93,34 @@ def _position_norms(x: jax.Array) -> jax.Array:
 
 def _single_norms(path: Path, known: Mapping[Value, jax.Array], factor: Any) -> jax.Array:
     """The norm of one outer product is the product of the norms."""
-    operands = [(known[v], axis.dim) for v, axis in path.site.inputs if isinstance(axis, PerExample)]
+    operands = [
+        (known[v], axis.dim) for v, axis in path.site.inputs if isinstance(axis, PerExample)
+    ]
     norms = [scaled_norms(widened(x), dim) for x, dim in operands]
     given = {key: known[key[0]] for key, _ in path.scales}
     return jnp.abs(from_scaled(product_of([*norms, path_scale(path, given, factor)])))
 
 
 def _over_examples(
-    function: SliceFunction, known: Mapping[Value, jax.Array], size: int, of_one: Callable[[Given], Result]
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    of_one: Callable[[Given], Result],
 ) -> Result:
     """A function of one example's inputs, by input, for all examples at once."""
-    return over_examples(function, known, size, lambda *x: of_one(dict(zip(function.inputs, x, strict=True))))
+    return over_examples(
+        function, known, size, lambda *x: of_one(dict(zip(function.inputs, x, strict=True)))
+    )
 
 
 def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
-    """A norm from the inner products of all pairs of shares, and whether their sum has not cancelled."""
+    """A norm from inner products of all pairs of shares, and whether no sum cancelled."""
     largest = jnp.max(jnp.stack([exponent for _, exponent in (share.scale for share in shares)]))
     positions = sum(share.second.x.shape[1] for share in shares)
-    scales = [times_power_of_two(m, exponent - largest) for m, exponent in (share.scale for share in shares)]
+    scales = [
+        times_power_of_two(m, exponent - largest)
+        for m, exponent in (share.scale for share in shares)
+    ]
     square = jnp.zeros_like(largest)
     alone = jnp.zeros_like(largest)
     for i, j in combinations_with_replacement(range(len(shares)), 2):
@@ -113,6 +131,7 @@ def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
         if i == j:
             own = lax.iota(jnp.int32, terms.shape[-1])
             alone += scale * jnp.sum(terms[..., own, own])
-    # The roundings of T positions add up to about eps T times the terms alone: less than 1e-3 of what is left here.
+    # The roundings of T positions add up to about eps T times the terms alone: less than 1e-3 of
+    # what is left here.
     reliable = ~(square < max(1e-2, 1e-4 * positions) * alone)
     return from_scaled((jnp.sqrt(jnp.maximum(square, 0)), largest)), reliable

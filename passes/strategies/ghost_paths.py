@@ -1,8 +1,10 @@
-"""Ghost paths: given a gradient slice, its sites as sums of outer products, if all that lies behind only moves them.
+"""Ghost paths: given a slice whose tail only moves it, its sites as sums of outer products.
 
-    %h = dot_general %x, %l over b, t ; %t = transpose %h ; return %t    =>   one path: x times l, moved by [1, 0]
+    %h = dot_general %x, %l over b, t ; %t = transpose %h ; return %t
+        =>  one path: x times l, moved by [1, 0]
 
-The norm of such a gradient, and inner products of two, need the factors alone and never the gradient itself.
+The norm of such a gradient, and inner products of two, need the factors alone and never the
+gradient itself.
 """
 
 import math
@@ -21,7 +23,9 @@ from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.square_operands import PASSED, drops_unit_dimensions
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Held, Input, Step
 
-REARRANGED = frozenset(f"stablehlo.{name}" for name in ("reshape", "reverse", "broadcast_in_dim", "slice"))
+REARRANGED = frozenset(
+    f"stablehlo.{name}" for name in ("reshape", "reverse", "broadcast_in_dim", "slice")
+)
 Dims = tuple[int, ...]
 
 
@@ -29,8 +33,9 @@ Dims = tuple[int, ...]
 class Path:
     """One site, and what becomes of it on the way to the output.
 
-    `order[i]`: the site's dimension that is the output's dimension i; None where they are regrouped. `scales`: inputs
-    of one number each, by which the site is multiplied (or divided: then True), after `negated`.
+    `order[i]`: the site's dimension that is the output's dimension i; None where they are
+    regrouped. `scales`: inputs of one number each, by which the site is multiplied (or divided:
+    then True), after `negated`.
     """
 
     site: Step
@@ -69,22 +74,26 @@ def _is_outer_product(site: Step) -> bool:
         return all(added_results(op))
     if op.name == "stablehlo.convolution":
         return integer(op, "feature_group_count") == integer(op, "batch_group_count") == 1
-    return op.name == "stablehlo.dot_general" or (op.name == "stablehlo.scatter" and _adds_whole_rows(op))
+    return op.name == "stablehlo.dot_general" or (
+        op.name == "stablehlo.scatter" and _adds_whole_rows(op)
+    )
 
 
 def _adds_whole_rows(op: Operation) -> bool:
-    """Whether a scatter adds each update to one row: the indices say which, and the update is all of it."""
+    """Whether a scatter adds each update, all of it, to one row, which the indices say."""
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     scattered = list(numbers.scattered_dims_to_operand_dims)
     shape, updates = mlir.shape(op.operands[0]), mlir.shape(op.operands[2])
     window = [d for d in range(len(shape)) if d not in scattered]
     sizes = [updates[d] for d in numbers.update_window_dims]
-    plain = not list(numbers.input_batching_dims) and sorted(numbers.inserted_window_dims) == sorted(scattered)
+    plain = not list(numbers.input_batching_dims) and sorted(
+        numbers.inserted_window_dims
+    ) == sorted(scattered)
     return plain and sizes == [shape[d] for d in window]
 
 
 def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
-    """The paths behind one op of the tail; None where it does more than move and scale them, and add them up."""
+    """The paths behind one op of the tail; None if it does more than move, scale and add them."""
     op = step.op
     summed = [v for v, _ in step.inputs if v in paths]
     others = [key for key in step.inputs if key[0] not in paths]
@@ -99,16 +108,18 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
             return [replace(p, order=p.order and tuple(p.order[d] for d in order)) for p in known]
         case "stablehlo.negate":
             return [replace(p, negated=not p.negated) for p in known]
-        case "stablehlo.multiply" | "stablehlo.divide" if len(others) == 1 and is_one_number(others[0][0]):
+        case "stablehlo.multiply" | "stablehlo.divide" if len(others) == 1 and is_one_number(
+            others[0][0]
+        ):
             divides = op.name == "stablehlo.divide"
             return [replace(p, scales=(*p.scales, (others[0], divides))) for p in known]
         case name if name in PASSED:
             return known
         case "stablehlo.pad" if not is_splat(op.operands[1], 0):
             return None
-        case name if (name in (*REARRANGED, "stablehlo.pad") or drops_unit_dimensions(op)) and keeps_elements(
-            op, summed[0]
-        ):
+        case name if (
+            name in (*REARRANGED, "stablehlo.pad") or drops_unit_dimensions(op)
+        ) and keeps_elements(op, summed[0]):
             return [replace(p, order=None) for p in known]
         case _:
             return None
@@ -120,11 +131,15 @@ def is_one_number(value: Value) -> bool:
     op = mlir.defining_operation(source)
     if math.prod(mlir.shape(source)) == 1:
         return True
-    return op is not None and op.name == "stablehlo.constant" and bool(cast(Any, op.attributes["value"]).is_splat)
+    return (
+        op is not None
+        and op.name == "stablehlo.constant"
+        and bool(cast(Any, op.attributes["value"]).is_splat)
+    )
 
 
 def _fit(paths: list[Path]) -> bool:
-    """Whether the factors of all paths go over the same dimensions of the output, so that they can be paired."""
+    """Whether all paths' factors go over the same output dimensions, so that they pair."""
     if len(paths) == 1:
         return True
     halves = [factor_dims(p) for p in paths]
@@ -132,7 +147,7 @@ def _fit(paths: list[Path]) -> bool:
 
 
 def factor_dims(path: Path) -> tuple[frozenset[int], frozenset[int]] | None:
-    """The output's dimensions that each of the two factors goes over; None where they are regrouped or batched."""
+    """The output dimensions that each factor goes over; None if regrouped or batched."""
     op = path.site.op
     if path.order is None or op.name == "stablehlo.convolution":
         return None
@@ -151,18 +166,24 @@ def factor_dims(path: Path) -> tuple[frozenset[int], frozenset[int]] | None:
 
 
 def convolved_feature(op: Operation) -> int:
-    """The dimension of a convolution's second operand that stays in its result; positions lie along the others."""
-    return stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]).kernel_output_feature_dimension
+    """The dimension of a convolution's second operand that stays; positions lie along others."""
+    return stablehlo.ConvDimensionNumbers(
+        op.attributes["dimension_numbers"]
+    ).kernel_output_feature_dimension
 
 
 def is_single_product(path: Path, size: int) -> bool:
-    """Whether an example's share is one outer product of operands that hold nothing else along its dimension."""
+    """Whether an example's share is one outer product of operands that hold nothing else along its
+    dimension.
+    """
     op = path.site.op
     if op.name == "stablehlo.dot_general":
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         if list(numbers.lhs_batching_dimensions):
             return False
-    return op.name in ("stablehlo.dot_general", "stablehlo.reduce") and path_counts(path, size)[0] == 1
+    return (
+        op.name in ("stablehlo.dot_general", "stablehlo.reduce") and path_counts(path, size)[0] == 1
+    )
 
 
 def may_cancel(paths: Sequence[Path], size: int) -> bool:
@@ -171,7 +192,7 @@ def may_cancel(paths: Sequence[Path], size: int) -> bool:
 
 
 def is_cheaper(paths: Sequence[Path], gradient: Value, size: int) -> bool:
-    """Whether pairs of positions cost less, in operations and in memory, than an example's gradient does."""
+    """Whether pairs of positions cost less work and memory than an example's gradient does."""
     counts = [path_counts(path, size) for path in paths]
     positions = sum(count for count, _, _ in counts)
     pairs = positions**2 * max(elements for _, elements, _ in counts)
@@ -184,13 +205,19 @@ def path_counts(path: Path, size: int) -> tuple[int, int, int]:
     """One example's positions, the elements of both factors at one, and those of their product."""
     op = path.site.op
     if op.name == "stablehlo.scatter":
-        window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
+        window = stablehlo.ScatterDimensionNumbers(
+            op.attributes["scatter_dimension_numbers"]
+        ).update_window_dims
         updates = mlir.shape(op.operands[2])
         row = math.prod(updates[d] for d in window)
         return math.prod(updates) // max(row, 1) // size, 1 + row, row
     product = math.prod(mlir.shape(op.results[0]))
     if op.name == "stablehlo.reduce":
-        return math.prod(mlir.shape(op.operands[0])) // max(product, 1) // size, 1 + product, product
+        return (
+            math.prod(mlir.shape(op.operands[0])) // max(product, 1) // size,
+            1 + product,
+            product,
+        )
     lhs, rhs = (mlir.shape(v) for v in op.operands)
     if op.name == "stablehlo.convolution":
         features = rhs[convolved_feature(op)]

@@ -1,6 +1,7 @@
-"""Lift values: given Summed results of loops and branches, all examples' versions of them, [B, *shape], beside them.
+"""Lift values: given Summed results of loops and branches, all examples' own, [B, *shape], beside.
 
-    %r = while (%c = %zero) { %n = add %c, %site }   =>   a second carry, [B, *shape], to which each example adds alone
+    %r = while (%c = %zero) { %n = add %c, %site }
+        =>  a second carry, [B, *shape], to which each example adds alone
 
 This is exact whatever the loops and branches do, and takes B times the memory of the value.
 """
@@ -40,7 +41,7 @@ def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lif
 
 
 def _lift_rows(axes: Axes, value: Value, axis: PerExample, before: Operation) -> Value:
-    """An output with a row for each example: the gradient of example b is B times row b, and zero elsewhere."""
+    """An output with a row for each example: example b's gradient is B times row b, else zero."""
     size = axes.size
 
     def replacement(rows: jax.Array, *count: jax.Array) -> list[jax.Array]:
@@ -68,7 +69,7 @@ def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
 
 
 def _lift_block(axes: Axes, block: Block, reached: set[Value], lifted: Lifted) -> None:
-    """Lift the loops and branches of a block in program order, so that each finds what it needs lifted."""
+    """Lift a block's loops and branches in program order: each finds what it needs lifted."""
     for op in mlir.operations(block):
         if op.name in mlir.CONTROL_FLOW and not reached.isdisjoint([*op.results, *_arguments(op)]):
             _lift_op(axes, op, reached, lifted)
@@ -79,7 +80,7 @@ def _arguments(op: Operation) -> list[Value]:
 
 
 def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> None:
-    """Rebuild a loop or branch so that it also returns the lifted versions of its reached results."""
+    """Rebuild a loop or branch to return its reached results' lifted versions as well."""
     loops = op.name == "stablehlo.while"
     blocks = [region.blocks[0] for region in op.regions]
     states = zip(op.results, _arguments(op) or op.results, strict=True)
@@ -96,11 +97,21 @@ def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> 
         _lift_block(axes, block, reached, lifted)
         end = mlir.return_operation(block)
         extend_return(end, lift_before(axes, [end.operands[i] for i in numbers], lifted, end))
-    renewed = extend_results(op, operands, len(numbers), [axes.classes, lifted], [reached, axes.trained])
-    lifted.update(zip([renewed.results[i] for i in numbers], mlir.results(renewed)[-len(numbers) :], strict=True))
+    renewed = extend_results(
+        op, operands, len(numbers), [axes.classes, lifted], [reached, axes.trained]
+    )
+    lifted.update(
+        zip(
+            [renewed.results[i] for i in numbers],
+            mlir.results(renewed)[-len(numbers) :],
+            strict=True,
+        )
+    )
 
 
-def lift_before(axes: Axes, values: Sequence[Value], lifted: Lifted, before: Operation) -> list[Value]:
+def lift_before(
+    axes: Axes, values: Sequence[Value], lifted: Lifted, before: Operation
+) -> list[Value]:
     """Lifted versions of values of one block, computed in front of an op."""
     if not values:
         return []

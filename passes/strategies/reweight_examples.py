@@ -1,9 +1,10 @@
-"""Reweight: any sum of w_b g_b is the gradient again, with one operand of each site scaled by the examples' weights.
+"""Reweight: a sum of w_b g_b is the gradient with one operand of each site scaled by weights.
 
-    %g = dot_general %h[b, d], %l[b, f] over b     =>    %s = dot_general (w[b] %h[b, d]), %l[b, f] over b
+    %g = dot_general %h[b, d], %l[b, f] over b
+        =>  %s = dot_general (w[b] %h[b, d]), %l[b, f] over b
 
-No example's gradient is in memory, and there is no second backward pass. The same function, differentiated by w, gives
-the inner products of every g_b with a direction.
+No example's gradient is in memory, and there is no second backward pass. The same function,
+differentiated by w, gives the inner products of every g_b with a direction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,22 @@ from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
-from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Held, Input, Lifted, Parted, Step, is_made
-from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, laid_along, magnitudes, paired_dims
+from hlo_surgery.passes.terms.gradient_slices import (
+    Axis,
+    GradientSlice,
+    Held,
+    Input,
+    Lifted,
+    Parted,
+    Step,
+    is_made,
+)
+from hlo_surgery.passes.terms.monomials.paired_dims import (
+    holds_all,
+    laid_along,
+    magnitudes,
+    paired_dims,
+)
 
 Known = Mapping[Value, jax.Array]
 
@@ -28,7 +43,7 @@ Known = Mapping[Value, jax.Array]
 def reweighted(
     sliced: GradientSlice, known: Known, weights: jax.Array, scale: Any, finite: jax.Array | None
 ) -> jax.Array:
-    """The sum over b of w_b g_b for a mean loss over `scale` examples, in the gradient's own precision.
+    """The sum of w_b g_b for a mean loss over `scale` examples, in the gradient's precision.
 
     Where `finite` is given, examples that are not are left out, whatever they hold.
     """
@@ -40,9 +55,13 @@ def reweighted(
 
 
 def _run(
-    sliced: GradientSlice, known: Known, weights: jax.Array | None, scale: Any, finite: jax.Array | None
+    sliced: GradientSlice,
+    known: Known,
+    weights: jax.Array | None,
+    scale: Any,
+    finite: jax.Array | None,
 ) -> jax.Array:
-    """The slice on all examples at once; without weights, on none: what is left is the offset of its affine ops."""
+    """The slice on all examples at once; without weights, on none: its affine ops' offset."""
     made: dict[Value, jax.Array] = {}
 
     def operand(key: Input) -> jax.Array:
@@ -61,15 +80,23 @@ def _run(
 
 
 def _weighted_site(
-    site: Step, operands: list[jax.Array], weights: jax.Array | None, scale: Any, finite: jax.Array | None
+    site: Step,
+    operands: list[jax.Array],
+    weights: jax.Array | None,
+    scale: Any,
+    finite: jax.Array | None,
 ) -> list[jax.Array]:
-    """Operands in which the site is linear scaled by the weights; all of them rid of what is not finite."""
+    """Operands in which the site is linear scaled by weights; all rid of what is not finite."""
     found = list(operands)
-    carrying = [i for i, (v, axis) in enumerate(site.inputs) if _carries(axis) and mlir.is_inexact(v)]
+    carrying = [
+        i for i, (v, axis) in enumerate(site.inputs) if _carries(axis) and mlir.is_inexact(v)
+    ]
     if finite is not None:
         for i in carrying:
             found[i] = jnp.where(
-                along_examples(finite, site.inputs[i][1], found[i]), found[i], jnp.zeros_like(found[i])
+                along_examples(finite, site.inputs[i][1], found[i]),
+                found[i],
+                jnp.zeros_like(found[i]),
             )
     linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
     if weights is None:
@@ -80,18 +107,25 @@ def _weighted_site(
     return found
 
 
-def _taking(site: Step, linear: Sequence[int], operands: Sequence[jax.Array]) -> dict[int, jax.Array | bool]:
-    """Which operand takes an example's weight, and where: of two factors the larger, as the other might underflow."""
+def _taking(
+    site: Step, linear: Sequence[int], operands: Sequence[jax.Array]
+) -> dict[int, jax.Array | bool]:
+    """Which operand takes an example's weight, and where: of two factors the larger, as the other
+    might underflow.
+    """
     dims = paired_dims(site.op, [site.inputs[i][1] for i in linear])
     if dims is None:
         return {linear[0]: True}
     first, second = (operands[i] for i in linear)
     is_larger = magnitudes(first, dims[0]) >= magnitudes(second, dims[1])
-    return {linear[0]: laid_along(is_larger, first, dims[0]), linear[1]: laid_along(~is_larger, second, dims[1])}
+    return {
+        linear[0]: laid_along(is_larger, first, dims[0]),
+        linear[1]: laid_along(~is_larger, second, dims[1]),
+    }
 
 
 def _carries(axis: Axis) -> bool:
-    """Whether an operand holds every example apart; what examples have in common is none's to weigh."""
+    """Whether an operand holds examples apart; what they have in common is none's to weigh."""
     return isinstance(axis, PerExample | Parted) and holds_all(axis)
 
 
@@ -123,12 +157,14 @@ def _summed(lifted: jax.Array, weights: jax.Array | None, finite: jax.Array | No
     if weights is None:
         return jnp.zeros(lifted.shape[1:], lifted.dtype)
     if finite is not None:
-        lifted = jnp.where(along_examples(finite, PerExample(0), lifted), lifted, jnp.zeros_like(lifted))
+        lifted = jnp.where(
+            along_examples(finite, PerExample(0), lifted), lifted, jnp.zeros_like(lifted)
+        )
     return jnp.tensordot(weights.astype(lifted.dtype), lifted, 1, precision="highest")
 
 
 def has_offset(sliced: GradientSlice) -> bool:
-    """Whether the gradient holds anything beside the examples' contributions, such as a regulariser's.
+    """Whether the gradient holds more than the examples' contributions, as of a regulariser.
 
     What a loop has lifted may hold it too, and does not tell.
     """
@@ -141,7 +177,11 @@ def _is_shared(axis: Axis) -> bool:
 
 
 def _adds(op: Operation, step: Step, made: set[Value]) -> bool:
-    shared = [i for i, (value, axis) in enumerate(step.inputs) if _is_shared(axis) and not is_made((value, axis), made)]
+    shared = [
+        i
+        for i, (value, axis) in enumerate(step.inputs)
+        if _is_shared(axis) and not is_made((value, axis), made)
+    ]
     summed = frozenset(range(len(step.inputs))) - frozenset(shared)
     added = [i for i in shared if i in initial_operands(op) or is_linear(op, summed | {i})]
     return any(not is_splat(op.operands[i], 0) for i in added)

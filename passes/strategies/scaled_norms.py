@@ -1,4 +1,4 @@
-"""Norms whose squares neither overflow nor underflow: they are right wherever they are normal numbers themselves."""
+"""Norms whose squares neither overflow nor underflow: right wherever they are normal numbers."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,23 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.terms.monomials.binary_exponents import Scaled, exponent_of, from_scaled, times_power_of_two
+from hlo_surgery.passes.terms.monomials.binary_exponents import (
+    Scaled,
+    exponent_of,
+    from_scaled,
+    times_power_of_two,
+)
 
-# Rows shorter than this are read twice rather than kept: XLA then fuses their norm with what makes them.
+# Rows shorter than this are read twice rather than kept: XLA then fuses their norm with what makes
+# them.
 FEW = 1 << 14
 
 
 def norms_of_rows(x: jax.Array, ord: float = 2) -> jax.Array:
     """The norm of each x[b] over all its elements, [B]; inf where it is beyond the largest number.
 
-    >>> [f"{norm:.4g}" for norm in norms_of_rows(jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]])).tolist()]
+    >>> rows = jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]])
+    >>> [f"{norm:.4g}" for norm in norms_of_rows(rows).tolist()]
     ['5', '5e-30', '2.828e+38']
     """
     rows = jnp.abs(x).reshape(x.shape[0], -1)
@@ -29,17 +36,21 @@ def norms_of_rows(x: jax.Array, ord: float = 2) -> jax.Array:
         return from_scaled(scaled_norms(rows, 0, ord))
     powers = jnp.sum(_power(rows, ord), 1)
     in_range = _in_range(powers, rows.shape[1])
-    return lax.cond(in_range, lambda: _root(powers, ord), lambda: from_scaled(scaled_norms(rows, 0, ord)))
+    return lax.cond(
+        in_range, lambda: _root(powers, ord), lambda: from_scaled(scaled_norms(rows, 0, ord))
+    )
 
 
 def _in_range(powers: jax.Array, terms: int) -> jax.Array:
     """Whether no sum has overflowed, nor is so small that terms of it may have underflowed."""
     limits = jnp.finfo(powers.dtype)
-    return jnp.all((powers > terms * float(limits.tiny) / float(limits.eps)) & (powers < limits.max))
+    return jnp.all(
+        (powers > terms * float(limits.tiny) / float(limits.eps)) & (powers < limits.max)
+    )
 
 
 def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
-    """The norms over all dimensions but one, as m * 2**e; without a reshape XLA needs no copy of what makes x."""
+    """Norms over all dimensions but one, as m * 2**e; with no reshape, XLA copies nothing."""
     others = [d for d in range(x.ndim) if d != dim]
     magnitude = jnp.abs(x)
     exponent = exponent_of(jnp.max(magnitude, others, initial=0))
@@ -49,7 +60,9 @@ def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
     largest = jnp.max(scaled, others, initial=0)
     # The largest becomes 1, to which no power does anything.
     divisor = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    return divisor * _root(jnp.sum(_power(scaled / jnp.expand_dims(divisor, others), ord), others), ord), exponent
+    return divisor * _root(
+        jnp.sum(_power(scaled / jnp.expand_dims(divisor, others), ord), others), ord
+    ), exponent
 
 
 def _power(x: jax.Array, ord: float) -> jax.Array:

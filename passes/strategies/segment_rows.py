@@ -1,10 +1,12 @@
-"""Segments: where a gradient is a scatter of rows, each example's own rows are summed first, and phi taken of those.
+"""Segments: of a gradient that scatters rows, each example's own rows are summed first, then phi.
 
-    %g = scatter 0, %i[b, t], %u[b, t, d]     =>  for each b: the distinct rows of %i[b], the sums of %u[b] over each
-                                                  %s = scatter phi(sums) at the rows + phi(0) of all other examples
+    %g = scatter 0, %i[b, t], %u[b, t, d]
+        =>  for each b: the distinct rows of %i[b], the sums of %u[b] over each
+            %s = scatter phi(sums) at the rows + phi(0) of all other examples
 
-An example touches as many rows as it has positions, however long the table; all others are zero. The gradient of an
-embedding is such a scatter. Any phi will do, and nothing as large as the table is made for a single example.
+An example touches as many rows as it has positions, however long the table; all others are zero.
+The gradient of an embedding is such a scatter. Any phi will do, and nothing as large as the table
+is made for a single example.
 """
 
 import math
@@ -27,7 +29,11 @@ Phi = Callable[[jax.Array], jax.Array]
 
 def has_segments(paths: Sequence[Path]) -> bool:
     """Whether a gradient is a single scatter of rows, moved and scaled as a whole."""
-    return len(paths) == 1 and paths[0].site.op.name == "stablehlo.scatter" and factor_dims(paths[0]) is not None
+    return (
+        len(paths) == 1
+        and paths[0].site.op.name == "stablehlo.scatter"
+        and factor_dims(paths[0]) is not None
+    )
 
 
 def segmented_mean(
@@ -40,7 +46,8 @@ def segmented_mean(
     real: jax.Array | None = None,
     about: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean over the `real` examples of phi of their gradients, or of how far off these are from one like them.
+    """The mean over the `real` examples of phi of their gradients, or of how far off these are from
+    one like them.
 
     `factor`: of a contribution in a gradient; `about`: that one gradient.
     """
@@ -61,12 +68,18 @@ def segmented_mean(
     scales = {key: known[key[0]] for key, _ in path.scales}
     zero = scaled_by(jnp.zeros((), sums.dtype), path, scales, factor)
     untouched = (number - touching) * phi(zero if centre is None else zero - centre)
-    mean = (total + jnp.where(touching == number, 0, untouched)) / jnp.maximum(number, 1).astype(total.dtype)
-    return mean.reshape([shape[d] for d in dims]).transpose([dims.index(d) for d in range(len(dims))])
+    mean = (total + jnp.where(touching == number, 0, untouched)) / jnp.maximum(number, 1).astype(
+        total.dtype
+    )
+    return mean.reshape([shape[d] for d in dims]).transpose(
+        [dims.index(d) for d in range(len(dims))]
+    )
 
 
-def _of_one(function: SliceFunction, path: Path, factor: Any, *operands: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The distinct rows of one example, -1 where there are fewer than positions, and its gradient in each."""
+def _of_one(
+    function: SliceFunction, path: Path, factor: Any, *operands: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """One example's distinct rows, -1 where fewer than positions, and its gradient in each."""
     given = dict(zip(function.inputs, operands, strict=True))
     numbers, values, _ = rows_of(path, given)
     numbers, order = lax.sort((numbers, lax.iota(jnp.int32, numbers.shape[0])), num_keys=1)

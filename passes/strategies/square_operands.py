@@ -1,10 +1,10 @@
-"""Square operands: where phi(ab) = phi(a) phi(b), the mean of phi over the examples is one more contraction.
+"""Square operands: where phi(ab) = phi(a) phi(b), the mean of phi is one more contraction.
 
     %g = dot_general %h[b, d], %l[b, f] over b   =>   %s = dot_general phi(%h), phi(%l) over b
 
-Exact where one example's share of each element of the gradient is a single product: the sites contract nothing but
-the examples, and the tail only moves and scales elements. (Roulet and Agarwala, section 2.3: a dense layer's
-per-example gradients have rank one.)
+Exact where one example's share of each element of the gradient is a single product: the sites
+contract nothing but the examples, and the tail only moves and scales elements. (Roulet and
+Agarwala, section 2.3: a dense layer's per-example gradients have rank one.)
 """
 
 import math
@@ -25,15 +25,28 @@ from hlo_surgery.passes.ir.linearity import added_results, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import along_examples
-from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Held, Input, Lifted, Parted, Placed, Step
+from hlo_surgery.passes.terms.gradient_slices import (
+    Axis,
+    GradientSlice,
+    Held,
+    Input,
+    Lifted,
+    Parted,
+    Placed,
+    Step,
+)
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import exponent_of, times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
 
 Phi = Callable[[jax.Array], jax.Array]
 
-MOVES = frozenset(f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "slice", "reverse"))
-PASSED = frozenset(["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"])
+MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "slice", "reverse")
+)
+PASSED = frozenset(
+    ["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"]
+)
 SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"])
 
 
@@ -47,7 +60,12 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
     )
     made = {result for step in sliced.steps for result in step.op.results}
     single = all(sum(value in made for value, _ in step.inputs) == 1 for step in sliced.tail)
-    return bool(sliced.sites) and rank_one and single and all(is_monomial(step.op) for step in sliced.tail)
+    return (
+        bool(sliced.sites)
+        and rank_one
+        and single
+        and all(is_monomial(step.op) for step in sliced.tail)
+    )
 
 
 def is_monomial(op: Operation) -> bool:
@@ -56,7 +74,9 @@ def is_monomial(op: Operation) -> bool:
         return is_splat(op.operands[1], 0)
     if op.name == "stablehlo.add":
         return any(is_splat(v, 0) for v in op.operands)
-    if op.name == "stablehlo.convert" and mlir.is_complex(op.operands[0]) != mlir.is_complex(op.results[0]):
+    if op.name == "stablehlo.convert" and mlir.is_complex(op.operands[0]) != mlir.is_complex(
+        op.results[0]
+    ):
         return False
     if op.name in MOVES:
         return raise_op(op) is not None
@@ -64,7 +84,7 @@ def is_monomial(op: Operation) -> bool:
 
 
 def drops_unit_dimensions(op: Operation) -> bool:
-    """Whether a sum is over dimensions of size 1 only, as in the transpose of a broadcast, and so a reshape."""
+    """Whether a sum is over sizes of 1 only, as in a transposed broadcast, and so a reshape."""
     if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
         return False
     shape = mlir.shape(op.operands[0])
@@ -83,7 +103,9 @@ def _is_rank_one(site: Step, per_token: bool) -> bool:
         case "stablehlo.reduce":
             return per_token or _alone(*site.inputs[0], integers(op, "dimensions"))
         case "stablehlo.scatter":
-            window = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"]).update_window_dims
+            window = stablehlo.ScatterDimensionNumbers(
+                op.attributes["scatter_dimension_numbers"]
+            ).update_window_dims
             outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
             return (
                 raise_op(op) is not None
@@ -99,8 +121,17 @@ def _alone(value: Value, axis: Axis, summed: Sequence[int]) -> bool:
     size = math.prod(mlir.shape(value)[d] for d in summed)
     if isinstance(axis, Parted):
         along = [a.dim for a in (axis.major, axis.minor) if a is not None and a.is_whole]
-        return not axis.kept and set(along) <= set(summed) and size == math.prod(mlir.shape(value)[d] for d in along)
-    return isinstance(axis, PerExample) and axis.dim in summed and size == mlir.shape(value)[axis.dim] and axis.is_whole
+        return (
+            not axis.kept
+            and set(along) <= set(summed)
+            and size == math.prod(mlir.shape(value)[d] for d in along)
+        )
+    return (
+        isinstance(axis, PerExample)
+        and axis.dim in summed
+        and size == mlir.shape(value)[axis.dim]
+        and axis.is_whole
+    )
 
 
 def squared_mean(
@@ -112,10 +143,12 @@ def squared_mean(
     mean_loss: bool,
     real: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean over `size` examples of phi of their gradients, accumulated in `dtype`; where not all are `real`."""
+    """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`."""
     scale = phi(jnp.asarray(size, dtype)) / size if mean_loss else jnp.asarray(1 / size, dtype)
     powers = tail_powers(sliced, given)
-    of_site = partial(_squared_site, given=given, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real)
+    of_site = partial(
+        _squared_site, given=given, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real
+    )
     sites = {s.op.results[0]: of_site(s, power=sum(powers.values())) for s in sliced.sites}
     return moved_statistic(sliced, sites, given, phi, dtype, powers=powers)
 
@@ -123,8 +156,9 @@ def squared_mean(
 def tail_powers(sliced: GradientSlice, given: Mapping[Input, jax.Array]) -> dict[Value, jax.Array]:
     """For each op of the tail that scales, the power of two in what it scales by.
 
-    Sites take them in with their operands: what comes into the range of floats only behind the tail, as the gradient
-    of a loss that was scaled, has squares that are in twice that range at the site.
+    Sites take them in with their operands: what comes into the range of floats only behind the
+    tail, as the gradient of a loss that was scaled, has squares that are in twice that range at the
+    site.
     """
     found: dict[Value, jax.Array] = {}
     for step in sliced.tail:
@@ -147,12 +181,14 @@ def moved_statistic(
 ) -> jax.Array:
     """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it.
 
-    `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with. `powers`: of two, by
-    results of the tail, that the statistics have been scaled by already.
+    `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with.
+    `powers`: of two, by results of the tail, that the statistics have been scaled by already.
     """
     known, powers = dict(statistics), powers or {}
     for step in sliced.tail:
-        scales = [given[key].astype(dtype) for key in step.inputs if key in given and key[0] not in known]
+        scales = [
+            given[key].astype(dtype) for key in step.inputs if key in given and key[0] not in known
+        ]
         if (power := powers.get(step.op.results[0])) is not None:
             left = power if step.op.name == "stablehlo.divide" else -power
             scales = [times_power_of_two(scale, left) for scale in scales]
@@ -181,17 +217,24 @@ def _squared_site(
         factors = zip(_balanced(site, operands, phi, scale, power), site.inputs, strict=True)
         lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
-        return lax.dot_general(lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype)
+        return lax.dot_general(
+            lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype
+        )
     if op.name == "stablehlo.reduce":
         terms = phi(raised(operands[0], power))
-        return jnp.sum(of_real_examples(terms, site.inputs[0][1], real), integers(op, "dimensions")) * scale
+        return (
+            jnp.sum(of_real_examples(terms, site.inputs[0][1], real), integers(op, "dimensions"))
+            * scale
+        )
     scattered = raise_op(op)
     assert scattered is not None
     base, indices, updates = operands
     return scattered(
         jnp.zeros_like(base),
         indices,
-        (of_real_examples(phi(raised(updates, power)), site.inputs[2][1], real) * scale).astype(base.dtype),
+        (of_real_examples(phi(raised(updates, power)), site.inputs[2][1], real) * scale).astype(
+            base.dtype
+        ),
     )[0]
 
 
@@ -212,7 +255,9 @@ def _balanced(
 ) -> tuple[jax.Array, jax.Array]:
     dims = paired_dims(site.op, [axis for _, axis in site.inputs])
     lhs, rhs = map(widened, operands)
-    return (raised(lhs, power), rhs) if dims is None else balanced(lhs, rhs, dims, phi, scale, power)
+    return (
+        (raised(lhs, power), rhs) if dims is None else balanced(lhs, rhs, dims, phi, scale, power)
+    )
 
 
 def _moved(
@@ -223,7 +268,7 @@ def _moved(
     dtype: jnp.dtype,
     of_padding: Phi,
 ) -> jax.Array:
-    """One op of the tail on phi of the gradients: what scales is scaled by phi of it, what moves is moved.
+    """One op of the tail on phi of gradients: what scales is scaled by phi, what moves is moved.
 
     `scales`: its other operands.
     """
@@ -248,7 +293,7 @@ def _moved(
 
 
 def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool = False) -> jax.Array:
-    """Times phi of the scale, in two halves, neither of which is out of range where the result is not."""
+    """Times phi of the scale, in two halves, in range wherever the result is."""
     half = jnp.trunc(exponent_of(jnp.abs(scale)) / 2)
     power = times_power_of_two(jnp.ones_like(scale), half)
     rest = times_power_of_two(scale, -half)

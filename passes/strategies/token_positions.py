@@ -1,4 +1,4 @@
-"""Token positions: the dimensions along which a site sums one example's share of a gradient, and their sizes."""
+"""Token positions: the dimensions, and sizes, along which a site sums one example's share."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,8 @@ Given = Mapping[Input, jax.Array]
 
 
 def by_position(norms: jax.Array, path: Path, given: Given) -> jax.Array:
-    """What stands for one example in the order in which its site sums, [*positions], its dimensions as in the operand.
+    """What stands for one example in the order in which its site sums, [*positions], its dimensions
+    as in the operand.
 
     Where examples and positions are one dimension of the operand, that is one of positions here.
     """
@@ -40,7 +41,10 @@ def _summed(path: Path) -> tuple[Input, Sequence[int]]:
             return next((each for each in found if each[0][1] is not None), found[0])
         case "stablehlo.convolution":
             window = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-            return inputs[1], [window.kernel_input_feature_dimension, *window.kernel_spatial_dimensions]
+            return inputs[1], [
+                window.kernel_input_feature_dimension,
+                *window.kernel_spatial_dimensions,
+            ]
         case "stablehlo.scatter":
             rows = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
             rank = len(op.operands[2].type.shape)

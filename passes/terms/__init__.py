@@ -1,1 +1,1 @@
-"""Terms: a gradient as the sum of its examples' shares; the ops that sum them, and what lies behind."""
+"""Terms: a gradient as the sum of its examples' shares: the ops that sum them, and those behind."""

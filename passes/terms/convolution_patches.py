@@ -1,10 +1,12 @@
-"""Convolution by patches: given a convolution with a small result, one contraction of the patches under its window.
+"""Convolution by patches: given one with a small result, a contraction of its window's patches.
 
-    %g = convolution %x, %dy  =>  %p[k, ...] = what %dy covers of %x at place k ; %g = dot_general %p, %dy
+    %g = convolution %x, %dy    =>    %p[k, ...] = what %dy covers of %x at place k
+                                      %g = dot_general %p, %dy
 
-The gradient of a filter is such a convolution: its window is as large as an image, its result as small as the filter.
-XLA's own convolutions are slow there on CPU, above all within loops; and lifted over examples that lie on several
-devices, XLA (of jaxlib 0.10 and 0.12) computes wrong numbers, for `jit(vmap(grad(loss)))` as well.
+The gradient of a filter is such a convolution: its window is as large as an image, its result as
+small as the filter. XLA's own convolutions are slow there on CPU, above all within loops; and
+lifted over examples that lie on several devices, XLA (of jaxlib 0.10 and 0.12) computes wrong
+numbers, for `jit(vmap(grad(loss)))` as well.
 """
 
 import math
@@ -26,7 +28,7 @@ from hlo_surgery.passes.raising.table import Raised
 
 @dataclass(frozen=True)
 class Window:
-    """How a window lies over the image's dimension `dim`; `length`: of the window, `places`: of the result."""
+    """A window over the image's dimension `dim`: its `length`, and `places` of the result."""
 
     dim: int
     length: int
@@ -48,7 +50,11 @@ def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Rai
     windows, groups = windows_of(op), integer(op, "batch_group_count")
     spatial = list(numbers.kernel_spatial_dimensions)
     reverse = _reversed(op)
-    order = [numbers.output_batch_dimension, numbers.output_feature_dimension, *numbers.output_spatial_dimensions]
+    order = [
+        numbers.output_batch_dimension,
+        numbers.output_feature_dimension,
+        *numbers.output_spatial_dimensions,
+    ]
 
     image_summed = [numbers.input_feature_dimension, *numbers.input_spatial_dimensions]
     window_summed = [numbers.kernel_input_feature_dimension, *spatial]
@@ -57,17 +63,24 @@ def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Rai
         batch, features = numbers.input_batch_dimension, numbers.kernel_output_feature_dimension
         patches = _split(patches_under(image, windows, batch), batch + len(windows), groups)
         filters = _split(lax.rev(window, reverse), features, groups)
-        summed = (_behind(batch, len(windows) + 1, *image_summed), _behind(features, 1, *window_summed))
+        summed = (
+            _behind(batch, len(windows) + 1, *image_summed),
+            _behind(features, 1, *window_summed),
+        )
         together = ((batch + len(windows),), (features,))
         how = precision(op)
-        made = lax.dot_general(patches, filters, (summed, together), how, preferred_element_type=accumulator)
+        made = lax.dot_general(
+            patches, filters, (summed, together), how, preferred_element_type=accumulator
+        )
         return _as_result(made, len(windows), order)
 
     return with_element_types(op, contract, result or dtype_of(op.results[0]))
 
 
-def positions_of_convolution(op: Operation, image: jax.Array, window: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The two factors of a convolution without groups, [positions, places * batch] and [positions, features]."""
+def positions_of_convolution(
+    op: Operation, image: jax.Array, window: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """An ungrouped convolution's factors, [positions, places * batch] and [positions, features]."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     windows, batch = windows_of(op), numbers.input_batch_dimension
     patches = patches_under(image, windows, batch)
@@ -83,7 +96,11 @@ def positions_of_convolution(op: Operation, image: jax.Array, window: jax.Array)
 def windows_of(op: Operation) -> list[Window]:
     """The window's way over each spatial dimension."""
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    image, kernel, result = numbers.input_spatial_dimensions, numbers.kernel_spatial_dimensions, op.results[0]
+    image, kernel, result = (
+        numbers.input_spatial_dimensions,
+        numbers.kernel_spatial_dimensions,
+        op.results[0],
+    )
     count = len(image)
     return [
         Window(*each)
@@ -101,9 +118,10 @@ def windows_of(op: Operation) -> list[Window]:
 
 
 def patches_under(image: jax.Array, windows: Sequence[Window], batch: int) -> jax.Array:
-    """What lies under the window at each place; the places are dimensions of their own in front of `batch`.
+    """What lies under the window at each place, places being dimensions in front of `batch`.
 
-    They are there since the contraction then needs no patches moved where the batch lies first or last.
+    They are there since the contraction then needs no patches moved where the batch lies first or
+    last.
     """
     config = [(0, 0, 0)] * image.ndim
     for w in windows:
@@ -120,8 +138,14 @@ def patches_under(image: jax.Array, windows: Sequence[Window], batch: int) -> ja
 
 def _reversed(op: Operation) -> list[int]:
     """The window's dimensions that are reversed."""
-    spatial = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"]).kernel_spatial_dimensions
-    return [d for d, reverse in zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True) if reverse]
+    spatial = stablehlo.ConvDimensionNumbers(
+        op.attributes["dimension_numbers"]
+    ).kernel_spatial_dimensions
+    return [
+        d
+        for d, reverse in zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True)
+        if reverse
+    ]
 
 
 def _split(x: jax.Array, dim: int, groups: int) -> jax.Array:

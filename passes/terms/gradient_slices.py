@@ -1,4 +1,4 @@
-"""Gradient slices: given a gradient output, the ops that sum its examples (sites) and the affine ops behind (tail).
+"""Gradient slices: given a gradient, the ops that sum examples (sites), affine ones behind (tail).
 
 %m = dot_general %h, %l   contracts the examples  =>  site
 %t = transpose %m                                 =>  tail
@@ -12,7 +12,15 @@ from typing import Any, Literal, cast
 
 from hlo_surgery.passes.example_axes import sharding_rules, split_batches
 from hlo_surgery.passes.example_axes.alignment.positions import common_factor
-from hlo_surgery.passes.example_axes.lattice import Axes, Class, Local, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.example_axes.lattice import (
+    Axes,
+    Class,
+    Local,
+    PerExample,
+    Shared,
+    Split,
+    Summed,
+)
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -25,7 +33,7 @@ class Lifted:
 
 @dataclass(frozen=True)
 class Placed:
-    """The examples of one part of the batch, put at their places among all B, where the others are zero.
+    """The examples of one part, put at their places among all B, where the others are zero.
 
     `index`: the part's number, a scalar of the module; `axis`, `count`, `major` as in `Local`.
     """
@@ -38,9 +46,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class Parted:
-    """The examples of a batch that is split over two dimensions, of which an operand may hold only one.
+    """A batch's examples split over two dimensions, of which an operand may hold only one.
 
-    `kept`: the site sums over the other dimension alone; each example then has its place among zeros along this one.
+    `kept`: the site sums over the other dimension alone; each example then has its place among
+    zeros along this one.
     """
 
     major: PerExample | None
@@ -61,7 +70,7 @@ Input = tuple[Value, Axis]
 
 @dataclass(frozen=True)
 class Step:
-    """One op of a slice; each operand with its example axis, or None where all examples see it whole."""
+    """One op of a slice; each operand with its example axis, None where all see it whole."""
 
     op: Operation
     inputs: tuple[Input, ...]
@@ -69,12 +78,14 @@ class Step:
     @property
     def is_site(self) -> bool:
         """Whether examples are summed here."""
-        return any(isinstance(axis, PerExample | Parted) or _is_sliced(axis) for _, axis in self.inputs)
+        return any(
+            isinstance(axis, PerExample | Parted) or _is_sliced(axis) for _, axis in self.inputs
+        )
 
 
 @dataclass(frozen=True)
 class GradientSlice:
-    """All that lies between the examples and one gradient output, in program order; `output` says where it ends."""
+    """All between the examples and one gradient output, in order; `output` says where it ends."""
 
     output: Input
     steps: tuple[Step, ...]
@@ -116,7 +127,8 @@ def is_made(key: Input, made: Container[Value]) -> bool:
 def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> GradientSlice:
     """The slice of an output that is Summed, or Shared (then it is empty).
 
-    It ends at sites and at values that are lifted already: by `lifted`, which holds their lifted versions.
+    It ends at sites and at values that are lifted already: by `lifted`, which holds their lifted
+    versions.
     """
     found: set[Value] = set()
     pending = [output]
@@ -127,7 +139,9 @@ def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> 
         found.add(value)
         pending += axes.summed(_producer(value))
     ordered = _in_program_order(found)
-    return GradientSlice(_input(output, None, lifted), tuple(_step(axes, op, lifted, found) for op in ordered))
+    return GradientSlice(
+        _input(output, None, lifted), tuple(_step(axes, op, lifted, found) for op in ordered)
+    )
 
 
 def behind_barriers(value: Value) -> Value:
@@ -160,15 +174,19 @@ def _input(value: Value, axis: Axis, lifted: Mapping[Value, Value]) -> Input:
     return (lifted[source], LIFTED) if source in lifted else (source, axis)
 
 
-def _operand(value: Value, known: Class, lifted: Mapping[Value, Value], made: Container[Value]) -> Input:
-    """An operand without an axis of the examples: a sum that belongs to the slice, or a constant."""
+def _operand(
+    value: Value, known: Class, lifted: Mapping[Value, Value], made: Container[Value]
+) -> Input:
+    """An operand without an example axis: a sum that belongs to the slice, or a constant."""
     if isinstance(known, Summed):
         return _input(value, None, lifted)
     source = behind_barriers(value)
     return source, HELD if source in made or source in lifted else None
 
 
-def _example_or_input(value: Value, known: Class, lifted: Mapping[Value, Value], made: Container[Value]) -> Input:
+def _example_or_input(
+    value: Value, known: Class, lifted: Mapping[Value, Value], made: Container[Value]
+) -> Input:
     if isinstance(known, Local):
         return value, Placed(known.index, None, 1, known.major)
     return _operand(value, known, lifted, made)
@@ -187,14 +205,19 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
     known = axes.at(op)
     local = next((c for c in known if isinstance(c, Local)), None)
     if local is not None and local.axis is None:
-        own = (_example_or_input(v, c, lifted, made) for v, c in zip(op.operands, known, strict=True))
+        own = (
+            _example_or_input(v, c, lifted, made) for v, c in zip(op.operands, known, strict=True)
+        )
         return Step(op, tuple(own))
     if any(isinstance(c, Split) for c in known):
         return _parted_step(axes, op, known)
     size = local.count if local else axes.size
     classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
     if not any(isinstance(c, PerExample) for c in classes):
-        return Step(op, tuple(_operand(v, c, lifted, made) for v, c in zip(op.operands, classes, strict=True)))
+        return Step(
+            op,
+            tuple(_operand(v, c, lifted, made) for v, c in zip(op.operands, classes, strict=True)),
+        )
     rule = sharding_rules.rule_of(op)
     factor = rule and common_factor(op, rule, classes, size)
     assert rule is not None

@@ -2,8 +2,8 @@
 
     %s = scatter 0, %i, %u ; %c = convert %s ; %g = add %m, %c      =>      %g = scatter %m, %i, %u
 
-The gradient of a table that is both looked up and multiplied by (a tied embedding and head) is such a sum. Scattered
-into place, an example's rows cost what the rows take, and never a table of zeros.
+The gradient of a table that is both looked up and multiplied by (a tied embedding and head) is such
+a sum. Scattered into place, an example's rows cost what the rows take, and never a table of zeros.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ MOVES = frozenset(["stablehlo.convert", "stablehlo.transpose"])
 
 @dataclass(frozen=True)
 class Onto:
-    """An add as a scatter onto `other`: the scatter, and the ops that move its result on its way to the add."""
+    """An add as a scatter onto `other`: the scatter, and the ops that move its result there."""
 
     scatter: Step
     moves: tuple[Step, ...]
@@ -67,7 +67,9 @@ def _scattered(add: Step, makers: dict[Value, Step], uses: Counter[Value]) -> On
 def _behind(key: Input, makers: dict[Value, Step], uses: Counter[Value]) -> list[Step]:
     """The steps that make a value for one use alone: moves, and the first that is none."""
     chain: list[Step] = []
-    while is_made(key, makers) and uses[key[0]] == 1 and all(step.op.name in MOVES for step in chain):
+    while (
+        is_made(key, makers) and uses[key[0]] == 1 and all(step.op.name in MOVES for step in chain)
+    ):
         chain.insert(0, makers[key[0]])
         key = chain[0].inputs[0]
     return chain
@@ -80,14 +82,18 @@ def _adds_to_zeros(op: Operation) -> bool:
 
 
 def _widens(steps: Sequence[Step]) -> bool:
-    """Whether nothing is rounded on the way, so that the sum may be taken in the type of its result."""
+    """Whether nothing is rounded on the way: the sum may be taken in its result's type."""
     dtypes = [dtype_of(step.op.results[0]) for step in steps]
     return all(np.can_cast(one, other) for one, other in pairwise(dtypes))
 
 
 def scatter_onto(onto: Onto, dtype: np.dtype) -> Raised:
     """A function of what `inputs` names, that adds in `dtype`."""
-    orders = [integers(step.op, "permutation") for step in onto.moves if step.op.name == "stablehlo.transpose"]
+    orders = [
+        integers(step.op, "permutation")
+        for step in onto.moves
+        if step.op.name == "stablehlo.transpose"
+    ]
     add = scatter(onto.scatter.op, dtype)
     assert add is not None
 

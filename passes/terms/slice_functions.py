@@ -1,6 +1,7 @@
-"""Slice functions: given a gradient slice, a JAX function from one example's operands to that example's gradient.
+"""Slice functions: given a gradient slice, JAX code from one example's operands to its gradient.
 
-g_b = tail(B * M_b)        M_b: what a site contracts for example b alone; offsets in the tail are added once
+g_b = tail(B * M_b)
+    M_b: what a site contracts for example b alone; offsets in the tail are added once
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,16 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Held, Input, Parted, Placed, Step, is_made
+from hlo_surgery.passes.terms.gradient_slices import (
+    Axis,
+    GradientSlice,
+    Held,
+    Input,
+    Parted,
+    Placed,
+    Step,
+    is_made,
+)
 from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
 from hlo_surgery.passes.terms.wide_slices import raise_wide
 
@@ -31,12 +41,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class SliceFunction:
-    """`inputs`: `values` of the module, each with its example axis, or None where all examples see it whole.
+    """`inputs`: `values` of the module, with example axes, None where all examples see it whole.
 
-    `of_one(operands)`: the example's gradient, or a list of several, `operands` in the order of `inputs`, each with one
-    example.
-    `liftable`: whether `vmap` can lift it; a loop works always. `wide`: it keeps float32 where the module rounds.
-    `count`: the number of real examples, where some are padding; it is among the inputs then, and stands for B.
+    `of_one(operands)`: the example's gradient, or a list of several, `operands` in the order of
+    `inputs`, each with one example. `liftable`: whether `vmap` can lift it; a loop works always.
+    `wide`: it keeps float32 where the module rounds. `count`: the number of real examples, where
+    some are padding; it is among the inputs then, and stands for B.
     """
 
     inputs: tuple[Input, ...]
@@ -51,8 +61,8 @@ class SliceFunction:
 class Contracting:
     """How sites contract. `group_patches`: convolutions with groups by patches as well.
 
-    `wide`: keep float32 where the module rounds to less, for slices that allow it; `upcast`: from float32 operands,
-    where XLA has no contraction of narrower ones into float32.
+    `wide`: keep float32 where the module rounds to less, for slices that allow it; `upcast`: from
+    float32 operands, where XLA has no contraction of narrower ones into float32.
     """
 
     group_patches: bool = True
@@ -83,7 +93,9 @@ def slice_function(
         return gradient if loss_reduction == "mean" else _scaled(gradient, 1 / total)
 
     values = tuple(dict.fromkeys([*sliced.values, *(value for value, _ in added)]))
-    return SliceFunction(inputs, values, of_one, all(call.liftable for call in calls), how.wide, count)
+    return SliceFunction(
+        inputs, values, of_one, all(call.liftable for call in calls), how.wide, count
+    )
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,9 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
     replaced = {value for each in onto.values() for value in each.replaced}
     left = [step for step in sliced.steps if step.op.results[0] not in replaced]
     return [
-        _scattering(step, onto[made], how) if (made := step.op.results[0]) in onto else _calling(step, how)
+        _scattering(step, onto[made], how)
+        if (made := step.op.results[0]) in onto
+        else _calling(step, how)
         for step in left
     ]
 
@@ -119,7 +133,9 @@ def _scattering(step: Step, onto: Onto, how: Contracting) -> _Call:
     dtype = wide_dtype(dtype) if how.wide else dtype
     scatter = scatter_onto(onto, dtype)
 
-    def made(size: Any, other: jax.Array, indices: jax.Array, updates: jax.Array) -> tuple[jax.Array, ...]:
+    def made(
+        size: Any, other: jax.Array, indices: jax.Array, updates: jax.Array
+    ) -> tuple[jax.Array, ...]:
         updates = updates.astype(dtype)
         return scatter(other, indices, _scaled(updates, size) if onto.scatter.is_site else updates)
 
@@ -143,7 +159,9 @@ def _beside(_: Step, function: Raised, __: Any, *operands: jax.Array) -> tuple[j
     return function(*operands)
 
 
-def _contributions(site: Step, function: Raised, size: Any, *operands: jax.Array) -> tuple[jax.Array, ...]:
+def _contributions(
+    site: Step, function: Raised, size: Any, *operands: jax.Array
+) -> tuple[jax.Array, ...]:
     """B * M_b, on top of what the site adds the examples to."""
     initial = {i: operands[i] for i in initial_operands(site.op)}
     alone = [jnp.zeros_like(x) if i in initial else x for i, x in enumerate(operands)]
@@ -154,13 +172,17 @@ def _contributions(site: Step, function: Raised, size: Any, *operands: jax.Array
     return tuple(c if o is None else c + o for c, o in zip(contributions, offsets, strict=True))
 
 
-def exposed_examples(function: SliceFunction, known: Mapping[Value, jax.Array], size: int) -> list[jax.Array]:
-    """The function's inputs, each with a dimension of its own for the examples, where it has any."""
+def exposed_examples(
+    function: SliceFunction, known: Mapping[Value, jax.Array], size: int
+) -> list[jax.Array]:
+    """The function's inputs, each with its own example dimension, where it has any."""
     count = size if function.count is None else known[function.count]
     return [_exposed(known, value, axis, size, count) for value, axis in function.inputs]
 
 
-def _exposed(known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int, count: Any) -> jax.Array:
+def _exposed(
+    known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int, count: Any
+) -> jax.Array:
     if isinstance(axis, Placed):
         return _placed(known[value], known[axis.index], axis, size, count)
     if isinstance(axis, Parted):
@@ -175,18 +197,26 @@ def _split(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
 
 
 def _placed(x: jax.Array, index: jax.Array, placed: Placed, size: int, count: Any) -> jax.Array:
-    """[B, ...] with a part's examples at their places; B times a single example, which is all of its contribution."""
+    """[B, ...] with a part's examples at their places; B times a single one, all of its share."""
     axis = placed.axis
-    own = _scaled(x[None], count) if axis is None else jnp.moveaxis(_split(x, axis, placed.count), axis.dim + 1, 0)
+    own = (
+        _scaled(x[None], count)
+        if axis is None
+        else jnp.moveaxis(_split(x, axis, placed.count), axis.dim + 1, 0)
+    )
     parts = size // placed.count
     shape = (parts, placed.count) if placed.major else (placed.count, parts)
     whole = jnp.zeros((*shape, *own.shape[1:]), own.dtype)
     part = jnp.expand_dims(own, 0 if placed.major else 1)
-    return lax.dynamic_update_index_in_dim(whole, part, index, 0 if placed.major else 1).reshape(size, *own.shape[1:])
+    return lax.dynamic_update_index_in_dim(whole, part, index, 0 if placed.major else 1).reshape(
+        size, *own.shape[1:]
+    )
 
 
 def _parted(x: jax.Array, parted: Parted, size: int) -> jax.Array:
-    """[B, ...] of a batch split over two dimensions; along the one that stays, each example lies among zeros."""
+    """[B, ...] of a batch split over two dimensions; along the one that stays, each example lies
+    among zeros.
+    """
     counts = (parted.parts, size // parted.parts)
     own = x[None, None]
     for position, (axis, kept) in enumerate(((parted.major, "major"), (parted.minor, "minor"))):
@@ -197,16 +227,20 @@ def _parted(x: jax.Array, parted: Parted, size: int) -> jax.Array:
 
 
 def _to_front(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
-    """The examples along the dimension of size 1 at `position` instead; what else their own one held stays there."""
+    """The examples along the dimension of size 1 at `position` instead; what else their own one
+    held stays there.
+    """
     moved = jnp.squeeze(jnp.moveaxis(_split(x, axis, count), axis.dim + 1, position), position + 1)
     return moved.reshape(*moved.shape[: axis.dim], -1, *moved.shape[axis.dim + 2 :])
 
 
 def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
-    """The examples along the dimension of size 1 at `position` too, each at its own place among zeros."""
+    """The examples along the size-1 dimension at `position` too, each in place among zeros."""
     split = _split(x, axis, count)
     here, place = (
-        jnp.arange(count, dtype=jnp.int32).reshape([-1 if d == at else 1 for d in range(split.ndim)])
+        jnp.arange(count, dtype=jnp.int32).reshape(
+            [-1 if d == at else 1 for d in range(split.ndim)]
+        )
         for at in (position, axis.dim + 1)
     )
     spread = jnp.where(here == place, split, jnp.zeros_like(split))
@@ -214,11 +248,13 @@ def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Ar
 
 
 def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
-    """One example of an input as the slice function takes it: [before, after] are one dimension again."""
+    """One example of an input as the function takes it: [before, after] as one dimension."""
     within = axis.axis if isinstance(axis, Placed) else axis
     if not isinstance(within, PerExample):
         return x
-    return x.reshape(*x.shape[: within.dim], within.before * within.after, *x.shape[within.dim + 2 :])
+    return x.reshape(
+        *x.shape[: within.dim], within.before * within.after, *x.shape[within.dim + 2 :]
+    )
 
 
 def _example_position(axis: Axis) -> int | None:
@@ -234,13 +270,15 @@ def example_positions(function: SliceFunction) -> list[int | None]:
 
 
 def from_exposed(function: SliceFunction, of_one: Callable[..., Result]) -> Callable[..., Result]:
-    """Any function of one example's inputs, as a function of one example taken from the exposed inputs."""
+    """Any function of one example's inputs, as one of an example out of the exposed inputs."""
     axes = [axis for _, axis in function.inputs]
-    return lambda *example: of_one(*(_merge_example(x, axis) for x, axis in zip(example, axes, strict=True)))
+    return lambda *example: of_one(
+        *(_merge_example(x, axis) for x, axis in zip(example, axes, strict=True))
+    )
 
 
 def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
-    """The gradients of several functions as one function's list; an operand that they share is taken once."""
+    """Several functions' gradients as one function's list; a shared operand is taken once."""
     inputs = tuple(dict.fromkeys(key for function in functions for key in function.inputs))
 
     def of_one(*operands: jax.Array) -> list[jax.Array]:
@@ -253,7 +291,10 @@ def jointly(functions: Sequence[SliceFunction]) -> SliceFunction:
 
 
 def over_examples(
-    function: SliceFunction, known: Mapping[Value, jax.Array], size: int, of_one: Callable[..., Result]
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    of_one: Callable[..., Result],
 ) -> Result:
     """Any function of one example's inputs, for all examples at once."""
     exposed, positions = exposed_examples(function, known, size), example_positions(function)

@@ -1,12 +1,12 @@
-"""Wide slices: given a gradient slice that rounds to bfloat16 or float16, its ops as functions that keep float32.
+"""Wide slices: given a slice that rounds to bfloat16 or float16, functions that keep float32.
 
     %m = dot_general %h, %l : bf16, bf16 -> bf16       =>  dot_general %h, %l : bf16, bf16 -> f32
     %g = convert %m : bf16 -> f32                      =>  nothing
     %s = scatter 0, %i, %u : bf16                      =>  scatter 0, %i, %u : f32
 
-Matrix units accumulate in float32 anyway. So each example's gradient is had without a rounding of its own. Their sum is
-rounded once, as the module's is, or not at all where the module adds up what it has rounded; and the gradient can be
-taken from the same tensor as its statistics.
+Matrix units accumulate in float32 anyway. So each example's gradient is had without a rounding of
+its own. Their sum is rounded once, as the module's is, or not at all where the module adds up what
+it has rounded; and the gradient can be taken from the same tensor as its statistics.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,9 @@ CONTRACTIONS: dict[str, Callable[[Operation, np.dtype], Raised | None]] = {
     "stablehlo.convolution": convolution_by_patches,
 }
 SUMS = CONTRACTIONS | {"stablehlo.scatter": _scattered}
-MOVES = frozenset(f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "reverse"))
+MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "reverse")
+)
 
 
 def is_widenable(sliced: GradientSlice) -> bool:
@@ -49,7 +51,7 @@ def is_widenable(sliced: GradientSlice) -> bool:
 
 
 def raise_wide(step: Step, upcast: bool) -> Raised:
-    """A step of a widenable slice, as a function that returns at least float32; `upcast`: also from such operands."""
+    """A widenable slice's step, returning at least float32; `upcast`: also from such operands."""
     raised = _raise_wide(step)
     assert raised is not None
     return partial(_from_wide, raised) if upcast and step.op.name in CONTRACTIONS else raised
@@ -60,10 +62,14 @@ def _from_wide(raised: Raised, *operands: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def narrowest(sliced: GradientSlice) -> np.dtype:
-    """What the module rounds the sum of all examples to on its way to the gradient, and not only a part of it."""
+    """What the module rounds the sum of all examples to on its way to the gradient, and not only a
+    part of it.
+    """
     if any(step.op.name == "stablehlo.add" for step in sliced.tail):
         return dtype_of(sliced.value)
-    return min((dtype_of(step.op.results[0]) for step in sliced.steps), key=lambda dtype: dtype.itemsize)
+    return min(
+        (dtype_of(step.op.results[0]) for step in sliced.steps), key=lambda dtype: dtype.itemsize
+    )
 
 
 def _raise_wide(step: Step) -> Raised | None:

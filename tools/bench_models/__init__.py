@@ -1,4 +1,4 @@
-"""The families of models that `bench.py` measures, each with a loss that is a mean over the examples."""
+"""The families of models that `bench.py` measures, whose losses are means over the examples."""
 
 from functools import partial
 

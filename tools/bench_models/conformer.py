@@ -1,4 +1,4 @@
-"""Conformer blocks: feed-forward, self-attention, a depthwise convolution over time, feed-forward."""
+"""Conformer blocks: feed-forward, self-attention, depthwise convolution in time, feed-forward."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def convolution_module(x: Array, p: Any, valid: Array | None) -> Array:
 
 
 def block(x: Array, p: Any, heads: int = HEADS, valid: Array | None = None) -> Array:
-    """[B, T, D]; frames that are not valid ([B, T], true where they are) are not looked at by the others."""
+    """[B, T, D]; frames that are not valid ([B, T]) are not looked at by the others."""
     norms, mask = p["norms"], None if valid is None else valid[:, None, None]
     x = x + 0.5 * feed_forward(layer_norm(x, norms["feed_forward1"]), p["feed_forward1"])
     y = layer_norm(x, norms["attention"])

@@ -1,4 +1,4 @@
-"""One convolution alone, linear in its filter: the plain gradient is the filter gradient and nothing else."""
+"""One convolution alone, linear in its filter: the plain gradient is the filter gradient alone."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -45,4 +45,10 @@ def problem(shape: Shape, batch: int = 0) -> Problem:
         x = keys.normal(batch, shape.side, shape.side, shape.inputs)
         return kernel, x, keys.normal(batch, result, result, shape.outputs)
 
-    return Problem("conv", partial(loss, stride=shape.stride, groups=shape.groups), make, batch, shape=shape.name)
+    return Problem(
+        "conv",
+        partial(loss, stride=shape.stride, groups=shape.groups),
+        make,
+        batch,
+        shape=shape.name,
+    )

@@ -66,8 +66,12 @@ def attention(x: Array, p: Any, heads: int, causal: bool) -> Array:
 
 
 def attend(x: Array, memory: Array, p: Any, heads: int, mask: Array | None = None) -> Array:
-    """From [B, L, D] to memory [B, M, D], where the mask, which broadcasts to [B, heads, L, M], is true."""
-    q, k, v = (_heads(y @ p[name], heads) for y, name in ((x, "query"), (memory, "key"), (memory, "value")))
+    """From [B, L, D] to memory [B, M, D], where the mask, which broadcasts to [B, heads, L, M], is
+    true.
+    """
+    q, k, v = (
+        _heads(y @ p[name], heads) for y, name in ((x, "query"), (memory, "key"), (memory, "value"))
+    )
     scores = jnp.einsum("blhk,bmhk->bhlm", q, k) / q.shape[-1] ** 0.5
     if mask is not None:
         scores = jnp.where(mask, scores, -1e9)

@@ -39,7 +39,9 @@ def layer(keys: Keys, width: int) -> Any:
     }
 
 
-def problem(batch: int = 8, width: int = 256, depth: int = 4, length: int = 256, vocabulary: int = 512) -> Problem:
+def problem(
+    batch: int = 8, width: int = 256, depth: int = 4, length: int = 256, vocabulary: int = 512
+) -> Problem:
     def make() -> tuple[Any, ...]:
         keys = Keys()
         params = {

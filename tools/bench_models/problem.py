@@ -9,7 +9,7 @@ import jax
 
 @dataclass(frozen=True)
 class Problem:
-    """A loss of (params, *batch) that is a mean over the examples, along axis 0 of all arrays of the batch.
+    """A loss of (params, *batch), a mean over the examples, along axis 0 of all batch arrays.
 
     `make` returns params and batch. `width` and `depth` are 0 where a family has none.
     """
@@ -39,7 +39,11 @@ class Problem:
     @property
     def title(self) -> str:
         sizes = {"width": self.width, "depth": self.depth}
-        words = [self.shape, *(f"{name} {size}" for name, size in sizes.items() if size), f"batch {self.batch}"]
+        words = [
+            self.shape,
+            *(f"{name} {size}" for name, size in sizes.items() if size),
+            f"batch {self.batch}",
+        ]
         return " ".join([self.family, ", ".join(filter(None, words))])
 
 

@@ -16,7 +16,9 @@ def block(x: Array, p: Any, stride: int = 1) -> Array:
 
 
 def upsample(x: Array, kernel: Array) -> Array:
-    return jax.lax.conv_transpose(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jax.lax.conv_transpose(
+        x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def loss(params: Any, noisy: Array, noise: Array) -> Array:
@@ -38,7 +40,10 @@ def block_weights(keys: Keys, inputs: int, outputs: int) -> Any:
 
 
 def up_weights(keys: Keys, inputs: int, outputs: int) -> Any:
-    return {"transposed": keys.dense(2, 2, inputs, outputs), **block_weights(keys, 2 * outputs, outputs)}
+    return {
+        "transposed": keys.dense(2, 2, inputs, outputs),
+        **block_weights(keys, 2 * outputs, outputs),
+    }
 
 
 def problem(batch: int = 8, width: int = 32, depth: int = 2, side: int = 32) -> Problem:

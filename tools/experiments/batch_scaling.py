@@ -1,9 +1,9 @@
-"""Loss against samples over batch sizes, the learning rate following each method's rule: lr ~ sqrt(B) or lr ~ B.
+"""Loss against samples over batch sizes, at rates by each method's rule: lr ~ sqrt(B) or lr ~ B.
 
 python tools/experiments/batch_scaling.py [--out build/experiments] [--size small] [--factor 0.25]
 
-Writes batch_scaling.png, or batch_scaling_0.25.png. The learning rates are the best, or the factor times the best, at
-the batch size that the other experiments have.
+Writes batch_scaling.png, or batch_scaling_0.25.png. The learning rates are the best, or the factor
+times the best, at the batch size that the other experiments have.
 """
 
 import argparse
@@ -25,12 +25,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--factor", type=float, default=1.0, help="of all learning rates")
 
 
-def scaled(where: Setting, method: str, batch_size: int, factor: float = 1.0, tracks_moments: bool = False) -> Run:
+def scaled(
+    where: Setting, method: str, batch_size: int, factor: float = 1.0, tracks_moments: bool = False
+) -> Run:
     """The run with the method's learning rate for this batch size; MicroAdamMSQ needs clipping."""
     name = where.size.name
-    rate = ho.batch_size_rule(RATES[name][method], BATCH_SIZES[name], batch_size, METHODS[method].rule)
+    rate = ho.batch_size_rule(
+        RATES[name][method], BATCH_SIZES[name], batch_size, METHODS[method].rule
+    )
     clip_norm = CLIP_NORMS[name] if method == "micro_adam_msq" else None
-    return Run(where.size, method, factor * rate, batch_size, clip_norm=clip_norm, tracks_moments=tracks_moments)
+    return Run(
+        where.size,
+        method,
+        factor * rate,
+        batch_size,
+        clip_norm=clip_norm,
+        tracks_moments=tracks_moments,
+    )
 
 
 def figure(file: Path, found: dict[str, list[Run]], logs: dict[Run, Log]) -> None:
@@ -38,7 +49,10 @@ def figure(file: Path, found: dict[str, list[Run]], logs: dict[Run, Log]) -> Non
     panels: list[Panel] = []
     for method, runs in found.items():
         rule = {"sqrt": "lr ~ sqrt(B)", "linear": "lr ~ B"}[METHODS[method].rule]
-        lines = [training_curve(logs[run], label=f"B = {run.batch_size}", color=f"C{i}") for i, run in enumerate(runs)]
+        lines = [
+            training_curve(logs[run], label=f"B = {run.batch_size}", color=f"C{i}")
+            for i, run in enumerate(runs)
+        ]
         panels.append(Panel(lines, axes | {"title": f"{METHODS[method].title}, {rule}"}))
     draw(panels, file)
 
@@ -46,7 +60,10 @@ def figure(file: Path, found: dict[str, list[Run]], logs: dict[Run, Log]) -> Non
 def main() -> None:
     where, options = setting(__doc__, seeds=1, extra=add_options)
     batch_sizes: Sequence[int] = options.batch_sizes or SCALED[where.size.name]
-    found = {method: [scaled(where, method, size, options.factor) for size in batch_sizes] for method in ADAMS}
+    found = {
+        method: [scaled(where, method, size, options.factor) for size in batch_sizes]
+        for method in ADAMS
+    }
     logs = run_all((run for runs in found.values() for run in runs), where)
     report([[run] for runs in found.values() for run in runs], logs)
     suffix = f"_{options.factor:g}" if options.factor != 1 else ""

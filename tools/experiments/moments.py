@@ -1,8 +1,10 @@
-"""mu**2 and sigma**2 along training and over batch sizes, and what sign does to the signal-to-noise ratio.
+"""mu**2 and sigma**2 along training and over batch sizes, and what sign does to the SNR.
 
-python tools/experiments/moments.py [--out build/experiments] [--size small] [--batch-sizes 4 16 64] [--examples 2048]
+python tools/experiments/moments.py [--out build/experiments] [--size small] [--batch-sizes 4 16 64]
+[--examples 2048]
 
-Writes moments.png and sign_snr.png. The runs are those of batch_scaling.py, with their moments logged.
+Writes moments.png and sign_snr.png. The runs are those of batch_scaling.py, with their moments
+logged.
 """
 
 import argparse
@@ -25,15 +27,19 @@ SAMPLES = {"xlabel": "samples", "xscale": "log"}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", help="of Adam's runs")
-    parser.add_argument("--examples", type=int, default=2048, help="in each half of the SNR's measurement")
+    parser.add_argument(
+        "--examples", type=int, default=2048, help="in each half of the SNR's measurement"
+    )
 
 
 def effective(run: Run) -> int:
-    """B_eff: sigma_eff**2 = sigma**2 / B_eff is what the method's preconditioner has of the variance."""
+    """B_eff: sigma_eff**2 = sigma**2 / B_eff is what the preconditioner has of the variance."""
     return run.batch_size if run.method == "adam" else 1
 
 
-def ratio_line(run: Run, log: Log, color: str = "C0", kind: str = "ratio_of_means", style: str = "-") -> Line:
+def ratio_line(
+    run: Run, log: Log, color: str = "C0", kind: str = "ratio_of_means", style: str = "-"
+) -> Line:
     """mu**2 / sigma_eff**2 along training; it is logged for B_eff = B."""
     samples, ratios = log.column(kind)
     factor = effective(run) / run.batch_size
@@ -63,8 +69,17 @@ def over_batch_sizes(runs: Sequence[Run], logs: dict[Run, Log]) -> list[Panel]:
 
 def _ratios(runs: Sequence[Run], logs: dict[Run, Log]) -> Panel:
     looks = {"ratio_of_means": "-", "ratio_median": ":"}
-    lines = [ratio_line(run, logs[run], f"C{i}", *look) for i, run in enumerate(runs) for look in looks.items()]
-    axes = {"title": "ratio of means, and (dotted) median ratio", "ylabel": RATIO, "yscale": "log", "ylim": (1e-3, 30)}
+    lines = [
+        ratio_line(run, logs[run], f"C{i}", *look)
+        for i, run in enumerate(runs)
+        for look in looks.items()
+    ]
+    axes = {
+        "title": "ratio of means, and (dotted) median ratio",
+        "ylabel": RATIO,
+        "yscale": "log",
+        "ylim": (1e-3, 30),
+    }
     return Panel(lines, SAMPLES | axes)
 
 
@@ -74,12 +89,15 @@ def _layer_line(name: str, runs: Sequence[Run], logs: dict[Run, Log]) -> Line:
 
 
 def snr_panels(run: Run, where: Setting, examples: int) -> list[Panel]:
-    """Before the first step and after the last; prints how often mean sign(g) and mean g point apart."""
+    """Before the first step and after the last; prints how often mean sign(g) opposes mean g."""
     before = start(run)
     _, after = restore(where.out / "runs" / run.name, before)
     panels: list[Panel] = []
     print("\n| | of | with mean g surely not zero | mean sign(g) opposed |\n|---|---|---|---|")
-    for title, (params, _) in (("initial parameters", before), ("parameters trained by Adam", after)):
+    for title, (params, _) in (
+        ("initial parameters", before),
+        ("parameters trained by Adam", after),
+    ):
         measured = measure(model.loss, params, where.text, examples)
         for part, halves in measured.items():
             count, share = opposed(halves)
@@ -91,7 +109,13 @@ def snr_panels(run: Run, where: Setting, examples: int) -> list[Panel]:
 def _snr_panel(title: str, measured: dict[str, Halves]) -> Panel:
     lines = [Line(*binned(halves), part, style=".-") for part, halves in measured.items()]
     theory = Line(BINS, normal_theory(BINS), "normal, theory", "black", "--")
-    axes = {"title": title, "xlabel": "SNR of g", "ylabel": "SNR of sign(g)", "xscale": "log", "yscale": "log"}
+    axes = {
+        "title": title,
+        "xlabel": "SNR of g",
+        "ylabel": "SNR of sign(g)",
+        "xscale": "log",
+        "yscale": "log",
+    }
     return Panel([*lines, theory, Line(BINS, BINS, "equal", "grey", ":")], axes)
 
 
@@ -101,7 +125,10 @@ def report(runs: Sequence[Run], logs: dict[Run, Log]) -> None:
     print("| run | " + " | ".join(f"{share:.0%}" for share in shares) + " |\n" + "|---" * 6 + "|")
     for run in runs:
         line = ratio_line(run, logs[run])
-        at = [min(range(len(line.x)), key=lambda i: abs(line.x[i] - share * line.x[-1])) for share in shares]
+        at = [
+            min(range(len(line.x)), key=lambda i: abs(line.x[i] - share * line.x[-1]))
+            for share in shares
+        ]
         print(f"| {line.label} | " + " | ".join(f"{line.y[i]:.2g}" for i in at) + " |")
 
 

@@ -28,7 +28,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines with a common legend; `axes` are properties of matplotlib's axes, such as title, xlabel, xscale."""
+    """Lines with a common legend; `axes` are properties of matplotlib's axes, such as title,
+    xlabel, xscale.
+    """
 
     lines: Sequence[Line]
     axes: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -40,10 +42,19 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, places = plt.subplots(1, len(panels), figsize=(5 * len(panels), 4), squeeze=False, layout="constrained")
+    figure, places = plt.subplots(
+        1, len(panels), figsize=(5 * len(panels), 4), squeeze=False, layout="constrained"
+    )
     for panel, place in zip(panels, places[0], strict=True):
         for line in panel.lines:
-            place.plot(line.x, line.y, line.style, color=line.color, label=line.label or None, linewidth=1.2)
+            place.plot(
+                line.x,
+                line.y,
+                line.style,
+                color=line.color,
+                label=line.label or None,
+                linewidth=1.2,
+            )
         place.set(**panel.axes)
         if "xticks" in panel.axes:
             place.minorticks_off()
@@ -75,7 +86,7 @@ def rate_line(logs: Mapping[Run, Log], *look: str) -> Line:
 
 
 def rate_axes(lines: Sequence[Line]) -> dict[str, Any]:
-    """For lines of `rate_line`: 1.5 nats from the best, and the learning rates themselves for ticks."""
+    """For lines of `rate_line`: 1.5 nats from the best, and the learning rates for ticks."""
     best = min(y for line in lines for y in line.y)
     rates = sorted({x for line in lines for x in line.x})
     words = {"title": "seed 0", "xlabel": "learning rate", "ylabel": "held-out loss at the end"}
@@ -84,6 +95,12 @@ def rate_axes(lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def loss_axes(title: str, logs: Sequence[Log]) -> dict[str, Any]:
-    """From just below the lowest loss to what a run has left behind after its first steps, on logarithmic axes."""
+    """From just below the lowest loss to that after the first steps, on logarithmic axes."""
     lowest = min(min(log.column("eval_loss")[1]) for log in logs)
-    return {"title": title, "xlabel": "samples", "ylabel": "loss", "xscale": "log", "ylim": (0.95 * lowest, 4.5)}
+    return {
+        "title": title,
+        "xlabel": "samples",
+        "ylabel": "loss",
+        "xscale": "log",
+        "ylim": (0.95 * lowest, 4.5),
+    }

@@ -1,8 +1,9 @@
-"""A small language model trained on Python's own sources with Adam and with MicroAdam, and both curves drawn.
+"""A small language model of Python's own sources by Adam and by MicroAdam, and both curves drawn.
 
 python tools/experiments/quick_start.py [--out build/experiments]
 
-Writes quick_start.png. What differs between the two runs is the line of `training/methods.py` that makes the optimizer.
+Writes quick_start.png. What differs between the two runs is the line of `training/methods.py` that
+makes the optimizer.
 """
 
 from plots import Panel, draw, held_out_curve, loss_axes
@@ -13,11 +14,15 @@ from training.methods import METHODS, RATES, Run
 def main() -> None:
     where, _ = setting(__doc__, seeds=1)
     runs = [
-        Run(where.size, method, RATES[where.size.name][method], where.batch_size) for method in ("adam", "micro_adam")
+        Run(where.size, method, RATES[where.size.name][method], where.batch_size)
+        for method in ("adam", "micro_adam")
     ]
     logs = run_all(runs, where)
     report([[run] for run in runs], logs)
-    lines = [held_out_curve(log, label=METHODS[run.method].title, style="o-") for run, log in logs.items()]
+    lines = [
+        held_out_curve(log, label=METHODS[run.method].title, style="o-")
+        for run, log in logs.items()
+    ]
     figure = where.out / "quick_start.png"
     draw([Panel(lines, loss_axes("held-out loss", list(logs.values())))], figure)
     print(f"curves: {figure}")

@@ -23,7 +23,7 @@ BATCH_SIZES = {"small": 16, "paper": 64}
 
 @dataclass(frozen=True)
 class Setting:
-    """Where an experiment runs, at which size and batch size, on which text, with how many seeds."""
+    """Where an experiment runs, at which size and batch size, on which text, how many seeds."""
 
     size: Size
     batch_size: int
@@ -34,12 +34,20 @@ class Setting:
 
 def setting(document: str | None, seeds: int, extra: Any = None) -> tuple[Setting, Any]:
     """From the command line; `extra` adds options of the experiment's own to the parser."""
-    parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=OUT, help="runs, figures; runs that are there already go on")
+    parser = argparse.ArgumentParser(
+        description=document, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=OUT, help="runs, figures; runs that are there already go on"
+    )
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--batch-size", type=int, help="of the runs that do not vary it")
     parser.add_argument("--seeds", type=int, default=seeds)
-    parser.add_argument("--text", type=Path, help="directory of .txt, .jsonl or .npy files; else Python's own sources")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        help="directory of .txt, .jsonl or .npy files; else Python's own sources",
+    )
     if extra:
         extra(parser)
     options = parser.parse_args()
@@ -50,7 +58,9 @@ def setting(document: str | None, seeds: int, extra: Any = None) -> tuple[Settin
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--grid", type=int, nargs="+", help="the i of the learning rates 2/1024 * 10**(i/4)")
+    parser.add_argument(
+        "--grid", type=int, nargs="+", help="the i of the learning rates 2/1024 * 10**(i/4)"
+    )
 
 
 def rates_of(grid: Iterable[int]) -> list[float]:
@@ -74,22 +84,31 @@ def run_all(runs: Iterable[Run], where: Setting) -> dict[Run, Log]:
 Kind = TypeVar("Kind")
 
 
-def sweep_best(swept: dict[Kind, list[Run]], where: Setting) -> tuple[dict[Kind, list[Run]], dict[Run, Log]]:
-    """Of each kind the run with the lowest held-out loss at its end, repeated with all seeds, and the logs of all."""
+def sweep_best(
+    swept: dict[Kind, list[Run]], where: Setting
+) -> tuple[dict[Kind, list[Run]], dict[Run, Log]]:
+    """Of each kind the run with the lowest final held-out loss, by all seeds, and all logs."""
     logs = run_all((run for runs in swept.values() for run in runs), where)
     best = {kind: min(runs, key=lambda run: logs[run].final) for kind, runs in swept.items()}
-    found = {kind: [replace(run, seed=seed) for seed in range(where.seeds)] for kind, run in best.items()}
+    found = {
+        kind: [replace(run, seed=seed) for seed in range(where.seeds)] for kind, run in best.items()
+    }
     return found, logs | run_all((run for runs in found.values() for run in runs), where)
 
 
 def report(found: Iterable[Sequence[Run]], logs: dict[Run, Log]) -> None:
-    """A table in Markdown of held-out losses at the end, a row for each list of runs that differ in the seed."""
-    print("| method | batch size | learning rate | held-out loss | each seed |\n|---|---|---|---|---|")
+    """A Markdown table of final held-out losses, a row for each list of runs by seed."""
+    print(
+        "| method | batch size | learning rate | held-out loss | each seed |\n|---|---|---|---|---|"
+    )
     for runs in found:
         finals = [logs[run].final for run in runs]
         each = ", ".join(f"{final:.3f}" for final in finals)
         first, mean = runs[0], sum(finals) / len(finals)
-        print(f"| {first.title} | {first.batch_size} | {first.learning_rate:.3g} | {mean:.3f} | {each} |")
+        print(
+            f"| {first.title} | {first.batch_size} | {first.learning_rate:.3g} | {mean:.3f} | "
+            f"{each} |"
+        )
 
 
 def _run(run: Run, where: Setting, progress: Progress, console: Console) -> Log:
@@ -101,10 +120,19 @@ def _run(run: Run, where: Setting, progress: Progress, console: Console) -> Log:
     log = train(run, where.text, where.out / "runs", on_step)
     progress.remove_task(task)
     ending = "diverged" if log.diverged else f"held-out loss {log.final:.4f}"
-    console.print(f"{run.name}: {ending}, {time.perf_counter() - began:.0f} s", highlight=False, soft_wrap=True)
+    console.print(
+        f"{run.name}: {ending}, {time.perf_counter() - began:.0f} s",
+        highlight=False,
+        soft_wrap=True,
+    )
     return log
 
 
 def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+    )
     return Progress(*columns, TimeRemainingColumn(), console=console)

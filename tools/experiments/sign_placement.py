@@ -1,6 +1,7 @@
-"""Where should you place the sign: SignEMA, SignSGD and MicroSignSGD at their best learning rates of the paper's grid.
+"""Where to place the sign: SignEMA, SignSGD and MicroSignSGD at their best of the paper's rates.
 
-python tools/experiments/sign_placement.py [--out build/experiments] [--size small] [--grid -2 -1 0 1] [--seeds 3]
+python tools/experiments/sign_placement.py [--out build/experiments] [--size small] [--grid -2 -1 0
+1] [--seeds 3]
 
 Writes sign_placement.png; the best runs of seed 0 are repeated with the other seeds.
 """
@@ -21,10 +22,15 @@ GRIDS = {
 
 def sweep(where: Setting, rates: Sequence[float]) -> dict[str, list[Run]]:
     """The runs of each method, by learning rate."""
-    return {method: [Run(where.size, method, rate, where.batch_size) for rate in rates] for method in SIGNS}
+    return {
+        method: [Run(where.size, method, rate, where.batch_size) for rate in rates]
+        for method in SIGNS
+    }
 
 
-def figure(where: Setting, swept: dict[str, list[Run]], found: dict[str, list[Run]], logs: dict[Run, Log]) -> None:
+def figure(
+    where: Setting, swept: dict[str, list[Run]], found: dict[str, list[Run]], logs: dict[Run, Log]
+) -> None:
     colors = {method: f"C{i}" for i, method in enumerate(swept)}
     curves = [
         training_curve(logs[run], label=run.title if run.seed == 0 else "", color=colors[method])

@@ -1,4 +1,4 @@
-"""The signal-to-noise ratio of single examples' gradients, and of their signs, measured over many examples."""
+"""The SNR of single examples' gradients, and of their signs, measured over many examples."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ class Means(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """Each of other examples: what is chosen by one half is measured on the other, or chance would have a part."""
+    """Each of other examples: what one half chooses the other measures, and chance has no part."""
 
     first: Means
     second: Means
@@ -57,13 +57,17 @@ def binned(halves: Halves) -> tuple[list[float], list[float]]:
     places = np.digitize(np.asarray(gradient_snr(first.g**2, first.square, first.examples)), BINS)
     inside = [places == i for i in range(1, len(BINS)) if (places == i).sum() >= FEWEST]
     pairs = ((second.g, second.square), (second.sign, second.nonzero))
-    ratios = [np.asarray(moment_ratio(m**2, s, second.examples, effective_batch_size=1)) for m, s in pairs]
-    x, y = ([float(np.sqrt(max(0.0, np.nanmean(ratio[where])))) for where in inside] for ratio in ratios)
+    ratios = [
+        np.asarray(moment_ratio(m**2, s, second.examples, effective_batch_size=1)) for m, s in pairs
+    ]
+    x, y = (
+        [float(np.sqrt(max(0.0, np.nanmean(ratio[where])))) for where in inside] for ratio in ratios
+    )
     return x, y
 
 
 def opposed(halves: Halves) -> tuple[int, float]:
-    """Parameters whose mean g is surely not zero, and the share of them whose mean sign(g) has the other sign."""
+    """Parameters whose mean g is surely not zero, and the share whose mean sign(g) opposes it."""
     first, second = halves
     sure = first.g**2 > SURE**2 * (first.square - first.g**2) / first.examples
     return int(sure.sum()), float(np.mean((first.g * second.sign)[sure] < 0))
@@ -73,7 +77,9 @@ def normal_theory(snr: Sequence[float]) -> list[float]:
     return np.asarray(sign_snr(jnp.asarray(snr))).tolist()
 
 
-def _means(loss: Callable[..., Any], params: Any, text: Text, examples: int, half: int) -> dict[str, Means]:
+def _means(
+    loss: Callable[..., Any], params: Any, text: Text, examples: int, half: int
+) -> dict[str, Means]:
     gradient = jax.jit(hs.grad(loss, statistics=STATISTICS))
     steps = examples // BATCH_SIZE
     total: Any = None
@@ -82,7 +88,9 @@ def _means(loss: Callable[..., Any], params: Any, text: Text, examples: int, hal
         values = (mean, *(found[name] for name in STATISTICS))
         total = values if total is None else jax.tree.map(jnp.add, total, values)
     means = jax.tree.map(lambda x: np.asarray(x) / steps, total)
-    return {name: Means(steps * BATCH_SIZE, *(_flat(tree[name]) for tree in means)) for name in PARTS}
+    return {
+        name: Means(steps * BATCH_SIZE, *(_flat(tree[name]) for tree in means)) for name in PARTS
+    }
 
 
 def _flat(tree: Any) -> Any:

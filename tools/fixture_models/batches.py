@@ -39,13 +39,17 @@ def dlrm_loss(params: Any, batch: Any) -> Array:
     dense = jax.nn.relu(batch["dense"] @ params["bottom"] + params["bottom_bias"])
     users = params["users"][batch["user"]]
     items = embedding_bag(params["items"], batch["items"])
-    top = jnp.concatenate([dense, pairwise_products(jnp.stack([dense, users, items], axis=1))], axis=-1)
+    top = jnp.concatenate(
+        [dense, pairwise_products(jnp.stack([dense, users, items], axis=1))], axis=-1
+    )
     logits = top @ params["top"] + params["top_bias"]
     clicked = batch["clicked"].astype(logits.dtype)
     return jnp.mean(jax.nn.softplus(logits) - clicked * logits)
 
 
-def several_arguments_loss(params: Any, features: Array, scale: Array, ids: Array, targets: Array) -> Array:
+def several_arguments_loss(
+    params: Any, features: Array, scale: Array, ids: Array, targets: Array
+) -> Array:
     """features [T, D, B], ids [B, N], targets [K, B], and a scale that all examples share."""
     pooled = jnp.einsum("tdb,dh->bh", jnp.tanh(features * scale[:, None]), params["kernel"])
     context = jnp.mean(params["embedding"][ids], axis=1)
@@ -65,7 +69,9 @@ def standardised_loss(params: Any, x: Array, targets: Array) -> Array:
     return regression_loss(params, standardise(x, x), targets)
 
 
-def standardised_loss_of_example(params: Any, x: Array, targets: Array, whole_x: Array, _targets: Array) -> Array:
+def standardised_loss_of_example(
+    params: Any, x: Array, targets: Array, whole_x: Array, _targets: Array
+) -> Array:
     return regression_loss(params, standardise(x, whole_x), targets)
 
 
@@ -80,11 +86,15 @@ MODELS = {
             "recurrent": Weight((11, 11)),
             "readout": Weight((11, 7)),
         },
-        inputs={"frames": Input((3, EXAMPLES, 6), axis=1), "targets": Input((3, EXAMPLES, 7), axis=1)},
+        inputs={
+            "frames": Input((3, EXAMPLES, 6), axis=1),
+            "targets": Input((3, EXAMPLES, 7), axis=1),
+        },
     ),
     "dlrm": Model(
         structure="DLRM-like embeddings",
-        why="scatter-adds into tables, one row and several rows an example, and pairwise products within an example",
+        why="scatter-adds into tables, one row and several rows an example, and pairwise products "
+        "within an example",
         loss=dlrm_loss,
         parameters={
             "bottom": Weight((6, 8)),
@@ -107,7 +117,11 @@ MODELS = {
         structure="several batch arguments",
         why="three arguments carry the examples along three different axes, and one carries none",
         loss=several_arguments_loss,
-        parameters={"embedding": Weight((13, 12)), "kernel": Weight((6, 12)), "readout": Weight((12, 7))},
+        parameters={
+            "embedding": Weight((13, 12)),
+            "kernel": Weight((6, 12)),
+            "readout": Weight((12, 7)),
+        },
         inputs={
             "features": Input((4, 6, EXAMPLES), axis=2),
             "scale": Input((6,), axis=None),
@@ -117,7 +131,8 @@ MODELS = {
     ),
     "standardised_inputs": Model(
         structure="standardised inputs",
-        why="inputs are standardised by the batch's own mean and deviation: examples meet, but in data alone",
+        why="inputs are standardised by the batch's own mean and deviation: examples meet, but in "
+        "data alone",
         loss=standardised_loss,
         parameters={"kernel": Weight((6, 12)), "bias": Weight((12,)), "readout": Weight((12, 7))},
         inputs={"x": Input((EXAMPLES, 6)), "targets": Input((EXAMPLES, 7))},

@@ -36,13 +36,16 @@ def unit_columns(directions: Array) -> Array:
 
 def weight_normalised_loss(params: Any, x: Array, targets: Array) -> Array:
     for layer in params["layers"]:
-        x = jax.nn.gelu(x @ (unit_columns(layer["direction"]) * layer["gain"]) + layer["bias"], approximate=False)
+        x = jax.nn.gelu(
+            x @ (unit_columns(layer["direction"]) * layer["gain"]) + layer["bias"],
+            approximate=False,
+        )
     decay = sum(jnp.sum(layer["gain"] ** 2) for layer in params["layers"])
     return jnp.mean((x @ params["readout"] - targets) ** 2) + 1e-2 * decay
 
 
 def mixed_precision_loss(params: Any, ids: Array, x: Array, targets: Array) -> Array:
-    """The embedding is stored in bfloat16; the master copies of the kernels are float32, used in bfloat16."""
+    """The embedding is stored in bfloat16; kernels are float32, and used in bfloat16."""
     kernel, readout = params["kernel"].astype(jnp.bfloat16), params["readout"].astype(jnp.bfloat16)
     hidden = x.astype(jnp.bfloat16) @ kernel + params["embedding"][ids]
     activations = jax.nn.silu(hidden + params["bias"].astype(jnp.bfloat16))
@@ -50,7 +53,11 @@ def mixed_precision_loss(params: Any, ids: Array, x: Array, targets: Array) -> A
 
 
 def weight_normalised_layer(inputs: int, outputs: int) -> Any:
-    return {"direction": Weight((inputs, outputs)), "gain": Weight((outputs,)), "bias": Weight((outputs,))}
+    return {
+        "direction": Weight((inputs, outputs)),
+        "gain": Weight((outputs,)),
+        "bias": Weight((outputs,)),
+    }
 
 
 MODELS = {
@@ -63,7 +70,8 @@ MODELS = {
     ),
     "mlp_width_equals_batch": Model(
         structure="parameter dimension equal to the batch size",
-        why="every dimension of every array is the batch size, so sizes tell nothing about the example axis",
+        why="every dimension of every array is the batch size, so sizes tell nothing about the "
+        "example axis",
         loss=mlp_loss,
         parameters=mlp_weights(EXAMPLES, EXAMPLES, EXAMPLES),
         inputs={"x": Input((EXAMPLES, EXAMPLES)), "labels": Input((EXAMPLES,), below=EXAMPLES)},
@@ -78,7 +86,8 @@ MODELS = {
     ),
     "mlp_weight_normalised": Model(
         structure="weight-normalised MLP",
-        why="the tail from the contraction to the gradient goes through the weight's preprocessing and weight decay",
+        why="the tail from the contraction to the gradient goes through the weight's "
+        "preprocessing and weight decay",
         loss=weight_normalised_loss,
         parameters={
             "layers": [weight_normalised_layer(6, 12), weight_normalised_layer(12, 11)],
@@ -96,7 +105,11 @@ MODELS = {
             "bias": Weight((12,)),
             "readout": Weight((12, 7)),
         },
-        inputs={"ids": Input((EXAMPLES,), below=11), "x": Input((EXAMPLES, 6)), "targets": Input((EXAMPLES, 7))},
+        inputs={
+            "ids": Input((EXAMPLES,), below=11),
+            "x": Input((EXAMPLES, 6)),
+            "targets": Input((EXAMPLES, 7)),
+        },
         low_precision=True,
     ),
 }

@@ -9,14 +9,23 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from fixture_models.layers import attention, attention_weights, convolution, cross_entropy, group_norm, layer_norm
+from fixture_models.layers import (
+    attention,
+    attention_weights,
+    convolution,
+    cross_entropy,
+    group_norm,
+    layer_norm,
+)
 from fixture_models.model import EXAMPLES, Input, Model, Weight
 
 
 def group_norm_loss(params: Any, images: Array, labels: Array) -> Array:
     x = images
     for layer in params["layers"]:
-        x = jax.nn.relu(group_norm(convolution(x, layer["kernel"]), layer["scale"], layer["bias"], groups=3))
+        x = jax.nn.relu(
+            group_norm(convolution(x, layer["kernel"]), layer["scale"], layer["bias"], groups=3)
+        )
         x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     logits = x.reshape(x.shape[0], -1) @ params["kernel"] + params["bias"]
     return -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(labels.shape[0]), labels])
@@ -24,7 +33,9 @@ def group_norm_loss(params: Any, images: Array, labels: Array) -> Array:
 
 def residual_block(x: Array, params: Any) -> Array:
     """A strided block: depthwise, then pointwise; the shortcut is a strided 1x1 convolution."""
-    y = jax.nn.silu(convolution(x, params["depthwise"], stride=2, groups=x.shape[-1]) + params["depthwise_bias"])
+    y = jax.nn.silu(
+        convolution(x, params["depthwise"], stride=2, groups=x.shape[-1]) + params["depthwise_bias"]
+    )
     y = convolution(y, params["pointwise"])
     return y + convolution(x, params["shortcut"], stride=2)
 
@@ -38,7 +49,9 @@ def residual_loss(params: Any, images: Array, targets: Array) -> Array:
 
 
 def upsample(x: Array, kernel: Array) -> Array:
-    return jax.lax.conv_transpose(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jax.lax.conv_transpose(
+        x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def unet_loss(params: Any, images: Array, targets: Array) -> Array:
@@ -51,7 +64,7 @@ def unet_loss(params: Any, images: Array, targets: Array) -> Array:
 
 
 def vit_tokens(params: Any, images: Array) -> Array:
-    """Patches by a convolution as wide as its stride, a class token before them, positions added."""
+    """Patches by a convolution as wide as its stride, a class token, positions added."""
     patches = convolution(images, params["patches"], stride=4, padding="VALID")
     tokens = patches.reshape(patches.shape[0], -1, patches.shape[-1])
     first = jnp.broadcast_to(params["class_token"], (tokens.shape[0], 1, tokens.shape[-1]))
@@ -61,13 +74,20 @@ def vit_tokens(params: Any, images: Array) -> Array:
 def vit_loss(params: Any, images: Array, labels: Array) -> Array:
     x = vit_tokens(params, images)
     x = x + attention(layer_norm(x, **params["attention_norm"]), params["attention"], causal=False)
-    y = jax.nn.gelu(layer_norm(x, **params["mlp_norm"]) @ params["inner"] + params["inner_bias"], approximate=False)
+    y = jax.nn.gelu(
+        layer_norm(x, **params["mlp_norm"]) @ params["inner"] + params["inner_bias"],
+        approximate=False,
+    )
     x = x + y @ params["outer"]
     return jnp.mean(cross_entropy(x[:, 0] @ params["head"] + params["head_bias"], labels))
 
 
 def normalised_layer(size: int, inputs: int, outputs: int) -> Any:
-    return {"kernel": Weight((size, size, inputs, outputs)), "scale": Weight((outputs,)), "bias": Weight((outputs,))}
+    return {
+        "kernel": Weight((size, size, inputs, outputs)),
+        "scale": Weight((outputs,)),
+        "bias": Weight((outputs,)),
+    }
 
 
 def norm_weights(width: int) -> Any:
@@ -77,7 +97,8 @@ def norm_weights(width: int) -> Any:
 MODELS = {
     "cnn_group_norm": Model(
         structure="CNN with GroupNorm",
-        why="convolutions, normalisation within each example, max pooling, labels picked by example number",
+        why="convolutions, normalisation within each example, max pooling, labels picked by "
+        "example number",
         loss=group_norm_loss,
         parameters={
             "layers": [normalised_layer(3, 3, 6), normalised_layer(3, 6, 9)],

@@ -56,7 +56,13 @@ def masked_mean(params: Any, tokens: Array, targets: Array, mask: Array) -> Arra
 
 
 def masked_mean_of_example(
-    params: Any, tokens: Array, targets: Array, mask: Array, _tokens: Array, _targets: Array, whole_mask: Array
+    params: Any,
+    tokens: Array,
+    targets: Array,
+    mask: Array,
+    _tokens: Array,
+    _targets: Array,
+    whole_mask: Array,
 ) -> Array:
     """What one example adds to `masked_mean` of the whole batch, times the batch size."""
     return EXAMPLES * masked_sum(params, tokens, targets, mask) / jnp.sum(whole_mask)
@@ -101,7 +107,8 @@ MODELS = {
     ),
     "lm_tied": Model(
         structure="decoder LM tied",
-        why="a gradient of two sites, the embedding's scatter-add and the head's contraction: squares have cross terms",
+        why="a gradient of two sites, the embedding's scatter-add and the head's contraction: "
+        "squares have cross terms",
         loss=tied_loss,
         parameters=decoder_weights(1),
         inputs={"batch": {"tokens": TOKENS, "targets": TOKENS}},
@@ -115,7 +122,8 @@ MODELS = {
     ),
     "masked_mean": Model(
         structure="masked mean",
-        why="the normaliser is the whole batch's sum of the mask: it mixes examples, but depends on data alone",
+        why="the normaliser is the whole batch's sum of the mask: it mixes examples, but depends "
+        "on data alone",
         loss=masked_mean,
         parameters=ONE_LAYER,
         inputs={"tokens": TOKENS, "targets": TOKENS, "mask": Input((EXAMPLES, LENGTH), below=2)},

@@ -13,7 +13,7 @@ from fixture_models.model import Weight
 
 
 def cross_entropy(logits: Array, labels: Array) -> Array:
-    """Negative log-likelihood of the integer labels: logits [..., K] and labels [...] give [...]."""
+    """Negative log-likelihood of integer labels: logits [..., K], labels [...] give [...]."""
     log_probabilities = jax.nn.log_softmax(logits)
     return -jnp.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
 
@@ -48,11 +48,21 @@ def attention(x: Array, params: Any, causal: bool) -> Array:
 
 def attention_weights(width: int, heads: int, head_width: int) -> dict[str, Weight]:
     inward = Weight((width, heads, head_width))
-    return {"query": inward, "key": inward, "value": inward, "out": Weight((heads, head_width, width))}
+    return {
+        "query": inward,
+        "key": inward,
+        "value": inward,
+        "out": Weight((heads, head_width, width)),
+    }
 
 
 def convolution(
-    x: Array, kernel: Array, stride: int = 1, groups: int = 1, dilation: int = 1, padding: str = "SAME"
+    x: Array,
+    kernel: Array,
+    stride: int = 1,
+    groups: int = 1,
+    dilation: int = 1,
+    padding: str = "SAME",
 ) -> Array:
     """[B, H, W, C] with a kernel [h, w, C / groups, F]."""
     return jax.lax.conv_general_dilated(

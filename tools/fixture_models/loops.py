@@ -1,7 +1,7 @@
 """Models with loops and branches."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# JAX's own signatures are partly untyped, lax.scan's among them.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false,
+# reportUnknownArgumentType=false JAX's own signatures are partly untyped, lax.scan's among them.
 
 from typing import Any
 
@@ -86,7 +86,8 @@ FEATURES = {"x": Input((EXAMPLES, WIDTH)), "targets": Input((EXAMPLES, WIDTH))}
 MODELS = {
     "lm_scanned_layers": Model(
         structure="decoder LM that scans over its layers",
-        why="a loop stacks the gradients of the layers; the tied embedding is used before and behind it",
+        why="a loop stacks the gradients of the layers; the tied embedding is used before and "
+        "behind it",
         loss=scanned_layers_loss,
         parameters=LANGUAGE,
         inputs={"batch": {"tokens": TOKENS, "targets": TOKENS}},

@@ -1,4 +1,4 @@
-"""Models whose gradients are not a sum over examples: there is no right number, so they must be refused."""
+"""Models whose gradients are no sum over examples: no number is right, so they must be refused."""
 
 # pyright: reportUnknownMemberType=false
 # JAX's own signatures are partly untyped.
@@ -50,7 +50,8 @@ def clipped_gradient(params: Any, x: Array, targets: Array) -> Any:
 MODELS = {
     "batch_norm_training": Model(
         structure="BatchNorm in training mode",
-        why="each example is normalised by statistics of the whole batch, which depend on the parameters",
+        why="each example is normalised by statistics of the whole batch, which depend on the "
+        "parameters",
         loss=batch_norm_loss,
         parameters={
             "kernel": Weight((6, 12)),

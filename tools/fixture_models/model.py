@@ -17,7 +17,7 @@ Verdict = Literal["separable", "separable given data", "not separable"]
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter: normal, scaled by the root of its fan-in where it has more than one dimension."""
+    """A parameter: normal, scaled by the root of its fan-in if of more than one dimension."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -25,7 +25,9 @@ class Weight:
 
 @dataclass(frozen=True)
 class Input:
-    """An argument beside the parameters: normal floats, or integers in [0, below). `axis` carries the examples."""
+    """An argument beside the parameters: normal floats, or integers in [0, below). `axis` carries
+    the examples.
+    """
 
     shape: tuple[int, ...]
     axis: int | None = 0
@@ -36,10 +38,11 @@ class Input:
 class Model:
     """One fixture.
 
-    `loss(parameters, *arguments)` takes the arguments in the order of `inputs`, whose values are pytrees of `Input`.
+    `loss(parameters, *arguments)` takes the arguments in the order of `inputs`, whose values are
+    pytrees of `Input`.
 
-    `example_loss(parameters, *arguments of example b alone, *arguments of the whole batch)` is the loss whose gradient
-    is example b's; without it, that is `loss` on a batch of one.
+    `example_loss(parameters, *arguments of example b alone, *arguments of the whole batch)` is the
+    loss whose gradient is example b's; without it, that is `loss` on a batch of one.
 
     `gradient(parameters, *arguments)` is what is lowered; without it, `jax.grad(loss)`.
 

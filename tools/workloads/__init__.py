@@ -1,7 +1,8 @@
 """The workloads of AlgoPerf that the paper times, as losses of our own writing, without BatchNorm.
 
-The sizes are AlgoPerf's. There is no dropout and no augmentation, and speech begins at its log-mel frames. Where
-AlgoPerf divides a loss by the number of tokens in the batch, these are means over the examples.
+The sizes are AlgoPerf's. There is no dropout and no augmentation, and speech begins at its log-mel
+frames. Where AlgoPerf divides a loss by the number of tokens in the batch, these are means over the
+examples.
 """
 
 from workloads import conformer, deepspeech, fastmri, lm, resnet, vit, wmt

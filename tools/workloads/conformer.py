@@ -1,4 +1,4 @@
-"""LibriSpeech: a conformer with the CTC loss; LayerNorm for BatchNorm in its convolution modules."""
+"""LibriSpeech: a conformer with the CTC loss; its convolutions have LayerNorm, not BatchNorm."""
 
 from functools import partial
 from typing import Any
@@ -14,7 +14,9 @@ from workloads.speech import FULL, SMALL, ctc, subsampled, subsampling_weights, 
 from workloads.workload import Workload
 
 
-def loss(params: Any, frames: Array, lengths: Array, labels: Array, label_lengths: Array, heads: int) -> Array:
+def loss(
+    params: Any, frames: Array, lengths: Array, labels: Array, label_lengths: Array, heads: int
+) -> Array:
     """[B, T, mels], [B], [B, N], [B]."""
     x, lengths = subsampled(frames, lengths, params["subsampling"])
     x = x + sinusoids(*x.shape[1:])
@@ -34,7 +36,7 @@ def problem(
     characters: int,
     classes: int,
 ) -> Problem:
-    """`taps`: frames that a convolution sees; `length`: frames; `characters`: labels of an utterance."""
+    """`taps`: frames a convolution sees; `length`: frames; `characters`: an utterance's labels."""
 
     def make() -> tuple[Any, ...]:
         keys = Keys()

@@ -1,4 +1,4 @@
-"""LibriSpeech: DeepSpeech, bidirectional LSTMs and feed-forward layers, with the CTC loss; LayerNorm for BatchNorm."""
+"""LibriSpeech: DeepSpeech, bidirectional LSTMs and MLPs with CTC; LayerNorm for BatchNorm."""
 
 from typing import Any
 
@@ -64,10 +64,16 @@ def recurrent_weights(keys: Keys, width: int) -> Any:
 
 
 def feed_forward_weights(keys: Keys, width: int) -> Any:
-    return {"norm": norm_weights(width), "kernel": keys.dense(width, width), "bias": jnp.zeros(width)}
+    return {
+        "norm": norm_weights(width),
+        "kernel": keys.dense(width, width),
+        "bias": jnp.zeros(width),
+    }
 
 
-def problem(batch: int, width: int, depth: int, length: int, mels: int, characters: int, classes: int) -> Problem:
+def problem(
+    batch: int, width: int, depth: int, length: int, mels: int, characters: int, classes: int
+) -> Problem:
     """`depth`: recurrent layers; `length`: frames; `characters`: labels of an utterance."""
 
     def make() -> tuple[Any, ...]:
@@ -85,4 +91,6 @@ def problem(batch: int, width: int, depth: int, length: int, mels: int, characte
     return Problem("librispeech deepspeech", loss, make, batch, width, depth)
 
 
-WORKLOAD = Workload(problem, small={**SMALL, "width": 64, "depth": 2}, full={**FULL, "width": 512, "depth": 6})
+WORKLOAD = Workload(
+    problem, small={**SMALL, "width": 64, "depth": 2}, full={**FULL, "width": 512, "depth": 6}
+)

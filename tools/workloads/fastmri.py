@@ -1,7 +1,8 @@
 """fastMRI: a U-Net from an undersampled scan to the full one.
 
-Two 3x3 convolutions a level without biases, instance norm without parameters, leaky ReLU, average pooling on the way
-down and transposed convolutions on the way up; the loss is the mean absolute error.
+Two 3x3 convolutions a level without biases, instance norm without parameters, leaky ReLU, average
+pooling on the way down and transposed convolutions on the way up; the loss is the mean absolute
+error.
 """
 
 from itertools import pairwise
@@ -47,11 +48,17 @@ def loss(params: Any, scans: Array, targets: Array) -> Array:
 
 
 def block_weights(keys: Keys, inputs: int, outputs: int) -> Any:
-    return {"kernel1": keys.dense(3, 3, inputs, outputs), "kernel2": keys.dense(3, 3, outputs, outputs)}
+    return {
+        "kernel1": keys.dense(3, 3, inputs, outputs),
+        "kernel2": keys.dense(3, 3, outputs, outputs),
+    }
 
 
 def up_weights(keys: Keys, inputs: int, outputs: int) -> Any:
-    return {"transposed": keys.dense(2, 2, inputs, outputs), **block_weights(keys, 2 * outputs, outputs)}
+    return {
+        "transposed": keys.dense(2, 2, inputs, outputs),
+        **block_weights(keys, 2 * outputs, outputs),
+    }
 
 
 def problem(batch: int, width: int, depth: int, side: int) -> Problem:
@@ -63,7 +70,10 @@ def problem(batch: int, width: int, depth: int, side: int) -> Problem:
         params = {
             "down": [block_weights(keys, *pair) for pair in pairwise([1, *channels[:-1]])],
             "bottom": block_weights(keys, *channels[-2:]),
-            "up": [up_weights(keys, coarse, fine) for fine, coarse in reversed(list(pairwise(channels)))],
+            "up": [
+                up_weights(keys, coarse, fine)
+                for fine, coarse in reversed(list(pairwise(channels)))
+            ],
             "last": keys.dense(1, 1, width, 1),
             "last_bias": jnp.zeros(()),
         }

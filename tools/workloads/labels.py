@@ -1,4 +1,4 @@
-"""Cross-entropy as AlgoPerf has it for images and translation, against distributions over the labels."""
+"""Cross-entropy as in AlgoPerf's images and translation: against distributions over labels."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,9 @@ from jax import Array
 
 
 def cross_entropy_with_one_hot(logits: Array, labels: Array, smoothing: float = 0.0) -> Array:
-    """Logits [..., K] and labels [...] give [...]. `smoothing`: what is spread evenly over all labels."""
+    """Logits [..., K] and labels [...] give [...]. `smoothing`: what is spread evenly over all
+    labels.
+    """
     count = logits.shape[-1]
     wanted = jax.nn.one_hot(labels, count) * (1 - smoothing) + smoothing / count
     return -jnp.sum(wanted * jax.nn.log_softmax(logits), -1)

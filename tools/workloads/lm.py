@@ -1,5 +1,6 @@
-"""FineWeb-Edu language model: a decoder with RMS norms, rotary positions, normalised queries and keys, gated linear
-units, and one table for the embedding and the head.
+"""FineWeb-Edu language model: a decoder with one table for the embedding and the head.
+
+It has RMS norms, rotary positions, normalised queries and keys, and gated linear units.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from workloads.workload import Workload
 
 def rms_norm(x: Array, scale: Array) -> Array:
     wide = x.astype(jnp.float32)
-    return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + 1e-6) * scale).astype(x.dtype)
+    return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + 1e-6) * scale).astype(
+        x.dtype
+    )
 
 
 def rotated(x: Array) -> Array:
@@ -25,7 +28,10 @@ def rotated(x: Array) -> Array:
     rates = 500_000.0 ** -(jnp.arange(0, x.shape[-1], 2) / x.shape[-1])
     angles = jnp.arange(x.shape[1])[:, None, None] * rates
     even, odd = x[..., ::2].astype(jnp.float32), x[..., 1::2].astype(jnp.float32)
-    turned = (even * jnp.cos(angles) - odd * jnp.sin(angles), even * jnp.sin(angles) + odd * jnp.cos(angles))
+    turned = (
+        even * jnp.cos(angles) - odd * jnp.sin(angles),
+        even * jnp.sin(angles) + odd * jnp.cos(angles),
+    )
     return jnp.stack(turned, -1).reshape(x.shape).astype(x.dtype)
 
 
@@ -35,9 +41,14 @@ def unit(x: Array) -> Array:
 
 def attention(x: Array, p: Any, heads: int) -> Array:
     dtype = x.dtype
-    q, k, v = ((x @ p[name].astype(dtype)).reshape(*x.shape[:2], heads, -1) for name in ("query", "key", "value"))
+    q, k, v = (
+        (x @ p[name].astype(dtype)).reshape(*x.shape[:2], heads, -1)
+        for name in ("query", "key", "value")
+    )
     q, k = unit(rotated(q)) * p["scale"].astype(dtype), unit(rotated(k))
-    return jax.nn.dot_product_attention(q, k, v, is_causal=True, scale=1.0).reshape(x.shape) @ p["out"].astype(dtype)
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True, scale=1.0).reshape(x.shape) @ p[
+        "out"
+    ].astype(dtype)
 
 
 def layer(x: Array, p: Any, heads: int) -> Array:

@@ -1,4 +1,4 @@
-"""ImageNet: ResNet-50, bottleneck blocks with the stride in the 3x3 convolution, BatchNorm replaced by GroupNorm."""
+"""ImageNet: ResNet-50, strides in its 3x3 convolutions, GroupNorm in place of BatchNorm."""
 
 from functools import partial
 from typing import Any
@@ -50,19 +50,30 @@ def block_weights(keys: Keys, inputs: int, inner: int) -> Any:
     }
     if inputs == outputs:
         return p
-    return {**p, "shortcut": keys.dense(1, 1, inputs, outputs), "shortcut_norm": norm_weights(outputs)}
+    return {
+        **p,
+        "shortcut": keys.dense(1, 1, inputs, outputs),
+        "shortcut_norm": norm_weights(outputs),
+    }
 
 
 def stages(keys: Keys, width: int, depths: tuple[int, ...]) -> Any:
     inputs, found = width, list[Any]()
     for number, depth in enumerate(depths):
         inner = width * 2**number
-        found.append([block_weights(keys, EXPANSION * inner if index else inputs, inner) for index in range(depth)])
+        found.append(
+            [
+                block_weights(keys, EXPANSION * inner if index else inputs, inner)
+                for index in range(depth)
+            ]
+        )
         inputs = EXPANSION * inner
     return found
 
 
-def problem(batch: int, width: int, depths: tuple[int, ...], side: int, classes: int, groups: int) -> Problem:
+def problem(
+    batch: int, width: int, depths: tuple[int, ...], side: int, classes: int, groups: int
+) -> Problem:
     """`width`: channels of the stem; `depths`: blocks of each stage."""
 
     def make() -> tuple[Any, ...]:
@@ -81,6 +92,20 @@ def problem(batch: int, width: int, depths: tuple[int, ...], side: int, classes:
 
 WORKLOAD = Workload(
     problem,
-    small={"batch": 8, "width": 16, "depths": (1, 1, 1, 1), "side": 64, "classes": 100, "groups": 8},
-    full={"batch": 128, "width": 64, "depths": (3, 4, 6, 3), "side": 224, "classes": 1000, "groups": 32},
+    small={
+        "batch": 8,
+        "width": 16,
+        "depths": (1, 1, 1, 1),
+        "side": 64,
+        "classes": 100,
+        "groups": 8,
+    },
+    full={
+        "batch": 128,
+        "width": 64,
+        "depths": (3, 4, 6, 3),
+        "side": 224,
+        "classes": 1000,
+        "groups": 32,
+    },
 )

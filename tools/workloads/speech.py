@@ -1,4 +1,4 @@
-"""What the LibriSpeech workloads share: log-mel frames, subsampled in time, and the CTC loss of padded labels."""
+"""What the LibriSpeech workloads share: log-mel frames subsampled in time, CTC of padded labels."""
 
 from typing import Any
 
@@ -24,7 +24,9 @@ def halved(lengths: Array) -> Array:
 
 
 def subsampled(frames: Array, lengths: Array, p: Any) -> tuple[Array, Array]:
-    """Two convolutions of stride 2 over time and frequency: [B, T, mels] to [B, T / 4, D], and the lengths of these."""
+    """Two convolutions of stride 2 over time and frequency: [B, T, mels] to [B, T / 4, D], and the
+    lengths of these.
+    """
     x = frames[..., None]
     for q in p["convolutions"]:
         lengths = halved(lengths)
@@ -36,7 +38,9 @@ def subsampled(frames: Array, lengths: Array, p: Any) -> tuple[Array, Array]:
 def subsampling_weights(keys: Keys, mels: int, width: int) -> Any:
     pairs = ((1, width), (width, width))
     return {
-        "convolutions": [{"kernel": keys.dense(3, 3, *pair), "bias": jnp.zeros(width)} for pair in pairs],
+        "convolutions": [
+            {"kernel": keys.dense(3, 3, *pair), "bias": jnp.zeros(width)} for pair in pairs
+        ],
         "dense": keys.dense(-(-mels // SUBSAMPLING) * width, width),
         "dense_bias": jnp.zeros(width),
     }
@@ -45,11 +49,15 @@ def subsampling_weights(keys: Keys, mels: int, width: int) -> Any:
 def ctc(logits: Array, lengths: Array, labels: Array, label_lengths: Array) -> Array:
     """[B, T, K] with labels [B, N], which are not 0, the blank; the mean over the examples."""
     absent = 1.0 - valid(lengths, logits.shape[1])
-    return jnp.mean(optax.ctc_loss(logits, absent, labels, 1.0 - valid(label_lengths, labels.shape[1])))
+    return jnp.mean(
+        optax.ctc_loss(logits, absent, labels, 1.0 - valid(label_lengths, labels.shape[1]))
+    )
 
 
-def utterances(keys: Keys, batch: int, length: int, mels: int, characters: int, classes: int) -> tuple[Array, ...]:
-    """Frames, their lengths, labels, their lengths: random, between half and all of `length` and `characters`."""
+def utterances(
+    keys: Keys, batch: int, length: int, mels: int, characters: int, classes: int
+) -> tuple[Array, ...]:
+    """Frames, labels, and their lengths: between half and all of `length` and `characters`."""
     return (
         keys.normal(batch, length, mels),
         length - keys.below(length // 2, batch),

@@ -1,4 +1,4 @@
-"""ImageNet: ViT-S/16, sinusoidal positions, the mean over the patches through a tanh layer into the head."""
+"""ImageNet: ViT-S/16, sinusoidal positions, the patches' mean through a tanh layer to the head."""
 
 from functools import partial
 from typing import Any
@@ -38,7 +38,9 @@ def loss(params: Any, images: Array, labels: Array, heads: int) -> Array:
         x = x + feed_forward(layer_norm(x, p["norm2"]), p["feed_forward"])
     pooled = layer_norm(x, params["norm"]).mean(1)
     pooled = jnp.tanh(pooled @ params["last"] + params["last_bias"])
-    return jnp.mean(cross_entropy_with_one_hot(pooled @ params["head"] + params["head_bias"], labels))
+    return jnp.mean(
+        cross_entropy_with_one_hot(pooled @ params["head"] + params["head_bias"], labels)
+    )
 
 
 def layer_weights(keys: Keys, width: int) -> Any:
@@ -50,7 +52,9 @@ def layer_weights(keys: Keys, width: int) -> Any:
     }
 
 
-def problem(batch: int, width: int, depth: int, heads: int, side: int, patch: int, classes: int) -> Problem:
+def problem(
+    batch: int, width: int, depth: int, heads: int, side: int, patch: int, classes: int
+) -> Problem:
     def make() -> tuple[Any, ...]:
         keys = Keys()
         params = {
@@ -71,5 +75,13 @@ def problem(batch: int, width: int, depth: int, heads: int, side: int, patch: in
 WORKLOAD = Workload(
     problem,
     small={"batch": 8, "width": 96, "depth": 2, "heads": 4, "side": 64, "patch": 8, "classes": 100},
-    full={"batch": 128, "width": 384, "depth": 12, "heads": 6, "side": 224, "patch": 16, "classes": 1000},
+    full={
+        "batch": 128,
+        "width": 384,
+        "depth": 12,
+        "heads": 6,
+        "side": 224,
+        "patch": 16,
+        "classes": 1000,
+    },
 )

@@ -1,4 +1,4 @@
-"""WMT: an encoder-decoder Transformer; one table for embeddings and head, label smoothing, padded sentences."""
+"""WMT: encoder-decoder Transformer, one table for embeddings and head, label smoothing, padding."""
 
 from functools import partial
 from typing import Any
@@ -74,10 +74,14 @@ def decoder_weights(keys: Keys, width: int) -> Any:
 def sentences(keys: Keys, batch: int, length: int, vocabulary: int) -> Array:
     """Tokens of random lengths between half and all of `length`, padded."""
     lengths = length - keys.below(length // 2, batch, 1)
-    return jnp.where(jnp.arange(length) < lengths, 1 + keys.below(vocabulary - 1, batch, length), PADDING)
+    return jnp.where(
+        jnp.arange(length) < lengths, 1 + keys.below(vocabulary - 1, batch, length), PADDING
+    )
 
 
-def problem(batch: int, width: int, depth: int, heads: int, length: int, vocabulary: int) -> Problem:
+def problem(
+    batch: int, width: int, depth: int, heads: int, length: int, vocabulary: int
+) -> Problem:
     """`depth`: layers of the encoder, and of the decoder."""
 
     def make() -> tuple[Any, ...]:
@@ -89,7 +93,11 @@ def problem(batch: int, width: int, depth: int, heads: int, length: int, vocabul
             "decoder": [decoder_weights(keys, width) for _ in range(depth)],
             "decoder_norm": norm_weights(width),
         }
-        return params, sentences(keys, batch, length, vocabulary), sentences(keys, batch, length, vocabulary)
+        return (
+            params,
+            sentences(keys, batch, length, vocabulary),
+            sentences(keys, batch, length, vocabulary),
+        )
 
     return Problem("wmt transformer", partial(loss, heads=heads), make, batch, width, depth)
 

@@ -9,7 +9,7 @@ from bench_models.problem import Build, Problem
 
 @dataclass(frozen=True)
 class Workload:
-    """`small` runs on a CPU in seconds; `full` has the sizes of AlgoPerf, and the paper's batch of one device."""
+    """`small` runs on a CPU in seconds; `full` has AlgoPerf's sizes, the paper's batch a device."""
 
     problem: Build
     small: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Buffers of a scheduled program: their sizes, in which memory they lie together, and from when to when they live."""
+"""Buffers of a scheduled program: their sizes, their memory, and from when to when they live."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Value = int | tuple["Value", ...]
 
 @dataclass
 class Buffers:
-    """What a walk has met: the instructions in turn, and the size, first and last step of each buffer."""
+    """What a walk has met: instructions in turn, and each buffer's size, first and last step."""
 
     program: Program
     steps: list[str] = field(default_factory=list[str])
@@ -21,7 +21,7 @@ class Buffers:
     joined: dict[int, int] = field(default_factory=dict[int, int])
 
     def make(self, shape: Shape, held: bool = True) -> Value:
-        """New buffers for a shape; none of main memory where they lie on the chip, or are not `held`."""
+        """New buffers for a shape; none in main memory if on the chip, or not `held`."""
         if not isinstance(shape, Array):
             return tuple(self.make(part, held) for part in shape)
         self.sizes.append(shape.bytes if held and shape.space == 0 else 0)
@@ -41,7 +41,9 @@ class Buffers:
 
     def join(self, value: Value, other: Value) -> None:
         """Two values lie in the same memory."""
-        for one, two in zip(map(self.find, leaves(value)), map(self.find, leaves(other)), strict=True):
+        for one, two in zip(
+            map(self.find, leaves(value)), map(self.find, leaves(other)), strict=True
+        ):
             if one != two:
                 self.joined[two] = one
                 starts, ends = zip(self.spans[one], self.spans[two], strict=True)

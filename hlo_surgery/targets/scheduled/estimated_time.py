@@ -1,8 +1,8 @@
-"""Estimated time: the cycles of a scheduled program by the compiler's own estimates, which those for TPU write down.
+"""Estimated time: a scheduled program's cycles as the compiler for TPU estimates and writes them.
 
-Instructions run one after another, a loop's body as often as it runs. Copies between main memory and the chip's own go
-on meanwhile, one after another on one channel, and hold the program up only where their end is waited for. What has no
-estimate counts as nothing, and is listed.
+Instructions run one after another, a loop's body as often as it runs. Copies between main memory
+and the chip's own go on meanwhile, one after another on one channel, and hold the program up only
+where their end is waited for. What has no estimate counts as nothing, and is listed.
 """
 
 import copy
@@ -29,7 +29,7 @@ CyclesOf = Callable[[Instruction], float]
 
 @dataclass
 class Clock:
-    """Cycles now, until when the copying channel is busy, and when each copy that has begun is done."""
+    """Cycles now, until when the copying channel is busy, and when each begun copy is done."""
 
     bytes_per_cycle: float
     cycles_of: CyclesOf
@@ -38,7 +38,9 @@ class Clock:
     done: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def estimated_cycles(program: Program, bytes_per_cycle: float, cycles_of: CyclesOf | None = None) -> float:
+def estimated_cycles(
+    program: Program, bytes_per_cycle: float, cycles_of: CyclesOf | None = None
+) -> float:
     """The cycles of one run; `bytes_per_cycle`: what main memory delivers.
 
     `cycles_of` tells an instruction's cycles, by default the compiler's own estimate.
@@ -57,7 +59,9 @@ def estimated_cycles(program: Program, bytes_per_cycle: float, cycles_of: Cycles
     >>> estimated_cycles(program, bytes_per_cycle=32)
     69.0
     """
-    clock = Clock(bytes_per_cycle, cycles_of or (lambda instruction: instruction.estimated_cycles or 0))
+    clock = Clock(
+        bytes_per_cycle, cycles_of or (lambda instruction: instruction.estimated_cycles or 0)
+    )
     _run(program, program.entry, [None] * len(program.entry.parameters), clock)
     return max(clock.now, clock.busy_until)
 
@@ -67,13 +71,16 @@ def has_estimates(program: Program) -> bool:
     return any(each.instruction.estimated_cycles is not None for each in executed(program))
 
 
-def _run(program: Program, computation: Computation, arguments: Sequence[Known], clock: Clock) -> None:
+def _run(
+    program: Program, computation: Computation, arguments: Sequence[Known], clock: Clock
+) -> None:
     scalars = known_scalars(program, computation, arguments)
     for each in computation.instructions:
         clock.now += clock.cycles_of(each)
         if each.opcode in COPIES:
             clock.busy_until = (
-                max(clock.now, clock.busy_until) + moved_bytes(program, computation, each) / clock.bytes_per_cycle
+                max(clock.now, clock.busy_until)
+                + moved_bytes(program, computation, each) / clock.bytes_per_cycle
             )
             clock.done[each.name] = clock.busy_until
         elif each.opcode.endswith("-done"):
@@ -85,10 +92,18 @@ def _run(program: Program, computation: Computation, arguments: Sequence[Known],
                 _repeat(program, inside, given, rounds, clock)
 
 
-def _repeat(program: Program, body: Computation, arguments: Sequence[Known], rounds: int | None, clock: Clock) -> None:
-    """The first round finds the channel as it was before the loop; the others are all like the second."""
+def _repeat(
+    program: Program,
+    body: Computation,
+    arguments: Sequence[Known],
+    rounds: int | None,
+    clock: Clock,
+) -> None:
+    """The first round finds the channel as before the loop; the others are like the second."""
     if rounds is None:
-        raise ValueError("the trip count of a loop depends on data, and so does the time of the program")
+        raise ValueError(
+            "the trip count of a loop depends on data, and so does the time of the program"
+        )
     for _ in range(min(rounds, 1)):
         _run(program, body, arguments, clock)
     if rounds > 1:
@@ -98,7 +113,9 @@ def _repeat(program: Program, body: Computation, arguments: Sequence[Known], rou
         clock.busy_until += (rounds - 2) * (clock.busy_until - busy_until)
 
 
-def _run_slowest(program: Program, conditional: Instruction, scalars: dict[str, Known], clock: Clock) -> None:
+def _run_slowest(
+    program: Program, conditional: Instruction, scalars: dict[str, Known], clock: Clock
+) -> None:
     """Of a conditional, the branch that takes longest."""
     clocks = list[Clock]()
     for inside, given, _ in entered(program, conditional, scalars):
@@ -109,7 +126,7 @@ def _run_slowest(program: Program, conditional: Instruction, scalars: dict[str, 
 
 
 def without_estimate(program: Program) -> dict[str, int | None]:
-    """What has no estimate, and how often it runs, None if unknown: by opcode, or the target of a custom call."""
+    """What has no estimate, and its runs, None if unknown: by opcode, or custom call target."""
     lacking = (each for each in executed(program) if _lacks_estimate(program, each.instruction))
     return summed((_label(program, each.instruction), each.times) for each in lacking)
 
@@ -118,7 +135,11 @@ def _lacks_estimate(program: Program, instruction: Instruction) -> bool:
     opcode, shape = instruction.opcode, instruction.shape
     if opcode in COPIES:
         return {array.space for array in copied(instruction)} - {MAIN, CHIP} != set()
-    if instruction.estimated_cycles is not None or opcode in FREE or opcode.endswith(("-done", "-update")):
+    if (
+        instruction.estimated_cycles is not None
+        or opcode in FREE
+        or opcode.endswith(("-done", "-update"))
+    ):
         return False
     # Scalars are computed beside everything else.
     scalar = isinstance(shape, Array) and not shape.dims
@@ -135,7 +156,9 @@ def _label(program: Program, instruction: Instruction) -> str:
 
 def _parts(program: Program, instruction: Instruction) -> tuple[Instruction, ...]:
     """What a fusion or an asynchronous call is made of; else the instruction itself."""
-    called = instruction.called("calls") or (instruction.opcode == "call-start" and instruction.called("to_apply"))
+    called = instruction.called("calls") or (
+        instruction.opcode == "call-start" and instruction.called("to_apply")
+    )
     return program.computations[called].instructions if called else (instruction,)
 
 

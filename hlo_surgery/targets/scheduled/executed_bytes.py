@@ -1,7 +1,8 @@
-"""Executed bytes: what one run of an instruction of a scheduled program reads from main memory and writes there.
+"""Executed bytes: what one run of a scheduled instruction reads from main memory and writes there.
 
-Each operand is read once and each result is written once; of an array that is sliced, gathered from or updated in
-place, only the part. What stays on the chip, and what a fusion computes on its way, moves nothing.
+Each operand is read once and each result is written once; of an array that is sliced, gathered from
+or updated in place, only the part. What stays on the chip, and what a fusion computes on its way,
+moves nothing.
 """
 
 from typing import Any
@@ -11,7 +12,17 @@ from hlo_surgery.targets.scheduled.program import Computation, Instruction, Prog
 from hlo_surgery.targets.scheduled.shapes import Array, Shape, arrays
 
 FREE = (
-    *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "call", "conditional", "opt-barrier"),
+    *(
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "while",
+        "call",
+        "conditional",
+        "opt-barrier",
+    ),
     *("after-all", "add-dependency", "partition-id", "replica-id"),
 )
 READS_PART = frozenset(["dynamic-slice", "slice", "gather"])
@@ -31,11 +42,18 @@ def moved_bytes(program: Program, computation: Computation, instruction: Instruc
     if opcode == "fusion":
         inside = program.computations[instruction.called("calls") or ""]
         given = zip(inside.parameters, operands, strict=True)
-        return sum(_read_inside(inside, each, shape) for each, shape in given) + _made_inside(inside, instruction.shape)
-    shape, returns_operands = instruction.shape, opcode.endswith("-start") and opcode != "all-reduce-start"
+        return sum(_read_inside(inside, each, shape) for each, shape in given) + _made_inside(
+            inside, instruction.shape
+        )
+    shape, returns_operands = (
+        instruction.shape,
+        opcode.endswith("-start") and opcode != "all-reduce-start",
+    )
     if returns_operands and not isinstance(shape, Array):
         shape = shape[1]
-    return sum(_read(instruction, *each) for each in enumerate(operands)) + _made(computation, instruction.name, shape)
+    return sum(_read(instruction, *each) for each in enumerate(operands)) + _made(
+        computation, instruction.name, shape
+    )
 
 
 def copied(start: Instruction) -> tuple[Array, Array]:
@@ -57,7 +75,11 @@ def _read(reader: Instruction, place: int, operand: Shape) -> int:
     if place == 0 and reader.opcode in UPDATES:
         return 0
     whole = _main_bytes(operand)
-    return min(whole, _all_bytes(reader.shape)) if place == 0 and reader.opcode in READS_PART else whole
+    return (
+        min(whole, _all_bytes(reader.shape))
+        if place == 0 and reader.opcode in READS_PART
+        else whole
+    )
 
 
 def _read_inside(fused: Computation, parameter: Instruction, operand: Shape) -> int:
@@ -68,7 +90,9 @@ def _read_inside(fused: Computation, parameter: Instruction, operand: Shape) -> 
             if user.opcode == "bitcast":
                 names.append(user.name)
             else:
-                parts += sum(_read(user, i, operand) for i, used in enumerate(user.operands) if used == name)
+                parts += sum(
+                    _read(user, i, operand) for i, used in enumerate(user.operands) if used == name
+                )
     return min(_main_bytes(operand), parts)
 
 

@@ -1,4 +1,4 @@
-"""Executed collectives: how often a scheduled program runs each kind of communication between devices."""
+"""Executed collectives: how often a scheduled program runs each communication between devices."""
 
 import re
 

@@ -1,7 +1,8 @@
 """Executed FLOPs: what one run of an instruction of a scheduled program computes.
 
-XLA's own total takes each loop's body once; these are to be multiplied by the runs. They are counted as XLA counts: a
-multiplication and an addition are two, and exponentials and their like are none.
+XLA's own total takes each loop's body once; these are to be multiplied by the runs. They are
+counted as XLA counts: a multiplication and an addition are two, and exponentials and their like are
+none.
 """
 
 import math
@@ -14,9 +15,40 @@ from hlo_surgery.targets.scheduled.program import Computation, Instruction, Prog
 from hlo_surgery.targets.scheduled.shapes import Array, arrays
 
 ELEMENTWISE = (
-    *("abs", "add", "and", "ceil", "clamp", "compare", "complex", "convert", "divide", "floor", "imag", "is-finite"),
-    *("maximum", "minimum", "multiply", "negate", "not", "or", "popcnt", "real", "remainder", "round-nearest-afz"),
-    *("round-nearest-even", "select", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sign"),
+    *(
+        "abs",
+        "add",
+        "and",
+        "ceil",
+        "clamp",
+        "compare",
+        "complex",
+        "convert",
+        "divide",
+        "floor",
+        "imag",
+        "is-finite",
+    ),
+    *(
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "or",
+        "popcnt",
+        "real",
+        "remainder",
+        "round-nearest-afz",
+    ),
+    *(
+        "round-nearest-even",
+        "select",
+        "shift-left",
+        "shift-right-arithmetic",
+        "shift-right-logical",
+        "sign",
+    ),
     *("subtract", "xor"),
 )
 
@@ -34,7 +66,14 @@ def flops(program: Program, computation: Computation, instruction: Instruction) 
             return 2 * _elements(made) * _contracted(instruction, given[0])
         case "convolution":
             return _convolution(instruction, given[0], given[1], made)
-        case "reduce" | "reduce-window" | "scatter" | "select-and-scatter" | "all-reduce" | "reduce-scatter":
+        case (
+            "reduce"
+            | "reduce-window"
+            | "scatter"
+            | "select-and-scatter"
+            | "all-reduce"
+            | "reduce-scatter"
+        ):
             return _applications(instruction, given, made) * _reducer(program, instruction)
         case opcode:
             return _elements(made) if opcode in ELEMENTWISE else 0
@@ -64,14 +103,17 @@ def _applications(instruction: Instruction, given: Sequence[Array], made: Array 
     if instruction.opcode == "reduce":
         return _elements(given[0]) - _elements(made)
     if instruction.opcode == "reduce-window":
-        # A window as long as its axis makes running or whole sums: one step an element, however it is written.
+        # A window as long as its axis makes running or whole sums: one step an element, however it
+        # is written.
         windows = zip(_sizes(instruction.text, "size"), given[0].dims, strict=True)
-        return _elements(made) * max(1, math.prod(size for size, axis in windows if size < axis) - 1)
+        return _elements(made) * max(
+            1, math.prod(size for size, axis in windows if size < axis) - 1
+        )
     return _elements(given[-1])
 
 
 def _convolution(instruction: Instruction, left: Array, right: Array, made: Array | None) -> int:
-    """As a contraction over input features and over the places where the window meets no padding and no dilation."""
+    """As a contraction over input features and window places that meet no padding or dilation."""
     found = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.text)
     if found is None or made is None:
         return 0
@@ -86,7 +128,7 @@ def _convolution(instruction: Instruction, left: Array, right: Array, made: Arra
 
 
 def _window_places(text: str, axis: int, size: int, outputs: int) -> int:
-    """Along one axis, the pairs of an output and an element of the window that meet an element of the input."""
+    """Along an axis, the pairs of output and window element that meet an element of the input."""
 
     def option(name: str, default: int) -> int:
         return (_sizes(text, name) or [default] * (axis + 1))[axis]

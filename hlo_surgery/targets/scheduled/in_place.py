@@ -10,18 +10,20 @@ UPDATES = {"dynamic-update-slice": 1, "scatter": -1}
 
 
 def in_place(instruction: Instruction, program: Program) -> dict[int, int]:
-    """The operand that each result is written over, both counted from 0; a result that is none is left out.
+    """The operand that each result is written over, both from 0; a result of none is left out.
 
-    The compiler for TPU says so in its own words, others by an attribute, or not at all where a fusion ends in an
-    update of a slice, as loops over stacked arrays do.
+    The compiler for TPU says so in its own words, others by an attribute, or not at all where a
+    fusion ends in an update of a slice, as loops over stacked arrays do.
     """
     listed = re.search(r'"aliasing_operands":\{"lists":\[(.+?)\]\}\}', instruction.text)
     if listed:
         groups = [
-            list(map(int, re.findall(r"\d+", group))) for group in re.findall(r"\[([^\[\]]+)\]", f"[{listed[1]}]")
+            list(map(int, re.findall(r"\d+", group)))
+            for group in re.findall(r"\[([^\[\]]+)\]", f"[{listed[1]}]")
         ]
         count = len(instruction.operands)
-        # Counted through operands and results; a group of operands alone says that they are one buffer already.
+        # Counted through operands and results; a group of operands alone says that they are one
+        # buffer already.
         return {i - count: min(group) for group in groups for i in group if i >= count > min(group)}
     given = re.search(r"output_to_operand_aliasing=\{(.*?\))\}", instruction.text)
     if given:

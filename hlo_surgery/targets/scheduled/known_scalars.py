@@ -1,4 +1,4 @@
-"""Known scalars: the integers of a scheduled program that do not depend on its arguments, such as loop counters."""
+"""Known scalars: a scheduled program's integers that no argument decides, such as loop counters."""
 
 import operator
 import re
@@ -38,9 +38,12 @@ BOOLEANS = {"true": 1, "false": 0}
 
 
 def known_scalars(
-    program: Program, computation: Computation, arguments: Sequence[Known], names: Collection[str] | None = None
+    program: Program,
+    computation: Computation,
+    arguments: Sequence[Known],
+    names: Collection[str] | None = None,
 ) -> dict[str, Known]:
-    """What is known of each instruction's value, given what is known of the arguments; of those named only, if any."""
+    """What is known of each value, or of those named, given what is known of the arguments."""
     values: dict[str, Known] = {}
     for each in computation.instructions:
         if names is not None and each.name not in names:
@@ -65,7 +68,9 @@ def _value(program: Program, instruction: Instruction, operands: Sequence[Known]
     if isinstance(shape, Array) and shape.dims:
         return None
     if opcode in ("fusion", "call"):
-        inside = program.computations[instruction.called("calls") or instruction.called("to_apply") or ""]
+        inside = program.computations[
+            instruction.called("calls") or instruction.called("to_apply") or ""
+        ]
         return known_scalars(program, inside, operands)[inside.root.name]
     return _number(instruction, shape.dtype, operands) if isinstance(shape, Array) else None
 
@@ -90,7 +95,7 @@ def _number(instruction: Instruction, dtype: str, operands: Sequence[Known]) -> 
 
 
 def _without_all(opcode: str, operands: Sequence[Known]) -> int | None:
-    """A conjunction is false, and a selection the other, where the operand that says so is known."""
+    """Conjunctions are false, selections the other, where a known operand says so."""
     if opcode == "and" and 0 in operands:
         return 0
     if opcode == "select" and isinstance(operands[0], int):

@@ -1,8 +1,9 @@
-"""Live memory: the bytes of main memory that are in use at each instruction of a scheduled program, a staircase.
+"""Live memory: the bytes of main memory in use at each scheduled instruction, a staircase.
 
-A buffer lives from the instruction that makes it to the last one that uses it. Instructions that only rename (tuples,
-bitcasts, the ends of asynchronous ones) take none, nor do those that write in place; what a loop carries lies where it
-lay before the loop. Arguments and results have memory of their own from beginning to end.
+A buffer lives from the instruction that makes it to the last one that uses it. Instructions that
+only rename (tuples, bitcasts, the ends of asynchronous ones) take none, nor do those that write in
+place; what a loop carries lies where it lay before the loop. Arguments and results have memory of
+their own from beginning to end.
 """
 
 import re
@@ -69,7 +70,9 @@ def _walk(computation: Computation, arguments: Sequence[Value], buffers: Buffers
     values = {p.name: value for p, value in zip(computation.parameters, arguments, strict=True)}
     for instruction in computation.instructions:
         if instruction.opcode != "parameter":
-            values[instruction.name] = _run(instruction, [values[name] for name in instruction.operands], buffers)
+            values[instruction.name] = _run(
+                instruction, [values[name] for name in instruction.operands], buffers
+            )
         buffers.steps.append(instruction.name)
     return values[computation.root.name]
 
@@ -126,14 +129,16 @@ def _loop(instruction: Instruction, carried: Value, buffers: Buffers) -> Value:
 
 def _branches(instruction: Instruction, operands: Sequence[Value], buffers: Buffers) -> Value:
     made = buffers.make(instruction.shape)
-    names = [name for role, name in instruction.calls if role.endswith(("computation", "computations"))]
+    names = [
+        name for role, name in instruction.calls if role.endswith(("computation", "computations"))
+    ]
     for name, operand in zip(names, operands, strict=True):
         buffers.join(made, _walk(buffers.program.computations[name], [operand], buffers))
     return made
 
 
 def _start(instruction: Instruction, operands: Sequence[Value], buffers: Buffers) -> Value:
-    """The start of an asynchronous instruction returns its operands as well, the copy's behind its result.
+    """An asynchronous start returns its operands as well, the copy's behind its result.
 
     One that takes its operands later (an update) begins with the start that it continues.
     """

@@ -1,4 +1,4 @@
-"""Loop counters: the instructions of a loop that decide how often it runs, and whether they only add and subtract."""
+"""Loop counters: what decides how often a loop runs, and whether that only adds and subtracts."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,7 +6,16 @@ from hlo_surgery.targets.scheduled.program import Computation, Program
 
 LINEAR = frozenset(
     [
-        *("parameter", "constant", "tuple", "get-tuple-element", "add", "subtract", "fusion", "compare"),
+        *(
+            "parameter",
+            "constant",
+            "tuple",
+            "get-tuple-element",
+            "add",
+            "subtract",
+            "fusion",
+            "compare",
+        ),
         *("copy", "copy-start", "copy-done", "bitcast", "reshape", "opt-barrier"),
     ]
 )
@@ -46,12 +55,18 @@ def _taken(computation: Computation, names: Collection[str]) -> set[int] | None:
     users = [each for each in computation.users.get(carried.name, []) if each.name in names]
     if any(each.opcode != "get-tuple-element" for each in users):
         return None
-    return {int(each.text.split("index=")[1].split(",")[0].split()[0]) for each in users if "index=" in each.text}
+    return {
+        int(each.text.split("index=")[1].split(",")[0].split()[0])
+        for each in users
+        if "index=" in each.text
+    }
 
 
 def is_linear(program: Program, names: Collection[str], *computations: Computation) -> bool:
     """Whether what is named only adds, subtracts and, at last, compares."""
     each = [i for computation in computations for i in computation.instructions if i.name in names]
-    inside = [program.computations[called] for i in each for role, called in i.calls if role == "calls"]
+    inside = [
+        program.computations[called] for i in each for role, called in i.calls if role == "calls"
+    ]
     fused = all(is_linear(program, _all(computation), computation) for computation in inside)
     return fused and all(i.opcode in LINEAR for i in each)

@@ -1,6 +1,7 @@
-"""Scheduled HLO: the text of a compiled module as computations of instructions in the order in which they run.
+"""Scheduled HLO: a compiled module's text as computations of instructions in the order they run in.
 
-%y = f32[4,256]{1,0:T(4,128)} negate(%x)  =>  Instruction("y", Array("f32", (4, 256), 4096, 0), "negate", ("x",))
+%y = f32[4,256]{1,0:T(4,128)} negate(%x)
+    =>  Instruction("y", Array("f32", (4, 256), 4096, 0), "negate", ("x",))
 """
 
 import re
@@ -10,7 +11,9 @@ from functools import cached_property
 
 from hlo_surgery.targets.scheduled.shapes import Shape, parse_shape
 
-CALLS = re.compile(r"\b(calls|body|condition|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
+CALLS = re.compile(
+    r"\b(calls|body|condition|to_apply|true_computation|false_computation)=%?([\w.\-]+)"
+)
 CALL_LISTS = re.compile(r"\b(branch_computations|called_computations|calls)=\{([^}]*)\}")
 NAME = re.compile(r"%?([\w.\-]+)")
 # What the compiler for TPU writes where it has no estimate.
@@ -66,12 +69,16 @@ class Computation:
     @property
     def parameters(self) -> list[Instruction]:
         """The parameters by number."""
-        return sorted((i for i in self.instructions if i.opcode == "parameter"), key=lambda i: int(i.argument))
+        return sorted(
+            (i for i in self.instructions if i.opcode == "parameter"), key=lambda i: int(i.argument)
+        )
 
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled module. `aliases`: the parameter in whose memory an output lies, by the output's tuple index."""
+    """A compiled module. `aliases`: the parameter in whose memory an output lies, by the output's
+    tuple index.
+    """
 
     entry: Computation
     computations: Mapping[str, Computation]
@@ -116,7 +123,14 @@ def _computations(lines: Sequence[str]) -> Iterator[tuple[bool, Computation]]:
 def _computation(head: str, lines: Sequence[str]) -> Computation:
     found = NAME.match(head.removeprefix("ENTRY "))
     instructions = tuple(map(_instruction, lines))
-    root = next((i for i, line in zip(instructions, lines, strict=True) if line.lstrip().startswith("ROOT ")), None)
+    root = next(
+        (
+            i
+            for i, line in zip(instructions, lines, strict=True)
+            if line.lstrip().startswith("ROOT ")
+        ),
+        None,
+    )
     if found is None or root is None:
         raise ValueError(f"this is no computation: {head}")
     return Computation(found[1], instructions, root)
@@ -132,7 +146,9 @@ def _instruction(line: str) -> Instruction:
     end = _closing(f"({rest}") - 1
     argument, text = rest[: end - 1], rest[end:]
     operands = tuple(re.findall(r"%([\w.\-]+)", argument)) if opcode != "constant" else ()
-    return Instruction(found[2], parse_shape(shape), opcode, operands, argument, tuple(_calls(text)), text)
+    return Instruction(
+        found[2], parse_shape(shape), opcode, operands, argument, tuple(_calls(text)), text
+    )
 
 
 def _closing(text: str) -> int:
@@ -152,7 +168,10 @@ def _calls(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _aliases(header: str) -> dict[tuple[int, ...], int]:
-    """input_output_alias={ {0}: (1, {}, may-alias) }: the first output lies in the second parameter."""
+    """input_output_alias={ {0}: (1, {}, may-alias) }: output 0 lies in parameter 1."""
     found = re.search(r"input_output_alias=\{ (.*?) \}", header)
     pairs = re.findall(r"\{([\d, ]*)\}: \((\d+)", found[1]) if found else []
-    return {tuple(int(i) for i in output.split(",") if i.strip()): int(parameter) for output, parameter in pairs}
+    return {
+        tuple(int(i) for i in output.split(",") if i.strip()): int(parameter)
+        for output, parameter in pairs
+    }

@@ -1,4 +1,4 @@
-"""Shapes in HLO text: arrays with their layouts, and so their bytes and the memory that they lie in, and tuples.
+"""Shapes in HLO text: tuples, and arrays with their layouts, and so their bytes and memory.
 
 f32[4,250]{1,0:T(4,128)S(1)}   =>   Array("f32", (4, 250), 4096, 1)
 """
@@ -13,7 +13,7 @@ ARRAY = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([^{}]*)\})?")
 
 @dataclass(frozen=True)
 class Array:
-    """An array: its element type, sizes, bytes with the padding of its tiles, and the memory that it lies in.
+    """An array: element type, sizes, bytes with its tiles' padding, and the memory it lies in.
 
     Space 0 is the device's main memory, HBM on a TPU; the others are on the chip, or the host's.
     """
@@ -66,12 +66,14 @@ def _array(text: str) -> Array:
 
 
 def _padded(dims: Sequence[int], minor_to_major: Sequence[int], memory: str) -> list[int]:
-    """The sizes, the innermost rounded up to whole tiles: T(8,128) tiles the two innermost dimensions."""
+    """The sizes, innermost rounded up to whole tiles: T(8,128) tiles the two innermost."""
     sizes = [dims[d] for d in minor_to_major] if minor_to_major else list(dims[::-1])
     found = re.search(r"T\(([\d,]+)\)", memory)
     tile = [int(size) for size in found[1].split(",")][::-1] if found else []
     sizes += [1] * (len(tile) - len(sizes))
-    return [-(-size // tile[i]) * tile[i] if i < len(tile) else size for i, size in enumerate(sizes)]
+    return [
+        -(-size // tile[i]) * tile[i] if i < len(tile) else size for i, size in enumerate(sizes)
+    ]
 
 
 def arrays(shape: Shape) -> Iterator[Array]:

@@ -1,7 +1,8 @@
 """Trip counts: how often each loop of a scheduled program runs, and with it each instruction.
 
-The compilers for CPU and GPU write it down. That for TPU does not: there the loop is run for its counters alone, until
-its condition fails. A long one whose counter moves evenly is then known from its first rounds.
+The compilers for CPU and GPU write it down. That for TPU does not: there the loop is run for its
+counters alone, until its condition fails. A long one whose counter moves evenly is then known from
+its first rounds.
 """
 
 import re
@@ -13,13 +14,14 @@ from hlo_surgery.targets.scheduled.known_scalars import Known, known_scalars
 from hlo_surgery.targets.scheduled.loop_counters import deciding, is_linear
 from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program
 
-# Rounds that are run one by one before a trip count is not known, and those from which an even counter is.
+# Rounds that are run one by one before a trip count is not known, and those from which an even
+# counter is.
 LONGEST, EVEN = 1 << 15, 64
 
 
 @dataclass(frozen=True)
 class Executed:
-    """An instruction, the computation it stands in, and how often it runs: None within a loop of which that is unknown.
+    """An instruction, its computation, and how often it runs: None in a loop of unknown trips.
 
     `unknown`: it is such a loop, whose trip count depends on data.
     """
@@ -63,7 +65,7 @@ def _executed(
 def entered(
     program: Program, instruction: Instruction, scalars: dict[str, Known]
 ) -> Iterator[tuple[Computation, list[Known], int | None]]:
-    """What an instruction runs: a computation, what is known of its arguments, and how often, None if unknown."""
+    """What an instruction runs: a computation, its known arguments, how often (None: unknown)."""
     if instruction.opcode == "while":
         start = scalars[instruction.operands[0]]
         body = program.computations[instruction.called("body") or ""]
@@ -72,11 +74,17 @@ def entered(
         given = [scalars[name] for name in instruction.operands]
         names = [name for role, name in instruction.calls if role != "calls"]
         for branch, name in enumerate(names, 1):
-            yield program.computations[name], given if instruction.opcode == "call" else [given[branch]], 1
+            yield (
+                program.computations[name],
+                given if instruction.opcode == "call" else [given[branch]],
+                1,
+            )
 
 
 def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
-    """How often a loop's body runs, None where that depends on data. `start`: what is known of what it carries."""
+    """How often a loop's body runs, None where that depends on data. `start`: what is known of what
+    it carries.
+    """
     found = re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.text)
     if found:
         return int(found[1])
@@ -96,12 +104,14 @@ def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
 
 
 def _is_even(gaps: Sequence[int]) -> bool:
-    """A linear recurrence of fewer scalars than these is even for good if it is even for so long."""
+    """A linear recurrence of fewer scalars is even for good if it is even for so long."""
     return len(gaps) == EVEN and len({b - a for a, b in pairwise(gaps)}) == 1
 
 
-def _compared(program: Program, condition: Computation, arguments: Sequence[Known]) -> tuple[str, int] | None:
-    """The direction of the comparison that a condition ends in, and its left side less its right one."""
+def _compared(
+    program: Program, condition: Computation, arguments: Sequence[Known]
+) -> tuple[str, int] | None:
+    """The direction of a condition's final comparison, and its left side less its right."""
     scalars, root = known_scalars(program, condition, arguments), condition.root
     if root.opcode == "fusion":
         inside = program.computations[root.called("calls") or ""]
@@ -116,8 +126,10 @@ def _compared(program: Program, condition: Computation, arguments: Sequence[Know
 def _rounds(direction: str, gap: int, step: int) -> int | None:
     """Steps until the comparison of a moving gap with zero fails; None if it never does.
 
-    >>> _rounds("LT", -7, 1), _rounds("GE", 6, -2), _rounds("NE", -6, 3), _rounds("LT", 0, 1), _rounds("LT", -1, 0)
-    (7, 4, 2, 0, None)
+    >>> _rounds("LT", -7, 1), _rounds("GE", 6, -2), _rounds("NE", -6, 3)
+    (7, 4, 2)
+    >>> _rounds("LT", 0, 1), _rounds("LT", -1, 0)
+    (0, None)
     """
     if direction in ("GT", "GE"):
         direction, gap, step = {"GT": "LT", "GE": "LE"}[direction], -gap, -step

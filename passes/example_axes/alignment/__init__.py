@@ -1,1 +1,1 @@
-"""Alignment: values that no example reaches and that hold something for each nevertheless, as dropout masks do."""
+"""Alignment: values that no example reaches, yet with something for each, as dropout masks have."""

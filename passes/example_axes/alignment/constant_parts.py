@@ -33,7 +33,7 @@ def _terms(axes: Axes, value: Value) -> list[Value]:
 
 
 def added(axes: Axes, op: Operation) -> frozenset[int]:
-    """The operands whose constant parts are those of the sum that an op makes; at a site, what it sums on top of."""
+    """The operands with the constant parts of an op's sum; at a site, what it sums on top of."""
     summed = frozenset(i for i, c in enumerate(axes.at(op)) if isinstance(c, Summed))
     if not summed:
         return frozenset(initial_operands(op))

@@ -1,10 +1,12 @@
-"""Example rows: a gradient that no example reaches, of a parameter that may have a row for each example.
+"""Example rows: a gradient that no example reaches, of a parameter with perhaps a row for each.
 
-    mean(sum(x + e, 1)), e : [B, D] a parameter       =>  the gradient of e is 1/B everywhere, and holds no example
+    mean(sum(x + e, 1)), e : [B, D] a parameter
+        =>  the gradient of e is 1/B everywhere, and holds no example
 
-Row b of what meets the examples row by row is example b's. Where e is met in a way that is not linear, row b of its
-gradient rests on example b and shows that. Where it is met linearly nothing of the meeting is left in the gradient, so
-that a row for each example looks like a constant that all share; it is refused, unless it is zero either way.
+Row b of what meets the examples row by row is example b's. Where e is met in a way that is not
+linear, row b of its gradient rests on example b and shows that. Where it is met linearly nothing of
+the meeting is left in the gradient, so that a row for each example looks like a constant that all
+share; it is refused, unless it is zero either way.
 """
 
 from hlo_surgery.passes.example_axes.lattice import Axes, Shared
@@ -14,7 +16,10 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 
-WHY = "no example reaches this gradient, and it may have a row for each: whether row b is example b's is not shown"
+WHY = (
+    "no example reaches this gradient, and it may have a row for each: whether row b is example "
+    "b's is not shown"
+)
 HELP = (
     "pass the rows as a batch argument (batch_argnums), and not as a parameter; "
     "or, if the parameter's size is that of the batch by coincidence, use a batch of another size"
@@ -22,7 +27,7 @@ HELP = (
 
 
 def example_rows(axes: Axes, block: Block, gradient: Value) -> Reason | None:
-    """Why a gradient of `block` is refused: its rows may be the examples' own, and it does not show it."""
+    """Why a gradient of `block` is refused: its rows may be the examples', without a sign of it."""
     if not isinstance(axes.of(gradient), Shared) or is_splat(gradient, 0):
         return None
     along = any(v in axes.aligned and v.type == gradient.type for v in block.arguments)

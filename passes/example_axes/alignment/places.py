@@ -1,17 +1,28 @@
-"""Places: in contributions, every dimension along which row b is example b's place, though others' values are in it.
+"""Places: in contributions, each dimension whose row b is example b's place, with others' in it.
 
-    %s = dot_general %z, %z over features     %z: PerExample(0)              =>  %s: Crossed(0, 1)
-    %a = dot_general %s, %v over columns      %s: Crossed(0, 1), %v: PerExample(0)   =>  %a: PerExample(0)
+    %s = dot_general %z, %z over features
+        %z: PerExample(0)                       =>  %s: Crossed(0, 1)
+    %a = dot_general %s, %v over columns
+        %s: Crossed(0, 1), %v: PerExample(0)    =>  %a: PerExample(0)
 
-An op is looked at along one place at a time, what it takes of other examples being constants. A sum over examples is
-theirs only where no place is left: before, it is a value of the example whose place it has.
+An op is looked at along one place at a time, what it takes of other examples being constants. A sum
+over examples is theirs only where no place is left: before, it is a value of the example whose
+place it has.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from hlo_surgery.passes.example_axes.lattice import Axes, Class, Crossed, Mixed, PerExample, Shared, Summed
+from hlo_surgery.passes.example_axes.lattice import (
+    Axes,
+    Class,
+    Crossed,
+    Mixed,
+    PerExample,
+    Shared,
+    Summed,
+)
 from hlo_surgery.passes.example_axes.reasons import mixed
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
@@ -19,7 +30,10 @@ from hlo_surgery.passes.ir.source_lines import source_line
 
 Classify = Callable[[Axes, Operation, list[Class]], list[Class]]
 MEETING = "each example meets others, whose values are used as constants"
-PAIRS = "pairs of examples are summed at once, so that which of two examples a term belongs to is not known"
+PAIRS = (
+    "pairs of examples are summed at once, so that which of two examples a term belongs to is "
+    "not known"
+)
 MOST_VIEWS = 256
 
 
@@ -31,7 +45,7 @@ def places_of(known: Class) -> tuple[PerExample, ...]:
 
 
 def views(classes: Sequence[Class], constant: Shared) -> list[list[Class]]:
-    """The classes with one place of each operand that has any, or with none of it; those with most places first.
+    """The classes with one place of each operand that has any, or with none; most places first.
 
     None of them where there are too many.
     """
@@ -39,7 +53,10 @@ def views(classes: Sequence[Class], constant: Shared) -> list[list[Class]]:
     if math.prod(map(len, choices)) > MOST_VIEWS:
         return []
     found = [list(view) for view in itertools.product(*choices)]
-    return sorted((v for v in found if any(map(places_of, v))), key=lambda v: -sum(len(places_of(c)) for c in v))
+    return sorted(
+        (v for v in found if any(map(places_of, v))),
+        key=lambda v: -sum(len(places_of(c)) for c in v),
+    )
 
 
 def is_within(view: Sequence[Class], other: Sequence[Class]) -> bool:
@@ -47,7 +64,9 @@ def is_within(view: Sequence[Class], other: Sequence[Class]) -> bool:
     return all(not places_of(c) or c == o for c, o in zip(view, other, strict=True))
 
 
-def classify_places(axes: Axes, op: Operation, classes: list[Class], classify: Classify) -> list[Class]:
+def classify_places(
+    axes: Axes, op: Operation, classes: list[Class], classify: Classify
+) -> list[Class]:
     """The classes of an op's results where examples meet in it."""
     reason = Reason(MEETING, op.name, source_line(op))
     taken: list[list[Class]] = []

@@ -1,8 +1,9 @@
-"""Positions: Shared values that hold something for each example nevertheless, such as a dropout mask for the batch.
+"""Positions: Shared values that hold something for each example, such as a batch's dropout mask.
 
-No example reaches them, yet row b belongs to example b. A sum over such rows belongs to no example's contribution,
-and so must not enter a gradient as a constant. Rows may belong to groups of examples too, as a mask for each group, and
-what is summed within groups may hold such rows beside the examples' terms:
+No example reaches them, yet row b belongs to example b. A sum over such rows belongs to no
+example's contribution, and so must not enter a gradient as a constant. Rows may belong to groups of
+examples too, as a mask for each group, and what is summed within groups may hold such rows beside
+the examples' terms:
 
     %v = multiply %w, %masks : [groups, D]         %s = add (sum of %x's terms in each group), %v
     %g = reduce %s over the groups                 =>  holds the sum of %v's rows
@@ -18,7 +19,16 @@ from hlo_surgery.passes.example_axes.alignment.places import views
 from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL, POSITIONAL_HELP
 from hlo_surgery.passes.example_axes.alignment.uniform import Known, is_uniform, sources
 from hlo_surgery.passes.example_axes.control_flow import linked
-from hlo_surgery.passes.example_axes.lattice import Axes, Class, Crossed, Local, PerExample, Shared, Split, Summed
+from hlo_surgery.passes.example_axes.lattice import (
+    Axes,
+    Class,
+    Crossed,
+    Local,
+    PerExample,
+    Shared,
+    Split,
+    Summed,
+)
 from hlo_surgery.passes.example_axes.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.example_axes.split_batches import split_axis
 from hlo_surgery.passes.ir import mlir
@@ -31,7 +41,8 @@ from hlo_surgery.passes.ir.source_lines import source_line
 class Run:
     """A Shared value, the axis of it that runs along with the examples, and how many of them.
 
-    `in_sum`: the value is a sum over other examples or positions, and it is its constant part that has these rows.
+    `in_sum`: the value is a sum over other examples or positions, and it is its constant part that
+    has these rows.
     """
 
     value: Value
@@ -41,7 +52,7 @@ class Run:
 
 
 def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
-    """Sums of Shared values over an axis along which they run with the examples, by value, each with its reason.
+    """Sums of Shared values along an axis that runs with the examples, by value, with reasons.
 
     What runs along with the examples, as the search found it, is noted in `axes`.
     """
@@ -51,9 +62,13 @@ def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
 
 
 def placed_values(axes: Axes, block: Block) -> dict[Value, PerExample]:
-    """Results of ops that are constants of the batch, or sums, and run along with the examples; and how they do."""
+    """Results that are constants or sums, and run along with the examples; and how they do."""
     runs, _ = _aligned(axes, block)
-    return {r.value: r.along for r in runs if r.size == axes.size and not r.in_sum and _is_placeable(axes, r.value)}
+    return {
+        r.value: r.along
+        for r in runs
+        if r.size == axes.size and not r.in_sum and _is_placeable(axes, r.value)
+    }
 
 
 def _is_placeable(axes: Axes, value: Value) -> bool:
@@ -62,7 +77,7 @@ def _is_placeable(axes: Axes, value: Value) -> bool:
 
 
 def even_rows(axes: Axes, block: Block) -> dict[Value, PerExample]:
-    """Constants of the batch that meet the examples row by row, and hold the same in each row; and along which axis."""
+    """Constants that meet examples row by row, and are alike in each; and along which axis."""
     met, known = dict[Value, set[PerExample]](), Known()
     for run in _met_directly(axes, block):
         if run.size == axes.size and _is_constant(axes, run.value):
@@ -106,7 +121,9 @@ def _met_directly(axes: Axes, block: Block) -> Iterator[Run]:
 
 
 def _views(axes: Axes, classes: list[Class]) -> list[tuple[list[Class], int]]:
-    """The classes where a part of the batch, or either dimension of a split one, counts as the examples' own axis."""
+    """The classes where a part of the batch, or either dimension of a split one, counts as the
+    examples' own axis.
+    """
     local = next((c for c in classes if isinstance(c, Local)), None)
     if local:
         return [([c.axis if isinstance(c, Local) and c.axis else c for c in classes], local.count)]
@@ -136,7 +153,11 @@ def _met_operands(op: Operation, classes: list[Class], size: int) -> Iterator[Ru
 
 
 def _behind(axes: Axes, run: Run, known: Known) -> Iterator[Run]:
-    yield from (_run(axes, v, run.along, run.size) for v in linked(run.value) if _is_constant_or_sum(axes, v))
+    yield from (
+        _run(axes, v, run.along, run.size)
+        for v in linked(run.value)
+        if _is_constant_or_sum(axes, v)
+    )
     op = mlir.defining_operation(run.value)
     if op is None or run.in_sum:
         return
@@ -147,12 +168,15 @@ def _behind(axes: Axes, run: Run, known: Known) -> Iterator[Run]:
 
 def _rows_in_sources(op: Operation, run: Run) -> list[tuple[Value, PerExample, int]]:
     if op.name == "stablehlo.reshape":
-        return [(op.operands[0], axis, size) for axis, size in _reshaped(run, op.results[0], op.operands[0])]
+        return [
+            (op.operands[0], axis, size)
+            for axis, size in _reshaped(run, op.results[0], op.operands[0])
+        ]
     return [(v, axis, run.size) for v, axis in sources(op, run.along, run.size) or [] if axis]
 
 
 def _reshaped(run: Run, source: Value, target: Value) -> list[tuple[PerExample, int]]:
-    """Where the rows lie behind a reshape, and how many: groups of them where it splits them over two dimensions."""
+    """Where rows lie behind a reshape, and how many: groups where it splits them over two."""
     axis = sharding_rules.reshaped_axis(source, target, run.along, run.size)
     if axis:
         return [(axis, run.size)]
@@ -169,7 +193,7 @@ def _run(axes: Axes, value: Value, along: PerExample, size: int) -> Run:
 
 
 def _ahead(axes: Axes, run: Run, found: dict[Value, Reason]) -> Iterator[Run]:
-    """Axes of the values made from this one; where the axis is reduced, the result is noted as found."""
+    """Axes of the values made from this one; where it is reduced, the result is noted."""
     for use in run.value.uses:
         op = cast(Any, use.owner).operation
         rule, index = sharding_rules.rule_of(op), int(cast(Any, use).operand_number)
@@ -179,7 +203,9 @@ def _ahead(axes: Axes, run: Run, found: dict[Value, Reason]) -> Iterator[Run]:
             rows = _reshaped(run, run.value, op.results[0])
             yield from (_run(axes, op.results[0], axis, size) for axis, size in rows)
             continue
-        factor = sharding_rules.find_factor(rule, rule.operands[index], run.value, run.along, run.size)
+        factor = sharding_rules.find_factor(
+            rule, rule.operands[index], run.value, run.along, run.size
+        )
         for result, factors in zip(op.results, rule.results, strict=True):
             axis = factor and sharding_rules.find_axis(rule, factors, result, factor)
             if axis:
@@ -189,7 +215,7 @@ def _ahead(axes: Axes, run: Run, found: dict[Value, Reason]) -> Iterator[Run]:
 
 
 def _goes_on(axes: Axes, run: Run, op: Operation, number: int) -> bool:
-    """Whether the rows of an operand are in an op's result, or in its constant part where that is a sum."""
+    """Whether an operand's rows are in an op's result, or in the constant part of a sum."""
     classes = axes.at(op)
     sums = [v for v, c in zip(op.operands, classes, strict=True) if isinstance(c, Summed)]
     unseen = isinstance(classes[number], Summed) and not run.in_sum
@@ -198,8 +224,10 @@ def _goes_on(axes: Axes, run: Run, op: Operation, number: int) -> bool:
     return number in added(axes, op) or not sums or any(has_constant_part(axes, v) for v in sums)
 
 
-def common_factor(op: Operation, rule: Rule, classes: list[Class], size: int) -> ExampleFactor | None:
-    """The one factor of the rule in which all operands hold their examples; None where they differ."""
+def common_factor(
+    op: Operation, rule: Rule, classes: list[Class], size: int
+) -> ExampleFactor | None:
+    """The one factor of the rule that holds all operands' examples; None if they differ."""
     own = {
         sharding_rules.find_factor(rule, rule.operands[i], op.operands[i], c, size)
         for i, c in enumerate(classes)

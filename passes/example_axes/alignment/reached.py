@@ -1,4 +1,4 @@
-"""Reached: which arguments of a block act on each of its values, op by op: whatever takes one gives others."""
+"""Reached: which arguments of a block act on each of its values: op by op, operands on results."""
 
 from functools import reduce
 from operator import or_

@@ -1,9 +1,10 @@
-"""Positions over steps: what a loop over parts of the batch adds at each step belongs to that part's examples.
+"""Positions over steps: what a loop over parts adds at each step belongs to that part's examples.
 
     while %i < B { %c = add %c, (dynamic_slice %weights, %i) }        %weights: Shared
 
-As with a sum over positions, no example reaches the result, and yet it is no constant that all share. A loop with as
-many steps as another has parts counts as one, since the backward pass of a linear head touches no example.
+As with a sum over positions, no example reaches the result, and yet it is no constant that all
+share. A loop with as many steps as another has parts counts as one, since the backward pass of a
+linear head touches no example.
 """
 
 from typing import Any, cast
@@ -26,15 +27,23 @@ def step_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
     found: dict[Value, Reason] = {}
     for op in mlir.nested_operations(cast(Any, block.owner).operation) if axes.part_loops else []:
         if op.name == "stablehlo.while":
-            pairs = ((r, _carried_positions(axes, op, i)) for i, r in enumerate(op.results) if axes.of(r) == SHARED)
+            pairs = (
+                (r, _carried_positions(axes, op, i))
+                for i, r in enumerate(op.results)
+                if axes.of(r) == SHARED
+            )
             found |= {result: reason for result, reason in pairs if reason}
-        elif len(op.results) == 1 and isinstance(axes.of(op.results[0]), Summed) and _adds_positions(axes, op):
+        elif (
+            len(op.results) == 1
+            and isinstance(axes.of(op.results[0]), Summed)
+            and _adds_positions(axes, op)
+        ):
             found[op.results[0]] = Reason(POSITIONAL, op.name, source_line(op), POSITIONAL_HELP)
     return found
 
 
 def _carried_positions(axes: Axes, loop: Operation, number: int) -> Reason | None:
-    """The reason why a Shared carry of a loop is no constant of the batch; None where it may be one."""
+    """Why a Shared carry of a loop is no constant of the batch; None where it may be one."""
     body = loop.regions[1].blocks[0]
     carry = body.arguments[number]
     if not mlir.is_inexact(carry) or not _is_over_parts(axes, loop):
@@ -46,14 +55,21 @@ def _carried_positions(axes: Axes, loop: Operation, number: int) -> Reason | Non
         if op is not None and op.name == "stablehlo.add" and op.block == body:
             pending += op.operands
         elif value != carry and varies(axes, loop, value):
-            return Reason(POSITIONAL, loop.name if op is None else op.name, source_line(op or loop), POSITIONAL_HELP)
+            return Reason(
+                POSITIONAL,
+                loop.name if op is None else op.name,
+                source_line(op or loop),
+                POSITIONAL_HELP,
+            )
     return None
 
 
 def _adds_positions(axes: Axes, op: Operation) -> bool:
     """Whether what an op adds to a sum over the examples differs from part to part."""
     summed = frozenset(i for i, c in enumerate(axes.at(op)) if isinstance(c, Summed))
-    added = [v for i, v in enumerate(op.operands) if i not in summed and is_linear(op, summed | {i})]
+    added = [
+        v for i, v in enumerate(op.operands) if i not in summed and is_linear(op, summed | {i})
+    ]
     shared = [v for v in added if axes.of(v) == SHARED and mlir.is_inexact(v)]
     if not (shared and summed):
         return False
@@ -62,7 +78,9 @@ def _adds_positions(axes: Axes, op: Operation) -> bool:
 
 
 def _is_over_parts(axes: Axes, loop: Operation) -> bool:
-    """Whether a loop takes the batch in parts, or has as many steps as one that does and neither lies in the other."""
+    """Whether a loop takes the batch in parts, or has as many steps as one that does and neither
+    lies in the other.
+    """
     if loop.results[0] in axes.part_loops:
         return True
     counters = counter_values(loop) if axes.part_loops else None

@@ -20,11 +20,13 @@ Known = dict[Along, bool]
 
 
 def is_uniform(value: Value, along: PerExample, size: int, known: Known | None = None) -> bool:
-    """Whether each of the `size` places along an axis holds the same; False where that cannot be shown.
+    """Whether each of the `size` places along an axis holds the same; False where not shown.
 
     `known`: answers of the same module as it is now, for who asks of many of its values.
     """
-    return all_hold((value, along, size), lambda claim: _uniform_if(*claim), {} if known is None else known)
+    return all_hold(
+        (value, along, size), lambda claim: _uniform_if(*claim), {} if known is None else known
+    )
 
 
 def _uniform_if(value: Value, along: PerExample, size: int) -> Sequence[Along] | None:
@@ -42,7 +44,7 @@ def _uniform_if(value: Value, along: PerExample, size: int) -> Sequence[Along] |
 
 
 def _lands_somewhere(op: Operation, found: Sequence[tuple[Value, PerExample | None]]) -> bool:
-    """Whether an update without the axis is put at some of its places, and the others stay as they were."""
+    """Whether an update without the axis is put at some of its places, the others kept."""
     update = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": len(found) - 1}.get(op.name)
     return bool(found) and update is not None and found[update][1] is None
 
@@ -61,8 +63,10 @@ def _uniform_broadcast_if(op: Operation, along: PerExample, size: int) -> Sequen
     return [(op.operands[0], PerExample(source, along.before, along.after), size)]
 
 
-def sources(op: Operation, along: PerExample, size: int) -> list[tuple[Value, PerExample | None]] | None:
-    """The operands of an op, each with the axis in it that runs along with this axis of the first result.
+def sources(
+    op: Operation, along: PerExample, size: int
+) -> list[tuple[Value, PerExample | None]] | None:
+    """An op's operands, each with its axis that runs along with this one of the first result.
 
     An operand without such an axis is paired with None. None where the op does not tell.
     """
@@ -73,5 +77,8 @@ def sources(op: Operation, along: PerExample, size: int) -> list[tuple[Value, Pe
     factor = rule and sharding_rules.find_factor(rule, rule.results[0], op.results[0], along, size)
     if rule is None or not factor or factor.factor in rule.blocked:
         return None
-    axes = [sharding_rules.find_axis(rule, f, v, factor) for f, v in zip(rule.operands, op.operands, strict=True)]
+    axes = [
+        sharding_rules.find_axis(rule, f, v, factor)
+        for f, v in zip(rule.operands, op.operands, strict=True)
+    ]
     return list(zip(op.operands, axes, strict=True))

@@ -1,1 +1,1 @@
-"""Devices: from a program written for each device, as `jax.shard_map` makes it, to one for all devices at once."""
+"""Devices: from a program for each device, as of `jax.shard_map`, to one for all at once."""

@@ -1,8 +1,9 @@
-"""Collectives: given an op by which devices exchange values, the same on an array of all devices' values.
+"""Collectives: given an op that exchanges values, the same on an array of all devices' values.
 
     psum over "data" of x : 4 devices, each 2x3      =>    sum of x : 4x2x3 over dimension 0
 
-Every device's value lies at its place along leading dimensions, one for each mesh axis. `lead` names them in order.
+Every device's value lies at its place along leading dimensions, one for each mesh axis. `lead`
+names them in order.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ Exchange = Callable[..., jax.Array]  # of an array, and `lead`
 
 @dataclass(frozen=True)
 class Collective:
-    """Over which axes values are exchanged, whether the devices along them get different ones, and how."""
+    """Over which axes values are exchanged, whether devices get different ones, and how."""
 
     axes: Names
     differ: bool
@@ -45,7 +46,7 @@ REDUCTIONS: dict[str, Callable[[jax.Array, tuple[int, ...]], jax.Array]] = {
 
 
 def collective_of(op: Operation, mesh: Mesh) -> Collective | None:
-    """The collective on arrays; None where its groups are no axes of the mesh, or no rule covers it."""
+    """The collective on arrays; None if its groups are no mesh axes, or no rule covers it."""
     if op.name == "stablehlo.collective_permute":
         return _permute(op, mesh)
     axes = group_axes(op, mesh) if op.name in RULES else None
@@ -68,7 +69,9 @@ def _all_gather(op: Operation, axes: Names, _: Mesh) -> Exchange:
 
     def gathered(x: jax.Array, lead: Names) -> jax.Array:
         at = len(lead) - len(axes) + dim
-        return _merged(jnp.moveaxis(x, _places(axes, lead), range(at, at + len(axes))), at, len(axes))
+        return _merged(
+            jnp.moveaxis(x, _places(axes, lead), range(at, at + len(axes))), at, len(axes)
+        )
 
     return gathered
 
@@ -111,7 +114,7 @@ DIFFER = frozenset(["stablehlo.reduce_scatter", "stablehlo.all_to_all"])
 
 
 def _permute(op: Operation, mesh: Mesh) -> Collective | None:
-    """Along the fewest axes that tell the pairs apart: what each device receives, or zeros where it receives none."""
+    """Along the fewest axes that tell pairs apart: what each device receives, zeros if nothing."""
     if "channel_handle" not in op.attributes:
         return None
     pairs = np.array(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
@@ -128,11 +131,13 @@ def _permute(op: Operation, mesh: Mesh) -> Collective | None:
 
 
 def _reduction(op: Operation) -> Callable[[jax.Array, tuple[int, ...]], jax.Array] | None:
-    """By the one op that combines two devices' values, and whose result is what the body returns."""
+    """By the one op that combines two devices' values, whose result the body returns."""
     block = op.regions[0].blocks[0]
     *combining, end = [inner for inner in mlir.operations(block) if not is_annotation(inner)]
     made = [v for inner in combining for v in inner.results]
-    if list(map(placed, end.operands)) != made or set(combining[0].operands) != set(block.arguments):
+    if list(map(placed, end.operands)) != made or set(combining[0].operands) != set(
+        block.arguments
+    ):
         return None
     if combining[0].name in ("stablehlo.add", "stablehlo.multiply") and not has_numbers(op):
         return None

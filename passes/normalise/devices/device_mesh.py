@@ -1,4 +1,4 @@
-"""Device mesh: given Shardy's attributes, the mesh axes along which the devices hold parts of a value, or form groups.
+"""Device mesh: given Shardy's attributes, the mesh axes of a value's parts, or of device groups.
 
     sdy.mesh @mesh = <["data"=2, "model"=4]>                            =>  {"data": 2, "model": 4}
     in_shardings = [<@mesh, [{"data"}, {}]>]                            =>  [(("data",), ())]
@@ -21,7 +21,9 @@ from hlo_surgery.passes.ir.mlir import Module, Operation, ir, sdy, stablehlo
 Mesh = dict[str, int]
 Names = tuple[str, ...]
 
-GLOBAL_IDS = frozenset(f"stablehlo.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter"))
+GLOBAL_IDS = frozenset(
+    f"stablehlo.{name}" for name in ("all_reduce", "all_gather", "reduce_scatter")
+)
 # The bindings of these dialects come without types.
 _sdy, _stablehlo = cast(Any, sdy), cast(Any, stablehlo)
 
@@ -31,11 +33,21 @@ def mesh_of(module: Module) -> Mesh | None:
 
     None unless the module has one mesh, in the devices' own order.
     """
-    meshes = [_sdy.MeshAttr(op.attributes["mesh"]) for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
-    sizes = [{axis.name: axis.size for axis in map(_sdy.MeshAxisAttr, mesh.axes)} for mesh in meshes]
+    meshes = [
+        _sdy.MeshAttr(op.attributes["mesh"])
+        for op in mlir.operations(module.body)
+        if op.name == "sdy.mesh"
+    ]
+    sizes = [
+        {axis.name: axis.size for axis in map(_sdy.MeshAxisAttr, mesh.axes)} for mesh in meshes
+    ]
     used = [list(axes.items()) for axes in sizes if axes]
-    ordered = not any(list(mesh.device_ids) for mesh, axes in zip(meshes, sizes, strict=True) if axes)
-    replicas, partitions = (_count(module, f"mhlo.num_{name}") for name in ("replicas", "partitions"))
+    ordered = not any(
+        list(mesh.device_ids) for mesh, axes in zip(meshes, sizes, strict=True) if axes
+    )
+    replicas, partitions = (
+        _count(module, f"mhlo.num_{name}") for name in ("replicas", "partitions")
+    )
     if not used and replicas == partitions == 1:
         return {}
     if not used or not ordered or replicas != 1 or any(axes != used[0] for axes in used):
@@ -54,17 +66,26 @@ def manual_axes(op: Operation, mesh: Mesh) -> frozenset[str]:
 
 
 def shardings(op: Operation, name: str, mesh: Mesh) -> list[tuple[Names, ...]] | None:
-    """Of each operand or result of a manual computation, each dimension's manual axes; None where one is split up."""
+    """Of each operand or result of a manual computation, each dimension's manual axes; None where
+    one is split up.
+    """
     manual = manual_axes(op, mesh)
-    found = [_sdy.TensorShardingAttr(s) for s in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
-    refs = [[_axes(_sdy.DimensionShardingAttr(d).axes) for d in s.dimension_shardings] for s in found]
-    if any(list(s.unreduced_axes) for s in found) or any(axes is None for dims in refs for axes in dims):
+    found = [
+        _sdy.TensorShardingAttr(s)
+        for s in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
+    ]
+    refs = [
+        [_axes(_sdy.DimensionShardingAttr(d).axes) for d in s.dimension_shardings] for s in found
+    ]
+    if any(list(s.unreduced_axes) for s in found) or any(
+        axes is None for dims in refs for axes in dims
+    ):
         return None
     return [tuple(tuple(a for a in axes or () if a in manual) for axes in dims) for dims in refs]
 
 
 def group_axes(op: Operation, mesh: Mesh) -> Names | None:
-    """The axes along which each group of a collective's devices lies, in the order of the group; None if along none."""
+    """The axes along which a collective's groups lie, in the group's order; None if along none."""
     groups = op.attributes["replica_groups"]
     if mesh and not _is_over_partitions(op):
         return None
@@ -77,14 +98,16 @@ def group_axes(op: Operation, mesh: Mesh) -> Names | None:
 
 
 def axis_groups(manual: Sequence[Operation], mesh: Mesh) -> list[Names]:
-    """All axes, those together over which manual computations shard one dimension of an argument of the program.
+    """All axes, those together that shard one dimension of an argument of the program.
 
     Only neighbours, in the order of the mesh: together they are then like one axis.
     """
     names = list(mesh)
     tied: set[tuple[str, str]] = set()
     for op in manual:
-        for operand, dims in zip(op.operands, shardings(op, "in_shardings", mesh) or [], strict=False):
+        for operand, dims in zip(
+            op.operands, shardings(op, "in_shardings", mesh) or [], strict=False
+        ):
             if mlir.defining_operation(operand) is None:
                 tied |= {pair for axes in dims for pair in pairwise(axes)}
     groups = [[name] for name in names[:1]]
@@ -109,13 +132,22 @@ def in_order(axes: frozenset[str], mesh: Mesh) -> Names:
 def _axes(refs: Any) -> Names | None:
     """The axes by name; None where one is a part of an axis."""
     found = list(refs)
-    refs = [ref if isinstance(ref, _stablehlo.AxisRefAttr) else _sdy.AxisRefAttr(ref) for ref in found]
-    return None if any(ref.sub_axis_info is not None for ref in refs) else tuple(ref.name for ref in refs)
+    refs = [
+        ref if isinstance(ref, _stablehlo.AxisRefAttr) else _sdy.AxisRefAttr(ref) for ref in found
+    ]
+    return (
+        None
+        if any(ref.sub_axis_info is not None for ref in refs)
+        else tuple(ref.name for ref in refs)
+    )
 
 
 def _is_over_partitions(op: Operation) -> bool:
     """Whether the groups are of partitions of one program, and not of replicas."""
-    channel = "channel_handle" in op.attributes and _stablehlo.ChannelHandle(op.attributes["channel_handle"]).handle > 0
+    channel = (
+        "channel_handle" in op.attributes
+        and _stablehlo.ChannelHandle(op.attributes["channel_handle"]).handle > 0
+    )
     return channel and (op.name not in GLOBAL_IDS or "use_global_device_ids" in op.attributes)
 
 

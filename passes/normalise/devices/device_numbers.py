@@ -1,6 +1,7 @@
-"""Device numbers: given an op that computes from the device's own number, its result on every device of the mesh.
+"""Device numbers: given an op of the device's own number, its result on every device of the mesh.
 
-    %n = partition_id ; %i = remainder %n, 4          on {"data": 2, "model": 4}  =>  [[0, 1, 2, 3], [0, 1, 2, 3]]
+    %n = partition_id ; %i = remainder %n, 4
+        on {"data": 2, "model": 4}    =>  [[0, 1, 2, 3], [0, 1, 2, 3]]
 
 So what depends on the place along one axis is known not to depend on the others.
 """
@@ -28,10 +29,12 @@ EVALUATED: dict[str, Callable[[Numbers, Numbers], Numbers]] = {
 
 
 def numbers_of(op: Operation, known: Mapping[Value, Numbers], mesh: Mesh) -> Numbers | None:
-    """A scalar on each device, in the shape of the mesh; None for what is not made of device numbers alone."""
+    """A scalar on each device, in the mesh's shape; None if not of device numbers alone."""
     if op.name == "stablehlo.partition_id":
         return device_ids(mesh).astype(dtype_of(op.results[0]))
-    if not any(v in known for v in op.operands) or [dtype_of(v).kind in "iu" for v in op.results] != [True]:
+    if not any(v in known for v in op.operands) or [
+        dtype_of(v).kind in "iu" for v in op.results
+    ] != [True]:
         return None
     operands = [_operand(v, known) for v in op.operands]
     numbers = [n for n in operands if n is not None and (n >= 0).all()]
@@ -56,9 +59,13 @@ def _operand(value: Value, known: Mapping[Value, Numbers]) -> Numbers | None:
     op = mlir.defining_operation(value)
     if value in known:
         return known[value]
-    is_scalar_constant = op is not None and op.name == "stablehlo.constant" and mlir.shape(value) == ()
+    is_scalar_constant = (
+        op is not None and op.name == "stablehlo.constant" and mlir.shape(value) == ()
+    )
     return elements(op) if op is not None and is_scalar_constant else None
 
 
 def _divides(op: Operation, numbers: list[Numbers]) -> bool:
-    return op.name not in ("stablehlo.divide", "stablehlo.remainder") or bool((numbers[1] > 0).all())
+    return op.name not in ("stablehlo.divide", "stablehlo.remainder") or bool(
+        (numbers[1] > 0).all()
+    )

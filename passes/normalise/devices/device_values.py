@@ -1,9 +1,10 @@
-"""Device values: given along which mesh axes values differ, arrays that hold them for all devices at once.
+"""Device values: given along which mesh axes values differ, arrays that hold all devices' at once.
 
     %y : 2x3 on each device, differs along "data" of {"data": 4, "model": 2}      =>     %y : 4x2x3
 
-There is a leading dimension for each such axis, in the order of the mesh. Axes over which one dimension of an argument
-is sharded together, such as a batch, share one where a value differs along all of them.
+There is a leading dimension for each such axis, in the order of the mesh. Axes over which one
+dimension of an argument is sharded together, such as a batch, share one where a value differs along
+all of them.
 """
 
 import math
@@ -31,12 +32,13 @@ Unary = Callable[[jax.Array], jax.Array]
 
 @dataclass
 class Varying:
-    """The mesh, and the axes along which each value differs. Values that are not listed are the same on all devices.
+    """The mesh, and the axes along which each value differs. Values that are not listed are the
+    same on all devices.
 
-    `groups`: all axes in order, those together that may share a dimension.
-    `numbers`: the values made of device numbers alone. `collectives`: how results come about that devices exchange.
-    `handed`: arguments of a manual computation that are what another one returned, sharded alike; `parts` of whole
-    values are what they then get.
+    `groups`: all axes in order, those together that may share a dimension. `numbers`: the values
+    made of device numbers alone. `collectives`: how results come about that devices exchange.
+    `handed`: arguments of a manual computation that are what another one returned, sharded alike;
+    `parts` of whole values are what they then get.
     """
 
     mesh: Mesh
@@ -73,8 +75,10 @@ class Varying:
         return mlir.shape(value)[len(self.layout(self.of(value))) :]
 
 
-def apply(varying: Varying, function: Unary, value: Value, sizes: Sizes, shape: Sizes, before: Operation) -> Value:
-    """A function of the value with leading dimensions of these sizes; its result in another shape."""
+def apply(
+    varying: Varying, function: Unary, value: Value, sizes: Sizes, shape: Sizes, before: Operation
+) -> Value:
+    """A function of the value with leading dimensions of these sizes; in another shape."""
     own = (*sizes, *varying.local(value))
 
     def applied(x: jax.Array) -> tuple[jax.Array]:
@@ -83,8 +87,10 @@ def apply(varying: Varying, function: Unary, value: Value, sizes: Sizes, shape: 
     return splice([value], applied, before)[0]
 
 
-def aligned(varying: Varying, value: Value, lead: Names, before: Operation, local: Sizes | None = None) -> Value:
-    """The value repeated along the axes that it lacks, and to a local shape where it is a scalar on each device."""
+def aligned(
+    varying: Varying, value: Value, lead: Names, before: Operation, local: Sizes | None = None
+) -> Value:
+    """The value repeated along axes that it lacks, and to a local shape if a scalar a device."""
     own, shape = varying.of(value), varying.local(value)
     if own == lead and local in (None, shape):
         return value
@@ -93,7 +99,10 @@ def aligned(varying: Varying, value: Value, lead: Names, before: Operation, loca
         repeated = partial(
             lax.broadcast_in_dim,
             shape=(*varying.each(lead), *(local or shape)),
-            broadcast_dimensions=[*map(lead.index, own), *(len(lead) + d for d in range(len(shape)))],
+            broadcast_dimensions=[
+                *map(lead.index, own),
+                *(len(lead) + d for d in range(len(shape))),
+            ],
         )
         whole = (*varying.sizes(lead), *(local or shape))
         return apply(varying, repeated, value, varying.each(own), whole, before)
@@ -101,12 +110,18 @@ def aligned(varying: Varying, value: Value, lead: Names, before: Operation, loca
     with mlir.context(), before.location, ir.InsertionPoint(before):
         sizes = (*varying.sizes(lead), *(local or shape))
         kind = ir.RankedTensorType.get(sizes, cast(ir.Type, mlir.element_type(value)))
-        attributes: dict[str, ir.Attribute] = {"broadcast_dimensions": ir.DenseI64ArrayAttr.get(places)}
-        return ir.Operation.create("stablehlo.broadcast_in_dim", [kind], [value], attributes).results[0]
+        attributes: dict[str, ir.Attribute] = {
+            "broadcast_dimensions": ir.DenseI64ArrayAttr.get(places)
+        }
+        return ir.Operation.create(
+            "stablehlo.broadcast_in_dim", [kind], [value], attributes
+        ).results[0]
 
 
 def align_operands(varying: Varying, op: Operation, leads: Sequence[Names]) -> None:
-    """Repeat the first operands along the axes that they lack. A scalar that stands for all may stay alone."""
+    """Repeat the first operands along the axes that they lack. A scalar that stands for all may
+    stay alone.
+    """
     scalars = SCALARS.get(op.name, ())
     local = mlir.shape(op.results[0]) if scalars else None
     for i, lead in enumerate(leads):
@@ -128,7 +143,7 @@ def replace(varying: Varying, op: Operation, values: Sequence[Value]) -> None:
 
 
 def rename(varying: Varying, old: Value, new: Value) -> None:
-    """The new value in place of the old one, which is about to go: another may come to lie at its address."""
+    """The new value for the old one, which is to go: another may come to lie at its address."""
     varying.axes[new] = varying.axes.pop(old, ())
     varying.numbers.pop(old, None)
     varying.collectives.pop(old, None)

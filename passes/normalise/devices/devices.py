@@ -1,11 +1,11 @@
-"""Devices: given a program written for each device, as `jax.shard_map` makes it, one for all devices at once.
+"""Devices: given a program for each device, as `jax.shard_map` makes it, one for all at once.
 
     manual_computation(%x : 8x3) in_shardings = [{"data"}]         %a = reshape %x : 8x3 -> 4x2x3
       (%a : 2x3) { %y = tanh %a : 2x3                         =>   %y = tanh %a : 4x2x3
                    %z = all_reduce %y over "data" }                %z = reduce %y over dimension 0
 
-What differs from device to device has leading dimensions for the mesh axes along which it does. What is the same on
-all devices stays as it is.
+What differs from device to device has leading dimensions for the mesh axes along which it does.
+What is the same on all devices stays as it is.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,13 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.ir.placement import is_annotation, placed
 from hlo_surgery.passes.normalise.devices.collectives import Collective
-from hlo_surgery.passes.normalise.devices.device_mesh import Names, axis_groups, in_order, mesh_of, shardings
+from hlo_surgery.passes.normalise.devices.device_mesh import (
+    Names,
+    axis_groups,
+    in_order,
+    mesh_of,
+    shardings,
+)
 from hlo_surgery.passes.normalise.devices.device_numbers import along
 from hlo_surgery.passes.normalise.devices.device_values import (
     Varying,
@@ -31,15 +37,26 @@ from hlo_surgery.passes.normalise.devices.device_values import (
     replace,
 )
 from hlo_surgery.passes.normalise.devices.map_devices import map_op
-from hlo_surgery.passes.normalise.devices.shards import agreed, fuse, put_together, sharded_axes, split
+from hlo_surgery.passes.normalise.devices.shards import (
+    agreed,
+    fuse,
+    put_together,
+    sharded_axes,
+    split,
+)
 from hlo_surgery.passes.normalise.devices.varying import MANUAL, find_varying
 from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES
-from hlo_surgery.passes.raising.leading_dims import add_leading_dims, array_operands, has_leading_dims
+from hlo_surgery.passes.raising.leading_dims import (
+    add_leading_dims,
+    array_operands,
+    has_leading_dims,
+)
 from hlo_surgery.passes.raising.table import single
 
 
 def join_devices(module: Module) -> None:
-    """Replace every manual computation of a flat main. Raises Refusal where one does what no rule covers.
+    """Replace every manual computation of a flat main. Raises Refusal where one does what no rule
+    covers.
 
     On a single device jax.shard_map leaves its collectives in main itself.
     """
@@ -55,7 +72,9 @@ def join_devices(module: Module) -> None:
 
 
 def _join(varying: Varying, ops: Sequence[Operation]) -> None:
-    """Give the ops' values their leading dimensions. Op by op, so that each keeps its source line."""
+    """Give the ops' values their leading dimensions. Op by op, so that each keeps its source
+    line.
+    """
     for op in ops:
         if op.name == MANUAL:
             _join_manual_computation(varying, op)
@@ -72,7 +91,9 @@ def _join(varying: Varying, ops: Sequence[Operation]) -> None:
 def _join_manual_computation(varying: Varying, op: Operation) -> None:
     """Split the operands, put the body in front of the op, and the results together."""
     block = op.regions[0].blocks[0]
-    inputs, outputs = (shardings(op, name, varying.mesh) or [] for name in ("in_shardings", "out_shardings"))
+    inputs, outputs = (
+        shardings(op, name, varying.mesh) or [] for name in ("in_shardings", "out_shardings")
+    )
     for argument, operand, dims in zip(block.arguments, mlir.operands(op), inputs, strict=True):
         rename(varying, argument, _parts(varying, argument, operand, dims, op))
     *ops, last = mlir.operations(block)
@@ -83,7 +104,9 @@ def _join_manual_computation(varying: Varying, op: Operation) -> None:
     replace(varying, op, [_whole(varying, v, result, dims, op) for v, result, dims in returned])
 
 
-def _parts(varying: Varying, argument: Value, operand: Value, dims: tuple[Names, ...], op: Operation) -> Value:
+def _parts(
+    varying: Varying, argument: Value, operand: Value, dims: tuple[Names, ...], op: Operation
+) -> Value:
     if argument in varying.handed:
         return varying.parts[placed(operand)]
     if not sharded_axes(dims):
@@ -95,13 +118,21 @@ def _parts(varying: Varying, argument: Value, operand: Value, dims: tuple[Names,
     return apply(varying, function, operand, tuple(mesh[name] for name in renamed(lead)), shape, op)
 
 
-def _whole(varying: Varying, value: Value, result: Value, dims: tuple[Names, ...], op: Operation) -> Value:
-    """The whole of the parts; where devices should agree, the first one's, if no example tells otherwise."""
+def _whole(
+    varying: Varying, value: Value, result: Value, dims: tuple[Names, ...], op: Operation
+) -> Value:
+    """The whole of the parts; where devices should agree, the first's, unless examples tell."""
     lead, kept = varying.of(value), varying.of(result)
     if lead == kept and not sharded_axes(dims):
         return value
     mesh, renamed = fuse(varying.groups, varying.mesh, [lead, kept, *dims])
-    function = partial(put_together, lead=renamed(lead), kept=renamed(kept), dims=tuple(map(renamed, dims)), mesh=mesh)
+    function = partial(
+        put_together,
+        lead=renamed(lead),
+        kept=renamed(kept),
+        dims=tuple(map(renamed, dims)),
+        mesh=mesh,
+    )
     shape = (*varying.sizes(kept), *mlir.shape(result))
     whole = apply(varying, function, value, tuple(mesh[name] for name in renamed(lead)), shape, op)
     if frozenset(lead) - frozenset(kept) - sharded_axes(dims):
@@ -139,7 +170,16 @@ def _exchanged(varying: Varying, op: Operation, collective: Collective) -> list[
         repeated = aligned(varying, operand, lead, op)
         varying.axes[repeated] = lead
         shape = (*varying.sizes(varying.of(result)), *mlir.shape(result))
-        made.append(apply(varying, partial(collective.exchange, lead=lead), repeated, varying.each(lead), shape, op))
+        made.append(
+            apply(
+                varying,
+                partial(collective.exchange, lead=lead),
+                repeated,
+                varying.each(lead),
+                shape,
+                op,
+            )
+        )
     return made
 
 

@@ -1,6 +1,7 @@
-"""Map over devices: given one op and along which mesh axes its operands differ, the op on all devices' values at once.
+"""Map over devices: given an op and its operands' mesh axes, the op on all devices' values at once.
 
-%z = dot_general %x, %w      %x differs along "data", %w along "model"      =>      vmap(vmap(dot_general))
+%z = dot_general %x, %w
+    %x differs along "data", %w along "model"    =>  vmap(vmap(dot_general))
 """
 
 from collections.abc import Callable, Sequence
@@ -24,20 +25,25 @@ OnArrays = Callable[..., Sequence[jax.Array]]
 def map_op(varying: Varying, op: Operation, axes: Names) -> list[Value]:
     """The op on each device's values, by vmap over one leading dimension after the other.
 
-    Convolutions of two operands that both differ are taken in turn: vmap would make feature groups of the devices.
+    Convolutions of two operands that both differ are taken in turn: vmap would make feature groups
+    of the devices.
     """
     raised = raise_op(op)
     assert raised is not None
     layout = varying.layout(axes)
     values, function = mlir.operands(op), cast(OnArrays, raised)
-    touched = [[names for names in layout if frozenset(names) & frozenset(varying.of(v))] for v in values]
+    touched = [
+        [names for names in layout if frozenset(names) & frozenset(varying.of(v))] for v in values
+    ]
     leads = [tuple(name for names in dims for name in names) for dims in touched]
     for names in reversed(layout):
         if op.name == "stablehlo.convolution" and all(names in dims for dims in touched):
             function = partial(_in_turn, function)
         else:
             function = jax.vmap(function, tuple(0 if names in dims else None for dims in touched))
-    return splice([aligned(varying, v, lead, op) for v, lead in zip(values, leads, strict=True)], function, op)
+    return splice(
+        [aligned(varying, v, lead, op) for v, lead in zip(values, leads, strict=True)], function, op
+    )
 
 
 def _in_turn(function: OnArrays, *arrays: jax.Array) -> Sequence[jax.Array]:

@@ -1,9 +1,11 @@
-"""Varying: given a program written for each device, along which mesh axes each value differs from device to device.
+"""Varying: given a program for each device, the mesh axes along which each value differs.
 
-    manual_computation(%x) in_shardings = [{"data"}] (%a) { %y = tanh %a ; %z = all_reduce %y over "data" }
-    =>  %a: ("data",), %y: ("data",), %z: ()
+    manual_computation(%x) in_shardings = [{"data"}] (%a) {
+        %y = tanh %a
+        %z = all_reduce %y over "data" }    =>    %a: ("data",), %y: ("data",), %z: ()
 
-A loop's carries are joined until nothing changes. Nothing is changed yet: what no rule covers is refused by name.
+A loop's carries are joined until nothing changes. Nothing is changed yet: what no rule covers is
+refused by name.
 """
 
 from collections.abc import Sequence
@@ -26,7 +28,9 @@ MANUAL = "sdy.manual_computation"
 
 
 def find_varying(varying: Varying, block: Block, manual: frozenset[str] | None) -> None:
-    """Follow a block's ops. `manual`: the axes of the manual computations around it; None outside. Raises Refusal."""
+    """Follow a block's ops. `manual`: the axes of the manual computations around it; None outside.
+    Raises Refusal.
+    """
     for op in mlir.operations(block):
         results = _results(varying, op, manual)
         varying.axes.update({v: axes for v, axes in zip(op.results, results, strict=True) if axes})
@@ -60,27 +64,42 @@ def _of_computation(varying: Varying, op: Operation) -> Sequence[Names]:
 
 def _has_rule(varying: Varying, op: Operation) -> bool:
     captures = any(map(varying.of, mlir.captured(op)))
-    return not captures and (has_leading_dims(op, lambda v: bool(varying.of(v))) or raise_op(op) is not None)
+    return not captures and (
+        has_leading_dims(op, lambda v: bool(varying.of(v))) or raise_op(op) is not None
+    )
 
 
 def _of_collective(varying: Varying, op: Operation) -> Sequence[Names]:
     found = collective_of(op, varying.mesh)
     if found is None:
-        raise refusal(op, "its devices are not all those along some axes of one mesh, or it combines them unknown how")
+        raise refusal(
+            op,
+            "its devices are not all those along some axes of one mesh, or it combines them "
+            "unknown how",
+        )
     varying.collectives.update(dict.fromkeys(op.results, found))
     own, exchanged = [frozenset(varying.of(v)) for v in op.operands], frozenset(found.axes)
-    return [in_order(axes | exchanged if found.differ else axes - exchanged, varying.mesh) for axes in own]
+    return [
+        in_order(axes | exchanged if found.differ else axes - exchanged, varying.mesh)
+        for axes in own
+    ]
 
 
-def _of_manual_computation(varying: Varying, op: Operation, manual: frozenset[str] | None) -> Sequence[Names]:
-    inputs, outputs = (shardings(op, name, varying.mesh) for name in ("in_shardings", "out_shardings"))
+def _of_manual_computation(
+    varying: Varying, op: Operation, manual: frozenset[str] | None
+) -> Sequence[Names]:
+    inputs, outputs = (
+        shardings(op, name, varying.mesh) for name in ("in_shardings", "out_shardings")
+    )
     if inputs is None or outputs is None:
         raise refusal(op, "it is sharded over parts of mesh axes")
     block = op.regions[0].blocks[0]
     own = manual_axes(op, varying.mesh)
     around = own | (manual or frozenset())
     for argument, operand, dims in zip(block.arguments, op.operands, inputs, strict=True):
-        varying.axes[argument] = in_order(frozenset(varying.of(operand)) | sharded_axes(dims), varying.mesh)
+        varying.axes[argument] = in_order(
+            frozenset(varying.of(operand)) | sharded_axes(dims), varying.mesh
+        )
         returned = _returned_alike(varying, operand, dims)
         if returned is not None:
             varying.handed.add(argument)
@@ -93,9 +112,10 @@ def _of_manual_computation(varying: Varying, op: Operation, manual: frozenset[st
 
 
 def _returned_alike(varying: Varying, operand: Value, dims: tuple[Names, ...]) -> Value | None:
-    """What another manual computation returned as this operand, if each device gets its own part of it back.
+    """What another manual computation returned as this operand, if devices get their own parts.
 
-    Put together and split again, as what a loss keeps for its gradient, the examples would lie in another order.
+    Put together and split again, as what a loss keeps for its gradient, the examples would lie in
+    another order.
     """
     value = placed(operand)
     made = mlir.defining_operation(value)

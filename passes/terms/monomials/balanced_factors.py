@@ -1,6 +1,7 @@
-"""Balanced factors: scaled against each other before phi, with phi(x y) = phi(x) phi(y), is taken of both.
+"""Balanced factors: scaled against each other before phi, with phi(x y) = phi(x) phi(y), of both.
 
-phi(x y) = phi(2**e x) phi(2**-e y), but for another e phi of a factor may be 0 or inf where that of the product is not.
+phi(x y) = phi(2**e x) phi(2**-e y), but for another e phi of a factor may be 0 or inf where that of
+the product is not.
 """
 
 from collections.abc import Callable
@@ -8,8 +9,17 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.terms.monomials.binary_exponents import LOWEST, exponent_of, times_power_of_two
-from hlo_surgery.passes.terms.monomials.paired_dims import Dims, laid_along, least_magnitudes, magnitudes
+from hlo_surgery.passes.terms.monomials.binary_exponents import (
+    LOWEST,
+    exponent_of,
+    times_power_of_two,
+)
+from hlo_surgery.passes.terms.monomials.paired_dims import (
+    Dims,
+    laid_along,
+    least_magnitudes,
+    magnitudes,
+)
 
 # The largest and the least exponent of some elements.
 Ends = tuple[jax.Array, jax.Array]
@@ -24,13 +34,16 @@ def balanced(
     scale: jax.Array,
     power: jax.Array | float = 0,
 ) -> tuple[jax.Array, jax.Array]:
-    """The factors of a contraction, of which phi is taken and one then multiplied by `scale`; lhs times 2**power.
+    """The factors of a contraction, of which phi is taken and one then multiplied by `scale`; lhs
+    times 2**power.
 
     Where one holds inf and the other is zero, the latter is NaN, as their product is.
     """
     largest = magnitudes(lhs, dims[0]), magnitudes(rhs, dims[1])
     least = least_magnitudes(lhs, dims[0]), least_magnitudes(rhs, dims[1])
-    first, second = ((exponent_of(x, LOWEST), exponent_of(y)) for x, y in zip(largest, least, strict=True))
+    first, second = (
+        (exponent_of(x, LOWEST), exponent_of(y)) for x, y in zip(largest, least, strict=True)
+    )
     raised = first[0] + power, first[1] + power
     exponent, _ = balance(raised, second, _reach(phi, scale))
     scaled = _scaled(lhs, exponent + power, dims[0]), _scaled(rhs, -exponent, dims[1])
@@ -41,11 +54,13 @@ def balanced(
 
 
 def balance(first: Ends, second: Ends, reach: jax.Array | float) -> tuple[jax.Array, jax.Array]:
-    """The exponent e for 2**e x and 2**-e y, from the largest and least exponents of each; and whether it suits all.
+    """The exponent e for 2**e x and 2**-e y, from the largest and least exponents of each; and
+    whether it suits all.
 
-    It does if no exponent leaves +-`reach`, within which powers are normal numbers, but those of elements of which all
-    products do. There is such an e if all products but zeros lie within the reach, and then no power of a factor is 0
-    or inf. Otherwise nothing becomes inf, if possible, and the smallest elements become 0.
+    It does if no exponent leaves +-`reach`, within which powers are normal numbers, but those of
+    elements of which all products do. There is such an e if all products but zeros lie within the
+    reach, and then no power of a factor is 0 or inf. Otherwise nothing becomes inf, if possible,
+    and the smallest elements become 0.
     """
     (most, least), (other_most, other_least) = first, second
     low = jnp.maximum(jnp.minimum(-reach - least, other_most), other_most - reach)
@@ -59,7 +74,9 @@ def _scaled(x: jax.Array, exponent: jax.Array, dims: Dims) -> jax.Array:
 
 
 def _reach(phi: Phi, scale: jax.Array) -> jax.Array:
-    """The largest exponent that phi, which is some power, may be taken of; what multiplies it has its room."""
+    """The largest exponent that phi, which is some power, may be taken of; what multiplies it has
+    its room.
+    """
     kind = jnp.finfo(scale.dtype)
     power, room = (_finite(jnp.log2(jnp.abs(x))) for x in (phi(jnp.asarray(2, scale.dtype)), scale))
     return (float(kind.maxexp) - 8 - jnp.abs(room)) / jnp.maximum(jnp.abs(power), 1)
@@ -70,6 +87,6 @@ def _finite(x: jax.Array) -> jax.Array:
 
 
 def _nan_beside_inf(x: jax.Array, other: jax.Array, dims: Dims, phi: Phi) -> jax.Array:
-    """NaN for zeros along which the other factor has inf, unless phi makes NaN of the two by itself."""
+    """NaN for zeros beside the other factor's inf, unless phi makes NaN of the two by itself."""
     is_lost = ~jnp.isnan(phi(jnp.asarray(jnp.inf, x.dtype)) * phi(jnp.zeros((), x.dtype)))
     return jnp.where((x == 0) & laid_along(jnp.isinf(other), x, dims) & is_lost, jnp.nan, x)

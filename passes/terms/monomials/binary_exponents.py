@@ -1,8 +1,8 @@
-"""Binary exponents: numbers as m * 2**e, so that on the way to a product nothing leaves the range of its floats.
+"""Binary exponents: numbers as m * 2**e, so that no step to a product leaves its floats' range.
 
-XLA flushes to zero what is smaller than the smallest normal number, also where it is a constant or the inverse of one:
-2**-127 is 0 in float32. So powers of two are multiplied with, in parts that are normal numbers, as are their inverses.
-Exponents are integers held as floats.
+XLA flushes to zero what is smaller than the smallest normal number, also where it is a constant or
+the inverse of one: 2**-127 is 0 in float32. So powers of two are multiplied with, in parts that are
+normal numbers, as are their inverses. Exponents are integers held as floats.
 """
 
 import functools
@@ -21,7 +21,8 @@ LOWEST = -1e5
 
 
 def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
-    """The exponent of positive numbers, give or take one; `of_zero` of what is no normal number, 0 of inf and NaN.
+    """The exponent of positive numbers, give or take one; `of_zero` of what is no normal number, 0
+    of inf and NaN.
 
     >>> exponent_of(jnp.array([0.75, 8.0, 0.0, jnp.inf])).tolist()
     [-1.0, 3.0, 0.0, 0.0]
@@ -32,9 +33,10 @@ def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
 
 
 def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax.Array:
-    """x * 2**exponent, exact where the result is a normal number; two parts suffice for the exponent of one number.
+    """x * 2**exponent, exact if a normal number; two parts suffice for one number's exponent.
 
-    >>> times_power_of_two(jnp.float32(3e-38), jnp.float32(130.0)).item() == float(jnp.float32(3e-38)) * 2.0**130
+    >>> x = jnp.float32(3e-38)
+    >>> times_power_of_two(x, jnp.float32(130.0)).item() == float(x) * 2.0**130
     True
     """
     limit = float(jnp.finfo(exponent.dtype).maxexp) - 8
@@ -45,7 +47,7 @@ def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax
 
 
 def _power_of_two(exponent: jax.Array) -> jax.Array:
-    """2**e with no rounding of exp2's own: it is off by less than the half power that is dropped."""
+    """2**e without exp2's own rounding: it is off by less than the dropped half power."""
     return lax.reduce_precision(jnp.exp2(exponent), int(jnp.finfo(exponent.dtype).nexp), 0)
 
 

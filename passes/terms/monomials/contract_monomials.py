@@ -1,9 +1,10 @@
-"""Contract monomials: the sum of a monomial over some of its indices, with no array that has all of them.
+"""Contract monomials: a monomial's sum over some of its indices, with no array that has them all.
 
     sum_b (h[b, d] l[b, f] w[d, f])**2    =>    (sum_b h[b, d]**2 l[b, f]**2) w[d, f]**2
 
-The factors fall into sides, by the indices that they have. One or two sides have indices that are summed: two are
-contracted as the outer product was made, in its precision; the others multiply the result.
+The factors fall into sides, by the indices that they have. One or two sides have indices that are
+summed: two are contracted as the outer product was made, in its precision; the others multiply the
+result.
 """
 
 import math
@@ -39,7 +40,9 @@ from hlo_surgery.passes.terms.monomials.paired_dims import laid_along, least_mag
 
 @dataclass(frozen=True)
 class Contraction:
-    """The sum of a monomial over atoms. `sides`: the atoms of each side; of the first `summed_sides`, some summed."""
+    """The sum of a monomial over atoms. `sides`: the atoms of each side; of the first
+    `summed_sides`, some summed.
+    """
 
     monomial: Monomial
     summed: Atoms
@@ -53,9 +56,13 @@ class Contraction:
 
 
 def contraction(monomial: Monomial, summed: Atoms) -> Contraction | None:
-    """The sum as a contraction; None where an array would be as large as the outer product, or there is none."""
+    """The sum as a contraction; None if there is none, or an array as large as the product."""
     held = list(dict.fromkeys(frozenset(factor.atoms) for factor in monomial.factors))
-    largest = [tuple(a for a in monomial.atoms if a in atoms) for atoms in held if not any(atoms < o for o in held)]
+    largest = [
+        tuple(a for a in monomial.atoms if a in atoms)
+        for atoms in held
+        if not any(atoms < o for o in held)
+    ]
     contracted = [side for side in largest if set(side) & set(summed)]
     others = [side for side in largest if side not in contracted]
     alike = len({precision(dot) for dot in monomial.dots}) == 1
@@ -67,14 +74,20 @@ def contraction(monomial: Monomial, summed: Atoms) -> Contraction | None:
 def contract(of: Contraction, operands: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
     """The sum, with the atoms that are left as its dimensions, in the order of the monomial.
 
-    Where an operand or the result is not finite, or no scaling keeps all factors in range, it is summed term by term.
+    Where an operand or the result is not finite, or no scaling keeps all factors in range, it is
+    summed term by term.
     """
     part = jnp.finfo(dtype).dtype
-    given = {v: x.astype(jnp.promote_types(x.dtype, part)) for v, x in zip(of.values, operands, strict=True)}
+    given = {
+        v: x.astype(jnp.promote_types(x.dtype, part))
+        for v, x in zip(of.values, operands, strict=True)
+    }
     arrays, suits = _side_products(of, given)
     found = _of_sides(of, arrays).astype(dtype)
     exact = suits & jnp.all(jnp.isfinite(found))
-    return lax.cond(exact, lambda: found, lambda: sum_by_terms(of.monomial, of.summed, given).astype(dtype))
+    return lax.cond(
+        exact, lambda: found, lambda: sum_by_terms(of.monomial, of.summed, given).astype(dtype)
+    )
 
 
 def _of_sides(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
@@ -89,8 +102,10 @@ def _of_sides(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
     return repeated if times == 1 else repeated * times
 
 
-def _side_products(of: Contraction, given: Mapping[Value, jax.Array]) -> tuple[list[jax.Array], jax.Array]:
-    """The product of all terms on each side, the first two balanced; and whether that lost nothing."""
+def _side_products(
+    of: Contraction, given: Mapping[Value, jax.Array]
+) -> tuple[list[jax.Array], jax.Array]:
+    """Each side's product of terms, the first two balanced; and whether nothing was lost."""
     if _is_plain(of):
         return _plain_products(of, given)
     sides: list[Scaled] = []
@@ -105,16 +120,22 @@ def _side_products(of: Contraction, given: Mapping[Value, jax.Array]) -> tuple[l
     second = second[0], second[1] + sum(others)
     balanced, suits = _balanced(first, second, of.sides)
     rest = [(m, e - other) for (m, e), other in zip(sides[2:], others, strict=True)]
-    arrays = [filled(from_scaled(x), side) for x, side in zip((*balanced, *rest), of.sides, strict=True)]
+    arrays = [
+        filled(from_scaled(x), side) for x, side in zip((*balanced, *rest), of.sides, strict=True)
+    ]
     return arrays, finite & suits & jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in arrays]))
 
 
 def _is_plain(of: Contraction) -> bool:
-    """Whether it is a function of a product of two arrays: then one exponent for each pair of rows will do."""
+    """Whether it is a function of a product of two arrays: then one exponent for each pair of rows
+    will do.
+    """
     return len(of.monomial.terms) == 1 and len(of.monomial.factors) == len(of.sides) == 2
 
 
-def _plain_products(of: Contraction, given: Mapping[Value, jax.Array]) -> tuple[list[jax.Array], jax.Array]:
+def _plain_products(
+    of: Contraction, given: Mapping[Value, jax.Array]
+) -> tuple[list[jax.Array], jax.Array]:
     (term,) = of.monomial.terms
     factors = [_terms_of(side, of)[0].factors[0] for side in of.sides]
     arrays = [array_of(f, side, given) for f, side in zip(factors, of.sides, strict=True)]
@@ -125,8 +146,12 @@ def _plain_products(of: Contraction, given: Mapping[Value, jax.Array]) -> tuple[
         for x, d in zip(arrays, dims, strict=True)
     ]
     power = 2 ** term.functions.count("square")
-    exponent, suits = balance(ends[0], ends[1], (float(jnp.finfo(ends[0][0].dtype).maxexp) - 4) / power)
-    exponents = [laid_along(e, x, d) for e, x, d in zip((exponent, -exponent), arrays, dims, strict=True)]
+    exponent, suits = balance(
+        ends[0], ends[1], (float(jnp.finfo(ends[0][0].dtype).maxexp) - 4) / power
+    )
+    exponents = [
+        laid_along(e, x, d) for e, x, d in zip((exponent, -exponent), arrays, dims, strict=True)
+    ]
     scaled = [times_power_of_two(x, e) for x, e in zip(arrays, exponents, strict=True)]
     finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in arrays]))
     return [mantissa_of(term.functions, x) for x in scaled], finite & jnp.all(suits)
@@ -134,8 +159,15 @@ def _plain_products(of: Contraction, given: Mapping[Value, jax.Array]) -> tuple[
 
 def _terms_of(side: Atoms, of: Contraction) -> list[Term]:
     """What of each term belongs to a side."""
-    own = (tuple(f for f in term.factors if _side_of(f, of.sides) == side) for term in of.monomial.terms)
-    return [replace(t, factors=factors) for t, factors in zip(of.monomial.terms, own, strict=True) if factors]
+    own = (
+        tuple(f for f in term.factors if _side_of(f, of.sides) == side)
+        for term in of.monomial.terms
+    )
+    return [
+        replace(t, factors=factors)
+        for t, factors in zip(of.monomial.terms, own, strict=True)
+        if factors
+    ]
 
 
 def _side_of(factor: Factor, sides: Sequence[Atoms]) -> Atoms:
@@ -143,8 +175,12 @@ def _side_of(factor: Factor, sides: Sequence[Atoms]) -> Atoms:
     return next(s for s in sides if set(factor.atoms) <= set(s))
 
 
-def _balanced(one: Scaled, other: Scaled, sides: Sequence[Atoms]) -> tuple[tuple[Scaled, Scaled], jax.Array]:
-    """Two factors of a product, scaled by powers of two that cancel, so that both are in range if the product is."""
+def _balanced(
+    one: Scaled, other: Scaled, sides: Sequence[Atoms]
+) -> tuple[tuple[Scaled, Scaled], jax.Array]:
+    """Two factors of a product, scaled by powers of two that cancel, so that both are in range if
+    the product is.
+    """
     first, second = sides[:2]
     shared = tuple(a for a in first if a in second)
     ends = [_ends(x, side, shared) for x, side in zip((one, other), (first, second), strict=True)]
@@ -154,15 +190,17 @@ def _balanced(one: Scaled, other: Scaled, sides: Sequence[Atoms]) -> tuple[tuple
 
 
 def _ends(x: Scaled, side: Atoms, shared: Atoms) -> Ends:
-    """The largest and the least exponent of what is not zero, by shared atoms, in the order of the first side."""
+    """The largest and least exponents of what is nonzero, by shared atoms, in the first's order."""
     along = [d for d, a in enumerate(side) if a not in shared]
     exponent, kept = filled(x[1], side), [a for a in side if a in shared]
     least = jnp.where(exponent < LOWEST / 2, -LOWEST, exponent)
-    return aligned(jnp.max(exponent, along), kept, shared), aligned(jnp.min(least, along), kept, shared)
+    return aligned(jnp.max(exponent, along), kept, shared), aligned(
+        jnp.min(least, along), kept, shared
+    )
 
 
 def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms]:
-    """The sum of the product of one or two arrays over what is summed, and the atoms that are left."""
+    """The sum of a product of one or two arrays over what is summed, and the atoms left."""
     sides = of.sides[: of.summed_sides]
     reduced = [_sum_own(of, x, side, sides) for x, side in zip(arrays, sides, strict=True)]
     if len(reduced) == 1:
@@ -174,13 +212,18 @@ def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms
     if not contracted:
         return aligned(left, own, atoms) * aligned(right, others, atoms), atoms
     dtype = jnp.promote_types(left.dtype, right.dtype)
-    over, along = (([own.index(a) for a in both], [others.index(a) for a in both]) for both in (contracted, batch))
+    over, along = (
+        ([own.index(a) for a in both], [others.index(a) for a in both])
+        for both in (contracted, batch)
+    )
     how = precision(of.monomial.dots[0])
     left, right = left.astype(dtype), right.astype(dtype)
     return lax.dot_general(left, right, (over, along), how, preferred_element_type=dtype), atoms
 
 
-def _sum_own(of: Contraction, x: jax.Array, side: Atoms, sides: Sequence[Atoms]) -> tuple[jax.Array, Atoms]:
+def _sum_own(
+    of: Contraction, x: jax.Array, side: Atoms, sides: Sequence[Atoms]
+) -> tuple[jax.Array, Atoms]:
     """An array summed over what no other side has."""
     alone = [a for a in side if a in of.summed and sum(a in s for s in sides) == 1]
     left = tuple(a for a in side if a not in alone)

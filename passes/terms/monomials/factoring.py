@@ -1,7 +1,8 @@
-"""Factoring rules: how each op that multiplies, moves, or applies what factors makes a monomial of its operands'.
+"""Factoring rules: how an op that multiplies, moves, or applies what factors makes a monomial.
 
-Only where rounding is all that can differ: in f32, f64 and complex numbers of them, and never through a conversion to
-fewer bits. A product in bf16 or f16 is rounded, and may vanish, before what is done to it; it stays as it is.
+Only where rounding is all that can differ: in f32, f64 and complex numbers of them, and never
+through a conversion to fewer bits. A product in bf16 or f16 is rounded, and may vanish, before what
+is done to it; it stays as it is.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,9 @@ def factored(value: Value) -> Monomial:
             op = mlir.defining_operation(value)
             rule = _rule(op) if op is not None and depth < DEEPEST else None
             found = rule(op, lambda v: expand(v, depth + 1)) if op is not None and rule else None
-            known[value] = found if found and len(found.factors) <= MOST_FACTORS else single_factor(value)
+            known[value] = (
+                found if found and len(found.factors) <= MOST_FACTORS else single_factor(value)
+            )
         return known[value]
 
     return expand(value, 0)
@@ -121,7 +124,11 @@ def _real(op: Operation, expand: Expand) -> Monomial:
 def _complex(op: Operation, expand: Expand) -> Monomial | None:
     """A conjugate, which JAX writes as complex(real x, -imag x)."""
     real, negated = map(mlir.defining_operation, op.operands)
-    if real is None or negated is None or (real.name, negated.name) != ("stablehlo.real", "stablehlo.negate"):
+    if (
+        real is None
+        or negated is None
+        or (real.name, negated.name) != ("stablehlo.real", "stablehlo.negate")
+    ):
         return None
     imag = mlir.defining_operation(negated.operands[0])
     if imag is None or imag.name != "stablehlo.imag" or imag.operands[0] != real.operands[0]:

@@ -1,4 +1,4 @@
-"""Monomial products: the elements of a monomial as m * 2**e, which no order of multiplying takes out of range."""
+"""Monomial products: a monomial's elements as m * 2**e, in range in any order of multiplying."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -28,7 +28,7 @@ FUNCTIONS: dict[str, Callable[[Scaled], Scaled]] = {
 
 
 def product_of_terms(terms: Sequence[Term], atoms: Atoms, given: Given) -> tuple[Scaled, jax.Array]:
-    """The product of terms, its dimensions these atoms, and whether all that it is made of is finite."""
+    """The product of terms, its dimensions these atoms, and whether all in it is finite."""
     found: list[Scaled] = []
     finite = jnp.asarray(True)
     for term in terms:
@@ -65,7 +65,10 @@ def sum_by_terms(of: Monomial, summed: Atoms, given: Given) -> jax.Array:
     shapes = {f: f.atoms for f in of.factors}
 
     def slice_at(number: jax.Array) -> jax.Array:
-        taken = {f: _taken(given[f.value].reshape(_sizes(a)), a, along, number) for f, a in shapes.items()}
+        taken = {
+            f: _taken(given[f.value].reshape(_sizes(a)), a, along, number)
+            for f, a in shapes.items()
+        }
         found: list[Scaled] = []
         for term in of.terms:
             product = product_of([_taken_scaled(f, taken[f], along, rest) for f in term.factors])
@@ -77,11 +80,17 @@ def sum_by_terms(of: Monomial, summed: Atoms, given: Given) -> jax.Array:
         return jnp.sum(each, [d for d, a in enumerate(rest) if a in summed])
 
     first = slice_at(jnp.int32(0))
-    return lax.fori_loop(1, along.size, lambda i, total: total + slice_at(jnp.asarray(i, jnp.int32)), first)
+    return lax.fori_loop(
+        1, along.size, lambda i, total: total + slice_at(jnp.asarray(i, jnp.int32)), first
+    )
 
 
 def _taken(x: jax.Array, atoms: Atoms, along: Atom, number: jax.Array) -> jax.Array:
-    return lax.dynamic_index_in_dim(x, number, atoms.index(along), keepdims=False) if along in atoms else x
+    return (
+        lax.dynamic_index_in_dim(x, number, atoms.index(along), keepdims=False)
+        if along in atoms
+        else x
+    )
 
 
 def _taken_scaled(factor: Factor, x: jax.Array, along: Atom, rest: Atoms) -> Scaled:

@@ -1,10 +1,12 @@
-"""Monomials: given a value, its elements as products of elements of smaller values, behind functions that factor.
+"""Monomials: given a value behind functions that factor, its elements as products of smaller ones'.
 
-    %o = dot_general %h[b, d], %l[b, f] batching b     =>   abs(h[b, d] l[b, f])**2 w[d]     over [b, f, d]
+    %o = dot_general %h[b, d], %l[b, f] batching b
     %t = transpose %o, dims = [0, 2, 1]
-    %a = abs %t ; %s = multiply %a, %a ; %m = multiply %s, broadcast %w
+    %a = abs %t ; %s = multiply %a, %a
+    %m = multiply %s, broadcast %w          =>    abs(h[b, d] l[b, f])**2 w[d]    over [b, f, d]
 
-What is no such product is a monomial of one factor, itself. Indices (atoms) are split where a reshape splits them.
+What is no such product is a monomial of one factor, itself. Indices (atoms) are split where a
+reshape splits them.
 """
 
 import itertools
@@ -45,7 +47,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Monomial:
-    """A product of terms; for each dimension the atoms merged in it; the outer products (dots) that were seen through.
+    """A product of terms; each dimension's merged atoms; the outer products (dots) seen through.
 
     `real`: its real part is meant.
     """
@@ -86,12 +88,19 @@ def applied(function: str, to: Monomial) -> Monomial | None:
 
 def inverse(of: Monomial) -> Monomial | None:
     """1 over a monomial that is no outer product."""
-    return None if of.dots or of.real else _with_factors(of, lambda f: replace(f, inverted=not f.inverted))
+    return (
+        None
+        if of.dots or of.real
+        else _with_factors(of, lambda f: replace(f, inverted=not f.inverted))
+    )
 
 
 def product(one: Monomial, other: Monomial) -> Monomial | None:
-    """The product, element by element, of two monomials of one shape; None where no atoms suit both."""
-    left, right = split(one, [a.size for a in other.atoms]), split(other, [a.size for a in one.atoms])
+    """The elementwise product of two monomials of one shape; None if no atoms suit both."""
+    left, right = (
+        split(one, [a.size for a in other.atoms]),
+        split(other, [a.size for a in one.atoms]),
+    )
     if left is None or right is None or (one.real and other.real):
         return None
     right = renamed(right, {old: (new,) for old, new in zip(right.atoms, left.atoms, strict=True)})
@@ -109,12 +118,14 @@ def reshaped(operand: Monomial, shape: Sequence[int]) -> Monomial | None:
 
 
 def placed(operand: Monomial, sources: Sequence[int | None], shape: Sequence[int]) -> Monomial:
-    """Repeated to a shape: for each dimension the one of the operand that runs along it, None for none.
+    """Repeated to a shape: for each dimension the operand's that runs along it, None for none.
 
     A dimension of size 1 is repeated too. All dimensions of another size must have their place.
     """
     dims = (() if source is None else operand.dims[source] for source in sources)
-    return replace(operand, dims=tuple(dim or _fresh(size) for dim, size in zip(dims, shape, strict=True)))
+    return replace(
+        operand, dims=tuple(dim or _fresh(size) for dim, size in zip(dims, shape, strict=True))
+    )
 
 
 def _fresh(size: int) -> Atoms:
@@ -127,7 +138,10 @@ def split(operand: Monomial, sizes: Sequence[int]) -> Monomial | None:
     common = _refinement(own, sizes)
     if common is None:
         return None
-    return renamed(operand, dict(zip(operand.atoms, _grouped([Atom(size) for size in common], own), strict=True)))
+    return renamed(
+        operand,
+        dict(zip(operand.atoms, _grouped([Atom(size) for size in common], own), strict=True)),
+    )
 
 
 def renamed(operand: Monomial, new: Mapping[Atom, Atoms]) -> Monomial:
@@ -146,10 +160,14 @@ def _with_factors(operand: Monomial, change: Callable[[Factor], Factor]) -> Mono
 
 
 def _refinement(one: Sequence[int], other: Sequence[int]) -> list[int] | None:
-    """Sizes of which both lists of sizes are products of neighbours: [6, 4], [2, 12] -> [2, 3, 4]."""
-    cuts = sorted({*itertools.accumulate(one, int.__mul__), *itertools.accumulate(other, int.__mul__)})
+    """Sizes that both lists are products of neighbours of: [6, 4], [2, 12] -> [2, 3, 4]."""
+    cuts = sorted(
+        {*itertools.accumulate(one, int.__mul__), *itertools.accumulate(other, int.__mul__)}
+    )
     pairs = list(itertools.pairwise([1, *cuts]))
-    return None if any(end % start for start, end in pairs) else [end // start for start, end in pairs]
+    return (
+        None if any(end % start for start, end in pairs) else [end // start for start, end in pairs]
+    )
 
 
 def _grouped(atoms: Sequence[Atom], shape: Sequence[int]) -> tuple[Atoms, ...]:

@@ -1,4 +1,4 @@
-"""Outer products: given a dot_general, the monomial that it sums, and over which indices; of none if it is rank one.
+"""Outer products: given a dot_general, the monomial it sums and over what: nothing if rank one.
 
 dot_general %h[b, d], %l[b, f] batching b                   =>   h[b, d] l[b, f]
 dot_general %w[b], %o[b, d, f] contracting b                =>   w[b] o[b, d, f] over b
@@ -12,7 +12,13 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
-from hlo_surgery.passes.terms.monomials.monomials import Atoms, Monomial, placed, product, single_factor
+from hlo_surgery.passes.terms.monomials.monomials import (
+    Atoms,
+    Monomial,
+    placed,
+    product,
+    single_factor,
+)
 
 PRECISE = frozenset(map(np.dtype, ["f4", "f8", "c8", "c16"]))
 
@@ -32,17 +38,26 @@ def outer_product(op: Operation) -> Monomial | None:
 
 
 def dot_product(op: Operation, lhs: Monomial, rhs: Monomial) -> tuple[Monomial, Atoms] | None:
-    """The monomial that a dot_general sums, from those of its operands, and over which atoms it sums.
+    """The monomial that a dot_general sums, from its operands', and over which atoms.
 
     Its dimensions are those of the result, then those that are contracted.
     None where it accumulates in fewer bits, or by an algorithm of its own.
     """
-    widens = all(np.can_cast(dtype_of(v), dtype_of(op.results[0])) and mlir.is_inexact(v) for v in op.operands)
+    widens = all(
+        np.can_cast(dtype_of(v), dtype_of(op.results[0])) and mlir.is_inexact(v)
+        for v in op.operands
+    )
     if "algorithm" in op.attributes or not widens:
         return None
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    batch, right_batch = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
-    summed, right_summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+    batch, right_batch = (
+        list(numbers.lhs_batching_dimensions),
+        list(numbers.rhs_batching_dimensions),
+    )
+    summed, right_summed = (
+        list(numbers.lhs_contracting_dimensions),
+        list(numbers.rhs_contracting_dimensions),
+    )
     free = [d for d in range(len(lhs.dims)) if d not in batch + summed]
     right_free = [d for d in range(len(rhs.dims)) if d not in right_batch + right_summed]
     shape = (*mlir.shape(op.results[0]), *(mlir.shape(op.operands[0])[d] for d in summed))

@@ -1,4 +1,4 @@
-"""Paired dimensions: those along which the two factors of a contraction can be scaled against each other.
+"""Paired dimensions: those along which a contraction's two factors scale against each other.
 
 sum_t x[h, t, d] y[h, t, f]  =  sum_t (x[h, t, d] / s[h, t]) (y[h, t, f] s[h, t])
 """
@@ -17,9 +17,10 @@ Dims = tuple[int, ...]
 
 
 def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None:
-    """The dimensions of both factors, pair by pair, if examples lie along the two of them; else None.
+    """The dimensions of both factors, pair by pair, if examples lie along both; else None.
 
-    A dot_general multiplies only what agrees in all of them; of a convolution nothing is known but the examples.
+    A dot_general multiplies only what agrees in all of them; of a convolution nothing is known but
+    the examples.
     """
     if op.name not in SUMMING or len(axes) != 2 or not all(map(holds_all, axes)):
         return None
@@ -35,7 +36,9 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
 
 def holds_all(axis: Axis) -> bool:
     """Whether all examples lie along one or two dimensions."""
-    return isinstance(axis, PerExample) or (isinstance(axis, Parted) and None not in (axis.major, axis.minor))
+    return isinstance(axis, PerExample) or (
+        isinstance(axis, Parted) and None not in (axis.major, axis.minor)
+    )
 
 
 def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
@@ -47,7 +50,9 @@ def least_magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
     """The least magnitude of normal numbers, inf where there are none."""
     magnitude = jnp.abs(x)
     normal = magnitude >= jnp.finfo(magnitude.dtype).tiny
-    return _in_order(jnp.min(jnp.where(normal, magnitude, jnp.inf), _others(x, dims), initial=jnp.inf), dims)
+    return _in_order(
+        jnp.min(jnp.where(normal, magnitude, jnp.inf), _others(x, dims), initial=jnp.inf), dims
+    )
 
 
 def _others(x: jax.Array, dims: Dims) -> list[int]:

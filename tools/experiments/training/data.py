@@ -1,4 +1,4 @@
-"""Tokens to train on: bytes of the Python standard library's sources, or of what a directory holds (C4, say)."""
+"""Tokens to train on: bytes of Python's standard library, or of a directory's files (C4, say)."""
 
 import json
 import sysconfig
@@ -35,7 +35,7 @@ class Text:
         return f"{zlib.crc32(self.train[:, 0].tobytes() + self.held_out.tobytes()):08x}"
 
     def batch(self, step: int, batch_size: int, seed: int) -> Tokens:
-        """[B, L + 1] for a step: the samples in the seed's order, which is the same for all batch sizes."""
+        """[B, L + 1] for a step: samples in the seed's order, the same for all batch sizes."""
         places = range(step * batch_size, (step + 1) * batch_size)
         return np.stack([self._sample(place, seed) for place in places]).astype(np.int32)
 
@@ -45,16 +45,19 @@ class Text:
 
 
 def load(directory: Path | None, length: int, vocabulary: int) -> Text:
-    """The text of a directory's .txt (a document each) and .jsonl files (a document a line, under "text"), in bytes.
+    """A directory's .txt (a document each) and .jsonl files (one a line, under "text"), in bytes.
 
-    A .npy file holds the ids of a document's tokens, of any tokenizer. By default, the standard library's sources.
-    Raises ValueError for a directory without such files, with too little text, or with ids beyond the vocabulary.
+    A .npy file holds the ids of a document's tokens, of any tokenizer. By default, the standard
+    library's sources. Raises ValueError for a directory without such files, with too little text,
+    or with ids beyond the vocabulary.
     """
     documents = list(_library() if directory is None else _documents(directory))
     held_out = [d for i, d in enumerate(documents) if i % HELD_OUT == 0]
     train = [d for i, d in enumerate(documents) if i % HELD_OUT]
     where = directory or "the standard library"
-    text = Text(_windows(train, length, where), _spread(_windows(held_out, length, where), EVALUATED))
+    text = Text(
+        _windows(train, length, where), _spread(_windows(held_out, length, where), EVALUATED)
+    )
     if (highest := max(int(d.max(initial=0)) for d in documents)) >= vocabulary:
         raise ValueError(f"{where} has token {highest}, and the vocabulary {vocabulary}")
     return text
@@ -86,9 +89,14 @@ def _bytes(text: bytes) -> Tokens:
 
 def _windows(documents: list[Tokens], length: int, where: object) -> Tokens:
     """The documents one after another, with a zero after each."""
-    tokens = np.concatenate([np.append(d, d.dtype.type(0)) for d in documents] or [np.zeros(0, np.uint8)])
+    tokens = np.concatenate(
+        [np.append(d, d.dtype.type(0)) for d in documents] or [np.zeros(0, np.uint8)]
+    )
     if len(tokens) <= length:
-        raise ValueError(f"{where} has too little text for sequences of {length} tokens, in two documents at least")
+        raise ValueError(
+            f"{where} has too little text for sequences of {length} tokens, in two documents at "
+            "least"
+        )
     return np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length]
 
 

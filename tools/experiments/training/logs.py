@@ -1,4 +1,4 @@
-"""What a run leaves: a log of its steps (JSONL) and a checkpoint, each replaced as a whole, so never half written."""
+"""What a run leaves: a log of steps (JSONL) and a checkpoint, each replaced whole, never half."""
 
 import json
 import math
@@ -16,7 +16,9 @@ Row = dict[str, Any]
 
 @dataclass
 class Log:
-    """`header` says what was run, each row is a step: "step", "samples", "loss", now and then "eval_loss" and more."""
+    """`header` says what was run, each row is a step: "step", "samples", "loss", now and then
+    "eval_loss" and more.
+    """
 
     header: Row
     rows: list[Row] = field(default_factory=list[Row])
@@ -41,13 +43,17 @@ class Log:
 
 
 def read_log(folder: Path, header: Row) -> Log:
-    """The log in a folder, empty where there is none. Raises ValueError where something else was run there."""
+    """The log in a folder, empty where there is none. Raises ValueError where something else was
+    run there.
+    """
     file = folder / "log.jsonl"
     if not file.exists():
         return Log(header)
     found, *rows = [json.loads(line) for line in file.read_text().splitlines()]
     if found != header:
-        raise ValueError(f"{folder} is of another run: {found} instead of {header}; choose another --out")
+        raise ValueError(
+            f"{folder} is of another run: {found} instead of {header}; choose another --out"
+        )
     return Log(header, rows)
 
 
@@ -59,7 +65,10 @@ def write_log(folder: Path, log: Log) -> None:
 def save(folder: Path, step: int, state: Any) -> None:
     """The state after so many steps, a pytree of arrays."""
     leaves = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-    _replace(folder / "checkpoint.npz", lambda file: np.savez(file, allow_pickle=False, step=step, **leaves))
+    _replace(
+        folder / "checkpoint.npz",
+        lambda file: np.savez(file, allow_pickle=False, step=step, **leaves),
+    )
 
 
 def saved_step(folder: Path) -> int:
@@ -72,7 +81,7 @@ def saved_step(folder: Path) -> int:
 
 
 def restore(folder: Path, state: Any) -> tuple[int, Any]:
-    """Steps and state of the checkpoint, or 0 and the state given, which says what the saved one is made of."""
+    """Steps and state of the checkpoint, or 0 and the state given, which tells its structure."""
     if not (step := saved_step(folder)):
         return 0, state
     with np.load(folder / "checkpoint.npz") as saved:

@@ -1,4 +1,4 @@
-"""The training loop: the same run gives the same curve, also when it was interrupted and went on from a checkpoint."""
+"""The training loop: the same run gives the same curve, also if resumed from a checkpoint."""
 
 import math
 import time
@@ -36,9 +36,14 @@ def train(run: Run, text: Text, out: Path, on_step: OnStep = lambda step, loss: 
     step, since = hs.train_step(model.loss, run.optimizer()), time.perf_counter()
     for number in range(done + 1, run.steps + 1):
         *state, metrics = step(*state, text.batch(number - 1, run.batch_size, run.seed))
-        log.rows.append({"step": number, "samples": number * run.batch_size, "loss": float(metrics["loss"])})
+        log.rows.append(
+            {"step": number, "samples": number * run.batch_size, "loss": float(metrics["loss"])}
+        )
         if marked(number, run.steps) or log.diverged:
-            log.rows[-1] |= {**_measured(run, text, *state), "seconds": round(time.perf_counter() - since, 3)}
+            log.rows[-1] |= {
+                **_measured(run, text, *state),
+                "seconds": round(time.perf_counter() - since, 3),
+            }
             write_log(folder, log)
             save(folder, number, state)
             since = time.perf_counter()
@@ -62,7 +67,9 @@ def marked(step: int, steps: int) -> bool:
     """At equal distances, and in the beginning at powers of two."""
     every = max(1, steps // EVALUATIONS)
     return (
-        step == steps or (step % every == 0 and step // every < EVALUATIONS) or (step < every and step.bit_count() == 1)
+        step == steps
+        or (step % every == 0 and step // every < EVALUATIONS)
+        or (step < every and step.bit_count() == 1)
     )
 
 
@@ -70,7 +77,9 @@ def evaluate(params: Any, text: Text) -> float:
     """The mean loss on the held-out windows."""
     windows = text.held_out
     parts = [windows[i : i + EVALUATION_BATCH] for i in range(0, len(windows), EVALUATION_BATCH)]
-    return math.fsum(float(_loss(params, part.astype("int32"))) * len(part) for part in parts) / len(windows)
+    return math.fsum(
+        float(_loss(params, part.astype("int32"))) * len(part) for part in parts
+    ) / len(windows)
 
 
 _loss = jax.jit(model.loss)

@@ -13,12 +13,13 @@ B1, B2 = 0.9, 0.95
 BASE_RATE = 2 / 1024
 """The paper's base learning rate."""
 WARMUP = 1000 / SIZES["paper"].steps(64)
-"""The paper's 1000 steps of its K at B = 64; as a share of K it is as many samples at any batch size."""
+"""The paper's 1000 steps of its K at B = 64; as a share of K, as many samples at any batch size."""
 DECAY = 8
-"""Weight decay is omega = 8 / K a step at the peak of the schedule, whatever the peak, and follows the schedule.
+"""Weight decay is omega = 8 / K a step at the schedule's peak, whatever that is, and follows it.
 
-This is what Nanodo, the paper's codebase, means by decay that is independent of the learning rate. A constant omega
-instead, while the cosine takes the learning rate to zero, ends with all weights near zero and an even guess.
+This is what Nanodo, the paper's codebase, means by decay that is independent of the learning rate.
+A constant omega instead, while the cosine takes the learning rate to zero, ends with all weights
+near zero and an even guess.
 """
 
 
@@ -45,14 +46,20 @@ SIGNS = ("sign_ema", "sign_sgd", "micro_sign_sgd")
 ADAMS = ("adam", "micro_adam", "micro_adam_var", "micro_adam_msq")
 RATES: dict[str, dict[str, float]] = {
     # The best of adam_family.py --grid 2 4 6, at B = 16.
-    "small": {method: BASE_RATE * 10 ** (1.0 if method in ("adam", "micro_adam_msq") else 1.5) for method in ADAMS},
+    "small": {
+        method: BASE_RATE * 10 ** (1.0 if method in ("adam", "micro_adam_msq") else 1.5)
+        for method in ADAMS
+    },
     # The base learning rate is for B = 1024; these are for B = 64, by the rules.
-    "paper": {method: BASE_RATE * (64 / 1024) ** (0.5 if method == "adam" else 1) for method in ADAMS},
+    "paper": {
+        method: BASE_RATE * (64 / 1024) ** (0.5 if method == "adam" else 1) for method in ADAMS
+    },
 }
 CLIP_NORMS = {
     "paper": 1e-2,
-    # As long an element on average, with 1600 times fewer of them: MicroAdamMSQ's eps of 1e-6 is meant for elements of
-    # about 7e-7. With 1e-2 they would be 27 times eps, and so would be the steps where its v is zero.
+    # As long an element on average, with 1600 times fewer of them: MicroAdamMSQ's eps of 1e-6 is
+    # meant for elements of about 7e-7. With 1e-2 they would be 27 times eps, and so would be the
+    # steps where its v is zero.
     "small": 2.5e-4,
 }
 """Every gradient is longer than this, so that all are scaled to it."""
@@ -76,22 +83,34 @@ class Run:
 
     @property
     def title(self) -> str:
-        return METHODS[self.method].title + (f", clipped at {self.clip_norm:g}" if self.clip_norm else "")
+        return METHODS[self.method].title + (
+            f", clipped at {self.clip_norm:g}" if self.clip_norm else ""
+        )
 
     @property
     def name(self) -> str:
         """Of the run's folder."""
-        words = [self.size.name, self.method, f"lr{self.learning_rate:.3g}", f"B{self.batch_size}", f"seed{self.seed}"]
+        words = [
+            self.size.name,
+            self.method,
+            f"lr{self.learning_rate:.3g}",
+            f"B{self.batch_size}",
+            f"seed{self.seed}",
+        ]
         words += [f"clip{self.clip_norm:g}"] if self.clip_norm else []
         words += ["moments"] if self.tracks_moments else []
         return "-".join(words)
 
     def optimizer(self) -> Any:
-        shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(1, round(WARMUP * self.steps)), self.steps)
+        shape = optax.warmup_cosine_decay_schedule(
+            0.0, 1.0, max(1, round(WARMUP * self.steps)), self.steps
+        )
         betas = {name: {"b1": B1, "b2": B2}[name] for name in METHODS[self.method].betas}
         clip = {"clip_norm": self.clip_norm} if self.clip_norm else {}
         decay = _scaled(shape, DECAY / self.steps)
-        made = METHODS[self.method].make(_scaled(shape, self.learning_rate), **betas, **clip, weight_decay=decay)
+        made = METHODS[self.method].make(
+            _scaled(shape, self.learning_rate), **betas, **clip, weight_decay=decay
+        )
         return optax.chain(ho.track_moments(B2), made) if self.tracks_moments else made
 
 

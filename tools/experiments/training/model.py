@@ -1,4 +1,4 @@
-"""The paper's decoder language model: learned positions, pre-LayerNorm, gelu, untied head, no biases, as in Nanodo."""
+"""The paper's decoder LM: learned positions, pre-LayerNorm, gelu, untied, no biases, as Nanodo."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from jax import Array
 
 @dataclass(frozen=True)
 class Size:
-    """V: vocabulary, L: length of a sequence, N: blocks, H: heads, c: Chinchilla's tokens a parameter.
+    """V: vocabulary, L: sequence length, N: blocks, H: heads, c: Chinchilla's tokens a parameter.
 
     The width D, the MLP's width F and the number of steps K follow.
     """
@@ -32,7 +32,7 @@ class Size:
 
     @property
     def backbone(self) -> int:
-        """Parameters without embedding and head, and without the LayerNorms', as the paper counts them."""
+        """Parameters without embedding, head and LayerNorms', as the paper counts them."""
         return 12 * self.N * self.D**2
 
     @property
