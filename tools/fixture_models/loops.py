@@ -1,7 +1,8 @@
 """Models with loops and branches."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false,
-# reportUnknownArgumentType=false JAX's own signatures are partly untyped, lax.scan's among them.
+# JAX's own signatures are partly untyped, lax.scan's among them.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 
 from typing import Any
 
