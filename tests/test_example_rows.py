@@ -1,5 +1,6 @@
 """A parameter with a row for each example: row b is b's where that shows, and refused elsewhere."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -76,3 +77,51 @@ def test_rows_passed_as_a_batch_argument_are_each_examples():
         lambda t, x, e: jnp.mean(total(t * x, e)), batch_argnums=(1, 2), statistics=hs.norms()
     )
     np.testing.assert_allclose(found(jnp.float32(2), X, ROWS)[1], jnp.abs(X.sum(1)), rtol=1e-5)
+
+
+PLACES = jnp.asarray(np.random.default_rng(2).normal(size=(2 * B, 3)), jnp.float32)
+# Rows of p [2 B, 3] that meet the examples behind an op that moves or mixes them.
+MOVED = {
+    "the first": lambda p: p[:B],
+    "every other one": lambda p: p[::2],
+    "reversed": lambda p: (PLACES[:B] * p[0])[::-1],
+    "rolled": lambda p: jnp.roll(PLACES[:B] * p[0], 1, 0),
+    "accumulated": lambda p: jnp.cumsum(PLACES[:B] * p[0], 0),
+    "sorted": lambda p: jnp.sort(PLACES[:B] * p[0], 0),
+    "padded": lambda p: jnp.pad((PLACES @ p[:3])[: B - 1], ((1, 0), (0, 0))),
+    "in two pieces": lambda p: jnp.concatenate([PLACES[:1] * p[0], PLACES[5:8] * p[1]]),
+    "from a computed place": lambda p: lax.dynamic_slice_in_dim(PLACES * p[0], 3, B),
+    "products cut": lambda p: (PLACES @ p[:3])[:B],
+}
+
+
+@pytest.mark.parametrize("on_mixing", ["refuse", "contribution"])
+@pytest.mark.parametrize("rows", MOVED.values(), ids=MOVED.keys())
+def test_moved_rows_that_no_example_reaches_are_refused(rows, on_mixing):
+    def loss(p, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x) + rows(p), -1))
+
+    with pytest.raises(hs.Refusal, match=r"moved along the examples|example's position"):
+        hs.grad(loss, statistics=hs.second_moment(), on_mixing=on_mixing)(PLACES, X)
+
+
+@pytest.mark.parametrize("rows", MOVED.values(), ids=MOVED.keys())
+def test_moved_rows_beside_terms_of_the_examples_are_refused(rows):
+    def loss(p, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x * p[0]) + rows(p), -1))
+
+    with pytest.raises(hs.Refusal):
+        hs.grad(loss, statistics=hs.norms())(PLACES, X)
+
+
+def test_what_all_examples_share_may_be_moved():
+    def each(p, x):
+        return jnp.sum(jnp.tanh(x) * p[::-1][:3, 0] + jnp.cumsum(p, 0)[1])
+
+    gradient, found = hs.grad(
+        lambda p, x: jnp.mean(jnp.tanh(x) @ p[::-1][:3, 0]) + jnp.cumsum(p, 0)[1].sum(),
+        statistics=hs.per_example(),
+    )(PLACES, X)
+    alone = jnp.stack([jax.grad(each)(PLACES, row) for row in X])
+    np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient, alone.mean(0), rtol=1e-5, atol=1e-6)

@@ -127,6 +127,7 @@ def test_the_table_has_each_statistic_as_it_is_called():
         "cost",
         "cost_of",
         "find_target",
+        "without_tpu",
     }
     assert set(calls) == set(hs.__all__) - others
 

@@ -889,4 +889,16 @@ BUGS = [
         "if not around:",
         "a value for each device along an axis that is not manual",
     ),
+    Bug(
+        "example_axes/alignment/positions.py",
+        "if axes.trained.isdisjoint(op.operands) or _rows_in_sources(op, run) is not None:",
+        "if op.name:",
+        "rows of parameters that are moved before they meet the examples",
+    ),
+    Bug(
+        "example_axes/alignment/example_rows.py",
+        "return axes.moved if axes.moved and has_constant_part(axes, gradient) else None",
+        "return None",
+        "rows of parameters that are moved, beside terms of the examples",
+    ),
 ]

@@ -16,6 +16,8 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+import hlo_surgery
+from hlo_surgery import passes
 from hlo_surgery.cli.spelling import spelled
 from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.counted import counted
@@ -27,7 +29,7 @@ from hlo_surgery.verification.verdict import Verdict, notable
 
 REFUSED = 1
 INTERRUPTED = 130
-LIBRARY = Path(__file__).resolve().parent
+LIBRARY = [Path(folder) for package in (hlo_surgery, passes) for folder in package.__path__]
 # What a pipe or a file takes has no edge to fold lines at.
 UNBOUNDED = 10_000
 
@@ -64,16 +66,16 @@ def reported(as_json: bool) -> Generator[None]:
 def _is_said(problem: Exception) -> bool:
     """Whether this library raised it to tell its user something, or nobody had thought of it."""
     last = traceback.extract_tb(problem.__traceback__)[-1]
-    return Path(last.filename).is_relative_to(LIBRARY) and (last.line or "").startswith("raise ")
+    return _is_ours(last) and (last.line or "").startswith("raise ")
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return any(Path(frame.filename).is_relative_to(folder) for folder in LIBRARY)
 
 
 def _report(problem: Exception) -> str:
     """What a bug is called, and the way to it through this library, in one line."""
-    frames = [
-        f
-        for f in traceback.extract_tb(problem.__traceback__)
-        if Path(f.filename).is_relative_to(LIBRARY)
-    ]
+    frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if _is_ours(frame)]
     way = " > ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[-6:])
     what = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"internal error: {what} (at {way}); please report it, with the command and the module"

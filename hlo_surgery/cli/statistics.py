@@ -91,11 +91,16 @@ def listed() -> list[dict[str, Any]]:
         {
             "name": name,
             "usage": usage(name, maker),
-            "summary": (inspect.getdoc(maker) or "").splitlines()[0],
+            "summary": _first_paragraph(maker),
             "python_only": name in NEED_A_FUNCTION,
         }
         for name, maker in statistics().items()
     ]
+
+
+def _first_paragraph(maker: Callable[..., Any]) -> str:
+    """What a statistic's docstring begins with, in one line."""
+    return " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
 
 
 def print_statistics(rows: Sequence[dict[str, Any]]) -> None:

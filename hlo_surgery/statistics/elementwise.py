@@ -47,7 +47,7 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     >>> mean_of(jnp.tanh, factorable=True)
     Traceback (most recent call last):
         ...
-    hlo_surgery.errors.Refusal: ...
+    hlo_surgery.Refusal: ...
     """
     name = getattr(phi, "__name__", "phi")
     check_elementwise(phi)
@@ -159,7 +159,8 @@ def polynomial(coefficients: Sequence[Number]) -> Derived:
 
 
 def variance(unbiased: bool = True) -> Derived:
-    """The examples' variance, elementwise: the mean of |g_b - mean|**2, times B/(B-1) if unbiased.
+    """The variance of the examples' gradients, elementwise: the mean of |g_b - mean|**2, times
+    B/(B-1) if unbiased.
 
     Every gradient is centred before it is squared, so that a spread far below the mean is as
     precise as the gradients are. The unbiased one needs two examples; with one, ValueError is
@@ -273,7 +274,8 @@ def per_example_losses() -> Derived:
 
 
 def per_token_second_moment() -> Derived:
-    """The second moment as if positions of sequences were examples: a proxy, no statistic of those.
+    """The second moment as if each position of a sequence were an example: a proxy, and no
+    statistic of the examples.
 
     Sum over positions l of the squared share of l in the gradient, mean over examples (Roulet and
     Agarwala, section 2.4): one contraction of squares where `second_moment` needs every example's

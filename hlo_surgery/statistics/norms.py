@@ -16,7 +16,7 @@ NORMS = Norms()
 
 
 def norms(per: Per = "global", ord: float = 2) -> Derived:
-    """The norm of each example's gradient, [B]: over all parameters, each, or groups of them.
+    """The norm of each example's gradient, [B]: over all parameters, for each, or for groups.
 
     `per`: "global" gives one array, "parameter" a pytree of arrays like the gradient, and a pytree
     prefix of the gradient one array for each of its leaves (in `rewrite_module`: a dict from label
@@ -51,7 +51,8 @@ def token_norms() -> Derived:
 
 
 def gram(per: Per = "global") -> Derived:
-    """Inner products of the examples' gradients, [B, B]: over all parameters, each, or groups.
+    """Inner products of the examples' gradients, [B, B]: over all parameters, for each, or for
+    groups of them.
 
     The real part for complex parameters. `per` is as in `norms`.
     """
@@ -115,7 +116,8 @@ def noise_scale() -> Derived:
 
 
 def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) -> Derived:
-    """The mean of gradients each scaled down to norm `max_norm` at most: the clipping of DP-SGD.
+    """The mean of the examples' gradients, each scaled down to norm `max_norm` at most: the
+    clipping of DP-SGD.
 
     Replacing one example moves the sum of the clipped gradients by at most 2 `max_norm`, adding or
     removing one by `max_norm`, over each group of `per` (as in `norms`); the mean is that sum over

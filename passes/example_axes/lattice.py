@@ -97,20 +97,22 @@ class Axes:
     """What is known of a module: batch size, values' classes, and what parameters reach.
 
     `contribution`: whether whatever is mixed counts as a constant of the batch, not only data.
-    `data`: where data of the examples was mixed and then taken as a constant of the batch, by
-    value. `part_loops`: loops over parts of the batch, by their first result, with the number of
-    parts. `parting`: loops over single examples, by their first result, with the order in which
-    they take them. `positional`: sums over positions of the examples that no example reaches, by
-    value. `aligned`: Shared values that run along with the examples, row by row. `varying`: what
-    may differ from step to step, by the first result of a loop; kept once it is found. `count`: the
-    number of real examples, where some are padding. `taken`: as what an op took its operands, by
-    its first result, where that may differ from their classes.
+    `data`: where data of the examples was mixed and then taken as a batch constant, by value.
+    `part_loops`: loops over parts of the batch, by their first result, with the number of parts.
+    `parting`: loops over single examples, by first result, with the order in which they take them.
+    `positional`: sums over positions of the examples that no example reaches, by value.
+    `aligned`: Shared values that run along with the examples, row by row.
+    `moved`: why rows that parameters reach were not followed to where they come from.
+    `varying`: what may differ from step to step, by a loop's first result; kept once it is found.
+    `count`: the number of real examples, where some are padding.
+    `taken`: as what an op took its operands, by first result, where it may differ from their
+    classes.
 
-    Of contributions alone: `placed`: where rows of values turned out to run along with the
-    examples'. `even`: constants that hold the same in each example's row, with the axis of the
-    rows. `unplaced`: values that may hold rows of the examples along dimensions of which that is
-    not known. `lost`: values in which such rows were summed, so that their shares in a gradient are
-    not known.
+    Of contributions alone:
+    `placed`: where rows of values turned out to run along with the examples'.
+    `even`: constants that hold the same in each example's row, with the axis of the rows.
+    `unplaced`: values that may hold rows of the examples along dimensions where that is not known.
+    `lost`: values in which such rows were summed, so that their shares in a gradient are not known.
     """
 
     size: int
@@ -123,6 +125,7 @@ class Axes:
     part_loops: dict[Value, int] = field(default_factory=dict[Value, int])
     parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
     aligned: set[Value] = field(default_factory=set[Value])
+    moved: Reason | None = None
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
     placed: dict[Value, PerExample] = field(default_factory=dict[Value, PerExample])

@@ -33,6 +33,9 @@ class Refusal(Exception):
     `output` (the outputs concerned), `help` (the way out).
     """
 
+    # Where a user finds it, and so what tracebacks and pickles name.
+    __module__ = "hlo_surgery"
+
     def __init__(self, reason: Reason, output: str = "") -> None:
         self.why, self.op, self.where, self.help, self.output = (
             reason.why,

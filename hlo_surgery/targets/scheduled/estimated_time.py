@@ -47,7 +47,7 @@ def estimated_cycles(
 
     Raises ValueError where the trip count of a loop is unknown.
 
-    >>> from hlo_surgery.scheduled.program import parse
+    >>> from hlo_surgery.targets.scheduled.program import parse
     >>> program = parse('''HloModule m, is_scheduled=true
     ... ENTRY %main (x: f32[512]) -> f32[512] {
     ...   %x = f32[512]{0} parameter(0)

@@ -31,7 +31,7 @@ class Step:
 def staircase(program: Program) -> list[Step]:
     """The live bytes at each instruction, each loop's body once.
 
-    >>> from hlo_surgery.scheduled.program import parse
+    >>> from hlo_surgery.targets.scheduled.program import parse
     >>> program = parse('''HloModule m, is_scheduled=true
     ... ENTRY %main (x: f32[3]) -> f32[3] {
     ...   %x = f32[3]{0} parameter(0)

@@ -6,10 +6,12 @@
 Row b of what meets the examples row by row is example b's. Where e is met in a way that is not
 linear, row b of its gradient rests on example b and shows that. Where it is met linearly nothing of
 the meeting is left in the gradient, so that a row for each example looks like a constant that all
-share; it is refused, unless it is zero either way.
+share; it is refused, unless it is zero either way. So is what is added to the examples' own terms
+where rows that parameters reach are moved before they meet the examples, as in x + e[::-1].
 """
 
-from hlo_surgery.passes.example_axes.lattice import Axes, Shared
+from hlo_surgery.passes.example_axes.alignment.constant_parts import has_constant_part
+from hlo_surgery.passes.example_axes.lattice import Axes, Shared, Summed
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
@@ -28,8 +30,13 @@ HELP = (
 
 def example_rows(axes: Axes, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is refused: its rows may be the examples', without a sign of it."""
-    if not isinstance(axes.of(gradient), Shared) or is_splat(gradient, 0):
+    known = axes.of(gradient)
+    if isinstance(known, Summed):
+        return axes.moved if axes.moved and has_constant_part(axes, gradient) else None
+    if not isinstance(known, Shared) or is_splat(gradient, 0):
         return None
+    if axes.moved:
+        return axes.moved
     along = any(v in axes.aligned and v.type == gradient.type for v in block.arguments)
     if not along and axes.size not in mlir.shape(gradient):
         return None

@@ -36,6 +36,12 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 
+MOVED = (
+    "rows of a parameter are moved along the examples before they meet them, and so it is not "
+    "known whose share of this gradient is whose"
+)
+MOVED_HELP = "pass the rows as a batch argument (batch_argnums), in the order of the examples"
+
 
 @dataclass(frozen=True)
 class Run:
@@ -54,11 +60,23 @@ class Run:
 def positional_sums(axes: Axes, block: Block) -> dict[Value, Reason]:
     """Sums of Shared values along an axis that runs with the examples, by value, with reasons.
 
-    What runs along with the examples, as the search found it, is noted in `axes`.
+    What runs along with the examples, as the search found it, is noted in `axes`; so is where it
+    loses rows that parameters reach.
     """
     runs, found = _aligned(axes, block)
     axes.aligned = {run.value for run in runs}
+    axes.moved = next(filter(None, (_moved(axes, run) for run in runs)), None)
     return found
+
+
+def _moved(axes: Axes, run: Run) -> Reason | None:
+    """Why it is not known where the rows of a value come from, if parameters reach them."""
+    op = mlir.defining_operation(run.value)
+    if op is None or op.name in mlir.CONTROL_FLOW or run.in_sum:
+        return None
+    if axes.trained.isdisjoint(op.operands) or _rows_in_sources(op, run) is not None:
+        return None
+    return Reason(MOVED, op.name, source_line(op), MOVED_HELP)
 
 
 def placed_values(axes: Axes, block: Block) -> dict[Value, PerExample]:
@@ -161,18 +179,18 @@ def _behind(axes: Axes, run: Run, known: Known) -> Iterator[Run]:
     op = mlir.defining_operation(run.value)
     if op is None or run.in_sum:
         return
-    for source, axis, size in _rows_in_sources(op, run):
+    for source, axis, size in _rows_in_sources(op, run) or []:
         if isinstance(axes.of(source), Shared) and not is_uniform(source, axis, size, known):
             yield Run(source, axis, size)
 
 
-def _rows_in_sources(op: Operation, run: Run) -> list[tuple[Value, PerExample, int]]:
+def _rows_in_sources(op: Operation, run: Run) -> list[tuple[Value, PerExample, int]] | None:
+    """The operands that hold the rows, how, and how many; None where the op does not tell."""
     if op.name == "stablehlo.reshape":
-        return [
-            (op.operands[0], axis, size)
-            for axis, size in _reshaped(run, op.results[0], op.operands[0])
-        ]
-    return [(v, axis, run.size) for v, axis in sources(op, run.along, run.size) or [] if axis]
+        rows = _reshaped(run, op.results[0], op.operands[0])
+        return [(op.operands[0], axis, size) for axis, size in rows] or None
+    found = sources(op, run.along, run.size)
+    return None if found is None else [(v, axis, run.size) for v, axis in found if axis]
 
 
 def _reshaped(run: Run, source: Value, target: Value) -> list[tuple[PerExample, int]]:
