@@ -1,0 +1,192 @@
+"""The documents name files, tests, functions, types and ops: each of them exists.
+
+Of a code span `...` outside of code blocks, what is checked depends on what it looks like:
+
+    passes/ir/mlir.py, tests/test_claims.py::test_sums_over_examples      a path, and a test in it
+    linearity.is_linear, Axes.at                                          a name in a file or class
+    jax.vmap, stablehlo.while                                             a name of JAX, an op
+    GradientSlice                                                         a class, or another type
+"""
+
+import ast
+import functools
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from hlo_surgery.passes.ir import mlir
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+CODE = ("passes", "hlo_surgery", "tests", "tools")
+LINKING = ("CONTRIBUTING.md", "README.md")
+MODULES = {"jnp": "jax.numpy", "np": "numpy", "hs": "hlo_surgery", "jax": "jax", "lax": "jax.lax"}
+DIALECTS = ("stablehlo", "sdy", "func", "chlo")
+# Written in capitals, and no names of ours.
+WORDS = {"None", "True", "False", "Shardy", "Owned", "NaN", "ValueError", "TypeError"}
+
+PATH = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml|mlir)")
+DOTTED = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)(?:\(.*\))?")
+TYPE = re.compile(r"[A-Z][a-z]\w*")
+
+
+def spans(text):
+    """The code spans of a document, without its code blocks."""
+    prose = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", prose)]
+
+
+@functools.cache
+def files():
+    """The Python files of the project, by name; the compiler's under its own folder alone."""
+    found = {}
+    for path in (p for folder in CODE for p in (ROOT / folder).rglob("*.py")):
+        if "hlo_surgery/passes/" not in path.relative_to(ROOT).as_posix():
+            found.setdefault(path.stem, []).append(path)
+    return found
+
+
+@functools.cache
+def defined(path):
+    """What a file defines, by name, each with what that defines: the members of a class."""
+    return members(ast.parse(path.read_text()))
+
+
+def members(node):
+    found = {}
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            found[statement.name] = members(statement)
+        for name in assigned(statement):
+            found[name] = {}
+    return found
+
+
+def assigned(statement):
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    return [
+        node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)
+    ]
+
+
+@functools.cache
+def top_level():
+    """What each file defines, one after the other."""
+    return [defined(path) for named in files().values() for path in named]
+
+
+def is_defined(names, known):
+    for name in names:
+        if name not in known:
+            return False
+        known = known[name]
+    return True
+
+
+def is_defined_anywhere(names):
+    return any(is_defined(names, known) for known in top_level())
+
+
+def has_path(span):
+    file, *tests = span.split("::")
+    path = ROOT / file
+    return path.exists() and all(is_defined([test], defined(path)) for test in tests)
+
+
+def has_attributes(module, names):
+    found = importlib.import_module(module)
+    for name in names:
+        found = getattr(found, name, None)
+    return found is not None
+
+
+def has_name(first, names):
+    """A name in a module of JAX, an op of a dialect, in a file of ours, or in a class."""
+    if first in MODULES:
+        return has_attributes(MODULES[first], names)
+    if first in DIALECTS:
+        return mlir.context().is_registered_operation(".".join([first, *names]))
+    in_files = any(is_defined(names, defined(path)) for path in files().get(first, []))
+    return in_files or is_defined_anywhere([first, *names])
+
+
+def exists(span):
+    """Whether what a span names is there; a span that names nothing is not looked for."""
+    if PATH.fullmatch(span.split("::")[0]):
+        return has_path(span)
+    if dotted := DOTTED.fullmatch(span):
+        return has_name(dotted[1], dotted[2].split(".")[1:])
+    if TYPE.fullmatch(span):
+        return span in WORDS or is_defined_anywhere([span])
+    return True
+
+
+def missing(text):
+    return [span for span in spans(text) if not exists(span)]
+
+
+def test_there_are_documents():
+    assert {"architecture.md", "soundness.md", "howto.md"} <= {path.name for path in DOCS}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_what_is_named_exists(path):
+    assert missing(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", LINKING)
+def test_documents_are_linked(name):
+    text = (ROOT / name).read_text()
+    assert [path.name for path in DOCS if f"docs/{path.name}" not in text] == []
+
+
+# What is there, and what is there no more or never was.
+THERE = [
+    "passes/ir/",
+    "passes/ir/mlir.py",
+    "pyproject.toml",
+    "tests/test_claims.py::test_sums_over_examples",
+    "linearity.is_linear",
+    "Axes.at",
+    "measures.MeanOf.of",
+    "jax.vmap",
+    "stablehlo.while",
+    "Summed",
+    "B * c_b + r",
+]
+GONE = [
+    "passes/rooms/",
+    "passes/ir/mlir_door.py",
+    "setup.toml",
+    "tests/test_claims.py::test_products_over_examples",
+    "linearity.is_bilinear",
+    "Axes.beside",
+    "measures.MeanOf.beside",
+    "jax.vmapped",
+    "stablehlo.until",
+    "Multiplied",
+]
+
+
+@pytest.mark.parametrize("span", THERE)
+def test_what_is_there_is_found(span):
+    assert missing(f"As `{span}` says.") == []
+
+
+@pytest.mark.parametrize("span", GONE)
+def test_what_is_gone_is_missed(span):
+    assert missing(f"As `{span}` says.\n```\n`{THERE[0]}`\n```\n") == [span]
+
+
+def test_code_blocks_are_no_prose():
+    assert spans("`a`\n```python\n`b`\n```\n`c\nd`") == ["a", "c d"]
