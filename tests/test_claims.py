@@ -58,7 +58,7 @@ class Analysed:
             mlir.shape(mlir.body(main).arguments[i + 1])[axis] for i, axis in row.axes.items()
         )
         sharding_rules.populate(code)
-        self.axes = find_example_axes(main, {i + 1: axis for i, axis in row.axes.items()}, size)
+        self.axes = find_example_axes(main, {i + 1: axis for i, axis in row.axes.items()}, size, ())
         sharding_rules.strip(code)
         self.values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
         mlir.set_results(main, self.values, [])
@@ -185,7 +185,7 @@ def test_a_sharding_rule_of_its_author_says_nothing_of_independence():
     main = mlir.main_function(code)
     sharding_rules.populate(code)
     (returned,) = mlir.operands(mlir.return_operation(mlir.body(main)))
-    known = find_example_axes(main, {1: 0}, 3).of(returned)
+    known = find_example_axes(main, {1: 0}, 3, ()).of(returned)
     assert isinstance(known, Mixed)
     assert known.unknown
 

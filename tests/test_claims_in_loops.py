@@ -56,7 +56,7 @@ class Unrolled:
         main, batch = mlir.main_function(code), len(jax.tree.leaves(params))
         sharding_rules.populate(code)
         self.size = x.shape[axis]
-        self.axes = find_example_axes(main, {batch: axis}, self.size)
+        self.axes = find_example_axes(main, {batch: axis}, self.size, ())
         sharding_rules.strip(code)
         claims = dict(self.axes.classes)
         twins = unroll(mlir.body(main), claims)

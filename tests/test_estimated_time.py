@@ -53,6 +53,8 @@ FROM_CONDITION = {
         11,
     ),
     "long": (loop(until(10_000_000), start=-20), 10_000_020),
+    "to its type's end": (loop(until(2**31 - 1), one=3, start=2**31 - 301), 100),
+    "beyond its type's end": (loop(until(2**31 - 1), one=3, start=2**31 - 299), None),
     "in 8 bits": (
         loop(
             "%n = u8[] constant(3)\n%j = u8[] convert(%i)\nROOT %c = pred[] compare(%n, %j), "

@@ -222,8 +222,9 @@ def _refuse_unprotected(axes: Axes, request: Request) -> None:
 def _analysed(main: mlir.func.FuncOp, code: mlir.Module, request: Request) -> Axes:
     """The class of every value of the module as it is now."""
     sharding_rules.populate(code)
+    contribution = request.on_mixing == "contribution"
     return find_example_axes(
-        main, dict(request.batch), request.size, request.on_mixing == "contribution"
+        main, dict(request.batch), request.size, request.gradients, contribution
     )
 
 

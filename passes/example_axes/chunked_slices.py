@@ -11,7 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.counters import counter_values, is_permutation, values_over
+from hlo_surgery.passes.example_axes.counters import (
+    Numbers,
+    counter_values,
+    is_permutation,
+    values_over,
+)
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, stablehlo
@@ -44,13 +49,17 @@ def _chunked(op: Operation, chunk: Value, first: int) -> int | None:
     for loop in mlir.enclosing_loops(op):
         counters = counter_values(loop)
         starts = values_over(op.operands[first + cut[0]], counters) if counters else None
-        if (
-            starts is not None
-            and (starts % size == 0).all()
-            and is_permutation(starts // size, whole[cut[0]] // size)
-        ):
+        if starts is not None and _cuts(starts, size, whole[cut[0]]):
             return cut[0]
     return None
+
+
+def _cuts(starts: Numbers, size: int, whole: int) -> bool:
+    """Whether chunks that start there are all the chunks, each once. A chunk's size need not be a
+    number of the starts' own type.
+    """
+    chunks, left = np.divmod(starts.astype(np.int64), size)
+    return not left.any() and is_permutation(chunks, whole // size)
 
 
 def _split_slice(op: Operation, dim: int) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import evaluate, interpret
+from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.integer_division import guarded
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
 
@@ -37,13 +38,6 @@ SCALAR_OPS = frozenset(
         *("compare", "select", "convert", "and", "or", "not", "xor", "reshape"),
     )
 )
-COMPARES = {
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-    "NE": np.not_equal,
-}
 
 
 def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
@@ -58,13 +52,13 @@ def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
     if trips is None:
         return None
     return {
-        body.arguments[i]: start + step * np.arange(trips, dtype=start.dtype)
+        body.arguments[i]: start + step * np.arange(trips).astype(start.dtype)
         for i, (start, step) in steps.items()
     }
 
 
 def _start_and_step(loop: Operation, body: Any, i: int) -> tuple[Numbers, Numbers] | None:
-    """An integer that starts at a constant and grows by a constant."""
+    """An integer that starts at a constant and grows by a constant; a truth value does not grow."""
     returned = mlir.operands(mlir.return_operation(body))[i]
     op = mlir.defining_operation(returned)
     if (
@@ -72,6 +66,7 @@ def _start_and_step(loop: Operation, body: Any, i: int) -> tuple[Numbers, Number
         or op.name != "stablehlo.add"
         or mlir.shape(returned)
         or mlir.is_inexact(returned)
+        or dtype_of(returned) == np.bool_
     ):
         return None
     terms = [v for v in op.operands if v != body.arguments[i]]
@@ -86,20 +81,54 @@ def _trips(condition: Any, steps: dict[int, tuple[Numbers, Numbers]]) -> int | N
         return None
     numbers = [i for i in steps if condition.arguments[i] == op.operands[0]]
     limit = evaluate(op.operands[1])
-    direction = COMPARES.get(
-        str(
-            cast(Any, stablehlo)
-            .ComparisonDirectionAttr(op.attributes["comparison_direction"])
-            .value
-        )
-    )
-    if not numbers or limit is None or direction is None:
+    if not numbers or limit is None:
         return None
-    start, step = (int(x) for x in steps[numbers[0]])
-    holds = direction(
-        start + step * np.arange(min(LONGEST, abs(int(limit) - start) + 2)), int(limit)
-    )
-    return None if holds.all() else int(np.argmin(holds))
+    start, step = steps[numbers[0]]
+    trips = rounds_while(_direction(op), int(start) - int(limit), int(step))
+    if trips is None or trips > LONGEST or not _is_held(int(start) + trips * int(step), start):
+        return None
+    return trips
+
+
+def _direction(compare: Operation) -> str:
+    attribute = compare.attributes["comparison_direction"]
+    return str(cast(Any, stablehlo).ComparisonDirectionAttr(attribute).value)
+
+
+def _is_held(number: int, alike: Numbers) -> bool:
+    """Whether a number is one of an integer type's: beyond them a counter wraps, and goes on."""
+    held = np.iinfo(alike.dtype)
+    return int(held.min) <= number <= int(held.max)
+
+
+def rounds_while(direction: str, gap: int, step: int) -> int | None:
+    """How often a gap that grows by `step` compares so with zero before it first does not.
+
+    None if it always does, as it would in a type of any size, or where that is not known.
+
+    >>> rounds_while("LT", -7, 1), rounds_while("GE", 6, -2), rounds_while("NE", -6, 3)
+    (7, 4, 2)
+    >>> rounds_while("LT", 0, 1), rounds_while("LT", -1, 0), rounds_while("NE", 1, 1)
+    (0, None, None)
+    """
+    match direction:
+        case "LT" | "LE":
+            return _rounds_below(gap - (direction == "LE"), step)
+        case "GT" | "GE":
+            return _rounds_below(-gap - (direction == "GE"), -step)
+        case "NE" if gap == 0:
+            return 0
+        case "NE" if step and gap % step == 0 and gap // -step > 0:
+            return gap // -step
+        case _:
+            return None
+
+
+def _rounds_below(gap: int, step: int) -> int | None:
+    """How often a gap is below zero before it first is not."""
+    if gap >= 0:
+        return 0
+    return -(gap // step) if step > 0 else None
 
 
 def values_over(value: Value, counters: dict[Value, Numbers]) -> Numbers | None:

@@ -8,6 +8,7 @@ One forward pass over Shardy's rules. A value that no trained parameter reaches 
 examples meet in it, it counts as a constant of the batch, and that is said.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from hlo_surgery.passes.example_axes import own_examples, parts, sharding_rules, split_batches
@@ -59,10 +60,15 @@ from hlo_surgery.passes.ir.source_lines import source_line
 
 
 def find_example_axes(
-    function: func.FuncOp, batch: dict[int, int], size: int, contribution: bool = False
+    function: func.FuncOp,
+    batch: dict[int, int],
+    size: int,
+    gradients: Collection[int],
+    contribution: bool = False,
 ) -> Axes:
     """Classify every value of a flat function. `batch`: axis of the examples by argument number;
-    `size`: B; `contribution`: take all that is mixed as constant.
+    `size`: B; `gradients`: the outputs that are; `contribution`: take all that is mixed as
+    constant.
 
     The function's ops carry Shardy's rules already.
     """
@@ -70,7 +76,7 @@ def find_example_axes(
     axes = Axes(size, contribution)
     _classify_arguments(axes, block, batch)
     classify_block(axes, block)
-    if _differentiates_batch(axes, block, batch):
+    if _differentiates_batch(axes, block, gradients):
         axes.trained.update(a for a in block.arguments if mlir.is_inexact(a))
         axes.data.clear()
         classify_block(axes, block)
@@ -107,13 +113,13 @@ def _classify_arguments(axes: Axes, block: Block, batch: dict[int, int]) -> None
             axes.trained.add(argument)
 
 
-def _differentiates_batch(axes: Axes, block: Block, batch: dict[int, int]) -> bool:
-    """Whether an output has a row for each example, as the gradient of a batch argument has: that
-    is no data then.
+def _differentiates_batch(axes: Axes, block: Block, gradients: Collection[int]) -> bool:
+    """Whether a gradient has rows of the examples, in whatever shape or type: it is no parameter's
+    then, and what it was taken with respect to is no data.
     """
-    kinds = [block.arguments[i].type for i in batch if mlir.is_inexact(block.arguments[i])]
     outputs = mlir.operands(mlir.return_operation(block))
-    return any(isinstance(axes.of(v), PerExample) and v.type in kinds for v in outputs)
+    rows = PerExample | Split | Local | Crossed
+    return any(isinstance(axes.of(outputs[number]), rows) for number in gradients)
 
 
 def classify_block(axes: Axes, block: Block) -> None:

@@ -9,19 +9,21 @@ on. That must hold for all that decides whether it is done, or it could start ag
 
 from typing import Any, cast
 
+import numpy as np
+
 from hlo_surgery.passes.example_axes.lattice import Axes, PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
-PASSED = (
-    "stablehlo.broadcast_in_dim",
-    "stablehlo.reshape",
-    "stablehlo.convert",
-    "stablehlo.transpose",
+PASSED = frozenset(
+    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose")
 )
-LOGICAL = frozenset([*PASSED, "stablehlo.not", "stablehlo.and", "stablehlo.or"])
+LOGICAL = frozenset(["stablehlo.not", "stablehlo.and", "stablehlo.or"])
 Pair = tuple[Value, Value]
 
 
@@ -55,14 +57,9 @@ def _any_of(axes: Axes, value: Value) -> Value | None:
     op = mlir.defining_operation(value)
     if op is None or op.name != "stablehlo.reduce" or len(op.results) != 1 or mlir.shape(value):
         return None
-    (last,) = mlir.operands(mlir.return_operation(op.regions[0].blocks[0]))
-    combined = mlir.defining_operation(last)
-    sliced = isinstance(axes.of(op.operands[0]), PerExample)
-    return (
-        op.operands[0]
-        if sliced and combined is not None and combined.name == "stablehlo.or"
-        else None
-    )
+    reduced, initial = op.operands
+    is_any = all(combined_by(op, "stablehlo.or")) and is_splat(initial, 0)
+    return reduced if is_any and isinstance(axes.of(reduced), PerExample) else None
 
 
 def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:
@@ -116,7 +113,7 @@ def _known(value: Value, predicates: list[Value]) -> bool | None:
     pending = [value]
     while pending:
         op = mlir.defining_operation(pending[-1])
-        logical = op if op is not None and op.name in LOGICAL else None
+        logical = op if op is not None and _keeps_truth(op) else None
         missing = [v for v in logical.operands if v not in found] if logical is not None else []
         if pending[-1] not in found and missing:
             pending += missing
@@ -127,6 +124,19 @@ def _known(value: Value, predicates: list[Value]) -> bool | None:
                 _of_operands(logical, [found[v] for v in logical.operands]) if logical else None
             )
     return found[value]
+
+
+def _keeps_truth(op: Operation) -> bool:
+    """Whether an op makes 0 or 1 of what is 0 or 1, as truth values are: `not` of an integer makes
+    other numbers.
+    """
+    kind = dtype_of(op.results[0]) if op.name in LOGICAL | PASSED else None
+    return kind is not None and (kind == np.bool_ or (op.name in PASSED and _holds_both(kind)))
+
+
+def _holds_both(kind: np.dtype) -> bool:
+    """Whether 0 and 1 are of an element type; in a float8 of exponents alone, 0 is not."""
+    return bool((np.arange(2).astype(kind) == np.arange(2)).all())
 
 
 def _of_operands(op: Operation, known: list[bool | None]) -> bool | None:

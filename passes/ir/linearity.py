@@ -80,19 +80,25 @@ def sums(op: Operation, index: int) -> bool:
 
 
 def added_results(op: Operation) -> list[bool]:
-    """For a reduce, reduce_window or scatter: whether its body just adds, result by result.
+    """For a reduce, reduce_window or scatter: whether its body just adds, result by result."""
+    return combined_by(op, "stablehlo.add")
 
-    A body of adds that crosses its results is no add body.
+
+def combined_by(op: Operation, name: str) -> list[bool]:
+    """Whether the body of a reduce, reduce_window or scatter is just this op of the two values to
+    combine, result by result.
+
+    A body that combines one value with itself, or crosses its results, is none.
     """
     block = cast(Any, op.regions[0].blocks[0])
     returned, count = mlir.operands(mlir.return_operation(block)), len(op.results)
     pairs = [{block.arguments[i], block.arguments[count + i]} for i in range(count)]
-    return [_is_add_of(value, pair) for value, pair in zip(returned, pairs, strict=True)]
+    return [_is_of_both(name, value, pair) for value, pair in zip(returned, pairs, strict=True)]
 
 
-def _is_add_of(value: mlir.Value, pair: set[Any]) -> bool:
+def _is_of_both(name: str, value: mlir.Value, pair: set[Any]) -> bool:
     op = mlir.defining_operation(value)
-    return op is not None and op.name == "stablehlo.add" and set(op.operands) == pair
+    return op is not None and op.name == name and set(op.operands) == pair
 
 
 def initial_operands(op: Operation) -> range:

@@ -34,6 +34,7 @@ ARITHMETIC: dict[str, Callable[..., int]] = {
     "select": lambda chosen, one, other: one if chosen else other,
     "clamp": lambda low, x, high: min(max(low, x), high),
 }
+INTEGER = re.compile(r"(s|u|pred)(\d*)")
 BOOLEANS = {"true": 1, "false": 0}
 
 
@@ -77,7 +78,7 @@ def _value(program: Program, instruction: Instruction, operands: Sequence[Known]
 
 def _number(instruction: Instruction, dtype: str, operands: Sequence[Known]) -> int | None:
     """A scalar of an integer type, or a predicate."""
-    opcode, kind = instruction.opcode, re.fullmatch(r"(s|u|pred)(\d*)", dtype)
+    opcode, kind = instruction.opcode, INTEGER.fullmatch(dtype)
     if kind is None:
         return None
     if opcode == "constant":
@@ -107,6 +108,16 @@ def _without_all(opcode: str, operands: Sequence[Known]) -> int | None:
 def _comparison(instruction: Instruction) -> Callable[[int, int], bool] | None:
     found = re.search(r"direction=(\w+)", instruction.text)
     return COMPARISONS.get(found[1]) if found else None
+
+
+def is_held(number: int, dtype: str) -> bool:
+    """Whether a number is one of an integer type's.
+
+    >>> is_held(127, "s8"), is_held(128, "s8"), is_held(-1, "u32")
+    (True, False, False)
+    """
+    kind = INTEGER.fullmatch(dtype)
+    return kind is not None and _wrapped(number, *kind.groups()) == number
 
 
 def _wrapped(number: int, kind: str, bits: str) -> int:

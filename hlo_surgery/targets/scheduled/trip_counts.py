@@ -9,10 +9,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
-from hlo_surgery.targets.scheduled.known_scalars import Known, known_scalars
+from hlo_surgery.passes.example_axes.counters import rounds_while
+from hlo_surgery.targets.scheduled.known_scalars import Known, is_held, known_scalars
 from hlo_surgery.targets.scheduled.loop_counters import deciding, is_linear
 from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program
+from hlo_surgery.targets.scheduled.shapes import Array
 
 # Rounds that are run one by one before a trip count is not known, and those from which an even
 # counter is.
@@ -30,6 +33,15 @@ class Executed:
     computation: Computation
     times: int | None
     unknown: bool
+
+
+class Compared(NamedTuple):
+    """A comparison of two numbers of one integer type."""
+
+    direction: str
+    left: int
+    right: int
+    dtype: str
 
 
 def executed(program: Program) -> Iterator[Executed]:
@@ -90,56 +102,54 @@ def trip_count(program: Program, loop: Instruction, start: Known) -> int | None:
         return int(found[1])
     body = program.computations[loop.called("body") or ""]
     condition = program.computations[loop.called("condition") or ""]
-    names, state, gaps = deciding(condition, body), start, list[int]()
-    for rounds in range(LONGEST):
+    names, state, seen = deciding(condition, body), start, list[Compared]()
+    for done in range(LONGEST):
         goes_on = known_scalars(program, condition, [state], names)[condition.root.name]
         if not goes_on:
-            return rounds if goes_on == 0 else None
-        if rounds < EVEN and (compared := _compared(program, condition, [state])):
-            gaps.append(compared[1])
-            if rounds == EVEN - 1 and is_linear(program, names, condition, body) and _is_even(gaps):
-                return _rounds(compared[0], gaps[0], gaps[1] - gaps[0])
+            return done if goes_on == 0 else None
+        if done < EVEN and (compared := _compared(program, condition, [state])):
+            seen.append(compared)
+            if _moves_evenly(seen) and is_linear(program, names, condition, body):
+                return _extrapolated(seen)
         state = known_scalars(program, body, [state], names)[body.root.name]
     return None
 
 
-def _is_even(gaps: Sequence[int]) -> bool:
+def _extrapolated(compared: Sequence[Compared]) -> int | None:
+    """The rounds until the comparison of two numbers that move evenly fails; None if it never does,
+    or a number leaves its type before, and starts again from the other end.
+    """
+    first, second = compared[0], compared[1]
+    lefts, rights = second.left - first.left, second.right - first.right
+    found = rounds_while(first.direction, first.left - first.right, lefts - rights)
+    if found is None:
+        return None
+    ends = [first.left + found * lefts, first.right + found * rights]
+    return found if all(is_held(end, first.dtype) for end in ends) else None
+
+
+def _moves_evenly(compared: Sequence[Compared]) -> bool:
     """A linear recurrence of fewer scalars is even for good if it is even for so long."""
-    return len(gaps) == EVEN and len({b - a for a, b in pairwise(gaps)}) == 1
+    steps = {(b.left - a.left, b.right - a.right) for a, b in pairwise(compared)}
+    return len(compared) == EVEN and len(steps) == 1
 
 
 def _compared(
     program: Program, condition: Computation, arguments: Sequence[Known]
-) -> tuple[str, int] | None:
-    """The direction of a condition's final comparison, and its left side less its right."""
+) -> Compared | None:
+    """A condition's final comparison, where both sides are known."""
     scalars, root = known_scalars(program, condition, arguments), condition.root
     if root.opcode == "fusion":
         inside = program.computations[root.called("calls") or ""]
         return _compared(program, inside, [scalars[name] for name in root.operands])
     found = re.search(r"direction=(\w+)", root.text)
-    if root.opcode != "compare" or not found:
+    shape = condition.named[root.operands[0]].shape if root.opcode == "compare" else None
+    if not found or not isinstance(shape, Array):
         return None
     left, right = (scalars[name] for name in root.operands)
-    return (found[1], left - right) if isinstance(left, int) and isinstance(right, int) else None
-
-
-def _rounds(direction: str, gap: int, step: int) -> int | None:
-    """Steps until the comparison of a moving gap with zero fails; None if it never does.
-
-    >>> _rounds("LT", -7, 1), _rounds("GE", 6, -2), _rounds("NE", -6, 3)
-    (7, 4, 2)
-    >>> _rounds("LT", 0, 1), _rounds("LT", -1, 0)
-    (0, None)
-    """
-    if direction in ("GT", "GE"):
-        direction, gap, step = {"GT": "LT", "GE": "LE"}[direction], -gap, -step
-    if direction == "NE":
-        return gap // -step if step and gap % step == 0 and gap // -step >= 0 else None
-    if gap > 0 or (gap == 0 and direction == "LT"):
-        return 0
-    if step <= 0 or direction not in ("LT", "LE"):
+    if not isinstance(left, int) or not isinstance(right, int):
         return None
-    return -gap // step + 1 if direction == "LE" else -(gap // step)
+    return Compared(found[1], left, right, shape.dtype)
 
 
 def _invariants(program: Program, body: Computation, start: Known) -> Known:
