@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
 from hlo_surgery.passes.ir.integer_division import guarded, is_defined, is_integer_division
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
 
@@ -106,9 +106,15 @@ def _slice(value: Value) -> list[Operation] | None:
 
 
 def _is_evaluated(op: Operation) -> bool:
-    """Whether the interpreter takes the op: complex numbers and division by zero would end it."""
+    """Whether the interpreter takes the op, and finds what all platforms do.
+
+    Complex numbers and division by zero would end it. Truth values that are added are an or to it
+    and to XLA as it runs, but not to XLA as it folds constants.
+    """
     divides = is_integer_division(op) and dtype_of(op.results[0]) not in _BUFFERS
-    return op.name in EVALUATED and not mlir.is_complex(op.results[0]) and not divides
+    differs = op.name == "stablehlo.add" and not has_numbers(op)
+    is_taken = op.name in EVALUATED and not mlir.is_complex(op.results[0])
+    return is_taken and not divides and not differs
 
 
 def _copy(op: Operation, known: dict[Value, Value]) -> list[Value]:
