@@ -136,3 +136,131 @@ def test_a_loop_until_the_first_example_is_done_is_refused():
 
     with pytest.raises(hs.Refusal, match="the examples decide together how often this loop runs"):
         hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
+
+
+HALVED = """
+func.func @main(%w: tensor<f32>, %x: tensor<4xf32>) -> (tensor<f32> {{jax.result_info = "g"}}) {{
+  %one = stablehlo.constant dense<1.0> : tensor<4xf32>
+  %half = stablehlo.constant dense<0.5> : tensor<4xf32>
+  %f = stablehlo.constant dense<{initial}> : tensor<i1>
+  %wb = stablehlo.broadcast_in_dim %w, dims = [] : (tensor<f32>) -> tensor<4xf32>
+  %h0 = stablehlo.multiply %x, %wb : tensor<4xf32>
+  %r = stablehlo.while(%h = %h0) : tensor<4xf32>
+   cond {{ %q = stablehlo.compare GT, %h, %one : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+          %any = stablehlo.reduce(%q init: %f) across dimensions = [0] :
+            (tensor<4xi1>, tensor<i1>) -> tensor<i1>
+            reducer(%a: tensor<i1>, %b: tensor<i1>) {{ {combined}
+              stablehlo.return %o : tensor<i1> }}
+          stablehlo.return %any : tensor<i1> }}
+   do {{   %q = stablehlo.compare GT, %h, %one : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+          %u = stablehlo.multiply %h, %half : tensor<4xf32>
+          {predicate}
+          %n = stablehlo.select %p, %u, %h : tensor<4xi1>, tensor<4xf32>
+          stablehlo.return %n : tensor<4xf32> }}
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %t = stablehlo.reduce(%r init: %zero) applies stablehlo.add across dimensions = [0] :
+    (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+  return %t : tensor<f32>
+}}"""
+ANY = "%o = stablehlo.or %a, %b : tensor<i1>"
+GOING = "%p = stablehlo.and %q, %q : tensor<4xi1>"
+
+
+def rewritten(combined=ANY, predicate=GOING, initial="false"):
+    """The module that returns each example's term, too. Where it is refused, it is not run: it may
+    never end.
+    """
+    text = HALVED.format(combined=combined, predicate=predicate, initial=initial)
+    asked = {"batch": [1], "gradients": [0], "loss_reduction": "sum"}
+    return hs.rewrite_module(text, statistics=hs.per_example(), **asked)
+
+
+def rows_of(module):
+    """Each example's term, for two last examples: done at once, and done late."""
+    firsts = np.float32([8, 3, 0.5])
+    return [module.call(np.float32(1), np.append(firsts, last))[1] for last in LASTS]
+
+
+LASTS = np.float32([0.125, 20])
+ALONE = [[1, 0.75, 0.5, 0.125], [1, 0.75, 0.5, 0.625]]
+NO_ANY = {
+    "the later value": "%o = stablehlo.or %b, %b : tensor<i1>",
+    "the earlier value": "%o = stablehlo.or %a, %a : tensor<i1>",
+    "not the earlier": "%m = stablehlo.not %a : tensor<i1>\n%o = stablehlo.or %m, %b : tensor<i1>",
+    "absorbed": "%m = stablehlo.and %a, %b : tensor<i1>\n%o = stablehlo.or %a, %m : tensor<i1>",
+    "all": "%o = stablehlo.and %a, %b : tensor<i1>",
+    "odd": "%o = stablehlo.xor %a, %b : tensor<i1>",
+    "another truth": "%m = stablehlo.constant dense<false> : tensor<i1>\n"
+    "%o = stablehlo.or %b, %m : tensor<i1>",
+}
+
+
+@pytest.mark.parametrize("combined", NO_ANY.values(), ids=NO_ANY.keys())
+def test_a_reduction_that_is_no_or_of_both_is_refused(combined):
+    with pytest.raises(hs.Refusal, match="the examples decide together how often this loop runs"):
+        rewritten(combined)
+
+
+def test_an_or_that_starts_from_true_is_refused():
+    """That loop never ends."""
+    with pytest.raises(hs.Refusal, match="the examples decide together how often this loop runs"):
+        rewritten(initial="true")
+
+
+def test_the_or_may_take_its_values_in_either_order():
+    np.testing.assert_array_equal(rows_of(rewritten()), ALONE)
+    swapped = rewritten("%o = stablehlo.or %b, %a : tensor<i1>")
+    np.testing.assert_array_equal(rows_of(swapped), ALONE)
+
+
+def through(*steps, start="%q"):
+    """A predicate behind these ops, each with its element type; converted where that changes."""
+    lines, value, kind = [], start, "i1"
+    for i, (name, to) in enumerate([*steps, ("convert", "i1")]):
+        result = "%p" if i == len(steps) else f"%s{i}"
+        types = f"(tensor<4x{kind}>) -> tensor<4x{to}>" if name == "convert" else f"tensor<4x{to}>"
+        lines.append(f"{result} = stablehlo.{name} {value} : {types}")
+        value, kind = result, to
+    return "\n".join(lines)
+
+
+NOT = ("not", "i1")
+INTEGER, BYTE, FLOAT = ("convert", "i32"), ("convert", "ui8"), ("convert", "f32")
+KEPT = {
+    "an integer": through(INTEGER),
+    "a float": through(FLOAT),
+    "one after another": through(BYTE, FLOAT, INTEGER),
+    "not, twice": through(NOT, NOT),
+    "not, twice, and an integer between": through(NOT, INTEGER, ("convert", "i1"), NOT),
+}
+CHANGED = {
+    "the integer's complement": through(NOT, INTEGER, ("not", "i32")),
+    "and of none": through(INTEGER, ("not", "i32")),
+    "twice": through(INTEGER, ("not", "i32"), ("not", "i32")),
+    "of 8 bits": through(NOT, BYTE, ("not", "ui8")),
+    "a negative": through(NOT, INTEGER, ("negate", "i32"), ("not", "i32")),
+    "in a float without zero": through(("convert", "f8E8M0FNU")),
+    "an or with two": f"{through(INTEGER).rsplit(chr(10), 1)[0]}\n"
+    "%two = stablehlo.constant dense<2> : tensor<4xi32>\n"
+    "%both = stablehlo.or %s0, %two : tensor<4xi32>\n"
+    "%p = stablehlo.convert %both : (tensor<4xi32>) -> tensor<4xi1>",
+    "complements that both hold": f"{through(NOT, INTEGER, ('not', 'i32')).rsplit(chr(10), 1)[0]}\n"
+    "%both = stablehlo.and %s2, %s2 : tensor<4xi32>\n"
+    "%p = stablehlo.convert %both : (tensor<4xi32>) -> tensor<4xi1>",
+    "the other": "%p = stablehlo.not %q : tensor<4xi1>",
+    "exclusive": "%t = stablehlo.constant dense<true> : tensor<4xi1>\n"
+    "%p = stablehlo.xor %q, %t : tensor<4xi1>",
+    "chosen": "%m = stablehlo.not %q : tensor<4xi1>\n"
+    "%p = stablehlo.select %q, %q, %m : tensor<4xi1>, tensor<4xi1>",
+}
+
+
+@pytest.mark.parametrize("predicate", KEPT.values(), ids=KEPT.keys())
+def test_a_truth_may_be_a_number_between(predicate):
+    np.testing.assert_array_equal(rows_of(rewritten(predicate=predicate)), ALONE)
+
+
+@pytest.mark.parametrize("predicate", CHANGED.values(), ids=CHANGED.keys())
+def test_what_is_no_truth_does_not_tell_that_an_example_is_done(predicate):
+    with pytest.raises(hs.Refusal, match="the examples decide together how often this loop runs"):
+        rewritten(predicate=predicate)
