@@ -654,8 +654,8 @@ BUGS = [
     ),
     Bug(
         "ir/linearity.py",
-        'op.name == "stablehlo.add" and set(op.operands) == pair',
-        'op.name == "stablehlo.add" and not pair.isdisjoint(op.operands)',
+        "op.name == name and set(op.operands) == pair",
+        "op.name == name and not pair.isdisjoint(op.operands)",
         "a reduction whose body adds something else",
     ),
     Bug(
