@@ -142,3 +142,23 @@ def takes_one_twice(p, x, y):
 def test_refused(loss):
     with pytest.raises(hs.Refusal):
         hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
+
+
+def test_positions_in_a_loop_of_unknown_length_are_no_constant():
+    """With its limit on the left, a loop's steps are not counted: they may be the examples'."""
+    offsets = jnp.sin(jnp.arange(6.0))
+
+    def gradient(p, x):
+        def own(e):
+            return jax.grad(lambda w: jnp.tanh(e @ w).sum() / 6)(p["w"])
+
+        def step(state):
+            return state[0] + 1, state[1] + offsets[state[0]] * p["scale"] / 6
+
+        start = 0, jnp.zeros(())
+        added = jax.lax.while_loop(lambda s: jnp.greater(6, s[0]), step, start)[1]
+        return {"w": jax.lax.map(own, x).sum(0), "scale": added}
+
+    p, x = {"w": jnp.ones((3, 2)), "scale": jnp.float32(2)}, jnp.sin(jnp.arange(18.0)).reshape(6, 3)
+    with pytest.raises(hs.Refusal, match="something for each example's position"):
+        hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(p, x)

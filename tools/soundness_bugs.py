@@ -761,6 +761,12 @@ BUGS = [
         "a truth value that counts",
     ),
     Bug(
+        "example_axes/alignment/step_positions.py",
+        "alike = steps is None or not",
+        "alike = steps is not None and not",
+        "what a loop of unknown length adds for each example's position",
+    ),
+    Bug(
         "ir/constants.py",
         " and not differs",
         "",

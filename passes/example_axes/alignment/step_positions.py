@@ -78,13 +78,14 @@ def _adds_positions(axes: Axes, op: Operation) -> bool:
 
 
 def _is_over_parts(axes: Axes, loop: Operation) -> bool:
-    """Whether a loop takes the batch in parts, or has as many steps as one that does and neither
-    lies in the other.
+    """Whether a loop takes the batch in parts, or may have as many steps as one that does and
+    neither lies in the other.
     """
     if loop.results[0] in axes.part_loops:
         return True
-    counters = counter_values(loop) if axes.part_loops else None
-    alike = bool(counters) and len(next(iter(counters.values()))) in axes.part_loops.values()
+    counters = counter_values(loop) if axes.part_loops else {}
+    steps = {len(numbers) for numbers in counters.values()} if counters is not None else None
+    alike = steps is None or not steps.isdisjoint(axes.part_loops.values())
     return alike and not any(op.results[0] in axes.part_loops for op in _around_and_inside(loop))
 
 
