@@ -13,8 +13,8 @@ import hlo_surgery as hs
 
 from .layers_data import SUMS_OF_DATA
 from .program_strategies import coincident_programs, plannings
-from .random_programs import data, loss, parameters, reference
-from .test_equivalence import EXPECTED, STATISTICS, assert_close, batch_arguments
+from .random_programs import data, gradient, loss, parameters, reference
+from .test_equivalence import EXPECTED, STATISTICS, assert_gradient, batch_arguments
 from .test_generator import on_host, precision, room_for, scale
 from .test_joint_equivalence import assert_within
 from .test_joint_equivalence import expected as joint_expected
@@ -120,12 +120,7 @@ def test_exact_or_refused(program, planning, first):
         assert not ("clipped_mean" in asked and rests_on_data(program)), "its bound is void"
         examples = on_host(jax.jit(reference(program))(params, *batch))
         distance = precision(program) * scale(examples)
-        means = jax.tree.map(program_mean(program), examples)
-        assert_close(gradients, means, jax.tree.map(lambda _: distance * program.batch, means), "")
+        plain = on_host(jax.jit(gradient(program))(params, *batch))
+        assert_gradient(program, gradients, plain, examples)
         for name in asked:
             assert_within(name, found[name], pairs_of(name, examples, distance))
-
-
-def program_mean(program):
-    """What the plain gradient is of the examples' gradients."""
-    return lambda g: g.mean(0) if program.reduction == "mean" else g.sum(0)
