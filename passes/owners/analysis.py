@@ -1,0 +1,160 @@
+"""Analysis: given a flat `main` and the axes of its batch arguments, the class of every value.
+
+    %y = tanh %x              Owned stays Owned
+    %g = dot_general %h, %l   terms of several owners added up      =>  Summed
+    %m = reduce max %l        the same, and not by a sum            =>  Mixed(why, where)
+
+One forward pass. A value that no parameter reaches is data: where examples meet in it, it counts as
+a constant of the batch, and that is said.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hlo_surgery.passes.example_axes.alignment.step_positions import step_sums
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
+from hlo_surgery.passes.owners.branches import classify_case
+from hlo_surgery.passes.owners.classes import (
+    TOO_MANY,
+    Class,
+    Mixed,
+    Owned,
+    Owners,
+    Summed,
+    is_shared,
+    mixed,
+)
+from hlo_surgery.passes.owners.constants import as_constant, data_in
+from hlo_surgery.passes.owners.indices import places
+from hlo_surgery.passes.owners.labels import Labels, TooManyLabels, own_rows, undivided
+from hlo_surgery.passes.owners.loops import classify_while
+from hlo_surgery.passes.owners.owned_ops import classify_owned
+from hlo_surgery.passes.owners.positions import positional_sums
+from hlo_surgery.passes.owners.sums import classify_sums, constant
+from hlo_surgery.passes.owners.words import Words
+
+OUTSIDE = "the op's body uses values of the examples from outside"
+
+
+def find_owners(function: func.FuncOp, batch: dict[int, int], size: int) -> Owners:
+    """Classify every value of a flat function. `batch`: axis of the examples by argument number;
+    `size`: B.
+
+    The function's ops carry Shardy's rules already.
+    """
+    block, owners = mlir.body(function), Owners(size)
+    for i, argument in enumerate(block.arguments):
+        if i in batch:
+            rows = owners.intern(own_rows(mlir.shape(argument), batch[i]))
+            owners.classes[argument] = Owned(rows)
+        elif mlir.is_inexact(argument):
+            owners.trained.add(argument)
+    classify_block(owners, block)
+    if _differentiates_batch(owners, block, batch):
+        owners.trained.update(a for a in block.arguments if mlir.is_inexact(a))
+        owners.data.clear()
+        classify_block(owners, block)
+    owners.positional = positional_sums(owners, block) | step_sums(Words(owners), block)
+    if owners.positional:
+        classify_block(owners, block)
+    return owners
+
+
+def _differentiates_batch(owners: Owners, block: Block, batch: dict[int, int]) -> bool:
+    """Whether an output has a row for each example, as the gradient of a batch argument has: that
+    is no data then.
+    """
+    kinds = [block.arguments[i].type for i in batch if mlir.is_inexact(block.arguments[i])]
+    outputs = mlir.operands(mlir.return_operation(block))
+    return any(v.type in kinds and _has_rows(owners.of(v)) for v in outputs)
+
+
+def _has_rows(known: Class) -> bool:
+    return isinstance(known, Owned) and known.labels.varies
+
+
+def classify_block(owners: Owners, block: Block) -> None:
+    """Classify every value of a block, in order; the block's arguments are classified already."""
+    for op in mlir.operations(block)[:-1]:
+        for result, known in zip(op.results, _classify(owners, op), strict=True):
+            owners.classes[result] = _as_constant(owners, result, known)
+
+
+def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
+    """Mixed data is a constant of the batch; a sum over places of examples is no constant."""
+    reason = owners.positional.get(result)
+    if reason and (isinstance(known, Summed) or is_shared(known)):
+        assert not isinstance(known, Mixed)
+        return known if known.data else replace(known, data=reason)
+    return as_constant(owners, result, known)
+
+
+def _classify(owners: Owners, op: Operation) -> list[Class]:
+    if op.name == "stablehlo.while":
+        return classify_while(owners, op, classify_block)
+    if op.name in mlir.CONTROL_FLOW:
+        return classify_case(owners, op, classify_block)
+    sources = [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
+    if not owners.trained.isdisjoint(sources):
+        owners.trained.update(op.results)
+    if len(op.results):
+        owners.taken.pop(op.results[0], None)
+    try:
+        return transfer(owners, op, [owners.of(v) for v in sources])
+    except TooManyLabels:
+        return [mixed(op, TOO_MANY, unknown=True)] * len(op.results)
+
+
+def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Class]:
+    """The classes of an op's results; `classes`: of its operands, and of what its body captures."""
+    if op.name == "stablehlo.optimization_barrier":
+        return list(classes)
+    bad = next((c for c in classes if isinstance(c, Mixed)), None)
+    if bad is not None:
+        return [bad] * len(op.results)
+    own, captured = classes[: len(op.operands)], classes[len(op.operands) :]
+    if all(map(is_shared, classes)):
+        part = _own_step(owners, op, classes)
+        return [part] if part else constant(op, classes)
+    outside = [c for c in captured if isinstance(c, Owned)]
+    if len(outside) < len(captured):
+        return [mixed(op, OUTSIDE, unknown=True)] * len(op.results)
+    owned = [c for c in own if isinstance(c, Owned)]
+    if len(owned) == len(own):
+        return classify_owned(owners, op, owned, outside)
+    if not all(map(is_shared, outside)):
+        return [mixed(op, OUTSIDE, unknown=True)] * len(op.results)
+    return classify_sums(owners, op, own, transfer)
+
+
+def _own_step(owners: Owners, op: Operation, classes: Sequence[Class]) -> Owned | None:
+    """What a loop over single examples takes of a value that nobody owns, at the example's own
+    number: it is the example's.
+    """
+    if op.name != "stablehlo.dynamic_slice" or not owners.parting or data_in(classes[0]):
+        return None
+    whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+    for dim, size in enumerate(part):
+        if size == 1 and whole[dim] == owners.size:
+            labels = _step_labels(owners, op.operands[1 + dim], part)
+            if labels is not None:
+                return Owned(owners.intern(labels))
+    return None
+
+
+def _step_labels(owners: Owners, index: Value, shape: tuple[int, ...]) -> Labels | None:
+    """Labels of the example whose number the index is at each step of a loop over them."""
+    numbers = places(owners, index)
+    if numbers is None:
+        return None
+    digits = undivided(shape)
+    sizes = (*numbers.shape, *[1] * sum(map(len, digits)))
+    for axis, loop in enumerate(owners.loops):
+        order = owners.parting.get(loop.op.results[0])
+        follows = order is not None and numbers.shape[axis] == numbers.size
+        if follows and order == tuple(numbers.ravel().tolist()):
+            return Labels(digits, numbers.reshape(sizes).astype(np.int32))
+    return None

@@ -1,0 +1,148 @@
+"""Classes: what a value of the module is to the examples, a chain Owned <= Summed <= Mixed.
+
+    Owned    every element depends on one example at most, its owner
+    Summed   r + sum of c_b, c_b depending on example b alone and r on none
+    Mixed    neither is shown
+
+Owned is a case of Summed: c_b is the value with what others own at zero.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.labels import Labels, Places, nobodys
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Every element depends on one example at most.
+
+    `data`: elements that nobody owns hold data of the whole batch, taken as a constant. `offset`:
+    owned elements may hold a constant that is added to what rests on their example.
+    """
+
+    labels: Labels
+    data: Reason | None = None
+    offset: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether no example reaches the value."""
+        return self.labels.is_nobodys
+
+
+@dataclass(frozen=True)
+class Summed:
+    """r + sum of c_b. `site` is the op that summed first; `data` is set where r holds data of the
+    whole batch.
+
+    `instead`: the class of a sum of data if what was summed before counts as a constant.
+    """
+
+    site: Operation
+    data: Reason | None = None
+    instead: Owned | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Examples meet, and not in a sum; or, where `unknown`, in a way that is not understood."""
+
+    reason: Reason
+    unknown: bool = False
+
+
+Class = Owned | Summed | Mixed
+TOO_MANY = "the examples lie in too many places to follow"
+PICKING = frozenset(f"stablehlo.{name}" for name in ("slice", "dynamic_slice", "gather", "reverse"))
+PICKING_HELP = f"permute or choose examples before the call; else {MIXING_HELP}"
+
+
+def mixed(op: Operation, why: str, unknown: bool = False, help: str = MIXING_HELP) -> Mixed:
+    """The class of a value that this op mixes, or of which nothing is known."""
+    fitting = PICKING_HELP if op.name in PICKING and help == MIXING_HELP else help
+    return Mixed(Reason(why, op.name, source_line(op), fitting), unknown)
+
+
+def is_shared(known: Class) -> bool:
+    """Whether no example reaches a value of this class."""
+    return isinstance(known, Owned) and known.is_shared
+
+
+def owned_operands(classes: Sequence[Class]) -> frozenset[int]:
+    """The positions of those that examples reach without a sum."""
+    return frozenset(i for i, c in enumerate(classes) if isinstance(c, Owned) and not c.is_shared)
+
+
+def summed_operands(classes: Sequence[Class]) -> frozenset[int]:
+    """The positions of sums over the examples."""
+    return frozenset(i for i, c in enumerate(classes) if isinstance(c, Summed))
+
+
+@dataclass(frozen=True)
+class CountedLoop:
+    """A loop that runs a known number of times, its step an axis of all labels inside.
+
+    `counters`: the numbers of each counter, [trips], by argument of the body.
+    """
+
+    op: Operation
+    trips: int
+    counters: dict[Value, Places]
+
+
+@dataclass
+class Owners:
+    """What is known of a module.
+
+    `size`: B. `classes`: by value. `trained`: what parameters reach; the rest is data. `data`:
+    where data of several examples was taken as a constant of the batch. `positional`: sums over
+    places of examples that no example reaches. `taken`: as what an op took its operands, by its
+    first result, where that is not their class. `part_loops`: loops whose steps take parts of the
+    batch, by first result, with their trips; `parting`: those that take one example a step, with
+    the order. `loops`: the counted loops around what is classified now, outermost first. `beside`:
+    values that run along with the examples and are not theirs. `varying`: what may differ from step
+    to step, by the first result of a loop.
+    """
+
+    size: int
+    classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
+    trained: set[Value] = field(default_factory=set[Value])
+    data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+    positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+    taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
+    part_loops: dict[Value, int] = field(default_factory=dict[Value, int])
+    parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
+    loops: list[CountedLoop] = field(default_factory=list[CountedLoop])
+    counted: dict[Value, CountedLoop | None] = field(
+        default_factory=dict[Value, CountedLoop | None]
+    )
+    numbers: dict[Value, Places | None] = field(default_factory=dict[Value, Places | None])
+    beside: set[Value] = field(default_factory=set[Value])
+    varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
+    interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
+
+    @property
+    def steps(self) -> int:
+        """The number of counted loops around what is classified now."""
+        return len(self.loops)
+
+    def of(self, value: Value) -> Class:
+        """The class of a value."""
+        if value not in self.classes:
+            self.classes[value] = Owned(self.intern(nobodys(mlir.shape(value))))
+        return self.classes[value]
+
+    def at(self, op: Operation) -> list[Class]:
+        """The classes of an op's operands as the op took them."""
+        taken = self.taken.get(op.results[0]) if len(op.results) else None
+        return [self.of(v) for v in op.operands] if taken is None else list(taken)
+
+    def intern(self, labels: Labels) -> Labels:
+        """The one object for equal labels, so that most comparisons are of identities."""
+        owners = labels.owners
+        return self.interned.setdefault((labels.digits, owners.shape, owners.tobytes()), labels)

@@ -1,0 +1,175 @@
+"""Constants: data of several examples that counts as a constant of the batch, and where it may not.
+
+A value that no parameter reaches is data; where examples meet in it, it is a constant that all
+share, and listed. What all examples meet alike is one constant for all:
+
+    x - mean(x)                    =>  Owned as x is
+    x * cumsum(x), x * x[::-1]     =>  Mixed: each example meets a place of its own in it
+
+That goes for places along a dimension and for steps of a loop alike. A constant may scale what the
+examples add to a gradient; as a term of it, it would be nobody's share.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
+
+from hlo_surgery.passes.example_axes.alignment.batch_constants import UNDIVIDED
+from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL
+from hlo_surgery.passes.example_axes.alignment.uniform import is_uniform
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.constants import evaluate
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
+from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting, rule_of
+from hlo_surgery.passes.owners.labels import Labels, Numbers, join, nobodys
+from hlo_surgery.passes.owners.words import varies_by_step
+
+
+def data_in(known: Class) -> Reason | None:
+    """The data of the whole batch in a value; sums over places of examples hold none."""
+    data = known.data if isinstance(known, Owned | Summed) else None
+    return data if data is not None and data.why != POSITIONAL else None
+
+
+def is_undivided(known: Class) -> bool:
+    """Whether a constant is a product of sums over the batch."""
+    return isinstance(known, Owned) and known.data is not None and known.data.why == UNDIVIDED
+
+
+def held(classes: Iterable[Class]) -> Reason | None:
+    """What a value made of these holds: a product of sums if one does, or data, or else places."""
+    known = [c for c in classes if isinstance(c, Owned | Summed) and c.data]
+    best = max(known, key=lambda c: (is_undivided(c), data_in(c) is not None), default=None)
+    return best.data if best else None
+
+
+def added_data(op: Operation, classes: Sequence[Class], terms: frozenset[int]) -> Reason | None:
+    """Data of the whole batch in the constant part of a sum of these operands, and in what the op
+    adds.
+    """
+    if linearity.is_linear(op, terms):
+        added = {i for i in range(len(classes)) if linearity.is_linear(op, terms | {i})}
+    else:
+        added = set(linearity.initial_operands(op))
+    return held(classes[i] for i in sorted(added | terms))
+
+
+def as_constant(owners: Owners, value: Value, known: Class) -> Class:
+    """Data that is mixed counts as a constant of the batch."""
+    if isinstance(known, Mixed) and value not in owners.trained:
+        owners.data.setdefault(value, known.reason)
+        return Owned(nobodys(mlir.shape(value)), known.reason)
+    return known
+
+
+def demoted(
+    owners: Owners, op: Operation, classes: Sequence[Class], positions: Collection[int]
+) -> list[Class]:
+    """The classes where these operands, sums over the batch, count as constants."""
+    found = list(classes)
+    for i in positions:
+        known, value = classes[i], op.operands[i]
+        assert isinstance(known, Summed)
+        trained = value in owners.trained
+        what = "a sum over the batch" if trained else "a sum of data over the batch"
+        reason = Reason(f"{what} is used as a constant", known.site.name, source_line(known.site))
+        owners.data.setdefault(value, reason)
+        found[i] = known.instead or Owned(nobodys(mlir.shape(value)), reason)
+    owners.taken[op.results[0]] = tuple(found)
+    return found
+
+
+def rearranged(op: Operation, data: Reason) -> Mixed:
+    """The class of what is made where each example meets a place of its own in data of all."""
+    why = "data of the whole batch, rearranged over the examples, meets each example's own values"
+    return mixed(op, f"{why} ({data.op} at {data.where})")
+
+
+def is_alike(value: Value, along: PerExample, size: int) -> bool:
+    """Whether a value is the same at all places along a digit: by its making, or its numbers."""
+    if is_uniform(value, along, size):
+        return True
+    numbers = None if mlir.is_inexact(value) else evaluate(value)
+    if numbers is None:
+        return False
+    parted = numbers.reshape((*numbers.shape[: along.dim], along.before, size, -1))
+    return bool((parted == parted[..., :1, :]).all())
+
+
+def differs_by_place(op: Operation, classes: Sequence[Class], found: Meeting) -> Reason | None:
+    """Data that is not the same at all places along which the examples beside it lie."""
+    for i, known in enumerate(classes):
+        data = data_in(known)
+        if data and not _meets_alike(op.operands[i], i, found):
+            return data
+    return None
+
+
+def differs_beside(owners: Owners, op: Operation, classes: Sequence[Class], number: int) -> bool:
+    """Whether a sum is not the same at all places along which the examples beside it lie."""
+    rule = rule_of(op, shared_matrix=False)
+    if rule is None:
+        return True
+    pairs = zip(classes, op.operands, strict=True)
+    labels = [c.labels if isinstance(c, Owned) else nobodys(mlir.shape(v)) for c, v in pairs]
+    found = meeting(op, rule, labels, owners.steps)
+    return not _meets_alike(op.operands[number], number, found)
+
+
+def _meets_alike(value: Value, number: int, found: Meeting) -> bool:
+    """Whether an operand is the same at all places along which what meets it has other owners."""
+    others = [x for k, x in enumerate(found.frame.owners) if k != number]
+    if not others:
+        return True
+    digits = met_digits(value, number, found, reduce(join, others))
+    return all(is_alike(value, along, size) for along, size in digits)
+
+
+def met_digits(
+    value: Value, number: int, found: Meeting, owners: Numbers
+) -> list[tuple[PerExample, int]]:
+    """The digits of an operand along which these owners vary, each with its size."""
+    digits: list[tuple[PerExample, int]] = []
+    for dim, factors in enumerate(found.rule.operands[number]):
+        length, before = mlir.shape(value)[dim], 1
+        if not counts_by(found.rule, factors, length):
+            continue
+        axes = [axis for f in factors for axis in found.frame.axes[f]]
+        sizes = [size for f in factors for size in found.frame.digits[f]]
+        for axis, size in zip(axes, sizes, strict=True):
+            if owners.shape[axis] > 1:
+                after = length // before // size
+                digits.append((PerExample(dim, before, after), size))
+            before *= size
+    return digits
+
+
+def differs_by_step(
+    owners: Owners, op: Operation, classes: Sequence[Class], labels: Numbers
+) -> Reason | None:
+    """Data that may differ from step to step, in a loop whose steps have examples of their own.
+
+    `labels`: owners with step axes in front.
+    """
+    steps = [loop for loop, size in zip(owners.loops, labels.shape, strict=False) if size > 1]
+    for value, known in zip(op.operands, classes, strict=False):
+        data = data_in(known)
+        if data and any(varies_by_step(owners, loop.op, value) for loop in steps):
+            return data
+    return None
+
+
+def differs_by_index(op: Operation, classes: Sequence[Class], labels: Labels) -> Reason | None:
+    """Data that says for each example where to look or put; `labels`: of what is found or put."""
+    data, indices = data_in(classes[1]), op.operands[1]
+    if data is None or not labels.varies:
+        return None
+    shape = mlir.shape(indices)
+    dims = [d for d, size in enumerate(shape) if size > 1]
+    alike = all(is_alike(indices, PerExample(d), shape[d]) for d in dims)
+    owned_apart = math.prod(shape) == 1 or alike
+    return None if owned_apart else data

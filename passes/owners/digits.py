@@ -1,0 +1,153 @@
+"""Digits: labels over other digits of the same row-major index.
+
+    regrouped   ((B, L),) as dimensions [k, B/k, L]  =>  ((k,), (B/k,), (L,))
+    whole       ((B, L),)                            =>  ((B * L,),)
+    canonical   ((2, B), (D,)), owners [2, B, D], all by B alone  =>  owners [1, B, 1]
+
+Every element keeps its owner, but that `canonical` may put one where NONE was.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from hlo_surgery.passes.owners.labels import MANY, Digits, Labels, Numbers, check_count, over
+
+
+def regrouped(labels: Labels, shape: Sequence[int]) -> Labels:
+    """The same elements in row-major order, as a value of another shape.
+
+    A digit is split where it lies in two dimensions, and merged with the one before where it cannot
+    be split.
+    """
+    left, owners = list(labels.sizes), labels.owners
+    groups: list[Digits] = []
+    for size in reversed(shape):
+        group, owners = _taken(left, owners, labels.steps, size)
+        groups.insert(0, group)
+    first = labels.steps + len(left)  # what is left are digits of size 1
+    owners = owners.reshape((*owners.shape[: labels.steps], *owners.shape[first:]))
+    return Labels(tuple(groups), owners)
+
+
+def _taken(left: list[int], owners: Numbers, steps: int, size: int) -> tuple[Digits, Numbers]:
+    """The least significant digits of `left`, `size` numbers of them, which leave it."""
+    group: list[int] = []
+    while size > 1:
+        axis, last = steps + len(left) - 1, left[-1]
+        if size % last == 0:
+            group.insert(0, left.pop())
+            size //= last
+        elif last % size == 0:
+            left[-1:] = [last // size, size]
+            owners = split_axis(owners, axis, last // size, size)
+        else:
+            owners = merge_axes(owners, axis - 1, left[-2], last)
+            left[-2:] = [left[-2] * last]
+    return tuple(group), owners
+
+
+def split_axis(owners: Numbers, axis: int, outer: int, inner: int) -> Numbers:
+    """An axis of size outer * inner (or 1) as two."""
+    sizes = (1, 1) if owners.shape[axis] == 1 else (outer, inner)
+    return owners.reshape((*owners.shape[:axis], *sizes, *owners.shape[axis + 1 :]))
+
+
+def merge_axes(owners: Numbers, axis: int, outer: int, inner: int) -> Numbers:
+    """Two neighbouring axes, each of its full size or 1, as one."""
+    before, behind = owners.shape[:axis], owners.shape[axis + 2 :]
+    if owners.shape[axis : axis + 2] == (1, 1):
+        return owners.reshape((*before, 1, *behind))
+    check_count(*before, outer, inner, *behind)
+    full = np.broadcast_to(owners, (*before, outer, inner, *behind))
+    return full.reshape((*before, outer * inner, *behind))
+
+
+def whole(labels: Labels, dims: Sequence[int]) -> Labels:
+    """One digit for each of these dimensions, also where its size is 1."""
+    for dim in dims:
+        labels = _with_one_digit(labels, dim)
+    return labels
+
+
+def _with_one_digit(labels: Labels, dim: int) -> Labels:
+    group, owners = list(labels.digits[dim]), labels.owners
+    first = labels.axes(dim).start
+    if not group:
+        group, owners = [1], np.expand_dims(owners, first)
+    while len(group) > 1:
+        owners = merge_axes(owners, first, group[0], group[1])
+        group[:2] = [group[0] * group[1]]
+    return Labels((*labels.digits[:dim], tuple(group), *labels.digits[dim + 1 :]), owners)
+
+
+def all_whole(labels: Labels) -> Labels:
+    """One digit for each dimension: owners [*steps, *shape], axes of size 1 where nothing varies."""
+    return whole(labels, range(len(labels.digits)))
+
+
+def canonical(labels: Labels) -> Labels:
+    """The same with few digits: an axis is kept only where one owner for all along it would not do.
+
+    Sound, since an owner may stand for NONE; equal neighbours become a digit of their own.
+    """
+    return _without_idle_digits(
+        _with_runs(Labels(labels.digits, _without_idle_axes(labels.owners)))
+    )
+
+
+def _without_idle_axes(owners: Numbers) -> Numbers:
+    for axis in reversed(range(owners.ndim)):
+        if owners.shape[axis] > 1:
+            one = over(owners, [axis])
+            owners = owners if (one == MANY).any() else one
+    return owners
+
+
+def _with_runs(labels: Labels) -> Labels:
+    """Digits along which neighbours come in equal runs are split: runs, and places within a run."""
+    owners, axis = labels.owners, labels.owners.ndim
+    groups: list[Digits] = []
+    for group in reversed(labels.digits):
+        sizes: list[int] = []
+        for size in reversed(group):
+            axis -= 1
+            run = _run_length(owners, axis)
+            if run > 1:
+                owners = owners.take(range(0, size, run), axis)
+                owners = np.expand_dims(owners, axis + 1)
+            sizes[:0] = [size // run, run] if run > 1 else [size]
+        groups.insert(0, tuple(sizes))
+    return Labels(tuple(groups), owners)
+
+
+def _run_length(owners: Numbers, axis: int) -> int:
+    """How many neighbours along an axis always have the same owner."""
+    size = owners.shape[axis]
+    if size == 1:
+        return 1
+    others = tuple(a for a in range(owners.ndim) if a != axis)
+    changes = (np.diff(owners, axis=axis) != 0).any(others)
+    return math.gcd(size, *(int(at) + 1 for at in np.flatnonzero(changes)))
+
+
+def _without_idle_digits(labels: Labels) -> Labels:
+    """No digits of size 1, and no two neighbours of a dimension on neither of which it depends."""
+    kept = list(labels.owners.shape[: labels.steps])
+    groups: list[Digits] = []
+    for dim, group in enumerate(labels.digits):
+        new: list[int] = []
+        varies_before = True
+        for size, axis in zip(group, labels.axes(dim), strict=True):
+            varies = labels.owners.shape[axis] > 1
+            if size == 1:
+                continue
+            if not varies and not varies_before:
+                new[-1] *= size
+                continue
+            new.append(size)
+            kept.append(labels.owners.shape[axis])
+            varies_before = varies
+        groups.append(tuple(new))
+    return Labels(tuple(groups), labels.owners.reshape(kept))

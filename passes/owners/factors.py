@@ -1,0 +1,137 @@
+"""Factors: what ops do to owners by Shardy's rules, which say what dimensions count by.
+
+    dot_general : ([b, l, m], [m, n]) -> ([b, l, n])    b, l, n kept, m reduced
+
+An element of the result at index k of a factor is made of the elements of all operands at k, so
+that these must have one owner: sound, since the rule says that no other is read. Of a blocked
+factor (windows, sorting) all indices meet; of a reduced one all go into one element, and if that is
+a sum of terms of one owner each, it is r + sum of c_b.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from hlo_surgery.passes.example_axes import sharding_rules
+from hlo_surgery.passes.example_axes.sharding_rules import Rule
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.owners.digits import regrouped
+from hlo_surgery.passes.owners.frames import Frame, OnFactors, framed
+from hlo_surgery.passes.owners.labels import MANY, Digits, Labels, Numbers, join, over
+
+Dims = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The operands of an op over the factors of its rule.
+
+    `met`: the joint owner of what meets at each index of all factors, [*steps, *digits]; `apart`:
+    the same, all indices of blocked factors being together.
+    """
+
+    op: Operation
+    rule: Rule
+    frame: Frame
+    met: Numbers
+    apart: Numbers
+
+    def result(self, index: int) -> Labels:
+        """The labels of a result; MANY where several owners go into one element."""
+        dims = self._counted_dims(index)
+        return self.frame.result(over(self.apart, self._lost_axes(dims)), dims)
+
+    def adds_up(self, index: int) -> bool:
+        """Whether a result adds up terms of one owner each."""
+        dims = self._counted_dims(index)
+        axes = self.frame.axes.items()
+        lost = set(self._lost_axes(dims))
+        varying = {f for f, own in axes if any(a in lost and self.met.shape[a] > 1 for a in own)}
+        single = not (self.apart == MANY).any()
+        return single and varying <= self.rule.reduced and linearity.sums(self.op, index)
+
+    def _counted_dims(self, index: int) -> list[tuple[int, ...] | int]:
+        """The factors that each dimension of a result counts by; its size, where the rule does not
+        say.
+        """
+        shape = mlir.shape(self.op.results[index])
+        pairs = zip(self.rule.results[index], shape, strict=True)
+        return [own if counts_by(self.rule, own, size) else size for own, size in pairs]
+
+    def _lost_axes(self, dims: Sequence[tuple[int, ...] | int]) -> list[int]:
+        kept = {f for own in dims if not isinstance(own, int) for f in own}
+        return [a for f, axes in self.frame.axes.items() if f not in kept for a in axes]
+
+
+def counts_by(rule: Rule, factors: Sequence[int], size: int) -> bool:
+    """Whether a dimension is what these factors make up, each once."""
+    exact = math.prod(rule.sizes[f] for f in factors) == size
+    return exact and len(set(factors)) == len(factors)
+
+
+def meeting(op: Operation, rule: Rule, operands: Sequence[Labels], steps: int) -> Meeting:
+    """Owned operands over the factors of the op's rule."""
+    placed = [on_factors(rule, dims, x) for dims, x in zip(rule.operands, operands, strict=True)]
+    frame = framed(placed, rule.sizes, steps)
+    met = reduce(join, frame.owners)
+    blocked = [axis for f in rule.blocked for axis in frame.axes[f]]
+    return Meeting(op, rule, frame, met, over(met, blocked))
+
+
+def on_factors(rule: Rule, dims: Dims, labels: Labels) -> OnFactors:
+    """Labels with a dimension for each factor.
+
+    A dimension that no factors make up exactly is one for all of the result: its owner is that of
+    all its elements.
+    """
+    digits, owners = list[Digits](), labels.owners
+    sizes, factors = list[int](), list[int]()
+    for dim, own in enumerate(dims):
+        if counts_by(rule, own, labels.shape[dim]) and not set(own) & set(factors):
+            digits.append(labels.digits[dim])
+            sizes += [rule.sizes[f] for f in own]
+            factors += own
+        else:
+            owners = over(owners, labels.axes(dim))
+            digits.append((1,) * len(labels.digits[dim]))
+    return regrouped(Labels(tuple(digits), owners), sizes), factors
+
+
+def rule_of(op: Operation, shared_matrix: bool) -> Rule | None:
+    """The rule by which an op's operands meet; None where nothing is known.
+
+    `shared_matrix`: whether no example reaches the first operand.
+    """
+    if linearity.is_batched_call(op):
+        return _matrix_rule(op, shared_matrix)
+    return sharding_rules.rule_of(op)
+
+
+def _matrix_rule(op: Operation, shared_matrix: bool) -> Rule:
+    """A LAPACK call works matrix by matrix: dimensions before the matrices are kept, others
+    blocked.
+
+    A solve with one matrix for all examples works column by column (from the left) or row by row.
+    """
+    shapes = [mlir.shape(v) for v in (*op.operands, *op.results)]
+    count, lead = len(op.operands), max(map(len, shapes)) - 2
+    sizes = [max((s[d] for s in shapes if len(s) > d), default=1) for d in range(lead)]
+    from_left = linearity.solves_from_left(op) if shared_matrix else None
+    side = None if from_left is None else (lead + 1 if from_left else lead)
+    rows: list[tuple[tuple[int, ...], ...]] = []
+    free: int | None = None
+    for k, shape in enumerate(shapes):
+        own = [(d,) for d in range(min(lead, len(shape)))]
+        for dim in range(lead, len(shape)):
+            is_side = dim == side and k in (1, count)
+            if is_side and free is not None:
+                own.append((free,))
+                continue
+            own.append((len(sizes),))
+            free = len(sizes) if is_side else free
+            sizes.append(shape[dim])
+        rows.append(tuple(own))
+    blocked = frozenset(f for f in range(lead, len(sizes)) if f != free)
+    return Rule(tuple(sizes), tuple(rows[:count]), tuple(rows[count:]), frozenset(), blocked)

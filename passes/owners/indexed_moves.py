@@ -1,0 +1,204 @@
+"""Indexed moves: slices, updates, gathers and scatters, whose places are known at every step or
+not.
+
+    gather    an element at a known place has that element's owner; where the place is not known,
+              it has the owner of all that may be meant: sound, since it is one of them
+    update    an element is one of those that may land on it, or what was there before: their
+              joint owner is the owner of either
+
+An index that an example owns owns what is found or put there.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.owners.classes import Owners
+from hlo_surgery.passes.owners.digits import all_whole
+from hlo_surgery.passes.owners.frames import joined
+from hlo_surgery.passes.owners.indices import column, places
+from hlo_surgery.passes.owners.labels import (
+    Labels,
+    Places,
+    check_count,
+    over,
+)
+from hlo_surgery.passes.owners.landing import Spot, cleared, landed
+from hlo_surgery.passes.owners.moves import spread, taken
+
+
+def dynamic_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
+    """Labels of a slice that starts at given indices."""
+    labels, sizes = operands[0].inside(owners.steps), mlir.shape(op.results[0])
+    for dim, size in enumerate(sizes):
+        if size != labels.shape[dim]:
+            labels = _cut(owners, op.operands[1 + dim], labels, dim, size)
+    return joined([labels, *(spread(x, sizes) for x in operands[1:] if not x.is_nobodys)])
+
+
+def _cut(owners: Owners, index: Value, labels: Labels, dim: int, size: int) -> Labels:
+    length = labels.shape[dim]
+    start = places(owners, index) if labels.varies_along(dim) else None
+    if start is None:
+        one = over(labels.owners, labels.axes(dim))
+        return taken(Labels(labels.digits, one), dim, np.zeros(size, np.int64))
+    first = np.clip(start, 0, length - size)
+    return taken(labels, dim, first[..., None] + np.arange(size))
+
+
+def dynamic_update_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
+    """Labels of an array behind an update that starts at given indices."""
+    shape, sizes = mlir.shape(op.results[0]), mlir.shape(op.operands[1])
+    spots = [
+        _update_spot(owners, op.operands[2 + dim], dim, shape, sizes) for dim in range(len(shape))
+    ]
+    new = landed(owners.steps, operands[1], spots, shape)
+    old = cleared(owners.steps, operands[0], spots, shape)
+    return joined([old, new, *(spread(x, shape) for x in operands[2:] if not x.is_nobodys)])
+
+
+def _update_spot(
+    owners: Owners, index: Value, dim: int, shape: Sequence[int], sizes: Sequence[int]
+) -> Spot:
+    if sizes[dim] == shape[dim]:
+        return dim
+    start = places(owners, index)
+    if start is None:
+        return None
+    first = np.clip(start, 0, shape[dim] - sizes[dim])
+    rank = len(sizes)
+    return first.reshape((*first.shape, *[1] * rank)) + _along(sizes[dim], dim, rank)
+
+
+def _along(size: int, dim: int, rank: int) -> Places:
+    """0 .. size-1 along one of `rank` dimensions."""
+    sizes = [1] * rank
+    sizes[dim : dim + 1] = [size] if rank else []
+    return np.arange(size).reshape(sizes)
+
+
+def gather(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
+    """Result[batch, offset] = operand[start(batch) + offset], clamped."""
+    numbers = cast(Any, stablehlo).GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    shape, vector_dim = mlir.shape(op.results[0]), int(numbers.index_vector_dim)
+    offsets = list(numbers.offset_dims)
+    batch = [d for d in range(len(shape)) if d not in offsets]
+    source = all_whole(operands[0].inside(owners.steps))
+    labels = source.owners
+    picked: list[Places] = []
+    for dim in range(len(source.shape)):
+        at = _gathered_places(owners, op, numbers, dim, batch) if source.varies_along(dim) else None
+        if at is None:
+            labels = over(labels, source.axes(dim))
+        picked.append(np.zeros([1] * len(shape), np.int64) if at is None else at)
+    found = _picked(labels, owners.steps, picked, shape)
+    return joined([found, *_of_indices(operands[1], batch, shape, vector_dim)])
+
+
+def _gathered_places(
+    owners: Owners, op: Operation, numbers: Any, dim: int, batch: Sequence[int]
+) -> Places | None:
+    """Where along a dimension each element of a gather's result comes from: [*steps, *result]."""
+    rank, vector_dim = len(mlir.shape(op.results[0])), int(numbers.index_vector_dim)
+    length, size = mlir.shape(op.operands[0])[dim], integers(op, "slice_sizes")[dim]
+    columns, alike = list(numbers.start_index_map), list(numbers.operand_batching_dims)
+    if dim in alike:
+        at = int(list(numbers.start_indices_batching_dims)[alike.index(dim)])
+        return _along(length, batch[at - (at > vector_dim)], rank)
+    gone = [*numbers.collapsed_slice_dims, *alike]
+    window = [d for d in range(len(mlir.shape(op.operands[0]))) if d not in gone]
+    inner = np.zeros([1] * rank, np.int64)
+    if dim in window:
+        inner = _along(size, list(numbers.offset_dims)[window.index(dim)], rank)
+    if dim not in columns:
+        return inner
+    if size == length:
+        return inner
+    start = column(owners, op.operands[1], columns.index(dim), vector_dim)
+    if start is None:
+        return None
+    first = np.clip(start, 0, length - size)
+    return inner + _in_batch(first, batch, rank, owners.steps)
+
+
+def _in_batch(numbers: Any, batch: Sequence[int], rank: int, steps: int) -> Any:
+    """[*steps, *batch] with the batch dimensions at their places among `rank`."""
+    sizes = [*numbers.shape[:steps], *[1] * rank]
+    for k, dim in enumerate(batch):
+        sizes[steps + dim] = numbers.shape[steps + k]
+    return numbers.reshape(sizes)
+
+
+def _picked(labels: Any, steps: int, picked: list[Places], shape: Sequence[int]) -> Labels:
+    """The owners at these places of an array [*steps, *operand]."""
+    rank = steps + len(shape)
+    lead = [np.arange(labels.shape[s]).reshape(_one_axis(s, rank)) for s in range(steps)]
+    full = [x.reshape((*[1] * (rank - x.ndim), *x.shape)) for x in picked]
+    check_count(*np.broadcast_shapes(*(x.shape for x in (*lead, *full))))
+    found = np.asarray(labels[(*lead, *full)], np.int32)
+    found = found.reshape((*[1] * (rank - found.ndim), *found.shape))
+    return Labels(tuple((size,) for size in shape), found)
+
+
+def _one_axis(axis: int, rank: int) -> list[int]:
+    return [-1 if a == axis else 1 for a in range(rank)]
+
+
+def _of_indices(
+    indices: Labels, batch: Sequence[int], shape: Sequence[int], vector_dim: int
+) -> list[Labels]:
+    """The owners of the indices, for all that is found or put there."""
+    if indices.is_nobodys:
+        return []
+    flat = all_whole(indices)
+    labels = flat.owners
+    if vector_dim < len(flat.digits):
+        axis = flat.steps + vector_dim
+        labels = over(labels, [axis]).squeeze(axis)
+    placed = _in_batch(labels, batch, len(shape), flat.steps).astype(np.int32)
+    return [Labels(tuple((size,) for size in shape), placed)]
+
+
+def scatter(
+    owners: Owners, op: Operation, operands: Sequence[Labels]
+) -> tuple[Labels, Labels, Labels]:
+    """The labels of what a scatter puts, each with those of its index; where they land; and of what
+    was there.
+    """
+    numbers = cast(Any, stablehlo).ScatterDimensionNumbers(
+        op.attributes["scatter_dimension_numbers"]
+    )
+    shape, update = mlir.shape(op.results[0]), mlir.shape(op.operands[2])
+    windows = list(numbers.update_window_dims)
+    batch = [d for d in range(len(update)) if d not in windows]
+    spots = [_scattered_spot(owners, op, numbers, dim, batch) for dim in range(len(shape))]
+    asked = _of_indices(operands[1], batch, update, int(numbers.index_vector_dim))
+    new = joined([operands[2], *asked])
+    return new, landed(owners.steps, new, spots, shape, drops=True), operands[0]
+
+
+def _scattered_spot(
+    owners: Owners, op: Operation, numbers: Any, dim: int, batch: Sequence[int]
+) -> Spot:
+    """Where along a dimension each element of a scatter's update lands."""
+    update, vector_dim = mlir.shape(op.operands[2]), int(numbers.index_vector_dim)
+    columns, alike = list(numbers.scattered_dims_to_operand_dims), list(numbers.input_batching_dims)
+    if dim in alike:
+        at = int(list(numbers.scatter_indices_batching_dims)[alike.index(dim)])
+        return batch[at - (at > vector_dim)]
+    gone = [*numbers.inserted_window_dims, *alike]
+    window = [d for d in range(len(mlir.shape(op.operands[0]))) if d not in gone]
+    rank, inner = len(update), np.zeros([1] * len(update), np.int64)
+    if dim in window:
+        own = list(numbers.update_window_dims)[window.index(dim)]
+        if update[own] == mlir.shape(op.operands[0])[dim]:
+            return own
+        inner = _along(update[own], own, rank)
+    if dim not in columns:
+        return inner.reshape((*[1] * owners.steps, *inner.shape))
+    start = column(owners, op.operands[1], columns.index(dim), vector_dim)
+    return None if start is None else inner + _in_batch(start, batch, rank, owners.steps)

@@ -1,0 +1,138 @@
+"""Integer ops: StableHLO's ops on integers in numpy, at all steps of the loops around at once.
+
+Each takes the op, the number of step axes, and operands [*steps, *shape], axes of steps having size
+1 where they do not matter.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hlo_surgery.passes.example_axes.counters import COMPARES
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integer, integers
+from hlo_surgery.passes.ir.mlir import Operation, stablehlo
+
+Numbers = npt.NDArray[Any]
+BOUNDS = ("start_indices", "limit_indices", "strides")
+
+
+class Undefined(Exception):
+    """A division by zero, whose result StableHLO leaves open."""
+
+
+def _divide(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
+    return (a - _remainder(op, steps, a, b)) // b
+
+
+def _remainder(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
+    if not b.all():
+        raise Undefined
+    return np.fmod(a, b)
+
+
+def _compare(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
+    attribute = cast(Any, stablehlo).ComparisonDirectionAttr(op.attributes["comparison_direction"])
+    direction = str(attribute.value)
+    return np.equal(a, b) if direction == "EQ" else COMPARES[direction](a, b)
+
+
+def _spread(scalar: Numbers, like: Numbers, steps: int) -> Numbers:
+    """A scalar operand with as many axes as another."""
+    return scalar.reshape(
+        (*scalar.shape[:steps], *[1] * (like.ndim - scalar.ndim), *scalar.shape[steps:])
+    )
+
+
+def _select(op: Operation, steps: int, chosen: Numbers, a: Numbers, b: Numbers) -> Numbers:
+    return np.where(_spread(chosen, a, steps), a, b)
+
+
+def _clamp(op: Operation, steps: int, low: Numbers, x: Numbers, high: Numbers) -> Numbers:
+    return np.minimum(np.maximum(x, _spread(low, x, steps)), _spread(high, x, steps))
+
+
+def _broadcast(op: Operation, steps: int, x: Numbers) -> Numbers:
+    dims, shape = integers(op, "broadcast_dimensions"), mlir.shape(op.results[0])
+    sizes = [1] * len(shape)
+    for k, dim in enumerate(dims):
+        sizes[dim] = x.shape[steps + k]
+    order = [steps + int(k) for k in np.argsort(dims)]
+    turned = x.transpose([*range(steps), *order])
+    lead = x.shape[:steps]
+    return np.broadcast_to(turned.reshape((*lead, *sizes)), (*lead, *shape))
+
+
+def _slice(op: Operation, steps: int, x: Numbers) -> Numbers:
+    bounds = zip(*(integers(op, name) for name in BOUNDS), strict=True)
+    return x[(..., *(slice(*bound) for bound in bounds))]
+
+
+def _dynamic_slice(op: Operation, steps: int, x: Numbers, *starts: Numbers) -> Numbers:
+    for dim, (start, size) in enumerate(zip(starts, mlir.shape(op.results[0]), strict=True)):
+        axis = steps + dim
+        spots = np.clip(start, 0, x.shape[axis] - size)[..., None] + np.arange(size)
+        sizes = [*spots.shape[:-1], *[1] * (x.ndim - steps)]
+        sizes[axis] = size
+        x = np.take_along_axis(x, spots.reshape(sizes), axis)
+    return x
+
+
+def _reshape(op: Operation, steps: int, x: Numbers) -> Numbers:
+    return x.reshape((*x.shape[:steps], *mlir.shape(op.results[0])))
+
+
+def _concatenate(op: Operation, steps: int, *pieces: Numbers) -> Numbers:
+    lead = np.broadcast_shapes(*(x.shape[:steps] for x in pieces))
+    full = [np.broadcast_to(x, (*lead, *x.shape[steps:])) for x in pieces]
+    return np.concatenate(full, steps + integer(op, "dimension"))
+
+
+def _transpose(op: Operation, steps: int, x: Numbers) -> Numbers:
+    return x.transpose([*range(steps), *(steps + d for d in integers(op, "permutation"))])
+
+
+def _reverse(op: Operation, steps: int, x: Numbers) -> Numbers:
+    return np.flip(x, tuple(steps + d for d in integers(op, "dimensions")))
+
+
+def _each(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
+    """An elementwise op as numpy has it."""
+    return lambda op, steps, *operands: function(*operands)
+
+
+def _add(a: Numbers, b: Numbers) -> Numbers:
+    return a | b if a.dtype == bool else a + b
+
+
+def _multiply(a: Numbers, b: Numbers) -> Numbers:
+    return a & b if a.dtype == bool else a * b
+
+
+RULES: dict[str, Callable[..., Numbers]] = {
+    "stablehlo.divide": _divide,
+    "stablehlo.remainder": _remainder,
+    "stablehlo.compare": _compare,
+    "stablehlo.select": _select,
+    "stablehlo.clamp": _clamp,
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.slice": _slice,
+    "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.transpose": _transpose,
+    "stablehlo.reverse": _reverse,
+    "stablehlo.convert": _each(lambda x: x),
+    "stablehlo.add": _each(_add),
+    "stablehlo.subtract": _each(np.subtract),
+    "stablehlo.multiply": _each(_multiply),
+    "stablehlo.negate": _each(np.negative),
+    "stablehlo.minimum": _each(np.minimum),
+    "stablehlo.maximum": _each(np.maximum),
+    "stablehlo.and": _each(np.bitwise_and),
+    "stablehlo.or": _each(np.bitwise_or),
+    "stablehlo.xor": _each(np.bitwise_xor),
+    "stablehlo.not": _each(np.invert),
+}

@@ -1,0 +1,120 @@
+"""Landing: who may own the elements of an array behind an update, for updates and scatters.
+
+    update [2, D] of owners (4, 5), at rows (7, 1) of 8  =>  rows 7: 4, 1: 5, others: NONE
+
+Where a place depends on the step, an element gets the owners of all steps together, so that it
+holds at each of them; the axis of a step on which no place depends is kept.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hlo_surgery.passes.owners.digits import all_whole
+from hlo_surgery.passes.owners.labels import (
+    ABOVE_ALL,
+    NONE,
+    Labels,
+    Numbers,
+    Places,
+    between,
+    check_count,
+)
+
+# Along a dimension of the array: known places [*steps, *update]; or the places that elements have
+# along this dimension of the update; or, as None, any place.
+Spot = Places | int | None
+
+
+def landed(
+    steps: int,
+    update: Labels,
+    spots: Sequence[Spot],
+    shape: Sequence[int],
+    drops: bool = False,
+) -> Labels:
+    """The owners of all that may land on each element of a shape; `drops`: what lands outside of it
+    is dropped.
+    """
+    owners = all_whole(update.inside(steps)).owners
+    known, kept = _known_and_kept(steps, spots, shape, owners.ndim)
+    outer = [s for s in range(steps) if all(spot.shape[s] == 1 for spot in known.values())]
+    stay = [*outer, *kept.values()]
+    where, values = _lined_up(owners, known, stay)
+    if drops and where:
+        pairs = zip(where, known, strict=True)
+        inside = np.logical_and.reduce([(w >= 0) & (w < shape[dim]) for w, dim in pairs])
+        where, values = [w[inside] for w in where], values[inside]
+    found = _combined(where, values, [shape[dim] for dim in known])
+    axes = [*(steps + dim for dim in known), *outer, *(steps + dim for dim in kept)]
+    sizes = [1] * (steps + len(shape))
+    for axis, size in zip(axes, found.shape, strict=True):
+        sizes[axis] = size
+    turned = found.transpose([int(k) for k in np.argsort(axes)])
+    return Labels(tuple((size,) for size in shape), turned.reshape(sizes))
+
+
+def _known_and_kept(
+    steps: int, spots: Sequence[Spot], shape: Sequence[int], rank: int
+) -> tuple[dict[int, Places], dict[int, int]]:
+    """Known places by dimension, and the axes of the update that stay as they are, by dimension.
+
+    An axis on which known places depend cannot stay: its own places are known then.
+    """
+    known = {dim: spot for dim, spot in enumerate(spots) if isinstance(spot, np.ndarray)}
+    kept: dict[int, int] = {}
+    for dim, spot in enumerate(spots):
+        if not isinstance(spot, int):
+            continue
+        axis = steps + spot
+        if any(places.shape[axis] > 1 for places in known.values()):
+            sizes = [-1 if a == axis else 1 for a in range(rank)]
+            known[dim] = np.arange(shape[dim]).reshape(sizes)
+        else:
+            kept[dim] = axis
+    return known, kept
+
+
+def _lined_up(
+    owners: Numbers, known: Mapping[int, Places], stay: Sequence[int]
+) -> tuple[list[Places], Numbers]:
+    """Known places, [n] each, and what lands there, [n, *stay]."""
+    moved = [axis for axis in range(owners.ndim) if axis not in stay]
+    shapes = [x.shape for x in (owners, *known.values())]
+    sizes = [max(s[a] for s in shapes) if a in moved else 1 for a in range(owners.ndim)]
+    full = [max(n, own) for n, own in zip(sizes, owners.shape, strict=True)]
+    check_count(*full)
+    turned = np.broadcast_to(owners, full).transpose([*moved, *stay])
+    values = turned.reshape((-1, *(owners.shape[axis] for axis in stay)))
+    flat = [
+        np.broadcast_to(x, sizes).transpose([*moved, *stay]).reshape(-1) for x in known.values()
+    ]
+    return flat, values
+
+
+def _combined(where: Sequence[Places], values: Numbers, sizes: Sequence[int]) -> Numbers:
+    """The joint owner of all that lands on each place: [*sizes, *stay]."""
+    check_count(*sizes, *values.shape[1:])
+    lowest = np.where(values == NONE, ABOVE_ALL, values)
+    if not where:
+        return between(lowest.min(0, initial=ABOVE_ALL), values.max(0, initial=NONE))
+    low = np.full((*sizes, *values.shape[1:]), ABOVE_ALL, np.int32)
+    high = np.full(low.shape, NONE, np.int32)
+    np.minimum.at(low, tuple(where), lowest)
+    np.maximum.at(high, tuple(where), values)
+    return between(low, high)
+
+
+def cleared(steps: int, old: Labels, spots: Sequence[Spot], shape: Sequence[int]) -> Labels:
+    """The owners of what was there before, but for elements that are overwritten at every step."""
+    known = {dim: spot for dim, spot in enumerate(spots) if isinstance(spot, np.ndarray)}
+    certain = all(spot is not None for spot in spots)
+    fixed = all(spot.shape[:steps] == (1,) * steps for spot in known.values())
+    if old.is_nobodys or not (certain and fixed):
+        return old
+    before = all_whole(old.inside(steps))
+    hit = np.zeros([size if dim in known else 1 for dim, size in enumerate(shape)], bool)
+    hit[np.ix_(*(np.unique(known[d]) if d in known else [0] for d in range(len(shape))))] = True
+    check_count(*np.broadcast_shapes(before.owners.shape, hit.shape))
+    owners = np.where(hit, np.int32(NONE), before.owners).astype(np.int32)
+    return Labels(before.digits, owners)

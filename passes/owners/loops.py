@@ -1,0 +1,199 @@
+"""Loops: what a loop returns, given how a block is classified.
+
+The body of a counted loop is classified once for all its steps, which are one more axis of all
+labels inside. A carry C holds at the first step, since it is joined with the initial value, and at
+each further one, since the body's result at every step is joined with it, until nothing changes: by
+induction it holds at all of them. Labels of a carry are the same at every step; where a step brings
+another owner, it is a sum at least.
+
+A loop that runs until all examples are done leaves each what it was when it was done, where that is
+shown (until_done); else nobody may decide how often it runs but one example, for what is its own.
+"""
+
+from collections.abc import Callable, Sequence
+
+from hlo_surgery.passes.example_axes.until_done import frozen_carries
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.owners.classes import (
+    TOO_MANY,
+    Class,
+    Mixed,
+    Owned,
+    Owners,
+    Summed,
+    is_shared,
+    mixed,
+)
+from hlo_surgery.passes.owners.constants import as_constant, data_in, held, rearranged
+from hlo_surgery.passes.owners.digits import canonical
+from hlo_surgery.passes.owners.frames import joined, same
+from hlo_surgery.passes.owners.indices import counted_loop
+from hlo_surgery.passes.owners.labels import Labels, TooManyLabels, everywhere, of_all, over
+from hlo_surgery.passes.owners.owned_ops import UNEVEN, covers
+from hlo_surgery.passes.owners.words import Words, varies_by_step
+
+ClassifyBlock = Callable[[Owners, Block], None]
+MOST_ROUNDS = 50
+NOW_ONE = "a value of this loop or branch holds the examples now in one way, now in another"
+TOGETHER = "the examples decide together how often this loop runs"
+
+
+def classify_while(owners: Owners, op: Operation, classify: ClassifyBlock) -> list[Class]:
+    """The classes of a loop's results."""
+    condition, body = (region.blocks[0] for region in op.regions)
+    carries = [owners.of(v) for v in op.operands]
+    trained = [v in owners.trained for v in op.operands]
+    returned = mlir.operands(mlir.return_operation(body))
+    before = dict(owners.data)
+    for _ in range(MOST_ROUNDS):
+        known = len(owners.part_loops), len(owners.parting)
+        owners.data = dict(before)
+        _enter(owners, (condition, body), carries, trained)
+        _classify_steps(owners, op, body, classify)
+        triples = zip(returned, carries, _behind_steps(owners, op, returned), strict=True)
+        after = [join_classes(owners, op, v, old, new) for v, old, new in triples]
+        reached = [was or v in owners.trained for was, v in zip(trained, returned, strict=True)]
+        settled = all(map(_is_same, after, carries)) and reached == trained
+        if settled and known == (len(owners.part_loops), len(owners.parting)):
+            break
+        carries, trained = after, reached
+    else:
+        why = "what this loop carries does not settle"
+        return [mixed(op, why, unknown=True)] * len(op.results)
+    classify(owners, condition)
+    return _decided_by_condition(owners, op, condition, carries, trained)
+
+
+def _enter(
+    owners: Owners, blocks: Sequence[Block], carries: Sequence[Class], trained: Sequence[bool]
+) -> None:
+    for block in blocks:
+        for argument, known, reached in zip(block.arguments, carries, trained, strict=True):
+            if reached:
+                owners.trained.add(argument)
+            owners.classes[argument] = as_constant(owners, argument, known)
+
+
+def _classify_steps(owners: Owners, op: Operation, body: Block, classify: ClassifyBlock) -> None:
+    loop = counted_loop(owners, op)
+    owners.loops += [loop] if loop else []
+    classify(owners, body)
+    owners.loops = owners.loops[:-1] if loop else owners.loops
+
+
+def _behind_steps(owners: Owners, op: Operation, values: Sequence[Value]) -> list[Class]:
+    """The classes of values made in a loop's body that hold at every step."""
+    return [_at_every_step(owners, op, v, owners.of(v)) for v in values]
+
+
+def _at_every_step(owners: Owners, op: Operation, value: Value, known: Class) -> Class:
+    if not isinstance(known, Owned) or known.labels.steps <= owners.steps:
+        return known
+    all_steps = over(known.labels.owners, [owners.steps]).squeeze(owners.steps)
+    labels = Labels(known.labels.digits, all_steps)
+    if labels.is_conflicting and known.offset and not covers(known.labels, owners.size):
+        return mixed(op, UNEVEN)
+    return _owned_or_sum(owners, op, value, labels, known)
+
+
+def _owned_or_sum(
+    owners: Owners, op: Operation, value: Value, labels: Labels, known: Owned
+) -> Class:
+    """What belongs now to one example and now to another is a sum at least, if it holds floats."""
+    if not labels.is_conflicting:
+        kept = owners.intern(canonical(labels))
+        return Owned(kept, known.data, known.offset)
+    if mlir.is_inexact(value):
+        return Summed(mlir.defining_operation(value) or op, known.data)
+    return mixed(op, NOW_ONE)
+
+
+def join_classes(owners: Owners, op: Operation, value: Value, one: Class, other: Class) -> Class:
+    """The least class that holds for values of either."""
+    match one, other:
+        case (Mixed(), _):
+            return one
+        case (_, Mixed()):
+            return other
+        case (Owned(), Owned()):
+            return _joined_owned(owners, op, value, one, other)
+        case (Summed(site, data), Owned()) | (Owned(), Summed(site, data)):
+            return Summed(site, data or held(c for c in (one, other) if isinstance(c, Owned)))
+        case (Summed(site, data), Summed(_, more)):
+            return Summed(site, data or more)
+
+
+def _joined_owned(owners: Owners, op: Operation, value: Value, one: Owned, other: Owned) -> Class:
+    if one.labels is other.labels and (one.data, one.offset) == (other.data, other.offset):
+        return one
+    both = Owned(one.labels, held([one, other]), one.offset or other.offset)
+    try:
+        labels = joined([one.labels, other.labels])
+    except TooManyLabels:
+        return mixed(op, TOO_MANY, unknown=True)
+    if labels.is_conflicting and one.labels.varies and other.labels.varies:
+        return mixed(op, NOW_ONE)
+    return _owned_or_sum(owners, op, value, labels, both)
+
+
+def _is_same(one: Class, other: Class) -> bool:
+    match one, other:
+        case (Owned(), Owned()):
+            alike = (one.data, one.offset) == (other.data, other.offset)
+            return alike and same(one.labels, other.labels)
+        case (Mixed(), Mixed()):
+            return True
+        case _:
+            return one == other
+
+
+def _decided_by_condition(
+    owners: Owners,
+    op: Operation,
+    condition: Block,
+    carries: Sequence[Class],
+    trained: Sequence[bool],
+) -> list[Class]:
+    decider = mlir.operands(mlir.return_operation(condition))[0]
+    predicate = owners.of(decider)
+    alone = is_shared(predicate)
+    reached = (r for r, was in zip(op.results, trained, strict=True) if was or not alone)
+    owners.trained.update(reached)
+    if alone:
+        return [decided(owners, op, decider, c) for c in carries]
+    own = [owned_decision(owners, op, predicate, c, TOGETHER) for c in carries]
+    frozen = frozen_carries(Words(owners), op) if any(map(_is_mixed, own)) else set[int]()
+    return [carries[i] if i in frozen else c for i, c in enumerate(own)]
+
+
+def _is_mixed(known: Class) -> bool:
+    return isinstance(known, Mixed)
+
+
+def decided(owners: Owners, op: Operation, predicate: Value, known: Class) -> Class:
+    """What no example decides on: what data of the batch decides on is data of the batch.
+
+    Data that differs from step to step must not decide for the examples of the steps.
+    """
+    decider = owners.of(predicate)
+    if is_shared(known):
+        assert isinstance(known, Owned)
+        return Owned(known.labels, held([known, decider]))
+    data = data_in(decider)
+    parts = [loop for loop in owners.loops if loop.op.results[0] in owners.part_loops]
+    if data and any(varies_by_step(owners, loop.op, predicate) for loop in parts):
+        return rearranged(op, data)
+    return known
+
+
+def owned_decision(
+    owners: Owners, op: Operation, predicate: Class, known: Class, why: str
+) -> Class:
+    """What rests on a choice that one example makes is its own, if nothing in it is another's."""
+    if isinstance(predicate, Owned) and isinstance(known, Owned) and not known.data:
+        chooser = everywhere(of_all(predicate.labels), known.labels.shape)
+        labels = joined([known.labels, chooser])
+        if not labels.is_conflicting:
+            return Owned(owners.intern(canonical(labels)), None, known.offset)
+    return mixed(op, why)

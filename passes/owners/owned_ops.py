@@ -1,0 +1,223 @@
+"""Owned ops: the classes of what an op makes of Owned operands.
+
+Element by element: one owner among all that goes in is the owner of what comes out; several are a
+sum, if the op adds up their terms or is linear in all that is owned; else they meet.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.owners.classes import (
+    PICKING,
+    Class,
+    Owned,
+    Owners,
+    Summed,
+    mixed,
+    owned_operands,
+)
+from hlo_surgery.passes.owners.constants import (
+    added_data,
+    differs_by_place,
+    differs_by_step,
+    rearranged,
+)
+from hlo_surgery.passes.owners.digits import canonical
+from hlo_surgery.passes.owners.factors import Meeting, meeting, rule_of
+from hlo_surgery.passes.owners.frames import joined
+from hlo_surgery.passes.owners.indexed_moves import (
+    dynamic_slice,
+    dynamic_update_slice,
+    gather,
+    scatter,
+)
+from hlo_surgery.passes.owners.labels import NONE, Labels, everywhere, join, nobodys, of_all
+from hlo_surgery.passes.owners.moves import MOVES
+from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES
+
+INDEXED = {
+    "stablehlo.dynamic_slice": dynamic_slice,
+    "stablehlo.dynamic_update_slice": dynamic_update_slice,
+    "stablehlo.gather": gather,
+}
+ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE_NAMES)
+PICKED = "examples are taken out of the batch, or in another order, and meet others"
+MET = "values of several examples meet in one element, and not by a sum of floats"
+
+
+def classify_owned(
+    owners: Owners, op: Operation, classes: Sequence[Owned], captured: Sequence[Owned]
+) -> list[Class]:
+    """The classes of the op's results; `captured`: of what its body uses from outside."""
+    operands = [c.labels for c in classes]
+    if not all(c.is_shared for c in captured):
+        return _lumped(owners, op, [*classes, *captured])
+    if not all(_has_elements(v) for v in (*op.operands, *op.results)):
+        return _of_nothing(owners, op, classes)
+    if _is_alike(op, classes):
+        labels = next(c.labels for c in classes if not c.is_shared)
+        return [Owned(labels, None, has_offset(op, classes))]
+    if op.name == "stablehlo.scatter" and len(op.results) == 1:
+        return [_scattered(owners, op, classes)]
+    if op.name in MOVES:
+        return [settled(owners, op, classes, MOVES[op.name](op, operands))]
+    if op.name in INDEXED:
+        return [settled(owners, op, classes, INDEXED[op.name](owners, op, operands))]
+    return _by_factors(owners, op, classes)
+
+
+def _has_elements(value: mlir.Value) -> bool:
+    return 0 not in mlir.shape(value)
+
+
+def _is_alike(op: Operation, classes: Sequence[Owned]) -> bool:
+    """Whether all that is owned has the same labels, element by element, and no data is beside it.
+
+    What most ops are: they need no arithmetic on labels.
+    """
+    own = [c.labels for c in classes if not c.is_shared]
+    if len(op.results) != 1 or op.name not in ELEMENTWISE or any(c.data for c in classes):
+        return False
+    shape = mlir.shape(op.results[0])
+    return all(labels is own[0] for labels in own) and own[0].shape == shape
+
+
+def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
+    """Owned where each element has one owner; else a sum, if the op is linear in all that is
+    owned.
+
+    Sound: a linear op of r_i + sum of c_ib, taken jointly, is one of the r_i plus one of the c_ib
+    for each b.
+    """
+    if labels.is_conflicting:
+        own = owned_operands(classes)
+        if linearity.is_linear(op, own):
+            return summed(owners, op, classes, own)
+        return mixed(op, PICKED if op.name in PICKING else MET)
+    kept = owners.intern(canonical(labels))
+    note_steps(owners, kept)
+    held = next((c.data for c in classes if c.data), None)
+    is_whole = not (kept.owners == NONE).any()
+    return Owned(kept, None if is_whole else held, has_offset(op, classes))
+
+
+def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozenset[int]) -> Class:
+    """A sum over the examples, unless it has constants that some of them bring along."""
+    for i in own:
+        known = classes[i]
+        if known.offset and not covers(known.labels, owners.size):
+            return mixed(op, UNEVEN)
+    return Summed(op, added_data(op, classes, own))
+
+
+UNEVEN = (
+    "a constant is added to what belongs to some examples, and it is not shown that each of them "
+    "gets its share of it"
+)
+
+
+def covers(labels: Labels, size: int) -> bool:
+    """Whether each of the examples owns as many elements, over all steps, and nobody any."""
+    flat = labels.owners.ravel()
+    if (flat < 0).any():
+        return False
+    counts = [0] * size
+    for owner in flat.tolist():
+        counts[owner] += 1
+    return len(set(counts)) == 1
+
+
+def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
+    """Whether constants that nobody owns are added to what examples own, here or before."""
+    own = owned_operands(classes)
+    if not own or not linearity.is_linear(op, own):
+        return False
+    if any(classes[i].offset for i in own):
+        return True
+    others = (i for i in range(len(classes)) if i not in own)
+    added = (i for i in others if linearity.is_linear(op, own | {i}))
+    return any(not is_splat(op.operands[i], 0) for i in added)
+
+
+def note_steps(owners: Owners, labels: Labels) -> None:
+    """Note which loops take the batch in parts, and which of them one example at a step."""
+    for axis, loop in enumerate(owners.loops[: labels.steps]):
+        if labels.owners.shape[axis] == 1:
+            continue
+        key, order = loop.op.results[0], labels.owners.ravel().tolist()
+        owners.part_loops[key] = loop.trips
+        if sorted(order) == list(range(owners.size)) and loop.trips == owners.size:
+            owners.parting[key] = tuple(order)
+
+
+def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class:
+    """What lands on an element is added up, or replaces what was there.
+
+    An update must have one owner together with its index; those of several updates may add up.
+    """
+    new, landed, old = scatter(owners, op, [c.labels for c in classes])
+    labels = joined([old, landed])
+    if labels.is_conflicting and not new.is_conflicting and linearity.sums(op, 0):
+        return summed(owners, op, classes, owned_operands(classes) - {1})
+    return settled(owners, op, classes, labels)
+
+
+def _of_nothing(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Class]:
+    """Ops on arrays without elements: what is made is empty, or made of the others alone."""
+    if not any(_has_elements(r) for r in op.results):
+        return [Owned(nobodys(mlir.shape(r))) for r in op.results]
+    if op.name == "stablehlo.scatter":
+        return [classes[0]]
+    if op.name == "stablehlo.concatenate":
+        return [settled(owners, op, classes, MOVES[op.name](op, [c.labels for c in classes]))]
+    pairs = zip(classes, op.operands, strict=True)
+    return _lumped(owners, op, [c for c, v in pairs if _has_elements(v)])
+
+
+def _lumped(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Class]:
+    """Nothing is known of the op: all of every operand may go into all of every result."""
+    steps = owners.steps
+    one = reduce(join, (of_all(c.labels.inside(steps)) for c in classes))
+    labels = everywhere(one, ())
+    if labels.is_conflicting:
+        name = mlir.text_attribute(op, "call_target_name") or "this op"
+        why = f"nothing is known of how {name} treats the examples"
+        return [mixed(op, why, unknown=True)] * len(op.results)
+    held = next((c.data for c in classes if c.data), None)
+    return [Owned(owners.intern(everywhere(one, mlir.shape(r))), held) for r in op.results]
+
+
+def _by_factors(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Class]:
+    rule = rule_of(op, bool(classes) and classes[0].is_shared)
+    if rule is None:
+        return _lumped(owners, op, classes)
+    found = meeting(op, rule, [c.labels for c in classes], owners.steps)
+    if data := differs_by_place(op, classes, found):
+        return [rearranged(op, data)] * len(op.results)
+    results = [_result(owners, op, classes, found, i) for i in range(len(op.results))]
+    data = differs_by_step(owners, op, classes, found.met)
+    if data and not all(isinstance(c, Summed) for c in results):
+        return [_running(op, classes, data)] * len(op.results)
+    return results
+
+
+def _running(op: Operation, classes: Sequence[Owned], data: Reason) -> Class:
+    """Data of the batch that differs from step to step, beside the examples of each: at best one
+    more term.
+    """
+    own = owned_operands(classes)
+    held = frozenset(i for i, c in enumerate(classes) if c.data)
+    return Summed(op, data) if linearity.is_linear(op, own | held) else rearranged(op, data)
+
+
+def _result(
+    owners: Owners, op: Operation, classes: Sequence[Owned], found: Meeting, number: int
+) -> Class:
+    labels = found.result(number)
+    if labels.is_conflicting and found.adds_up(number):
+        return summed(owners, op, classes, owned_operands(classes))
+    return settled(owners, op, classes, labels)

@@ -1,0 +1,133 @@
+"""Placements: labels of places, taken back to what a value is made of, and on to what is made of
+it.
+
+    %r = broadcast %m : [D] -> [B, D], places by row      =>  %m: the same place everywhere
+    %s = slice %r [0:2], places by row                    =>  %r: rows 0 and 1, elsewhere none
+
+Numbers are equal where the same examples are met; of several places in one, a new number stands for
+all of them together.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hlo_surgery.passes.example_axes.sharding_rules import Rule
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integer, integers
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.digits import regrouped
+from hlo_surgery.passes.owners.factors import Dims, counts_by, on_factors, rule_of
+from hlo_surgery.passes.owners.frames import Frame, framed
+from hlo_surgery.passes.owners.labels import Labels, Numbers, nobodys
+from hlo_surgery.passes.owners.moves import BOUNDS, MOVES, taken
+
+
+def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
+    """A number for all that lies along some axes, equal where the same lies there; these axes stay,
+    with size 1.
+    """
+    if all(numbers.shape[axis] == 1 for axis in lost):
+        return numbers
+    kept = [axis for axis in range(numbers.ndim) if axis not in lost]
+    rows = numbers.transpose([*kept, *lost]).reshape((_size(numbers, kept), -1))
+    _, classes = np.unique(rows, axis=0, return_inverse=True)
+    shape = [1 if axis in lost else size for axis, size in enumerate(numbers.shape)]
+    return classes.reshape(shape).astype(np.int32)
+
+
+def _size(numbers: Numbers, axes: Sequence[int]) -> int:
+    return int(np.prod([numbers.shape[axis] for axis in axes], dtype=np.int64))
+
+
+def over_operand(rule: Rule, frame: Frame, numbers: Numbers, factors: Dims, value: Value) -> Labels:
+    """Numbers over all factors as places of one operand or result."""
+    pairs = zip(factors, mlir.shape(value), strict=True)
+    dims = [own if counts_by(rule, own, size) else size for own, size in pairs]
+    kept = {f for own in dims if not isinstance(own, int) for f in own}
+    lost = [axis for f, axes in frame.axes.items() if f not in kept for axis in axes]
+    return frame.result(told_apart(numbers, lost), dims)
+
+
+def places_behind(op: Operation, places: Labels) -> Iterator[tuple[Value, Labels]]:
+    """The operands, each with the places that its elements have in the op's first result."""
+    if op.name == "stablehlo.reshape":
+        yield op.operands[0], regrouped(places, mlir.shape(op.operands[0]))
+    elif op.name == "stablehlo.slice":
+        yield op.operands[0], _before_slice(op, places)
+    elif op.name == "stablehlo.reverse":
+        yield op.operands[0], MOVES[op.name](op, [places])
+    elif op.name == "stablehlo.concatenate":
+        yield from _before_concatenate(op, places)
+    else:
+        yield from _by_rule_behind(op, places)
+
+
+def _before_slice(op: Operation, places: Labels) -> Labels:
+    bounds = zip(*(integers(op, name) for name in BOUNDS), strict=True)
+    for dim, bound in enumerate(bounds):
+        source = np.full(mlir.shape(op.operands[0])[dim], -1, np.int64)
+        source[slice(*bound)] = np.arange(places.shape[dim])
+        if (source < 0).any():
+            places = taken(places, dim, source)
+    return places
+
+
+def _before_concatenate(op: Operation, places: Labels) -> Iterator[tuple[Value, Labels]]:
+    dim, start = integer(op, "dimension"), 0
+    for value in op.operands:
+        size = mlir.shape(value)[dim]
+        yield value, taken(places, dim, np.arange(start, start + size))
+        start += size
+
+
+def _by_rule_behind(op: Operation, places: Labels) -> Iterator[tuple[Value, Labels]]:
+    rule = rule_of(op, shared_matrix=False)
+    if rule is None or _varies_along_blocked(rule, places):
+        return
+    frame = framed([on_factors(rule, rule.results[0], places)], rule.sizes, 0)
+    for value, factors in zip(op.operands, rule.operands, strict=True):
+        if mlir.shape(value):
+            yield value, over_operand(rule, frame, frame.owners[0], factors, value)
+
+
+def _varies_along_blocked(rule: Rule, places: Labels) -> bool:
+    dims = enumerate(rule.results[0])
+    return any(places.varies_along(dim) and rule.blocked & set(own) for dim, own in dims)
+
+
+def places_ahead(
+    op: Operation, number: int, places: Labels
+) -> Iterator[tuple[Value, Labels | None]]:
+    """The results, with the places of their elements; None where one is made of several."""
+    if op.name in MOVES:
+        operands = [nobodys(mlir.shape(v)) for v in op.operands]
+        operands[number] = places
+        yield op.results[0], MOVES[op.name](op, operands)
+        return
+    rule = rule_of(op, shared_matrix=False)
+    if rule is None:
+        return
+    placed = on_factors(rule, rule.operands[number], places)
+    frame = framed([placed], rule.sizes, 0)
+    exact = _is_counted(rule, number, places)
+    for result, factors in zip(op.results, rule.results, strict=True):
+        yield result, _if_kept(rule, frame, factors, result) if exact else None
+
+
+def _is_counted(rule: Rule, number: int, places: Labels) -> bool:
+    """Whether all dimensions along which places differ are counted by factors."""
+    dims = enumerate(rule.operands[number])
+    return all(
+        counts_by(rule, own, places.shape[dim]) or not places.varies_along(dim) for dim, own in dims
+    )
+
+
+def _if_kept(rule: Rule, frame: Frame, factors: Dims, result: Value) -> Labels | None:
+    pairs = zip(factors, mlir.shape(result), strict=True)
+    kept = {f for own, size in pairs if counts_by(rule, own, size) for f in own}
+    numbers = frame.owners[0]
+    lost = [axis for f, axes in frame.axes.items() if f not in kept for axis in axes]
+    if any(numbers.shape[axis] > 1 for axis in lost):
+        return None
+    return over_operand(rule, frame, numbers, factors, result)

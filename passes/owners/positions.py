@@ -1,0 +1,201 @@
+"""Positions: what nobody owns and yet lies row by row beside the examples, as a dropout mask does.
+
+    %h = multiply %x, %mask    %x: [B, D] of owners 0 .. B-1, %mask: nobody's
+        =>  row b of %mask lies at example b's place, and so do the rows of what it is made from
+    %g = reduce %mask over the rows
+        =>  refused: it belongs to no example's contribution, and is no constant that all share
+
+Places are labels: a number for each element, equal where the same examples are met. They go back
+through what a value is made by, and on through what is made of it, until examples own that; an
+element made of elements of several places is a sum over places.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, cast
+
+import numpy as np
+
+from hlo_surgery.passes.example_axes.alignment.constant_parts import added, has_constant_part
+from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL, POSITIONAL_HELP
+from hlo_surgery.passes.example_axes.alignment.uniform import Known, is_uniform
+from hlo_surgery.passes.example_axes.control_flow import linked
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    Owned,
+    Owners,
+    Summed,
+    is_shared,
+    owned_operands,
+)
+from hlo_surgery.passes.owners.factors import meeting, rule_of
+from hlo_surgery.passes.owners.labels import Labels, join, nobodys
+from hlo_surgery.passes.owners.placements import (
+    over_operand,
+    places_ahead,
+    places_behind,
+    told_apart,
+)
+from hlo_surgery.passes.owners.words import Words
+
+FLOW = mlir.CONTROL_FLOW | {"stablehlo.return", "func.return"}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A value that nobody owns, with the places of its elements; or, `in_sum`, a sum whose constant
+    part has them.
+    """
+
+    value: Value
+    places: Labels = field(compare=False)
+    key: tuple[object, ...]
+    in_sum: bool
+
+
+@dataclass
+class Search:
+    """What is placed so far, and the sums over places."""
+
+    owners: Owners
+    words: Words
+    uniform: Known = field(default_factory=Known)
+    placed: dict[Placed, None] = field(default_factory=dict[Placed, None])
+    sums: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+
+
+def positional_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
+    """Sums over places of the examples that no example reaches, by value, each with its reason.
+
+    The values that lie beside the examples are noted in `owners`.
+    """
+    search = Search(owners, Words(owners))
+    pending = list(_met_directly(search, block))
+    while pending:
+        placed = pending.pop()
+        if placed not in search.placed:
+            search.placed[placed] = None
+            pending += [*_linked(search, placed), *_behind(search, placed), *_ahead(search, placed)]
+    owners.beside.clear()
+    owners.beside.update(placed.value for placed in search.placed)
+    return search.sums
+
+
+def _placed(search: Search, value: Value, places: Labels) -> Placed:
+    numbers = places.owners
+    key = (places.digits, numbers.shape, numbers.tobytes())
+    return Placed(value, places, key, isinstance(search.owners.of(value), Summed))
+
+
+def _met_directly(search: Search, block: Block) -> Iterator[Placed]:
+    """What nobody owns and lies beside what the examples own, in one op."""
+    for op in mlir.nested_operations(cast(Any, block.owner).operation):
+        if op.name in mlir.CONTROL_FLOW or not len(op.results):
+            continue
+        classes = search.owners.at(op)
+        shared = [i for i, c in enumerate(classes) if is_shared(c) and mlir.shape(op.operands[i])]
+        if shared and any(_has_rows(c) for c in classes):
+            yield from _met_operands(search, op, classes, shared)
+
+
+def _has_rows(known: Class) -> bool:
+    return isinstance(known, Owned) and known.labels.varies
+
+
+def _met_operands(
+    search: Search, op: Operation, classes: Sequence[Class], shared: Sequence[int]
+) -> Iterator[Placed]:
+    rule = rule_of(op, is_shared(classes[0]))
+    if rule is None or not all(map(_has_elements, op.operands)):
+        return
+    pairs = zip(classes, op.operands, strict=True)
+    labels = [c.labels if isinstance(c, Owned) else nobodys(mlir.shape(v)) for c, v in pairs]
+    steps = max(x.steps for x in labels)
+    found = meeting(op, rule, labels, steps)
+    others = reduce(join, (found.frame.owners[i] for i in owned_operands(classes)))
+    others = told_apart(others, range(steps))
+    for i in shared:
+        places = over_operand(rule, found.frame, others, rule.operands[i], op.operands[i])
+        bare = Labels(places.digits, places.owners.reshape(places.owners.shape[steps:]))
+        yield from _if_uneven(search, op.operands[i], bare)
+
+
+def _has_elements(value: Value) -> bool:
+    return 0 not in mlir.shape(value)
+
+
+def _if_uneven(search: Search, value: Value, places: Labels) -> Iterator[Placed]:
+    """The value with these places, but for digits along which it is the same everywhere."""
+    numbers, within = places.owners, range(places.steps, places.owners.ndim)
+    dims = [dim for dim, group in enumerate(places.digits) for _ in group]
+    sizes = zip(within, dims, places.sizes, strict=True)
+    even = [axis for axis, dim, size in sizes if _is_even(search, value, places, axis, dim, size)]
+    numbers = told_apart(numbers, even)
+    if numbers.size > 1:
+        yield _placed(search, value, Labels(places.digits, numbers))
+
+
+def _is_even(search: Search, value: Value, places: Labels, axis: int, dim: int, size: int) -> bool:
+    if places.owners.shape[axis] == 1:
+        return False
+    group, first = places.digits[dim], places.axes(dim).start
+    before = int(np.prod(group[: axis - first]))
+    after = int(np.prod(group[axis - first + 1 :]))
+    return is_uniform(value, PerExample(dim, before, after), size, search.uniform)
+
+
+def _linked(search: Search, placed: Placed) -> Iterator[Placed]:
+    """The same state of a loop or branch."""
+    for value in linked(placed.value):
+        if _is_constant_or_sum(search.owners.of(value)):
+            yield _placed(search, value, placed.places)
+
+
+def _is_constant_or_sum(known: Class) -> bool:
+    return isinstance(known, Summed) or is_shared(known)
+
+
+def _behind(search: Search, placed: Placed) -> Iterator[Placed]:
+    """The values that this one is made of, with the places of their elements in it."""
+    op = mlir.defining_operation(placed.value)
+    if op is None or placed.in_sum or op.name in mlir.CONTROL_FLOW:
+        return
+    for value, places in places_behind(op, placed.places):
+        if is_shared(search.owners.of(value)) and _has_elements(value):
+            yield from _if_uneven(search, value, places)
+
+
+def _ahead(search: Search, placed: Placed) -> Iterator[Placed]:
+    """The values made of this one, with their places; where several go into one, it is a sum over
+    places.
+    """
+    for use in placed.value.uses:
+        op, number = cast(Any, use.owner).operation, int(cast(Any, use).operand_number)
+        if op.name in FLOW or not _goes_on(search, placed, op, number):
+            continue
+        for result, places in places_ahead(op, number, placed.places):
+            if places is None or places.is_conflicting:
+                reason = Reason(POSITIONAL, op.name, source_line(op), POSITIONAL_HELP)
+                search.sums[result] = reason
+            elif places.varies:
+                yield _placed(search, result, places)
+
+
+def _goes_on(search: Search, placed: Placed, op: Operation, number: int) -> bool:
+    """Whether the elements of an operand are in an op's result, or in its constant part where that
+    is a sum.
+    """
+    classes = search.owners.at(op)
+    sums = [v for v, c in zip(op.operands, classes, strict=True) if isinstance(c, Summed)]
+    unseen = isinstance(classes[number], Summed) and not placed.in_sum
+    if unseen or not all(map(_is_constant_or_sum, classes)):
+        return False
+    if number in added(search.words, op) or not sums:
+        return True
+    return any(has_constant_part(search.words, v) for v in sums)

@@ -1,0 +1,235 @@
+"""Sums: what an op makes of sums over the examples, r + sum of c_b.
+
+    linear in them, jointly    f(r + sum c_b) = f(r) + sum of f's linear part at c_b: a sum
+    beside what is owned       a term of one example is one more term; rows of all examples that
+                               meet a sum of data meet a constant, if parameters do not reach it
+    in any other way           data counts as a constant; else the examples meet
+
+Where a sum of data goes on with one example's term, both readings are kept until one is used: the
+term more, as Summed, and the example's value beside a constant, as `instead`.
+
+A product of sums is no sum, and as a constant undivided: (a b) c is a (b c), so that whose share it
+is depends on the reading.
+"""
+
+from collections.abc import Callable, Sequence
+
+from hlo_surgery.passes.example_axes.alignment.products_of_sums import FACTOR, multiplied
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.errors import SUMS_HELP, Reason
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    Mixed,
+    Owned,
+    Owners,
+    Summed,
+    mixed,
+    owned_operands,
+    summed_operands,
+)
+from hlo_surgery.passes.owners.constants import (
+    added_data,
+    demoted,
+    differs_beside,
+    held,
+    is_undivided,
+    rearranged,
+)
+from hlo_surgery.passes.owners.labels import nobodys
+from hlo_surgery.passes.owners.owned_ops import UNEVEN, covers
+from hlo_surgery.passes.owners.words import varies_by_step
+
+Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
+
+
+def constant(op: Operation, classes: Sequence[Class]) -> list[Class]:
+    """What an op makes of values that no example reaches: undivided where it is linear in what is,
+    or multiplies it.
+    """
+    products = [i for i, c in enumerate(classes) if is_undivided(c)]
+    kept = [classes[i] for i in products if _keeps_product(op, i)]
+    data = held(kept or [_settled(c) for c in classes])
+    return [Owned(nobodys(mlir.shape(r)), data) for r in op.results]
+
+
+def _keeps_product(op: Operation, position: int) -> bool:
+    own = frozenset([position])
+    return linearity.is_linear(op, own) or multiplied(op, frozenset()) is not None
+
+
+def _settled(known: Class) -> Class:
+    """A constant that is no product of sums any more."""
+    if isinstance(known, Owned) and known.data and is_undivided(known):
+        data = known.data
+        return Owned(known.labels, Reason(FACTOR, data.op, data.where, data.help))
+    return known
+
+
+def classify_sums(
+    owners: Owners, op: Operation, classes: Sequence[Class], again: Transfer
+) -> list[Class]:
+    """The classes of an op's results; `again` classifies it with other classes of its operands."""
+    summed = summed_operands(classes)
+    if product := _scaling_product(owners, op, classes, summed):
+        demoted(owners, op, classes, summed)
+        return [Owned(nobodys(mlir.shape(r)), product) for r in op.results]
+    if owned_operands(classes):
+        return _beside_owned(owners, op, classes, again)
+    if linearity.is_linear(op, summed):
+        return _one_sum(owners, op, classes, summed, again)
+    return _not_linear(owners, op, classes, again)
+
+
+def _scaling_product(
+    owners: Owners, op: Operation, classes: Sequence[Class], summed: frozenset[int]
+) -> Reason | None:
+    """A product that scales a sum, where it might as well be the sum that scales a factor of it.
+
+    Of a sum that parameters reach and a product of data, the product is the constant.
+    """
+    trained = any(op.operands[i] in owners.trained for i in summed)
+    for i, known in enumerate(classes[: len(op.operands)]):
+        alone = is_undivided(known) and linearity.is_linear(op, frozenset([i]))
+        scales = alone and not linearity.is_linear(op, summed | {i})
+        if scales and (op.operands[i] in owners.trained or not trained):
+            assert isinstance(known, Owned)
+            return known.data
+    return None
+
+
+def _one_sum(
+    owners: Owners,
+    op: Operation,
+    classes: Sequence[Class],
+    terms: frozenset[int],
+    again: Transfer,
+) -> list[Class]:
+    """A sum of all these, some of which may be one example's."""
+    for i in terms:
+        known = classes[i]
+        if isinstance(known, Owned) and known.offset and not covers(known.labels, owners.size):
+            return [mixed(op, UNEVEN)] * len(op.results)
+    data = added_data(op, classes, terms)
+    other = _other_reading(owners, op, classes, again)
+    return [Summed(_site(classes), data, c if isinstance(c, Owned) else None) for c in other]
+
+
+def _other_reading(
+    owners: Owners, op: Operation, classes: Sequence[Class], again: Transfer
+) -> Sequence[Class | None]:
+    """What the op makes where sums of data before it are constants, if that may be an example's
+    value.
+    """
+    summed = summed_operands(classes)
+    is_data = all(op.operands[i] not in owners.trained for i in summed)
+    read = [c for c in classes if isinstance(c, Summed) and c.instead]
+    if not is_data or not (read or owned_operands(classes)):
+        return [None] * len(op.results)
+    data, taken = dict(owners.data), dict(owners.taken)
+    found = again(owners, op, demoted(owners, op, classes, summed))
+    owners.data, owners.taken = data, taken
+    return found
+
+
+def _beside_owned(
+    owners: Owners, op: Operation, classes: Sequence[Class], again: Transfer
+) -> list[Class]:
+    summed, own = summed_operands(classes), owned_operands(classes)
+    data = frozenset(i for i in summed if op.operands[i] not in owners.trained)
+    many = [c for i in own if _is_of_many(c := classes[i])]
+    steady = frozenset(i for i in data if many and not _differs(owners, op, classes, i))
+    if steady:
+        return again(owners, op, demoted(owners, op, classes, steady))
+    within = any(isinstance(c, Owned) and c.labels.varies for c in many)
+    if linearity.is_linear(op, summed | own) and (data == summed or not within):
+        return _one_sum(owners, op, classes, summed | own, again)
+    if _sums_onto(owners, op, classes, summed, again):
+        return [Summed(_site(classes), added_data(op, classes, summed))] * len(op.results)
+    return _not_linear(owners, op, classes, again)
+
+
+def _is_of_many(known: Class) -> bool:
+    """Whether a value belongs to several examples, in one step or over all."""
+    return isinstance(known, Owned) and known.labels.owners.size > 1
+
+
+def _differs(owners: Owners, op: Operation, classes: Sequence[Class], number: int) -> bool:
+    """Whether each example that the op has beside a sum of data meets another place or step of
+    it.
+    """
+    value = op.operands[number]
+    for known in (classes[i] for i in owned_operands(classes)):
+        assert isinstance(known, Owned)
+        labels = known.labels
+        steps = zip(owners.loops, labels.owners.shape[: labels.steps], strict=False)
+        if any(n > 1 and varies_by_step(owners, loop.op, value) for loop, n in steps):
+            return True
+    return differs_beside(owners, op, classes, number)
+
+
+def _sums_onto(
+    owners: Owners,
+    op: Operation,
+    classes: Sequence[Class],
+    summed: frozenset[int],
+    again: Transfer,
+) -> bool:
+    """Whether the op sums what examples own on top of sums."""
+    onto = summed <= frozenset(linearity.initial_operands(op))
+    if not onto or op.name not in linearity.SUMMING_BODIES or not _adds(op):
+        return False
+    bare = [
+        Owned(nobodys(mlir.shape(op.operands[i]))) if i in summed else c
+        for i, c in enumerate(classes)
+    ]
+    return all(_joins_a_sum(c) for c in again(owners, op, bare))
+
+
+def _adds(op: Operation) -> bool:
+    return all(linearity.added_results(op))
+
+
+def _joins_a_sum(known: Class) -> bool:
+    """Whether a value may be a term of a sum: no rows of several examples."""
+    return isinstance(known, Summed) or (isinstance(known, Owned) and not known.labels.varies)
+
+
+def _not_linear(
+    owners: Owners, op: Operation, classes: Sequence[Class], again: Transfer
+) -> list[Class]:
+    """Sums used as no sum could be: data is a constant, what parameters reach is refused."""
+    summed = summed_operands(classes)
+    data = frozenset(i for i in summed if op.operands[i] not in owners.trained)
+    if op.name == "stablehlo.divide" and 1 in data:
+        return again(owners, op, demoted(owners, op, classes, [1]))
+    if data != summed:
+        return [_meeting(op, classes)] * len(op.results)
+    for i in data if owned_operands(classes) else ():
+        if _differs(owners, op, classes, i):
+            known = classes[i]
+            assert isinstance(known, Summed)
+            what = "a sum of data over the batch"
+            site = Reason(what, known.site.name, source_line(known.site))
+            return [rearranged(op, known.data or site)] * len(op.results)
+    constants = demoted(owners, op, classes, data)
+    if product := multiplied(op, summed):
+        return [Owned(nobodys(mlir.shape(r)), product.data) for r in op.results]
+    return again(owners, op, constants)
+
+
+def _site(classes: Sequence[Class]) -> Operation:
+    return next(c.site for c in classes if isinstance(c, Summed))
+
+
+def _meeting(op: Operation, classes: Sequence[Class]) -> Mixed:
+    site = _site(classes)
+    line = f"{site.name} at {source_line(site)}"
+    if owned_operands(classes):
+        return mixed(op, f"a sum over the examples ({line}) meets each example's own values")
+    if len(summed_operands(classes)) > 1:
+        why = f"two sums over the examples (the first by {line}) are multiplied"
+    else:
+        why = f"a sum over the examples ({line}) is used in a way that is not linear"
+    return mixed(op, why, help=SUMS_HELP)
