@@ -1,0 +1,1 @@
+"""Two analyses of where the examples lie, held against each other."""
