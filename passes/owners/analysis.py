@@ -118,7 +118,7 @@ def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Cl
     own, captured = classes[: len(op.operands)], classes[len(op.operands) :]
     if all(map(is_shared, classes)):
         part = _own_step(owners, op, classes)
-        return [part] if part else constant(op, classes)
+        return [part] if part else constant(owners, op, classes)
     outside = [c for c in captured if isinstance(c, Owned)]
     if len(outside) < len(captured):
         return [mixed(op, OUTSIDE, unknown=True)] * len(op.results)

@@ -125,6 +125,7 @@ class Owners:
     beside: set[Value] = field(default_factory=set[Value])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
+    shared: dict[tuple[int, ...], Owned] = field(default_factory=dict[tuple[int, ...], Owned])
 
     @property
     def steps(self) -> int:
@@ -134,8 +135,15 @@ class Owners:
     def of(self, value: Value) -> Class:
         """The class of a value."""
         if value not in self.classes:
-            self.classes[value] = Owned(self.intern(nobodys(mlir.shape(value))))
+            self.classes[value] = self.nobodys(value)
         return self.classes[value]
+
+    def nobodys(self, value: Value) -> Owned:
+        """The class of a value that no example reaches."""
+        shape = mlir.shape(value)
+        if shape not in self.shared:
+            self.shared[shape] = Owned(nobodys(shape))
+        return self.shared[shape]
 
     def at(self, op: Operation) -> list[Class]:
         """The classes of an op's operands as the op took them."""

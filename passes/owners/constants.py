@@ -10,9 +10,10 @@ That goes for places along a dimension and for steps of a loop alike. A constant
 examples add to a gradient; as a term of it, it would be nobody's share.
 """
 
-import math
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
+from typing import Any, cast
 
 from hlo_surgery.passes.example_axes.alignment.batch_constants import UNDIVIDED
 from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL
@@ -21,11 +22,12 @@ from hlo_surgery.passes.example_axes.lattice import PerExample
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
 from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting, rule_of
-from hlo_surgery.passes.owners.labels import Labels, Numbers, join, nobodys
+from hlo_surgery.passes.owners.indices import column
+from hlo_surgery.passes.owners.labels import Labels, Numbers, join
 from hlo_surgery.passes.owners.words import varies_by_step
 
 
@@ -62,7 +64,7 @@ def as_constant(owners: Owners, value: Value, known: Class) -> Class:
     """Data that is mixed counts as a constant of the batch."""
     if isinstance(known, Mixed) and value not in owners.trained:
         owners.data.setdefault(value, known.reason)
-        return Owned(nobodys(mlir.shape(value)), known.reason)
+        return replace(owners.nobodys(value), data=known.reason)
     return known
 
 
@@ -78,7 +80,7 @@ def demoted(
         what = "a sum over the batch" if trained else "a sum of data over the batch"
         reason = Reason(f"{what} is used as a constant", known.site.name, source_line(known.site))
         owners.data.setdefault(value, reason)
-        found[i] = known.instead or Owned(nobodys(mlir.shape(value)), reason)
+        found[i] = known.instead or replace(owners.nobodys(value), data=reason)
     owners.taken[op.results[0]] = tuple(found)
     return found
 
@@ -115,7 +117,7 @@ def differs_beside(owners: Owners, op: Operation, classes: Sequence[Class], numb
     if rule is None:
         return True
     pairs = zip(classes, op.operands, strict=True)
-    labels = [c.labels if isinstance(c, Owned) else nobodys(mlir.shape(v)) for c, v in pairs]
+    labels = [c.labels if isinstance(c, Owned) else owners.nobodys(v).labels for c, v in pairs]
     found = meeting(op, rule, labels, owners.steps)
     return not _meets_alike(op.operands[number], number, found)
 
@@ -163,13 +165,41 @@ def differs_by_step(
     return None
 
 
-def differs_by_index(op: Operation, classes: Sequence[Class], labels: Labels) -> Reason | None:
-    """Data that says for each example where to look or put; `labels`: of what is found or put."""
-    data, indices = data_in(classes[1]), op.operands[1]
-    if data is None or not labels.varies:
-        return None
-    shape = mlir.shape(indices)
-    dims = [d for d, size in enumerate(shape) if size > 1]
-    alike = all(is_alike(indices, PerExample(d), shape[d]) for d in dims)
-    owned_apart = math.prod(shape) == 1 or alike
-    return None if owned_apart else data
+def differs_by_index(
+    owners: Owners, op: Operation, classes: Sequence[Class], labels: Labels
+) -> Reason | None:
+    """Data that is put, or says where to look or put, otherwise for one example than for another.
+
+    `labels`: of the result of a gather, scatter, slice or update at indices.
+    """
+    for i, known in enumerate(classes):
+        data, value = data_in(known), op.operands[i]
+        if data is None or not (labels.varies or labels.is_conflicting):
+            continue
+        is_index = i >= FIRST_INDEX[op.name] and not mlir.is_inexact(value)
+        if labels.is_conflicting and is_index:
+            return data
+        shape = mlir.shape(value)
+        dims = range(len(shape)) if i else _numbered_dims(owners, op)
+        if not all(is_alike(value, PerExample(d), shape[d]) for d in dims if shape[d] > 1):
+            return data
+    return None
+
+
+FIRST_INDEX = {
+    "stablehlo.gather": 1,
+    "stablehlo.scatter": 1,
+    "stablehlo.dynamic_slice": 1,
+    "stablehlo.dynamic_update_slice": 2,
+}
+
+
+def _numbered_dims(owners: Owners, op: Operation) -> list[int]:
+    """The dimensions along which a gather looks at numbers that no example gives."""
+    if op.name != "stablehlo.gather":
+        return []
+    attribute = op.attributes["dimension_numbers"]
+    numbers = cast(Any, stablehlo).GatherDimensionNumbers(attribute)
+    columns, vector_dim = list(numbers.start_index_map), int(numbers.index_vector_dim)
+    known = (column(owners, op.operands[1], k, vector_dim) for k in range(len(columns)))
+    return [dim for dim, x in zip(columns, known, strict=True) if x is not None]

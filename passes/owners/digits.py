@@ -83,7 +83,7 @@ def _with_one_digit(labels: Labels, dim: int) -> Labels:
 
 
 def all_whole(labels: Labels) -> Labels:
-    """One digit for each dimension: owners [*steps, *shape], axes of size 1 where nothing varies."""
+    """One digit for each dimension: owners [*steps, *shape], of size 1 where nothing varies."""
     return whole(labels, range(len(labels.digits)))
 
 

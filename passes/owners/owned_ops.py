@@ -22,6 +22,7 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.constants import (
     added_data,
+    differs_by_index,
     differs_by_place,
     differs_by_step,
     rearranged,
@@ -64,10 +65,25 @@ def classify_owned(
     if op.name == "stablehlo.scatter" and len(op.results) == 1:
         return [_scattered(owners, op, classes)]
     if op.name in MOVES:
-        return [settled(owners, op, classes, MOVES[op.name](op, operands))]
+        return [_moved(owners, op, classes, MOVES[op.name](op, operands))]
     if op.name in INDEXED:
-        return [settled(owners, op, classes, INDEXED[op.name](owners, op, operands))]
+        return [_indexed(owners, op, classes, INDEXED[op.name](owners, op, operands))]
     return _by_factors(owners, op, classes)
+
+
+def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
+    rule = rule_of(op, shared_matrix=False) if any(c.data for c in classes) else None
+    if rule is not None:
+        found = meeting(op, rule, [c.labels for c in classes], owners.steps)
+        if data := differs_by_place(op, classes, found):
+            return rearranged(op, data)
+    return settled(owners, op, classes, labels)
+
+
+def _indexed(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
+    data = differs_by_index(owners, op, classes, labels)
+    data = data or differs_by_step(owners, op, classes, labels.owners)
+    return rearranged(op, data) if data else _moved(owners, op, classes, labels)
 
 
 def _has_elements(value: mlir.Value) -> bool:
@@ -161,6 +177,9 @@ def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class
     """
     new, landed, old = scatter(owners, op, [c.labels for c in classes])
     labels = joined([old, landed])
+    data = differs_by_index(owners, op, classes, new)
+    if data := data or differs_by_step(owners, op, classes, new.owners):
+        return rearranged(op, data)
     if labels.is_conflicting and not new.is_conflicting and linearity.sums(op, 0):
         return summed(owners, op, classes, owned_operands(classes) - {1})
     return settled(owners, op, classes, labels)

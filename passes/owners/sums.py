@@ -13,6 +13,7 @@ is depends on the reading.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hlo_surgery.passes.example_axes.alignment.products_of_sums import FACTOR, multiplied
 from hlo_surgery.passes.ir import linearity, mlir
@@ -37,21 +38,25 @@ from hlo_surgery.passes.owners.constants import (
     is_undivided,
     rearranged,
 )
-from hlo_surgery.passes.owners.labels import nobodys
 from hlo_surgery.passes.owners.owned_ops import UNEVEN, covers
 from hlo_surgery.passes.owners.words import varies_by_step
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
 
 
-def constant(op: Operation, classes: Sequence[Class]) -> list[Class]:
+def constant(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """What an op makes of values that no example reaches: undivided where it is linear in what is,
     or multiplies it.
     """
     products = [i for i, c in enumerate(classes) if is_undivided(c)]
     kept = [classes[i] for i in products if _keeps_product(op, i)]
     data = held(kept or [_settled(c) for c in classes])
-    return [Owned(nobodys(mlir.shape(r)), data) for r in op.results]
+    return [_constant_of(owners, r, data) for r in op.results]
+
+
+def _constant_of(owners: Owners, value: mlir.Value, data: Reason | None) -> Owned:
+    bare = owners.nobodys(value)
+    return replace(bare, data=data) if data else bare
 
 
 def _keeps_product(op: Operation, position: int) -> bool:
@@ -63,7 +68,7 @@ def _settled(known: Class) -> Class:
     """A constant that is no product of sums any more."""
     if isinstance(known, Owned) and known.data and is_undivided(known):
         data = known.data
-        return Owned(known.labels, Reason(FACTOR, data.op, data.where, data.help))
+        return replace(known, data=replace(data, why=FACTOR))
     return known
 
 
@@ -74,7 +79,7 @@ def classify_sums(
     summed = summed_operands(classes)
     if product := _scaling_product(owners, op, classes, summed):
         demoted(owners, op, classes, summed)
-        return [Owned(nobodys(mlir.shape(r)), product) for r in op.results]
+        return [_constant_of(owners, r, product) for r in op.results]
     if owned_operands(classes):
         return _beside_owned(owners, op, classes, again)
     if linearity.is_linear(op, summed):
@@ -180,10 +185,8 @@ def _sums_onto(
     onto = summed <= frozenset(linearity.initial_operands(op))
     if not onto or op.name not in linearity.SUMMING_BODIES or not _adds(op):
         return False
-    bare = [
-        Owned(nobodys(mlir.shape(op.operands[i]))) if i in summed else c
-        for i, c in enumerate(classes)
-    ]
+    pairs = zip(op.operands, classes, strict=True)
+    bare = [owners.nobodys(v) if isinstance(c, Summed) else c for v, c in pairs]
     return all(_joins_a_sum(c) for c in again(owners, op, bare))
 
 
@@ -215,7 +218,7 @@ def _not_linear(
             return [rearranged(op, known.data or site)] * len(op.results)
     constants = demoted(owners, op, classes, data)
     if product := multiplied(op, summed):
-        return [Owned(nobodys(mlir.shape(r)), product.data) for r in op.results]
+        return [_constant_of(owners, r, product.data) for r in op.results]
     return again(owners, op, constants)
 
 
