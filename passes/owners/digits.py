@@ -92,9 +92,18 @@ def canonical(labels: Labels) -> Labels:
 
     Sound, since an owner may stand for NONE; equal neighbours become a digit of their own.
     """
-    return _without_idle_digits(
-        _with_runs(Labels(labels.digits, _without_idle_axes(labels.owners)))
-    )
+    needed = Labels(labels.digits, _without_idle_axes(labels.owners))
+    return _outside(_without_idle_digits(_with_runs(needed)))
+
+
+def _outside(labels: Labels) -> Labels:
+    """Without the axes of the innermost loops whose steps do not matter, as if made outside."""
+    steps, sizes = labels.steps, labels.owners.shape
+    while steps and sizes[steps - 1] == 1:
+        steps -= 1
+    if steps == labels.steps:
+        return labels
+    return Labels(labels.digits, labels.owners.reshape((*sizes[:steps], *sizes[labels.steps :])))
 
 
 def _without_idle_axes(owners: Numbers) -> Numbers:

@@ -99,6 +99,17 @@ def gather(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
     return joined([found, *_of_indices(operands[1], batch, shape, vector_dim)])
 
 
+def gathered_from(owners: Owners, op: Operation, labels: Labels) -> Labels:
+    """For each element of what is gathered from, the owner of what is made of it; `labels`: of the
+    result.
+    """
+    numbers = cast(Any, stablehlo).GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    shape, offsets = mlir.shape(op.operands[0]), list(numbers.offset_dims)
+    batch = [d for d in range(len(labels.shape)) if d not in offsets]
+    spots = [_gathered_places(owners, op, numbers, dim, batch) for dim in range(len(shape))]
+    return landed(owners.steps, labels, spots, shape)
+
+
 def _gathered_places(
     owners: Owners, op: Operation, numbers: Any, dim: int, batch: Sequence[int]
 ) -> Places | None:

@@ -35,6 +35,7 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.factors import meeting, rule_of
+from hlo_surgery.passes.owners.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labels import Labels, join, nobodys
 from hlo_surgery.passes.owners.placements import (
     over_operand,
@@ -99,9 +100,20 @@ def _met_directly(search: Search, block: Block) -> Iterator[Placed]:
         if op.name in mlir.CONTROL_FLOW or not len(op.results):
             continue
         classes = search.owners.at(op)
+        yield from _gathered_directly(search, op)
         shared = [i for i, c in enumerate(classes) if is_shared(c) and mlir.shape(op.operands[i])]
         if shared and any(_has_rows(c) for c in classes):
             yield from _met_operands(search, op, classes, shared)
+
+
+def _gathered_directly(search: Search, op: Operation) -> Iterator[Placed]:
+    """What is gathered from at numbers of the examples, outside of loops."""
+    if op.name != "stablehlo.gather" or mlir.enclosing_loops(op):
+        return
+    result = search.owners.of(op.results[0])
+    if _has_rows(result) and is_shared(search.owners.at(op)[0]) and isinstance(result, Owned):
+        places = gathered_from(search.owners, op, result.labels)
+        yield from _if_uneven(search, op.operands[0], places)
 
 
 def _has_rows(known: Class) -> bool:
