@@ -36,6 +36,14 @@ def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
     return classes.reshape(shape).astype(np.int32)
 
 
+def narrowed(numbers: Numbers) -> Numbers:
+    """Axes along which all is the same get size 1."""
+    for axis, size in enumerate(numbers.shape):
+        first = numbers.take([0], axis)
+        numbers = first if size > 1 and (numbers == first).all() else numbers
+    return numbers
+
+
 def _size(numbers: Numbers, axes: Sequence[int]) -> int:
     return int(np.prod([numbers.shape[axis] for axis in axes], dtype=np.int64))
 

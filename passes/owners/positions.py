@@ -38,6 +38,7 @@ from hlo_surgery.passes.owners.factors import meeting, rule_of
 from hlo_surgery.passes.owners.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labels import Labels, join, nobodys
 from hlo_surgery.passes.owners.placements import (
+    narrowed,
     over_operand,
     places_ahead,
     places_behind,
@@ -148,7 +149,7 @@ def _if_uneven(search: Search, value: Value, places: Labels) -> Iterator[Placed]
     dims = [dim for dim, group in enumerate(places.digits) for _ in group]
     sizes = zip(within, dims, places.sizes, strict=True)
     even = [axis for axis, dim, size in sizes if _is_even(search, value, places, axis, dim, size)]
-    numbers = told_apart(numbers, even)
+    numbers = narrowed(told_apart(numbers, even))
     if numbers.size > 1:
         yield _placed(search, value, Labels(places.digits, numbers))
 
