@@ -15,6 +15,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, cast
 
+import numpy as np
+
 from hlo_surgery.passes.example_axes.alignment.batch_constants import UNDIVIDED
 from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL
 from hlo_surgery.passes.example_axes.alignment.uniform import is_uniform
@@ -26,8 +28,9 @@ from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
 from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting, rule_of
+from hlo_surgery.passes.owners.indexed_moves import spots_of
 from hlo_surgery.passes.owners.indices import column
-from hlo_surgery.passes.owners.labels import Labels, Numbers, join
+from hlo_surgery.passes.owners.labels import Labels, Numbers, Places, join
 from hlo_surgery.passes.owners.words import varies_by_step
 
 
@@ -157,10 +160,9 @@ def differs_by_step(
 
     `labels`: owners with step axes in front.
     """
-    steps = [loop for loop, size in zip(owners.loops, labels.shape, strict=False) if size > 1]
     for value, known in zip(op.operands, classes, strict=False):
         data = data_in(known)
-        if data and any(varies_by_step(owners, loop.op, value) for loop in steps):
+        if data and _differs_at(owners, value, labels.shape[: owners.steps]):
             return data
     return None
 
@@ -168,7 +170,8 @@ def differs_by_step(
 def differs_by_index(
     owners: Owners, op: Operation, classes: Sequence[Class], labels: Labels
 ) -> Reason | None:
-    """Data that is put, or says where to look or put, otherwise for one example than for another.
+    """Data that is looked at, or says where to look or put, otherwise for one example than for
+    another.
 
     `labels`: of the result of a gather, scatter, slice or update at indices.
     """
@@ -180,10 +183,51 @@ def differs_by_index(
         if labels.is_conflicting and is_index:
             return data
         shape = mlir.shape(value)
-        dims = range(len(shape)) if i else _numbered_dims(owners, op)
+        dims = range(len(shape)) if is_index else _numbered_dims(owners, op, i)
         if not all(is_alike(value, PerExample(d), shape[d]) for d in dims if shape[d] > 1):
             return data
     return None
+
+
+def differs_where_put(
+    owners: Owners, op: Operation, classes: Sequence[Class], labels: Labels
+) -> Reason | None:
+    """Data that is put at the places of some examples only, or otherwise at some than at others.
+
+    `labels`: of the result of an update or scatter.
+    """
+    number = {"stablehlo.dynamic_update_slice": 1, "stablehlo.scatter": 2}.get(op.name)
+    data = data_in(classes[number]) if number else None
+    if number is None or data is None:
+        return None
+    update, shape = op.operands[number], mlir.shape(op.results[0])
+    sizes = mlir.shape(update)
+    for dim, spot in enumerate(spots_of(owners, op)):
+        if not labels.varies_along(dim):
+            continue
+        if spot is None or (not isinstance(spot, int) and np.unique(spot).size < shape[dim]):
+            return data
+        steps = [] if isinstance(spot, int) else spot.shape[: owners.steps]
+        if _differs_at(owners, update, steps):
+            return data
+        moving = [spot] if isinstance(spot, int) else _moving_dims(spot, len(sizes))
+        if not all(is_alike(update, PerExample(k), sizes[k]) for k in moving):
+            return data
+    return None
+
+
+def _differs_at(owners: Owners, value: Value, sizes: Sequence[int]) -> bool:
+    """Whether a value may differ from step to step; `sizes`: of the step axes, 1 where a step is
+    none.
+    """
+    loops = [loop for loop, size in zip(owners.loops, sizes, strict=False) if size > 1]
+    return any(varies_by_step(owners, loop.op, value) for loop in loops)
+
+
+def _moving_dims(places: Places, rank: int) -> list[int]:
+    """The dimensions of an update along which known places, [*steps, *update], vary."""
+    own = places.shape[places.ndim - rank :]
+    return [dim for dim, size in enumerate(own) if size > 1]
 
 
 FIRST_INDEX = {
@@ -194,9 +238,9 @@ FIRST_INDEX = {
 }
 
 
-def _numbered_dims(owners: Owners, op: Operation) -> list[int]:
+def _numbered_dims(owners: Owners, op: Operation, operand: int) -> list[int]:
     """The dimensions along which a gather looks at numbers that no example gives."""
-    if op.name != "stablehlo.gather":
+    if op.name != "stablehlo.gather" or operand > 0:
         return []
     attribute = op.attributes["dimension_numbers"]
     numbers = cast(Any, stablehlo).GatherDimensionNumbers(attribute)

@@ -52,13 +52,25 @@ def _cut(owners: Owners, index: Value, labels: Labels, dim: int, size: int) -> L
 
 def dynamic_update_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
     """Labels of an array behind an update that starts at given indices."""
-    shape, sizes = mlir.shape(op.results[0]), mlir.shape(op.operands[1])
-    spots = [
-        _update_spot(owners, op.operands[2 + dim], dim, shape, sizes) for dim in range(len(shape))
-    ]
+    shape, spots = mlir.shape(op.results[0]), spots_of(owners, op)
     new = landed(owners.steps, operands[1], spots, shape)
     old = cleared(owners.steps, operands[0], spots, shape)
     return joined([old, new, *(spread(x, shape) for x in operands[2:] if not x.is_nobodys)])
+
+
+def spots_of(owners: Owners, op: Operation) -> list[Spot]:
+    """Where along each dimension the elements of an update, or of a scatter's, land."""
+    shape = mlir.shape(op.results[0])
+    if op.name == "stablehlo.dynamic_update_slice":
+        sizes = mlir.shape(op.operands[1])
+        indices = enumerate(list(op.operands)[2:])
+        return [_update_spot(owners, index, dim, shape, sizes) for dim, index in indices]
+    numbers = cast(Any, stablehlo).ScatterDimensionNumbers(
+        op.attributes["scatter_dimension_numbers"]
+    )
+    windows = list(numbers.update_window_dims)
+    batch = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in windows]
+    return [_scattered_spot(owners, op, numbers, dim, batch) for dim in range(len(shape))]
 
 
 def _update_spot(
@@ -186,7 +198,7 @@ def scatter(
     shape, update = mlir.shape(op.results[0]), mlir.shape(op.operands[2])
     windows = list(numbers.update_window_dims)
     batch = [d for d in range(len(update)) if d not in windows]
-    spots = [_scattered_spot(owners, op, numbers, dim, batch) for dim in range(len(shape))]
+    spots = spots_of(owners, op)
     asked = _of_indices(operands[1], batch, update, int(numbers.index_vector_dim))
     new = joined([operands[2], *asked])
     return new, landed(owners.steps, new, spots, shape, drops=True), operands[0]

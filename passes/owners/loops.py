@@ -128,6 +128,8 @@ def _joined_owned(owners: Owners, op: Operation, value: Value, one: Owned, other
     if one.labels is other.labels and (one.data, one.offset) == (other.data, other.offset):
         return one
     both = Owned(one.labels, held([one, other]), one.offset or other.offset)
+    if both.data and one.is_shared != other.is_shared:
+        return mixed(op, NOW_ONE)
     try:
         labels = joined([one.labels, other.labels])
     except TooManyLabels:

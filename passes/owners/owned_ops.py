@@ -7,6 +7,8 @@ sum, if the op adds up their terms or is linear in all that is owned; else they 
 from collections.abc import Sequence
 from functools import reduce
 
+import numpy as np
+
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
@@ -25,6 +27,7 @@ from hlo_surgery.passes.owners.constants import (
     differs_by_index,
     differs_by_place,
     differs_by_step,
+    differs_where_put,
     rearranged,
 )
 from hlo_surgery.passes.owners.digits import canonical
@@ -81,9 +84,19 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
 
 
 def _indexed(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
-    data = differs_by_index(owners, op, classes, labels)
-    data = data or differs_by_step(owners, op, classes, labels.owners)
+    data = _placed_data(owners, op, classes, labels)
     return rearranged(op, data) if data else _moved(owners, op, classes, labels)
+
+
+def _placed_data(
+    owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels
+) -> Reason | None:
+    """Data that is placed otherwise for one example than for another."""
+    if not any(c.data for c in classes):
+        return None
+    data = differs_by_index(owners, op, classes, labels)
+    data = data or differs_where_put(owners, op, classes, labels)
+    return data or differs_by_step(owners, op, classes, labels.inside(owners.steps).owners)
 
 
 def _has_elements(value: mlir.Value) -> bool:
@@ -118,16 +131,27 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     note_steps(owners, kept)
     held = next((c.data for c in classes if c.data), None)
     is_whole = not (kept.owners == NONE).any()
-    return Owned(kept, None if is_whole else held, has_offset(op, classes))
+    offset = any(c.offset for c in classes) if _is_mere_move(op, labels, kept) else None
+    offset = has_offset(op, classes) if offset is None else offset
+    return Owned(kept, None if is_whole else held, offset)
+
+
+def _is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
+    """Whether constants lie beside what is owned, and no owner was put in their place."""
+    nobodys = (float((x.owners == NONE).mean()) for x in (labels, kept))
+    return op.name in MOVES and len(set(nobodys)) == 1
 
 
 def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozenset[int]) -> Class:
     """A sum over the examples, unless it has constants that some of them bring along."""
-    for i in own:
-        known = classes[i]
-        if known.offset and not covers(known.labels, owners.size):
-            return mixed(op, UNEVEN)
+    uneven = (classes[i] for i in own if classes[i].offset and not _covers(owners, classes[i]))
+    if linearity.is_linear(op, own) and any(uneven):
+        return mixed(op, UNEVEN)
     return Summed(op, added_data(op, classes, own))
+
+
+def _covers(owners: Owners, known: Owned) -> bool:
+    return covers(known.labels, owners.size)
 
 
 UNEVEN = (
@@ -137,14 +161,10 @@ UNEVEN = (
 
 
 def covers(labels: Labels, size: int) -> bool:
-    """Whether each of the examples owns as many elements, over all steps, and nobody any."""
+    """Whether each of the examples owns as many elements, over all steps."""
     flat = labels.owners.ravel()
-    if (flat < 0).any():
-        return False
-    counts = [0] * size
-    for owner in flat.tolist():
-        counts[owner] += 1
-    return len(set(counts)) == 1
+    counts = np.bincount(flat[flat >= 0], minlength=size)
+    return len(set(counts.tolist())) == 1
 
 
 def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
@@ -177,8 +197,7 @@ def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class
     """
     new, landed, old = scatter(owners, op, [c.labels for c in classes])
     labels = joined([old, landed])
-    data = differs_by_index(owners, op, classes, new)
-    if data := data or differs_by_step(owners, op, classes, new.owners):
+    if data := _placed_data(owners, op, classes, labels):
         return rearranged(op, data)
     if labels.is_conflicting and not new.is_conflicting and linearity.sums(op, 0):
         return summed(owners, op, classes, owned_operands(classes) - {1})
