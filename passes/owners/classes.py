@@ -14,6 +14,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.digits import canonical
 from hlo_surgery.passes.owners.labels import Labels, Places, nobodys
 
 
@@ -125,6 +126,8 @@ class Owners:
     beside: set[Value] = field(default_factory=set[Value])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
+    meetings: dict[object, object] = field(default_factory=dict[object, object])
+    canonical: dict[Labels, Labels] = field(default_factory=dict[Labels, Labels])
     shared: dict[tuple[int, ...], Owned] = field(default_factory=dict[tuple[int, ...], Owned])
 
     @property
@@ -149,6 +152,12 @@ class Owners:
         """The classes of an op's operands as the op took them."""
         taken = self.taken.get(op.results[0]) if len(op.results) else None
         return [self.of(v) for v in op.operands] if taken is None else list(taken)
+
+    def kept(self, labels: Labels) -> Labels:
+        """Labels as they are kept: in canonical form, the one object for equal ones."""
+        if labels not in self.canonical:
+            self.canonical[labels] = self.intern(canonical(labels))
+        return self.canonical[labels]
 
     def intern(self, labels: Labels) -> Labels:
         """The one object for equal labels, so that most comparisons are of identities."""

@@ -27,7 +27,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
-from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting, rule_of
+from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting
 from hlo_surgery.passes.owners.indexed_moves import spots_of
 from hlo_surgery.passes.owners.indices import column
 from hlo_surgery.passes.owners.labels import Labels, Numbers, Places, join
@@ -116,13 +116,10 @@ def differs_by_place(op: Operation, classes: Sequence[Class], found: Meeting) ->
 
 def differs_beside(owners: Owners, op: Operation, classes: Sequence[Class], number: int) -> bool:
     """Whether a sum is not the same at all places along which the examples beside it lie."""
-    rule = rule_of(op, shared_matrix=False)
-    if rule is None:
-        return True
     pairs = zip(classes, op.operands, strict=True)
     labels = [c.labels if isinstance(c, Owned) else owners.nobodys(v).labels for c, v in pairs]
-    found = meeting(op, rule, labels, owners.steps)
-    return not _meets_alike(op.operands[number], number, found)
+    found = meeting(owners, op, labels, owners.steps)
+    return found is None or not _meets_alike(op.operands[number], number, found)
 
 
 def _meets_alike(value: Value, number: int, found: Meeting) -> bool:

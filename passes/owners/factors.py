@@ -10,13 +10,15 @@ a sum of terms of one owner each, it is r + sum of c_b.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import cast
 
 from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.sharding_rules import Rule
+from hlo_surgery.passes.example_axes.sharding_rules import ATTRIBUTE, Rule
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.digits import regrouped
 from hlo_surgery.passes.owners.frames import Frame, OnFactors, framed
 from hlo_surgery.passes.owners.labels import MANY, Digits, Labels, Numbers, join, over
@@ -37,11 +39,15 @@ class Meeting:
     frame: Frame
     met: Numbers
     apart: Numbers
+    results: dict[int, Labels] = field(default_factory=dict[int, Labels])
 
     def result(self, index: int) -> Labels:
         """The labels of a result; MANY where several owners go into one element."""
-        dims = self._counted_dims(index)
-        return self.frame.result(over(self.apart, self._lost_axes(dims)), dims)
+        if index not in self.results:
+            dims = self._counted_dims(index)
+            owners = over(self.apart, self._lost_axes(dims))
+            self.results[index] = self.frame.result(owners, dims)
+        return self.results[index]
 
     def adds_up(self, index: int) -> bool:
         """Whether a result adds up terms of one owner each."""
@@ -71,8 +77,27 @@ def counts_by(rule: Rule, factors: Sequence[int], size: int) -> bool:
     return exact and len(set(factors)) == len(factors)
 
 
-def meeting(op: Operation, rule: Rule, operands: Sequence[Labels], steps: int) -> Meeting:
-    """Owned operands over the factors of the op's rule."""
+def meeting(
+    owners: Owners, op: Operation, operands: Sequence[Labels], steps: int
+) -> Meeting | None:
+    """The operands of an op over the factors of its rule; None where it has none.
+
+    Ops of one rule on the same labels do the same: a module has few kinds of them.
+    """
+    if ATTRIBUTE not in op.attributes:
+        return _meeting(op, operands, steps)
+    kinds = tuple(r.type for r in op.results)
+    key = (op.attributes[ATTRIBUTE], kinds, tuple(operands), steps, op.name)
+    if key not in owners.meetings:
+        owners.meetings[key] = _meeting(op, operands, steps)
+    found = cast(Meeting | None, owners.meetings[key])
+    return replace(found, op=op) if found else None
+
+
+def _meeting(op: Operation, operands: Sequence[Labels], steps: int) -> Meeting | None:
+    rule = rule_of(op, bool(operands) and operands[0].is_nobodys)
+    if rule is None:
+        return None
     placed = [on_factors(rule, dims, x) for dims, x in zip(rule.operands, operands, strict=True)]
     frame = framed(placed, rule.sizes, steps)
     met = reduce(join, frame.owners)

@@ -26,7 +26,6 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
 )
 from hlo_surgery.passes.owners.constants import as_constant, data_in, held, rearranged
-from hlo_surgery.passes.owners.digits import canonical
 from hlo_surgery.passes.owners.frames import joined, same
 from hlo_surgery.passes.owners.indices import counted_loop
 from hlo_surgery.passes.owners.labels import Labels, TooManyLabels, everywhere, of_all, over
@@ -102,7 +101,7 @@ def _owned_or_sum(
 ) -> Class:
     """What belongs now to one example and now to another is a sum at least, if it holds floats."""
     if not labels.is_conflicting:
-        kept = owners.intern(canonical(labels))
+        kept = owners.kept(labels)
         return Owned(kept, known.data, known.offset)
     if mlir.is_inexact(value):
         return Summed(mlir.defining_operation(value) or op, known.data)
@@ -197,5 +196,5 @@ def owned_decision(
         chooser = everywhere(of_all(predicate.labels), known.labels.shape)
         labels = joined([known.labels, chooser])
         if not labels.is_conflicting:
-            return Owned(owners.intern(canonical(labels)), None, known.offset)
+            return Owned(owners.kept(labels), None, known.offset)
     return mixed(op, why)

@@ -30,8 +30,7 @@ from hlo_surgery.passes.owners.constants import (
     differs_where_put,
     rearranged,
 )
-from hlo_surgery.passes.owners.digits import canonical
-from hlo_surgery.passes.owners.factors import Meeting, meeting, rule_of
+from hlo_surgery.passes.owners.factors import Meeting, meeting
 from hlo_surgery.passes.owners.frames import joined
 from hlo_surgery.passes.owners.indexed_moves import (
     dynamic_slice,
@@ -75,10 +74,10 @@ def classify_owned(
 
 
 def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
-    rule = rule_of(op, shared_matrix=False) if any(c.data for c in classes) else None
-    if rule is not None:
-        found = meeting(op, rule, [c.labels for c in classes], owners.steps)
-        if data := differs_by_place(op, classes, found):
+    if any(c.data for c in classes):
+        found = meeting(owners, op, [c.labels for c in classes], owners.steps)
+        data = differs_by_place(op, classes, found) if found else None
+        if data:
             return rearranged(op, data)
     return settled(owners, op, classes, labels)
 
@@ -127,7 +126,7 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
         if linearity.is_linear(op, own):
             return summed(owners, op, classes, own)
         return mixed(op, PICKED if op.name in PICKING else MET)
-    kept = owners.intern(canonical(labels))
+    kept = owners.kept(labels)
     note_steps(owners, kept)
     held = next((c.data for c in classes if c.data), None)
     is_whole = not (kept.owners == NONE).any()
@@ -230,10 +229,9 @@ def _lumped(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Cla
 
 
 def _by_factors(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Class]:
-    rule = rule_of(op, bool(classes) and classes[0].is_shared)
-    if rule is None:
+    found = meeting(owners, op, [c.labels for c in classes], owners.steps)
+    if found is None:
         return _lumped(owners, op, classes)
-    found = meeting(op, rule, [c.labels for c in classes], owners.steps)
     if data := differs_by_place(op, classes, found):
         return [rearranged(op, data)] * len(op.results)
     results = [_result(owners, op, classes, found, i) for i in range(len(op.results))]

@@ -34,9 +34,9 @@ from hlo_surgery.passes.owners.classes import (
     is_shared,
     owned_operands,
 )
-from hlo_surgery.passes.owners.factors import meeting, rule_of
+from hlo_surgery.passes.owners.factors import meeting
 from hlo_surgery.passes.owners.indexed_moves import gathered_from
-from hlo_surgery.passes.owners.labels import Labels, join, nobodys
+from hlo_surgery.passes.owners.labels import Labels, join
 from hlo_surgery.passes.owners.placements import (
     narrowed,
     over_operand,
@@ -124,19 +124,32 @@ def _has_rows(known: Class) -> bool:
 def _met_operands(
     search: Search, op: Operation, classes: Sequence[Class], shared: Sequence[int]
 ) -> Iterator[Placed]:
-    rule = rule_of(op, is_shared(classes[0]))
-    if rule is None or not all(map(_has_elements, op.operands)):
+    pairs = list(zip(classes, op.operands, strict=True))
+    owners, uneven = search.owners, [i for i in shared if not _is_splat(op.operands[i])]
+    if not uneven or not all(map(_has_elements, op.operands)):
         return
-    pairs = zip(classes, op.operands, strict=True)
-    labels = [c.labels if isinstance(c, Owned) else nobodys(mlir.shape(v)) for c, v in pairs]
+    labels = [c.labels if isinstance(c, Owned) else owners.nobodys(v).labels for c, v in pairs]
     steps = max(x.steps for x in labels)
-    found = meeting(op, rule, labels, steps)
+    found = meeting(owners, op, labels, steps)
+    if found is None:
+        return
     others = reduce(join, (found.frame.owners[i] for i in owned_operands(classes)))
     others = told_apart(others, range(steps))
-    for i in shared:
-        places = over_operand(rule, found.frame, others, rule.operands[i], op.operands[i])
+    for i in uneven:
+        rows = found.rule.operands[i]
+        places = over_operand(found.rule, found.frame, others, rows, op.operands[i])
         bare = Labels(places.digits, places.owners.reshape(places.owners.shape[steps:]))
         yield from _if_uneven(search, op.operands[i], bare)
+
+
+def _is_splat(value: Value) -> bool:
+    """Whether a value is one number everywhere, as most that meet the examples are."""
+    op = mlir.defining_operation(value)
+    return (
+        op is not None
+        and op.name == "stablehlo.broadcast_in_dim"
+        and not mlir.shape(op.operands[0])
+    )
 
 
 def _has_elements(value: Value) -> bool:
