@@ -175,7 +175,17 @@ def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
         return True
     others = (i for i in range(len(classes)) if i not in own)
     added = (i for i in others if linearity.is_linear(op, own | {i}))
-    return any(not is_splat(op.operands[i], 0) for i in added)
+    return any(not is_splat(op.operands[i], 0) and not _runs_on(op, i) for i in added)
+
+
+def _runs_on(op: Operation, number: int) -> bool:
+    """Whether an operand is a loop's carry of which the op makes the next: a sum so far."""
+    loops = mlir.enclosing_loops(op)[:1]
+    for body in (loop.regions[1].blocks[0] for loop in loops):
+        returned = mlir.operands(mlir.return_operation(body))
+        if op.results[0] in returned:
+            return op.operands[number] == body.arguments[returned.index(op.results[0])]
+    return False
 
 
 def note_steps(owners: Owners, labels: Labels) -> None:
