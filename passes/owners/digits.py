@@ -33,7 +33,7 @@ def regrouped(labels: Labels, shape: Sequence[int]) -> Labels:
 
 def _taken(left: list[int], owners: Numbers, steps: int, size: int) -> tuple[Digits, Numbers]:
     """The least significant digits of `left`, `size` numbers of them, which leave it."""
-    group: list[int] = []
+    group: list[int] = [left.pop()] if size == 0 else []
     while size > 1:
         axis, last = steps + len(left) - 1, left[-1]
         if size % last == 0:
@@ -90,10 +90,11 @@ def all_whole(labels: Labels) -> Labels:
 def canonical(labels: Labels) -> Labels:
     """The same with few digits: an axis is kept only where one owner for all along it would not do.
 
-    Sound, since an owner may stand for NONE; equal neighbours become a digit of their own.
+    Sound, since an owner may stand for NONE. What repeats along a dimension, or comes in equal
+    runs, has digits of its own for that.
     """
-    needed = Labels(labels.digits, _without_idle_axes(labels.owners))
-    return _outside(_without_idle_digits(_with_runs(needed)))
+    needed = _merged(Labels(labels.digits, _without_idle_axes(labels.owners)))
+    return _outside(_merged(_with_own_digits(needed)))
 
 
 def _outside(labels: Labels) -> Labels:
@@ -114,21 +115,35 @@ def _without_idle_axes(owners: Numbers) -> Numbers:
     return owners
 
 
-def _with_runs(labels: Labels) -> Labels:
-    """Digits along which neighbours come in equal runs are split: runs, and places within a run."""
+def _with_own_digits(labels: Labels) -> Labels:
+    """Digits along which owners repeat, or neighbours come in equal runs, are split there."""
     owners, axis = labels.owners, labels.owners.ndim
     groups: list[Digits] = []
     for group in reversed(labels.digits):
         sizes: list[int] = []
         for size in reversed(group):
             axis -= 1
-            run = _run_length(owners, axis)
-            if run > 1:
-                owners = owners.take(range(0, size, run), axis)
-                owners = np.expand_dims(owners, axis + 1)
-            sizes[:0] = [size // run, run] if run > 1 else [size]
+            period = _period(owners, axis)
+            owners = np.expand_dims(owners.take(range(period), axis), axis)
+            run = _run_length(owners, axis + 1)
+            owners = np.expand_dims(owners.take(range(0, period, run), axis + 1), axis + 2)
+            own = [size // period, period // run, run] if owners.shape[axis + 1] > 1 else [size]
+            owners = owners if len(own) > 1 else owners.squeeze((axis, axis + 2))
+            sizes[:0] = own
         groups.insert(0, tuple(sizes))
     return Labels(tuple(groups), owners)
+
+
+def _period(owners: Numbers, axis: int) -> int:
+    """After how many places along an axis all owners repeat."""
+    size = owners.shape[axis]
+    turned = np.moveaxis(owners, axis, 0)
+    for period in range(1, size // 2 + 1):
+        if size % period == 0 and (turned[period] == turned[0]).all():
+            rows = turned.reshape((size // period, period, *turned.shape[1:]))
+            if (rows == rows[:1]).all():
+                return period
+    return size
 
 
 def _run_length(owners: Numbers, axis: int) -> int:
@@ -141,22 +156,23 @@ def _run_length(owners: Numbers, axis: int) -> int:
     return math.gcd(size, *(int(at) + 1 for at in np.flatnonzero(changes)))
 
 
-def _without_idle_digits(labels: Labels) -> Labels:
-    """No digits of size 1, and no two neighbours of a dimension on neither of which it depends."""
+def _merged(labels: Labels) -> Labels:
+    """No digits of size 1, and neighbours of a dimension as one if both or neither matter."""
     kept = list(labels.owners.shape[: labels.steps])
     groups: list[Digits] = []
     for dim, group in enumerate(labels.digits):
         new: list[int] = []
-        varies_before = True
+        matters_before: bool | None = None
         for size, axis in zip(group, labels.axes(dim), strict=True):
-            varies = labels.owners.shape[axis] > 1
+            matters = labels.owners.shape[axis] > 1
             if size == 1:
                 continue
-            if not varies and not varies_before:
+            if matters == matters_before:
                 new[-1] *= size
+                kept[-1] *= labels.owners.shape[axis]
                 continue
             new.append(size)
             kept.append(labels.owners.shape[axis])
-            varies_before = varies
+            matters_before = matters
         groups.append(tuple(new))
     return Labels(tuple(groups), labels.owners.reshape(kept))

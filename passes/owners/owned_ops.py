@@ -48,6 +48,8 @@ INDEXED = {
     "stablehlo.gather": gather,
 }
 ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE_NAMES)
+# Ops that do to arrays without elements as to any.
+PLACING = frozenset(["stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", *ELEMENTWISE])
 PICKED = "examples are taken out of the batch, or in another order, and meet others"
 MET = "values of several examples meet in one element, and not by a sum of floats"
 
@@ -59,7 +61,7 @@ def classify_owned(
     operands = [c.labels for c in classes]
     if not all(c.is_shared for c in captured):
         return _lumped(owners, op, [*classes, *captured])
-    if not all(_has_elements(v) for v in (*op.operands, *op.results)):
+    if op.name not in PLACING and not all(map(_has_elements, (*op.operands, *op.results))):
         return _of_nothing(owners, op, classes)
     if _is_alike(op, classes):
         labels = next(c.labels for c in classes if not c.is_shared)
@@ -219,8 +221,6 @@ def _of_nothing(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list
         return [Owned(nobodys(mlir.shape(r))) for r in op.results]
     if op.name == "stablehlo.scatter":
         return [classes[0]]
-    if op.name == "stablehlo.concatenate":
-        return [settled(owners, op, classes, MOVES[op.name](op, [c.labels for c in classes]))]
     pairs = zip(classes, op.operands, strict=True)
     return _lumped(owners, op, [c for c, v in pairs if _has_elements(v)])
 
