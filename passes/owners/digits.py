@@ -134,6 +134,23 @@ def _with_own_digits(labels: Labels) -> Labels:
     return Labels(tuple(groups), owners)
 
 
+def repeated(labels: Labels, dim: int) -> Labels:
+    """Labels in which NONE has the owner that the same place has in other repetitions along a
+    dimension, where owners but for those repeat.
+    """
+    labels = whole(labels, [dim])
+    (axis,), (size,) = labels.axes(dim), labels.digits[dim]
+    for period in range(2, size // 2 + 1):
+        if labels.owners.shape[axis] == 1 or size % period:
+            continue
+        parted = split_axis(labels.owners, axis, size // period, period)
+        one = over(parted, [axis])
+        if not (one == MANY).any():
+            full = np.broadcast_to(one, parted.shape).reshape(labels.owners.shape)
+            return Labels(labels.digits, full)
+    return labels
+
+
 def _period(owners: Numbers, axis: int) -> int:
     """After how many places along an axis all owners repeat."""
     size = owners.shape[axis]

@@ -9,7 +9,9 @@ from functools import reduce
 
 import numpy as np
 
+from hlo_surgery.passes.example_axes.lattice import PerExample
 from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
@@ -28,8 +30,10 @@ from hlo_surgery.passes.owners.constants import (
     differs_by_place,
     differs_by_step,
     differs_where_put,
+    is_alike,
     rearranged,
 )
+from hlo_surgery.passes.owners.digits import repeated
 from hlo_surgery.passes.owners.factors import Meeting, meeting
 from hlo_surgery.passes.owners.frames import joined
 from hlo_surgery.passes.owners.indexed_moves import (
@@ -38,7 +42,7 @@ from hlo_surgery.passes.owners.indexed_moves import (
     gather,
     scatter,
 )
-from hlo_surgery.passes.owners.labels import NONE, Labels, everywhere, join, nobodys, of_all
+from hlo_surgery.passes.owners.labels import MANY, NONE, Labels, everywhere, join, nobodys, of_all
 from hlo_surgery.passes.owners.moves import MOVES
 from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES
 
@@ -51,6 +55,12 @@ ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE_NAMES)
 # Ops that do to arrays without elements as to any.
 PLACING = frozenset(["stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", *ELEMENTWISE])
 PICKED = "examples are taken out of the batch, or in another order, and meet others"
+APART = (
+    "each example meets others: the operands hold the examples along different or divided "
+    "dimensions"
+)
+MOVED = "values are moved or combined along the example axis"
+REDUCED = "the examples are reduced to one value, and not by a sum of floats"
 MET = "values of several examples meet in one element, and not by a sum of floats"
 
 
@@ -81,7 +91,32 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
         data = differs_by_place(op, classes, found) if found else None
         if data:
             return rearranged(op, data)
-    return settled(owners, op, classes, labels)
+    return settled(owners, op, classes, _with_views(op, classes, labels))
+
+
+def _with_views(op: Operation, classes: Sequence[Owned], labels: Labels) -> Labels:
+    """Where views of the batch lie one behind the other, constants that are the same for each
+    example are a view as well.
+    """
+    if labels.is_conflicting or op.name not in ("stablehlo.pad", "stablehlo.concatenate"):
+        return labels
+    if op.name == "stablehlo.pad":
+        low = integers(op, "edge_padding_low")
+        high = integers(op, "edge_padding_high")
+        dims = [dim for dim, amounts in enumerate(zip(low, high, strict=True)) if any(amounts)]
+    else:
+        dims = [integer(op, "dimension")]
+        nobodys = (v for v, c in zip(op.operands, classes, strict=True) if c.is_shared)
+        dims = dims if all(_is_even(v, dims[0]) for v in nobodys) else []
+    for dim in dims:
+        if (labels.owners == NONE).any() and labels.varies_along(dim):
+            labels = repeated(labels, dim)
+    return labels
+
+
+def _is_even(value: mlir.Value, dim: int) -> bool:
+    """Whether all places along a dimension hold the same."""
+    return is_alike(value, PerExample(dim), mlir.shape(value)[dim])
 
 
 def _indexed(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
@@ -264,6 +299,16 @@ def _result(
     owners: Owners, op: Operation, classes: Sequence[Owned], found: Meeting, number: int
 ) -> Class:
     labels = found.result(number)
+    own = owned_operands(classes)
     if labels.is_conflicting and found.adds_up(number):
-        return summed(owners, op, classes, owned_operands(classes))
+        return summed(owners, op, classes, own)
+    if labels.is_conflicting and not linearity.is_linear(op, own):
+        return mixed(op, _meeting_in(op, found))
     return settled(owners, op, classes, labels)
+
+
+def _meeting_in(op: Operation, found: Meeting) -> str:
+    """How examples meet in an op."""
+    if (found.met == MANY).any():
+        return APART
+    return MOVED if (found.apart == MANY).any() else PICKED if op.name in PICKING else REDUCED

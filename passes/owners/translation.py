@@ -4,15 +4,17 @@
     the same over two digits, of two dimensions                =>  Split
     one example, or a run of them, for each step of a loop     =>  Local
 
-Whatever reads `Axes` can then run on owners. Values whose labels have no such form are listed.
+Whatever reads `Axes` can then run on owners. Values whose labels have no such form are listed, and
+what examples reach by way of them is Mixed.
 """
 
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
+from hlo_surgery.passes.example_axes.control_flow import linked
 from hlo_surgery.passes.example_axes.lattice import (
-    SHARED,
     Axes,
     Class,
     Local,
@@ -21,9 +23,10 @@ from hlo_surgery.passes.example_axes.lattice import (
     Split,
 )
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.owners import classes
-from hlo_surgery.passes.owners.classes import CountedLoop, Owned, Owners
+from hlo_surgery.passes.owners.classes import CountedLoop, Owned, Owners, is_shared
 from hlo_surgery.passes.owners.indices import counted_loop, integers_of
 from hlo_surgery.passes.owners.labels import Labels, Numbers
 from hlo_surgery.passes.owners.words import worded
@@ -45,20 +48,27 @@ def translated(owners: Owners) -> Translation:
     axes.positional, axes.aligned = owners.positional, owners.beside
     axes.part_loops, axes.parting = owners.part_loops, owners.parting
     axes.varying = owners.varying
-    made = Translation(axes)
-    for value, known in owners.classes.items():
-        word = _word(owners, value, known)
-        if word is None:
-            made.unworded.append(value)
-        axes.classes[value] = word or _unworded(value)
+    words = {value: _word(owners, value, known) for value, known in owners.classes.items()}
+    made = Translation(axes, [value for value, word in words.items() if word is None])
+    lost = closure(made.unworded, _made_from)
+    for value, word in words.items():
+        shared = is_shared(owners.of(value))
+        axes.classes[value] = word if word and (shared or value not in lost) else _lost(value)
     for result, taken in owners.taken.items():
         axes.taken[result] = _taken(owners, axes, result, taken)
     return made
 
 
-def _unworded(value: Value) -> Class:
-    op = mlir.defining_operation(value)
-    return worded(classes.mixed(op, SCATTERED, unknown=True)) if op is not None else SHARED
+def _made_from(value: Value) -> list[Value]:
+    """The values that are made of one, and that a loop or branch has it for."""
+    users = [cast(Any, use.owner).operation for use in value.uses]
+    return [*linked(value), *(result for op in users for result in op.results)]
+
+
+def _lost(value: Value) -> Class:
+    """Of what rests on a value without a word nothing is said that would be relied on."""
+    op = mlir.defining_operation(value) or cast(Any, value.owner).owner.operation
+    return worded(classes.mixed(op, SCATTERED, unknown=True))
 
 
 def _taken(
@@ -86,13 +96,18 @@ def _word(owners: Owners, value: Value, known: classes.Class) -> Class | None:
 def _place(numbers: Numbers, labels: Labels) -> PerExample | Split | None:
     """Where all examples lie, each once; `numbers`: [*digits]."""
     varying = [axis for axis, size in enumerate(numbers.shape) if size > 1]
-    in_order = np.array_equal(numbers.ravel(), np.arange(numbers.size))
-    if not in_order or len(varying) not in (1, 2):
-        return None
     places = [_digit_place(labels, axis) for axis in varying]
-    if len(places) == 1:
+    if len(places) == 1 and _in_order(numbers):
         return places[0]
-    return Split(places[0], places[1], numbers.shape[varying[0]])
+    if len(places) == 2 and _in_order(numbers):
+        return Split(places[0], places[1], numbers.shape[varying[0]])
+    if len(places) == 2 and _in_order(numbers.T):
+        return Split(places[1], places[0], numbers.shape[varying[1]])
+    return None
+
+
+def _in_order(numbers: Numbers) -> bool:
+    return np.array_equal(numbers.ravel(), np.arange(numbers.size))
 
 
 def _digit_place(labels: Labels, axis: int) -> PerExample:
@@ -108,7 +123,11 @@ def _digit_place(labels: Labels, axis: int) -> PerExample:
 def _loops_around(owners: Owners, value: Value) -> list[CountedLoop]:
     """The counted loops around a value, outermost first."""
     op = mlir.defining_operation(value)
-    around = mlir.enclosing_loops(op) if op is not None else []
+    if op is None:
+        loop = cast(Any, value.owner).owner.operation
+        around = [loop, *mlir.enclosing_loops(loop)] if loop.name == "stablehlo.while" else []
+    else:
+        around = mlir.enclosing_loops(op)
     found = [counted_loop(owners, loop) for loop in reversed(around)]
     return [loop for loop in found if loop]
 
