@@ -42,7 +42,7 @@ from hlo_surgery.passes.owners.indexed_moves import (
     gather,
     scatter,
 )
-from hlo_surgery.passes.owners.labels import MANY, NONE, Labels, everywhere, join, nobodys, of_all
+from hlo_surgery.passes.owners.labels import MANY, NONE, Labels, everywhere, join, of_all
 from hlo_surgery.passes.owners.moves import MOVES
 from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES
 
@@ -52,8 +52,8 @@ INDEXED = {
     "stablehlo.gather": gather,
 }
 ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE_NAMES)
-# Ops that do to arrays without elements as to any.
-PLACING = frozenset(["stablehlo.slice", "stablehlo.pad", "stablehlo.concatenate", *ELEMENTWISE])
+# Ops whose places are not told by labels where there are no elements.
+UNTOLD = frozenset(["stablehlo.reshape", "stablehlo.scatter", "stablehlo.convolution", *INDEXED])
 PICKED = "examples are taken out of the batch, or in another order, and meet others"
 APART = (
     "each example meets others: the operands hold the examples along different or divided "
@@ -71,7 +71,7 @@ def classify_owned(
     operands = [c.labels for c in classes]
     if not all(c.is_shared for c in captured):
         return _lumped(owners, op, [*classes, *captured])
-    if op.name not in PLACING and not all(map(_has_elements, (*op.operands, *op.results))):
+    if op.name in UNTOLD and not all(map(_has_elements, (*op.operands, *op.results))):
         return _of_nothing(owners, op, classes)
     if _is_alike(op, classes):
         labels = next(c.labels for c in classes if not c.is_shared)
@@ -253,11 +253,10 @@ def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class
 def _of_nothing(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Class]:
     """Ops on arrays without elements: what is made is empty, or made of the others alone."""
     if not any(_has_elements(r) for r in op.results):
-        return [Owned(nobodys(mlir.shape(r))) for r in op.results]
-    if op.name == "stablehlo.scatter":
+        return [owners.nobodys(r) for r in op.results]
+    if op.name in ("stablehlo.scatter", "stablehlo.dynamic_update_slice"):
         return [classes[0]]
-    pairs = zip(classes, op.operands, strict=True)
-    return _lumped(owners, op, [c for c, v in pairs if _has_elements(v)])
+    return [owners.nobodys(r) for r in op.results]
 
 
 def _lumped(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Class]:
