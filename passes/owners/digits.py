@@ -108,10 +108,14 @@ def _outside(labels: Labels) -> Labels:
 
 
 def _without_idle_axes(owners: Numbers) -> Numbers:
+    """NONE gets an owner only where others stay beside: what one example alone has a place in is
+    not spread over all places.
+    """
     for axis in reversed(range(owners.ndim)):
         if owners.shape[axis] > 1:
             one = over(owners, [axis])
-            owners = owners if (one == MANY).any() else one
+            alone = owners.size == owners.shape[axis] and bool((owners != one).any())
+            owners = owners if alone or (one == MANY).any() else one
     return owners
 
 
@@ -123,29 +127,30 @@ def _with_own_digits(labels: Labels) -> Labels:
         sizes: list[int] = []
         for size in reversed(group):
             axis -= 1
-            period = _period(owners, axis)
-            owners = np.expand_dims(owners.take(range(period), axis), axis)
-            run = _run_length(owners, axis + 1)
-            owners = np.expand_dims(owners.take(range(0, period, run), axis + 1), axis + 2)
-            own = [size // period, period // run, run] if owners.shape[axis + 1] > 1 else [size]
-            owners = owners if len(own) > 1 else owners.squeeze((axis, axis + 2))
+            own = [size]
+            if owners.shape[axis] > 1:
+                period = _period(owners, axis)
+                owners = np.expand_dims(owners.take(range(period), axis), axis)
+                run = _run_length(owners, axis + 1)
+                owners = np.expand_dims(owners.take(range(0, period, run), axis + 1), axis + 2)
+                own = [size // period, period // run, run]
             sizes[:0] = own
         groups.insert(0, tuple(sizes))
     return Labels(tuple(groups), owners)
 
 
-def repeated(labels: Labels, dim: int) -> Labels:
+def repeated(labels: Labels, dim: int, size: int) -> Labels:
     """Labels in which NONE has the owner that the same place has in other repetitions along a
-    dimension, where owners but for those repeat.
+    dimension, where all of the examples repeat but for those. `size`: B.
     """
     labels = whole(labels, [dim])
-    (axis,), (size,) = labels.axes(dim), labels.digits[dim]
-    for period in range(2, size // 2 + 1):
-        if labels.owners.shape[axis] == 1 or size % period:
+    (axis,), (length,) = labels.axes(dim), labels.digits[dim]
+    for period in range(size, length // 2 + 1, size):
+        if labels.owners.shape[axis] == 1 or length % period:
             continue
-        parted = split_axis(labels.owners, axis, size // period, period)
+        parted = split_axis(labels.owners, axis, length // period, period)
         one = over(parted, [axis])
-        if not (one == MANY).any():
+        if np.unique(one).tolist() == list(range(size)):
             full = np.broadcast_to(one, parted.shape).reshape(labels.owners.shape)
             return Labels(labels.digits, full)
     return labels

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.owners.classes import Owners
@@ -54,7 +54,7 @@ def dynamic_update_slice(owners: Owners, op: Operation, operands: Sequence[Label
     """Labels of an array behind an update that starts at given indices."""
     shape, spots = mlir.shape(op.results[0]), spots_of(owners, op)
     new = landed(owners.steps, operands[1], spots, shape)
-    old = cleared(owners.steps, operands[0], spots, shape)
+    old = cleared(owners.steps, operands[0], spots, shape, separable=True)
     return joined([old, new, *(spread(x, shape) for x in operands[2:] if not x.is_nobodys)])
 
 
@@ -201,7 +201,10 @@ def scatter(
     spots = spots_of(owners, op)
     asked = _of_indices(operands[1], batch, update, int(numbers.index_vector_dim))
     new = joined([operands[2], *asked])
-    return new, landed(owners.steps, new, spots, shape, drops=True), operands[0]
+    old = operands[0]
+    if linearity.overwrites(op):
+        old = cleared(owners.steps, old, spots, shape, separable=False)
+    return new, landed(owners.steps, new, spots, shape, drops=True), old
 
 
 def _scattered_spot(

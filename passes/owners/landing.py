@@ -105,16 +105,34 @@ def _combined(where: Sequence[Places], values: Numbers, sizes: Sequence[int]) ->
     return between(low, high)
 
 
-def cleared(steps: int, old: Labels, spots: Sequence[Spot], shape: Sequence[int]) -> Labels:
-    """The owners of what was there before, but for elements that are overwritten at every step."""
+def cleared(
+    steps: int,
+    old: Labels,
+    spots: Sequence[Spot],
+    shape: Sequence[int],
+    separable: bool,
+) -> Labels:
+    """The owners of what was there before, but for elements that are overwritten at every step.
+
+    `separable`: whether what is put at any of the places along one dimension is at all of those
+    along another.
+    """
     known = {dim: spot for dim, spot in enumerate(spots) if isinstance(spot, np.ndarray)}
-    certain = all(spot is not None for spot in spots)
+    sizes = [spot.size for spot in known.values()]
+    separable = separable or sizes.count(1) >= len(sizes) - 1
+    certain = separable and all(spot is not None for spot in spots)
     fixed = all(spot.shape[:steps] == (1,) * steps for spot in known.values())
     if old.is_nobodys or not (certain and fixed):
         return old
     before = all_whole(old.inside(steps))
     hit = np.zeros([size if dim in known else 1 for dim, size in enumerate(shape)], bool)
-    hit[np.ix_(*(np.unique(known[d]) if d in known else [0] for d in range(len(shape))))] = True
+    inside = [_inside(known[d], size) if d in known else [0] for d, size in enumerate(shape)]
+    hit[np.ix_(*inside)] = True
     check_count(*np.broadcast_shapes(before.owners.shape, hit.shape))
     owners = np.where(hit, np.int32(NONE), before.owners).astype(np.int32)
     return Labels(before.digits, owners)
+
+
+def _inside(places: Places, size: int) -> list[int]:
+    """Each of these places once, without those outside of a dimension."""
+    return [int(place) for place in np.unique(places) if 0 <= place < size]

@@ -91,10 +91,10 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
         data = differs_by_place(op, classes, found) if found else None
         if data:
             return rearranged(op, data)
-    return settled(owners, op, classes, _with_views(op, classes, labels))
+    return settled(owners, op, classes, _with_views(owners, op, classes, labels))
 
 
-def _with_views(op: Operation, classes: Sequence[Owned], labels: Labels) -> Labels:
+def _with_views(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Labels:
     """Where views of the batch lie one behind the other, constants that are the same for each
     example are a view as well.
     """
@@ -110,7 +110,7 @@ def _with_views(op: Operation, classes: Sequence[Owned], labels: Labels) -> Labe
         dims = dims if all(_is_even(v, dims[0]) for v in nobodys) else []
     for dim in dims:
         if (labels.owners == NONE).any() and labels.varies_along(dim):
-            labels = repeated(labels, dim)
+            labels = repeated(labels, dim, owners.size)
     return labels
 
 
@@ -174,8 +174,8 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
 
 def _is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
     """Whether constants lie beside what is owned, and no owner was put in their place."""
-    nobodys = (float((x.owners == NONE).mean()) for x in (labels, kept))
-    return op.name in MOVES and len(set(nobodys)) == 1
+    nobodys = (float((x.owners == NONE).mean()) for x in (labels, kept) if x.owners.size)
+    return op.name in MOVES and len(set(nobodys)) < 2
 
 
 def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozenset[int]) -> Class:
