@@ -32,15 +32,27 @@ Move = Callable[[Operation, Sequence[Labels]], Labels]
 def taken(labels: Labels, dim: int, places: Places) -> Labels:
     """The elements at these places along a dimension, [n] or [*steps, n]; -1 is a hole.
 
-    Where no owner varies along the dimension, holes get the owner of the others.
+    Where no owner varies along the dimension, holes get the owner of the others; but not where one
+    example owns all.
     """
     if not labels.varies_along(dim):
-        return _resized(labels, dim, places.shape[-1])
+        resized = _resized(labels, dim, places.shape[-1])
+        alone = labels.owners.size == 1 and bool((places < 0).any())
+        return _with_holes(resized, dim, places) if alone and resized.digits[dim] else resized
     labels = whole(labels, [dim])
     (axis,) = labels.axes(dim)
     owners = _taken_along(labels.owners, axis, places)
     digits = (*labels.digits[:dim], (places.shape[-1],), *labels.digits[dim + 1 :])
     return canonical(Labels(digits, owners))
+
+
+def _with_holes(labels: Labels, dim: int, places: Places) -> Labels:
+    """One example's labels but for places along a dimension that are holes, [.., n]."""
+    sizes = [1] * labels.owners.ndim
+    sizes[labels.axes(dim).start] = places.shape[-1]
+    holes = (places < 0).reshape((-1, places.shape[-1])).all(0).reshape(sizes)
+    owners = np.where(holes, np.int32(NONE), labels.owners).astype(np.int32)
+    return canonical(Labels(labels.digits, owners))
 
 
 def _taken_along(owners: Numbers, axis: int, places: Places) -> Numbers:
@@ -114,7 +126,8 @@ def _concatenate(op: Operation, operands: Sequence[Labels]) -> Labels:
     pieces = [(labels, size) for labels, v in pairs if (size := mlir.shape(v)[dim])]
     if not any(labels.varies_along(dim) for labels, _ in pieces):
         rows = joined([_resized(labels, dim, 1) for labels, _ in pieces])
-        if not (rows.owners == MANY).any():
+        alone = rows.owners.size == 1 and any(labels.is_nobodys for labels, _ in pieces)
+        if not alone and not (rows.owners == MANY).any():
             return _resized(rows, dim, total)
     starts = np.cumsum([0, *(size for _, size in pieces)])
     placed = [
