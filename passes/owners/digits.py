@@ -175,7 +175,8 @@ def _run_length(owners: Numbers, axis: int) -> int:
         return 1
     others = tuple(a for a in range(owners.ndim) if a != axis)
     changes = (np.diff(owners, axis=axis) != 0).any(others)
-    return math.gcd(size, *(int(at) + 1 for at in np.flatnonzero(changes)))
+    ends = np.flatnonzero(changes) + 1
+    return math.gcd(size, int(np.gcd.reduce(ends)) if ends.size else 0)
 
 
 def _merged(labels: Labels) -> Labels:

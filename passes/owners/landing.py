@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hlo_surgery.passes.owners.digits import all_whole
+from hlo_surgery.passes.owners.digits import all_whole, regrouped, whole
 from hlo_surgery.passes.owners.labels import (
     ABOVE_ALL,
     NONE,
@@ -35,8 +35,46 @@ def landed(
 ) -> Labels:
     """The owners of all that may land on each element of a shape; `drops`: what lands outside of it
     is dropped.
+
+    The digits of dimensions whose elements stay at their own place are kept.
     """
-    owners = all_whole(update.inside(steps)).owners
+    update = update.inside(steps)
+    fine = [_own_digits(steps, update, spots, k) for k in range(len(update.shape))]
+    first = np.cumsum([0, *map(len, fine)])
+    groups = [fine[spot] if isinstance(spot, int) else [shape[d]] for d, spot in enumerate(spots)]
+    new_spots: list[Spot] = []
+    for spot in spots:
+        if isinstance(spot, int):
+            new_spots += [int(first[spot]) + k for k in range(len(fine[spot]))]
+        else:
+            new_spots.append(None if spot is None else _over_digits(steps, spot, fine))
+    split = regrouped(update, [size for digits in fine for size in digits])
+    sizes = [size for digits in groups for size in digits]
+    found = _landed_whole(steps, split, new_spots, sizes, drops)
+    return Labels(tuple(map(tuple, groups)), found.owners)
+
+
+def _own_digits(steps: int, update: Labels, spots: Sequence[Spot], dim: int) -> list[int]:
+    """The digits of a dimension of an update, if its elements stay at their own place; else one."""
+    arrays = [spot for spot in spots if isinstance(spot, np.ndarray)]
+    stays = dim in [spot for spot in spots if isinstance(spot, int)]
+    moves = any(places.shape[steps + dim] > 1 for places in arrays)
+    digits = list(update.digits[dim]) if stays and not moves else []
+    return digits or [update.shape[dim]]
+
+
+def _over_digits(steps: int, places: Places, fine: Sequence[Sequence[int]]) -> Places:
+    """Known places [*steps, *update] with an axis for each digit of the update."""
+    sizes = list(places.shape[:steps])
+    for size, digits in zip(places.shape[steps:], fine, strict=True):
+        sizes += [size, *[1] * (len(digits) - 1)]
+    return places.reshape(sizes)
+
+
+def _landed_whole(
+    steps: int, update: Labels, spots: Sequence[Spot], shape: Sequence[int], drops: bool
+) -> Labels:
+    owners = all_whole(update).owners
     known, kept = _known_and_kept(steps, spots, shape, owners.ndim)
     outer = [s for s in range(steps) if all(spot.shape[s] == 1 for spot in known.values())]
     stay = [*outer, *kept.values()]
@@ -118,18 +156,21 @@ def cleared(
     along another.
     """
     known = {dim: spot for dim, spot in enumerate(spots) if isinstance(spot, np.ndarray)}
-    sizes = [spot.size for spot in known.values()]
-    separable = separable or sizes.count(1) >= len(sizes) - 1
+    counts = [spot.size for spot in known.values()]
+    separable = separable or counts.count(1) >= len(counts) - 1
     certain = separable and all(spot is not None for spot in spots)
     fixed = all(spot.shape[:steps] == (1,) * steps for spot in known.values())
     if old.is_nobodys or not (certain and fixed):
         return old
-    before = all_whole(old.inside(steps))
+    before = whole(old.inside(steps), list(known))
     hit = np.zeros([size if dim in known else 1 for dim, size in enumerate(shape)], bool)
     inside = [_inside(known[d], size) if d in known else [0] for d, size in enumerate(shape)]
     hit[np.ix_(*inside)] = True
-    check_count(*np.broadcast_shapes(before.owners.shape, hit.shape))
-    owners = np.where(hit, np.int32(NONE), before.owners).astype(np.int32)
+    sizes: list[int] = []
+    for dim, digits in enumerate(before.digits):
+        sizes += [shape[dim]] if dim in known else [1] * len(digits)
+    check_count(*np.broadcast_shapes(before.owners.shape, tuple(sizes)))
+    owners = np.where(hit.reshape(sizes), np.int32(NONE), before.owners).astype(np.int32)
     return Labels(before.digits, owners)
 
 

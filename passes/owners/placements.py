@@ -31,9 +31,10 @@ def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
         return numbers
     kept = [axis for axis in range(numbers.ndim) if axis not in lost]
     rows = numbers.transpose([*kept, *lost]).reshape((_size(numbers, kept), -1))
-    _, classes = np.unique(rows, axis=0, return_inverse=True)
+    classes = dict[bytes, int]()
+    found = [classes.setdefault(row.tobytes(), len(classes)) for row in rows]
     shape = [1 if axis in lost else size for axis, size in enumerate(numbers.shape)]
-    return classes.reshape(shape).astype(np.int32)
+    return np.array(found, np.int32).reshape(shape)
 
 
 def narrowed(numbers: Numbers) -> Numbers:
