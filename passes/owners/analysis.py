@@ -8,7 +8,7 @@ One forward pass. A value that no parameter reaches is data: where examples meet
 a constant of the batch, and that is said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,9 +39,11 @@ from hlo_surgery.passes.owners.words import Words
 OUTSIDE = "the op's body uses values of the examples from outside"
 
 
-def find_owners(function: func.FuncOp, batch: dict[int, int], size: int) -> Owners:
+def find_owners(
+    function: func.FuncOp, batch: dict[int, int], size: int, gradients: Collection[int]
+) -> Owners:
     """Classify every value of a flat function. `batch`: axis of the examples by argument number;
-    `size`: B.
+    `size`: B; `gradients`: the outputs that are.
 
     The function's ops carry Shardy's rules already.
     """
@@ -53,7 +55,7 @@ def find_owners(function: func.FuncOp, batch: dict[int, int], size: int) -> Owne
         elif mlir.is_inexact(argument):
             owners.trained.add(argument)
     classify_block(owners, block)
-    if _differentiates_batch(owners, block, batch):
+    if _differentiates_batch(owners, block, gradients):
         owners.trained.update(a for a in block.arguments if mlir.is_inexact(a))
         owners.data.clear()
         classify_block(owners, block)
@@ -63,13 +65,12 @@ def find_owners(function: func.FuncOp, batch: dict[int, int], size: int) -> Owne
     return owners
 
 
-def _differentiates_batch(owners: Owners, block: Block, batch: dict[int, int]) -> bool:
-    """Whether an output has a row for each example, as the gradient of a batch argument has: that
-    is no data then.
+def _differentiates_batch(owners: Owners, block: Block, gradients: Collection[int]) -> bool:
+    """Whether a gradient has rows of the examples: it is no parameter's then, and what it was taken
+    with respect to is no data.
     """
-    kinds = [block.arguments[i].type for i in batch if mlir.is_inexact(block.arguments[i])]
     outputs = mlir.operands(mlir.return_operation(block))
-    return any(v.type in kinds and _has_rows(owners.of(v)) for v in outputs)
+    return any(_has_rows(owners.of(outputs[number])) for number in gradients)
 
 
 def _has_rows(known: Class) -> bool:

@@ -106,7 +106,8 @@ class Owners:
     first result, where that is not their class. `part_loops`: loops whose steps take parts of the
     batch, by first result, with their trips; `parting`: those that take one example a step, with
     the order. `loops`: the counted loops around what is classified now, outermost first. `beside`:
-    values that run along with the examples and are not theirs. `varying`: what may differ from step
+    values that run along with the examples and are not theirs. `moved`: why rows of parameters are
+    not known to be whose. `varying`: what may differ from step
     to step, by the first result of a loop.
     """
 
@@ -124,6 +125,7 @@ class Owners:
     )
     numbers: dict[Value, Places | None] = field(default_factory=dict[Value, Places | None])
     beside: set[Value] = field(default_factory=set[Value])
+    moved: Reason | None = None
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])

@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from hlo_surgery.passes.example_axes.counters import COMPARES
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
@@ -19,8 +18,18 @@ Numbers = npt.NDArray[Any]
 BOUNDS = ("start_indices", "limit_indices", "strides")
 
 
+COMPARES: dict[str, Callable[..., Numbers]] = {
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+    "EQ": np.equal,
+    "NE": np.not_equal,
+}
+
+
 class Undefined(Exception):
-    """A division by zero, whose result StableHLO leaves open."""
+    """What StableHLO leaves open, or XLA does in two ways: divisions by zero, sums of truths."""
 
 
 def _divide(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
@@ -36,7 +45,7 @@ def _remainder(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
 def _compare(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
     attribute = cast(Any, stablehlo).ComparisonDirectionAttr(op.attributes["comparison_direction"])
     direction = str(attribute.value)
-    return np.equal(a, b) if direction == "EQ" else COMPARES[direction](a, b)
+    return COMPARES[direction](a, b)
 
 
 def _spread(scalar: Numbers, like: Numbers, steps: int) -> Numbers:
@@ -103,12 +112,15 @@ def _each(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
     return lambda op, steps, *operands: function(*operands)
 
 
-def _add(a: Numbers, b: Numbers) -> Numbers:
-    return a | b if a.dtype == bool else a + b
+def _of_numbers(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
+    """As `_each`, but of integers alone: no truth values."""
 
+    def rule(op: Operation, steps: int, *operands: Numbers) -> Numbers:
+        if any(x.dtype == np.bool_ for x in operands):
+            raise Undefined
+        return function(*operands)
 
-def _multiply(a: Numbers, b: Numbers) -> Numbers:
-    return a & b if a.dtype == bool else a * b
+    return rule
 
 
 RULES: dict[str, Callable[..., Numbers]] = {
@@ -125,10 +137,10 @@ RULES: dict[str, Callable[..., Numbers]] = {
     "stablehlo.transpose": _transpose,
     "stablehlo.reverse": _reverse,
     "stablehlo.convert": _each(lambda x: x),
-    "stablehlo.add": _each(_add),
-    "stablehlo.subtract": _each(np.subtract),
-    "stablehlo.multiply": _each(_multiply),
-    "stablehlo.negate": _each(np.negative),
+    "stablehlo.add": _of_numbers(np.add),
+    "stablehlo.subtract": _of_numbers(np.subtract),
+    "stablehlo.multiply": _of_numbers(np.multiply),
+    "stablehlo.negate": _of_numbers(np.negative),
     "stablehlo.minimum": _each(np.minimum),
     "stablehlo.maximum": _each(np.maximum),
     "stablehlo.and": _each(np.bitwise_and),

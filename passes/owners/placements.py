@@ -100,6 +100,12 @@ def _by_rule_behind(op: Operation, places: Labels) -> Iterator[tuple[Value, Labe
             yield value, over_operand(rule, frame, frame.owners[0], factors, value)
 
 
+def keeps_rows(op: Operation, places: Labels) -> bool:
+    """Whether an op keeps the rows of an operand in their order."""
+    rows = _by_rule_behind(op, places)
+    return op.name == "stablehlo.reshape" or any(own.varies for _, own in rows)
+
+
 def _varies_along_blocked(rule: Rule, places: Labels) -> bool:
     dims = enumerate(rule.results[0])
     return any(places.varies_along(dim) and rule.blocked & set(own) for dim, own in dims)

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from hlo_surgery.passes.example_axes.alignment.constant_parts import added, has_constant_part
+from hlo_surgery.passes.example_axes.alignment.positions import MOVED, MOVED_HELP
 from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL, POSITIONAL_HELP
 from hlo_surgery.passes.example_axes.alignment.uniform import Known, is_uniform
 from hlo_surgery.passes.example_axes.control_flow import linked
@@ -38,6 +39,7 @@ from hlo_surgery.passes.owners.factors import meeting
 from hlo_surgery.passes.owners.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labels import Labels, join
 from hlo_surgery.passes.owners.placements import (
+    keeps_rows,
     narrowed,
     over_operand,
     places_ahead,
@@ -86,7 +88,18 @@ def positional_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
             pending += [*_linked(search, placed), *_behind(search, placed), *_ahead(search, placed)]
     owners.beside.clear()
     owners.beside.update(placed.value for placed in search.placed)
+    owners.moved = next(filter(None, (_moved(owners, placed) for placed in search.placed)), None)
     return search.sums
+
+
+def _moved(owners: Owners, placed: Placed) -> Reason | None:
+    """Why it is not known where the rows of a value come from, if parameters reach them."""
+    op = mlir.defining_operation(placed.value)
+    if op is None or op.name in mlir.CONTROL_FLOW or placed.in_sum:
+        return None
+    if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.places):
+        return None
+    return Reason(MOVED, op.name, source_line(op), MOVED_HELP)
 
 
 def _placed(search: Search, value: Value, places: Labels) -> Placed:

@@ -17,6 +17,7 @@ class Words(lattice.Axes):
         self.owners = owners
         self.trained, self.part_loops = owners.trained, owners.part_loops
         self.varying, self.aligned = owners.varying, owners.beside
+        self.moved = owners.moved
 
     def of(self, value: Value) -> lattice.Class:
         """The class of a value."""

@@ -24,7 +24,7 @@ def reason(loss):
     sharding_rules.populate(code)
     block = mlir.body(main)
     (gradient,) = mlir.operands(mlir.return_operation(block))
-    return undivided_reason(find_owners(main, {1: 0}, B), block, gradient)
+    return undivided_reason(find_owners(main, {1: 0}, B, [0]), block, gradient)
 
 
 @pytest.mark.parametrize("name", MOVES)

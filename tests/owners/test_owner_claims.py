@@ -31,7 +31,7 @@ class Probed(Analysed):
         first, axis = next(iter(axes.items()))
         self.size = mlir.shape(block.arguments[first])[axis]
         sharding_rules.populate(code)
-        self.owners = find_owners(main, axes, self.size)
+        self.owners = find_owners(main, axes, self.size, [])
         sharding_rules.strip(code)
         values = [r for op in mlir.operations(block)[:-1] for r in op.results]
         self.classes = [self.owners.of(v) for v in values]

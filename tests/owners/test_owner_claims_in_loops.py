@@ -80,7 +80,7 @@ class Unrolled:
         main, batch = mlir.main_function(code), len(jax.tree.leaves(params))
         sharding_rules.populate(code)
         self.size = x.shape[axis]
-        self.owners = find_owners(main, {batch: axis}, self.size)
+        self.owners = find_owners(main, {batch: axis}, self.size, [])
         sharding_rules.strip(code)
         block, claims = mlir.body(main), dict(self.owners.classes)
         unroll(block, claims)

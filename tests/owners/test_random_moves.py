@@ -24,7 +24,7 @@ def accepted(code):
     sharding_rules.populate(code)
     block = mlir.body(main)
     (found,) = mlir.operands(mlir.return_operation(block))
-    owners = find_owners(main, {1: 0}, B)
+    owners = find_owners(main, {1: 0}, B, [0])
     sharding_rules.strip(code)
     return undivided_reason(owners, block, found) is None and not owners.data
 

@@ -72,7 +72,7 @@ def asked(case: Case) -> Pair:
 
 def _old(main: func.FuncOp, case: Case, outputs: Sequence[Value]) -> Answer:
     start = time.perf_counter()
-    axes = find_example_axes(main, dict(case.batch), case.size, case.contribution)
+    axes = find_example_axes(main, dict(case.batch), case.size, case.outputs, case.contribution)
     seconds = time.perf_counter() - start
     block = mlir.body(main)
 
@@ -84,7 +84,7 @@ def _old(main: func.FuncOp, case: Case, outputs: Sequence[Value]) -> Answer:
 
 def _new(main: func.FuncOp, case: Case, outputs: Sequence[Value]) -> Answer:
     start = time.perf_counter()
-    owners = find_owners(main, dict(case.batch), case.size)
+    owners = find_owners(main, dict(case.batch), case.size, case.outputs)
     seconds = time.perf_counter() - start
     block = mlir.body(main)
 
