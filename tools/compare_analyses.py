@@ -70,12 +70,12 @@ def described(pair: Pair, settled: bool) -> str:
 
 def table(counts: Counter[tuple[str, str]]) -> str:
     """How many cases of each origin are of each kind."""
-    rows = [["", *KINDS]]
-    for origin in dict.fromkeys(origin for origin, _ in counts):
-        rows.append([origin, *(str(counts[origin, kind]) for kind in KINDS)])
+    origins = dict.fromkeys(origin for origin, _ in counts)
+    cells = [[origin, *(str(counts[origin, kind]) for kind in KINDS)] for origin in origins]
+    rows = [["", *KINDS], *cells]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = ([c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
-    return "\n".join("  ".join(row) for row in cells)
+    lines = ([c.ljust(w) for c, w in zip(row, widths, strict=True)] for row in rows)
+    return "\n".join("  ".join(row) for row in lines)
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ def translated(owners: Owners) -> Translation:
     axes = Axes(owners.size, data=owners.data, trained=owners.trained)
     axes.positional, axes.aligned = owners.positional, owners.beside
     axes.part_loops, axes.parting = owners.part_loops, owners.parting
-    axes.varying = owners.varying
+    axes.varying, axes.moved = owners.varying, owners.moved
     words = {value: _word(owners, value, known) for value, known in owners.classes.items()}
     made = Translation(axes, [value for value, word in words.items() if word is None])
     lost = closure(made.unworded, _made_from)

@@ -15,10 +15,9 @@ from hlo_surgery.passes.example_axes import sharding_rules
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Mixed, Owned, Summed
-
-from ..claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
-from ..test_claims import Analysed, exchanged, source, vanishes
-from .test_labels import elements, labelled
+from tests.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
+from tests.owners.test_labels import elements, labelled
+from tests.test_claims import Analysed, exchanged, source, vanishes
 
 
 class Probed(Analysed):

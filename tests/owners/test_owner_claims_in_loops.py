@@ -18,10 +18,9 @@ from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owned, Summed
 from hlo_surgery.passes.owners.labels import Labels, nobodys
-
-from ..test_claims import Analysed
-from ..test_claims_in_loops import UNROLLED, lowered
-from .test_owner_claims import assert_claims_hold
+from tests.owners.test_owner_claims import assert_claims_hold
+from tests.test_claims import Analysed
+from tests.test_claims_in_loops import UNROLLED, lowered
 
 W = np.sin(np.arange(6.0)).reshape(2, 3)
 X = np.cos(np.arange(8.0)).reshape(4, 2)

@@ -15,9 +15,8 @@ from hlo_surgery.passes.owners.indexed_moves import (
 )
 from hlo_surgery.passes.owners.labels import NONE
 from hlo_surgery.passes.owners.moves import MOVES
-
-from ..single_ops import execute, lowered_ops
-from .test_labels import assert_widened, drawn, labelled
+from tests.owners.test_labels import assert_widened, drawn, labelled
+from tests.single_ops import execute, lowered_ops
 
 SHAPE = (4, 6)
 INDEXED = {
