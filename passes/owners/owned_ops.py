@@ -7,12 +7,9 @@ sum, if the op adds up their terms or is linear in all that is owned; else they 
 from collections.abc import Sequence
 from functools import reduce
 
-import numpy as np
-
 from hlo_surgery.passes.example_axes.lattice import PerExample
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import (
@@ -44,6 +41,7 @@ from hlo_surgery.passes.owners.indexed_moves import (
 )
 from hlo_surgery.passes.owners.labels import MANY, NONE, Labels, everywhere, join, of_all
 from hlo_surgery.passes.owners.moves import MOVES
+from hlo_surgery.passes.owners.offsets import UNEVEN, covers, has_offset
 from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES
 
 INDEXED = {
@@ -188,41 +186,6 @@ def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozens
 
 def _covers(owners: Owners, known: Owned) -> bool:
     return covers(known.labels, owners.size)
-
-
-UNEVEN = (
-    "a constant is added to what belongs to some examples, and it is not shown that each of them "
-    "gets its share of it"
-)
-
-
-def covers(labels: Labels, size: int) -> bool:
-    """Whether each of the examples owns as many elements, over all steps."""
-    flat = labels.owners.ravel()
-    counts = np.bincount(flat[flat >= 0], minlength=size)
-    return len(set(counts.tolist())) == 1
-
-
-def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
-    """Whether constants that nobody owns are added to what examples own, here or before."""
-    own = owned_operands(classes)
-    if not own or not linearity.is_linear(op, own):
-        return False
-    if any(classes[i].offset for i in own):
-        return True
-    others = (i for i in range(len(classes)) if i not in own)
-    added = (i for i in others if linearity.is_linear(op, own | {i}))
-    return any(not is_splat(op.operands[i], 0) and not _runs_on(op, i) for i in added)
-
-
-def _runs_on(op: Operation, number: int) -> bool:
-    """Whether an operand is a loop's carry of which the op makes the next: a sum so far."""
-    loops = mlir.enclosing_loops(op)[:1]
-    for body in (loop.regions[1].blocks[0] for loop in loops):
-        returned = mlir.operands(mlir.return_operation(body))
-        if op.results[0] in returned:
-            return op.operands[number] == body.arguments[returned.index(op.results[0])]
-    return False
 
 
 def note_steps(owners: Owners, labels: Labels) -> None:

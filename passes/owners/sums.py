@@ -38,7 +38,7 @@ from hlo_surgery.passes.owners.constants import (
     is_undivided,
     rearranged,
 )
-from hlo_surgery.passes.owners.owned_ops import UNEVEN, covers
+from hlo_surgery.passes.owners.offsets import UNEVEN, covers
 from hlo_surgery.passes.owners.words import varies_by_step
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]

@@ -7,7 +7,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import Mixed, Owned, Owners, Summed
-from hlo_surgery.passes.owners.owned_ops import UNEVEN, covers
+from hlo_surgery.passes.owners.offsets import UNEVEN, covers
 from hlo_surgery.passes.owners.words import Words
 
 

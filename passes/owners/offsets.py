@@ -1,0 +1,51 @@
+"""Offsets: constants that are added to what rests on an example.
+
+    %h = add %x, %bias     %x: Owned    =>  %h: Owned, with an offset
+
+In rows that every example has, each gets its share of them. Where they are added to some examples'
+values alone they would be no others', though as a term of a gradient they are nobody's: refused.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.owners.classes import Owned, owned_operands
+from hlo_surgery.passes.owners.labels import Labels
+
+UNEVEN = (
+    "a constant is added to what belongs to some examples, and it is not shown that each of them "
+    "gets its share of it"
+)
+
+
+def covers(labels: Labels, size: int) -> bool:
+    """Whether each of the examples owns as many elements, over all steps."""
+    flat = labels.owners.ravel()
+    counts = np.bincount(flat[flat >= 0], minlength=size)
+    return len(set(counts.tolist())) == 1
+
+
+def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
+    """Whether constants that nobody owns are added to what examples own, here or before."""
+    own = owned_operands(classes)
+    if not own or not linearity.is_linear(op, own):
+        return False
+    if any(classes[i].offset for i in own):
+        return True
+    others = (i for i in range(len(classes)) if i not in own)
+    added = (i for i in others if linearity.is_linear(op, own | {i}))
+    return any(not is_splat(op.operands[i], 0) and not _runs_on(op, i) for i in added)
+
+
+def _runs_on(op: Operation, number: int) -> bool:
+    """Whether an operand is a loop's carry of which the op makes the next: a sum so far."""
+    loops = mlir.enclosing_loops(op)[:1]
+    for body in (loop.regions[1].blocks[0] for loop in loops):
+        returned = mlir.operands(mlir.return_operation(body))
+        if op.results[0] in returned:
+            return op.operands[number] == body.arguments[returned.index(op.results[0])]
+    return False
