@@ -7,9 +7,7 @@ sum, if the op adds up their terms or is linear in all that is owned; else they 
 from collections.abc import Sequence
 from functools import reduce
 
-from hlo_surgery.passes.example_axes.lattice import PerExample
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import (
@@ -27,10 +25,8 @@ from hlo_surgery.passes.owners.constants import (
     differs_by_place,
     differs_by_step,
     differs_where_put,
-    is_alike,
     rearranged,
 )
-from hlo_surgery.passes.owners.digits import repeated
 from hlo_surgery.passes.owners.factors import Meeting, meeting
 from hlo_surgery.passes.owners.frames import joined
 from hlo_surgery.passes.owners.indexed_moves import (
@@ -42,6 +38,7 @@ from hlo_surgery.passes.owners.indexed_moves import (
 from hlo_surgery.passes.owners.labels import MANY, NONE, Labels, everywhere, join, of_all
 from hlo_surgery.passes.owners.moves import MOVES
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers, has_offset
+from hlo_surgery.passes.owners.views import with_views
 from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES
 
 INDEXED = {
@@ -89,32 +86,7 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
         data = differs_by_place(op, classes, found) if found else None
         if data:
             return rearranged(op, data)
-    return settled(owners, op, classes, _with_views(owners, op, classes, labels))
-
-
-def _with_views(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Labels:
-    """Where views of the batch lie one behind the other, constants that are the same for each
-    example are a view as well.
-    """
-    if labels.is_conflicting or op.name not in ("stablehlo.pad", "stablehlo.concatenate"):
-        return labels
-    if op.name == "stablehlo.pad":
-        low = integers(op, "edge_padding_low")
-        high = integers(op, "edge_padding_high")
-        dims = [dim for dim, amounts in enumerate(zip(low, high, strict=True)) if any(amounts)]
-    else:
-        dims = [integer(op, "dimension")]
-        nobodys = (v for v, c in zip(op.operands, classes, strict=True) if c.is_shared)
-        dims = dims if all(_is_even(v, dims[0]) for v in nobodys) else []
-    for dim in dims:
-        if (labels.owners == NONE).any() and labels.varies_along(dim):
-            labels = repeated(labels, dim, owners.size)
-    return labels
-
-
-def _is_even(value: mlir.Value, dim: int) -> bool:
-    """Whether all places along a dimension hold the same."""
-    return is_alike(value, PerExample(dim), mlir.shape(value)[dim])
+    return settled(owners, op, classes, with_views(owners, op, classes, labels))
 
 
 def _indexed(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
