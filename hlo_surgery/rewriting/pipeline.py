@@ -19,6 +19,7 @@ from hlo_surgery.passes.example_axes.example_axes import find_example_axes
 from hlo_surgery.passes.example_axes.lattice import (
     Axes,
     Crossed,
+    Labelled,
     Local,
     Mixed,
     PerExample,
@@ -285,5 +286,5 @@ def _mixing(axes: Axes, output: Value) -> Reason | None:
             return data and as_term(data)
         case PerExample():
             return None
-        case Split() | Local() | Crossed():
+        case Split() | Local() | Crossed() | Labelled():
             return Reason("this gradient holds the examples in parts", "func.return", "module")

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.labelling.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,17 @@ class Local:
     index: Value = field(compare=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Each element depends on one example at most, its owner, wherever these lie.
+
+    `counters`: the number of the step in each loop on whose steps the labels depend; else None.
+    """
+
+    labels: Labels
+    counters: tuple[Value | None, ...] = ()
+
+
 @dataclass(frozen=True)
 class Summed:
     """r + sum of c_b, with c_b depending on example b alone. `site` is the op that summed first.
@@ -88,7 +100,7 @@ class Mixed:
     unknown: bool = False
 
 
-Class = Shared | PerExample | Crossed | Split | Local | Summed | Mixed
+Class = Shared | PerExample | Crossed | Split | Local | Labelled | Summed | Mixed
 SHARED = Shared()
 
 

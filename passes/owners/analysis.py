@@ -16,6 +16,7 @@ import numpy as np
 from hlo_surgery.passes.example_axes.alignment.step_positions import step_sums
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
+from hlo_surgery.passes.owners.alignment.positions import positional_sums
 from hlo_surgery.passes.owners.branches import classify_case
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
@@ -28,11 +29,10 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
 )
 from hlo_surgery.passes.owners.constants import as_constant, data_in
-from hlo_surgery.passes.owners.indices import places
-from hlo_surgery.passes.owners.labels import Labels, TooManyLabels, own_rows, undivided
+from hlo_surgery.passes.owners.labelling.indices import places
+from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows, undivided
 from hlo_surgery.passes.owners.loops import classify_while
 from hlo_surgery.passes.owners.owned_ops import classify_owned
-from hlo_surgery.passes.owners.positions import positional_sums
 from hlo_surgery.passes.owners.sums import classify_sums, constant
 from hlo_surgery.passes.owners.words import Words
 

@@ -14,8 +14,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.owners.digits import canonical
-from hlo_surgery.passes.owners.labels import Labels, Places, nobodys
+from hlo_surgery.passes.owners.labelling.digits import canonical
+from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
 
 
 @dataclass(frozen=True)

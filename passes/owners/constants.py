@@ -28,9 +28,9 @@ from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
 from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting
-from hlo_surgery.passes.owners.indexed_moves import spots_of
-from hlo_surgery.passes.owners.indices import column
-from hlo_surgery.passes.owners.labels import Labels, Numbers, Places, join
+from hlo_surgery.passes.owners.labelling.indexed_moves import spots_of
+from hlo_surgery.passes.owners.labelling.indices import column
+from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers, Places, join
 from hlo_surgery.passes.owners.words import varies_by_step
 
 

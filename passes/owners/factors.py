@@ -19,9 +19,9 @@ from hlo_surgery.passes.example_axes.sharding_rules import ATTRIBUTE, Rule
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import Owners
-from hlo_surgery.passes.owners.digits import regrouped
-from hlo_surgery.passes.owners.frames import Frame, OnFactors, framed
-from hlo_surgery.passes.owners.labels import MANY, Digits, Labels, Numbers, join, over
+from hlo_surgery.passes.owners.labelling.digits import regrouped
+from hlo_surgery.passes.owners.labelling.frames import Frame, OnFactors, framed
+from hlo_surgery.passes.owners.labelling.labels import MANY, Digits, Labels, Numbers, join, over
 
 Dims = tuple[tuple[int, ...], ...]
 
@@ -85,16 +85,17 @@ def meeting(
     Ops of one rule on the same labels do the same: a module has few kinds of them.
     """
     if ATTRIBUTE not in op.attributes:
-        return _meeting(op, operands, steps)
+        return meeting_of(op, operands, steps)
     kinds = tuple(r.type for r in op.results)
     key = (op.attributes[ATTRIBUTE], kinds, tuple(operands), steps, op.name)
     if key not in owners.meetings:
-        owners.meetings[key] = _meeting(op, operands, steps)
+        owners.meetings[key] = meeting_of(op, operands, steps)
     found = cast(Meeting | None, owners.meetings[key])
     return replace(found, op=op) if found else None
 
 
-def _meeting(op: Operation, operands: Sequence[Labels], steps: int) -> Meeting | None:
+def meeting_of(op: Operation, operands: Sequence[Labels], steps: int) -> Meeting | None:
+    """The same, worked out anew."""
     rule = rule_of(op, bool(operands) and operands[0].is_nobodys)
     if rule is None:
         return None

@@ -26,9 +26,15 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
 )
 from hlo_surgery.passes.owners.constants import as_constant, data_in, held, rearranged
-from hlo_surgery.passes.owners.frames import joined, same
-from hlo_surgery.passes.owners.indices import counted_loop
-from hlo_surgery.passes.owners.labels import Labels, TooManyLabels, everywhere, of_all, over
+from hlo_surgery.passes.owners.labelling.frames import joined, same
+from hlo_surgery.passes.owners.labelling.indices import counted_loop
+from hlo_surgery.passes.owners.labelling.labels import (
+    Labels,
+    TooManyLabels,
+    everywhere,
+    of_all,
+    over,
+)
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers
 from hlo_surgery.passes.owners.words import Words, varies_by_step
 

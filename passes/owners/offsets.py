@@ -14,7 +14,7 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import Owned, owned_operands
-from hlo_surgery.passes.owners.labels import Labels
+from hlo_surgery.passes.owners.labelling.labels import Labels
 
 UNEVEN = (
     "a constant is added to what belongs to some examples, and it is not shown that each of them "

@@ -28,15 +28,15 @@ from hlo_surgery.passes.owners.constants import (
     rearranged,
 )
 from hlo_surgery.passes.owners.factors import Meeting, meeting
-from hlo_surgery.passes.owners.frames import joined
-from hlo_surgery.passes.owners.indexed_moves import (
+from hlo_surgery.passes.owners.labelling.frames import joined
+from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
     dynamic_update_slice,
     gather,
     scatter,
 )
-from hlo_surgery.passes.owners.labels import MANY, NONE, Labels, everywhere, join, of_all
-from hlo_surgery.passes.owners.moves import MOVES
+from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, Labels, everywhere, join, of_all
+from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers, has_offset
 from hlo_surgery.passes.owners.views import with_views
 from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES

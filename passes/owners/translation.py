@@ -8,6 +8,7 @@ Whatever reads `Axes` can then run on owners. Values whose labels have no such f
 what examples reach by way of them is Mixed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from hlo_surgery.passes.example_axes.control_flow import linked
 from hlo_surgery.passes.example_axes.lattice import (
     Axes,
     Class,
+    Labelled,
     Local,
     PerExample,
     Shared,
@@ -27,8 +29,8 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.owners import classes
 from hlo_surgery.passes.owners.classes import CountedLoop, Owned, Owners, is_shared
-from hlo_surgery.passes.owners.indices import counted_loop, integers_of
-from hlo_surgery.passes.owners.labels import Labels, Numbers
+from hlo_surgery.passes.owners.labelling.indices import counted_loop, integers_of
+from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers
 from hlo_surgery.passes.owners.words import worded
 
 SCATTERED = "the examples lie in a way that is not followed further yet"
@@ -88,13 +90,35 @@ def _word(owners: Owners, value: Value, known: classes.Class) -> Class | None:
     labels = known.labels
     steps = [axis for axis in range(labels.steps) if labels.owners.shape[axis] > 1]
     if not steps:
-        return _place(labels.owners.reshape(labels.owners.shape[labels.steps :]), labels)
-    loop = _loops_around(owners, value)[steps[0]] if len(steps) == 1 else None
-    return _part(owners, loop, labels, steps[0]) if loop else None
+        numbers = labels.owners.reshape(labels.owners.shape[labels.steps :])
+        return _place(owners, numbers, labels) or Labelled(labels)
+    loops = _loops_around(owners, value)
+    part = _part(owners, loops[steps[0]], labels, steps[0]) if len(steps) == 1 else None
+    return part or _by_steps(loops, labels, steps)
 
 
-def _place(numbers: Numbers, labels: Labels) -> PerExample | Split | None:
+def _by_steps(
+    loops: Sequence[CountedLoop], labels: Labels, varying: Sequence[int]
+) -> Labelled | None:
+    """Labels that depend on the steps of loops, if each has a counter of its steps."""
+    counters = [
+        _step_number(loops[axis]) if axis in varying else None for axis in range(labels.steps)
+    ]
+    if any(counters[axis] is None for axis in varying):
+        return None
+    return Labelled(labels, tuple(counters))
+
+
+def _step_number(loop: CountedLoop) -> Value | None:
+    """A counter of a loop that is 0, 1, 2, ..."""
+    steps = np.arange(loop.trips)
+    return next((v for v, n in loop.counters.items() if np.array_equal(n, steps)), None)
+
+
+def _place(owners: Owners, numbers: Numbers, labels: Labels) -> PerExample | Split | None:
     """Where all examples lie, each once; `numbers`: [*digits]."""
+    if numbers.size != owners.size:
+        return None
     varying = [axis for axis, size in enumerate(numbers.shape) if size > 1]
     places = [_digit_place(labels, axis) for axis in varying]
     if len(places) == 1 and _in_order(numbers):

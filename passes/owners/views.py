@@ -14,8 +14,8 @@ from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import Owned, Owners
 from hlo_surgery.passes.owners.constants import is_alike
-from hlo_surgery.passes.owners.digits import repeated
-from hlo_surgery.passes.owners.labels import NONE, Labels
+from hlo_surgery.passes.owners.labelling.digits import repeated
+from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
 
 
 def with_views(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Labels:

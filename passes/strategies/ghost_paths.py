@@ -22,6 +22,7 @@ from hlo_surgery.passes.loops.scanned_gradients import keeps_elements
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.square_operands import PASSED, drops_unit_dimensions
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Held, Input, Step
+from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
 
 REARRANGED = frozenset(
     f"stablehlo.{name}" for name in ("reshape", "reverse", "broadcast_in_dim", "slice")
@@ -97,7 +98,7 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
     op = step.op
     summed = [v for v, _ in step.inputs if v in paths]
     others = [key for key in step.inputs if key[0] not in paths]
-    if not summed or any(isinstance(axis, Held) for _, axis in step.inputs):
+    if not summed or any(isinstance(axis, Held | Kept | Gathered) for _, axis in step.inputs):
         return None
     known = [path for v in summed for path in paths[v]]
     match op.name:

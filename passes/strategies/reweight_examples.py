@@ -30,6 +30,7 @@ from hlo_surgery.passes.terms.gradient_slices import (
     Step,
     is_made,
 )
+from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, weighted_by_owner
 from hlo_surgery.passes.terms.monomials.paired_dims import (
     holds_all,
     laid_along,
@@ -68,7 +69,12 @@ def _run(
         value, axis = key
         if is_made(key, made):
             return made[value]
-        return _summed(known[value], weights, finite) if isinstance(axis, Lifted) else known[value]
+        if isinstance(axis, Lifted):
+            return _summed(known[value], weights, finite)
+        if isinstance(axis, Kept | Gathered) and axis.is_weighted:
+            kept = axis if isinstance(axis, Kept) else Kept(axis.labels)
+            return weighted_by_owner(known[value], kept, known, weights, scale)
+        return known[value]
 
     for step in sliced.steps:
         function: Raised = raise_op(step.op) or call_op(step.op)
@@ -169,6 +175,8 @@ def has_offset(sliced: GradientSlice) -> bool:
     What a loop has lifted may hold it too, and does not tell.
     """
     made: set[Value] = {result for step in sliced.steps for result in step.op.results}
+    if any(isinstance(axis, Kept | Gathered) for _, axis in sliced.inputs):
+        return True
     return not sliced.steps or any(_adds(step.op, step, made) for step in sliced.steps)
 
 

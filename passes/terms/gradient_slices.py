@@ -15,15 +15,23 @@ from hlo_surgery.passes.example_axes.alignment.positions import common_factor
 from hlo_surgery.passes.example_axes.lattice import (
     Axes,
     Class,
+    Labelled,
     Local,
     PerExample,
     Shared,
     Split,
     Summed,
 )
+from hlo_surgery.passes.example_axes.reasons import mixed
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.labelling.digits import regrouped
+from hlo_surgery.passes.owners.labelling.labels import nobodys, own_rows
+from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, kept_operands
+
+SCATTERED = "the examples lie in a way that no strategy can take apart yet"
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Held:
 
 
 LIFTED, HELD = Lifted(), Held()
-Axis = PerExample | Lifted | Placed | Parted | Held | None
+Axis = PerExample | Lifted | Placed | Parted | Held | Kept | Gathered | None
 Input = tuple[Value, Axis]
 
 
@@ -116,6 +124,8 @@ class GradientSlice:
     def values(self) -> tuple[Value, ...]:
         """The values of the module that the inputs are made of."""
         indices = [axis.index for _, axis in self.inputs if isinstance(axis, Placed)]
+        kept = [axis for _, axis in self.inputs if isinstance(axis, Kept)]
+        indices += [counter for axis in kept for counter in axis.counters if counter is not None]
         return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *indices]))
 
 
@@ -211,6 +221,8 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         return Step(op, tuple(own))
     if any(isinstance(c, Split) for c in known):
         return _parted_step(axes, op, known)
+    if any(isinstance(c, Labelled) for c in known) or _lie_apart(axes, op, known):
+        return _kept_step(axes, op, known, lifted, made)
     size = local.count if local else axes.size
     classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
     if not any(isinstance(c, PerExample) for c in classes):
@@ -231,6 +243,46 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         else:
             inputs.append((value, axis) if axis else _operand(value, known, lifted, made))
     return Step(op, tuple(inputs))
+
+
+def _lie_apart(axes: Axes, op: Operation, known: Sequence[Class]) -> bool:
+    """Whether examples lie along different dimensions of the operands, or meet not by rows."""
+    if not any(isinstance(c, PerExample) for c in known) or any(
+        isinstance(c, Local | Split) for c in known
+    ):
+        return False
+    rule = sharding_rules.rule_of(op)
+    return rule is None or common_factor(op, rule, list(known), axes.size) is None
+
+
+def _kept_step(
+    axes: Axes,
+    op: Operation,
+    known: Sequence[Class],
+    lifted: Mapping[Value, Value],
+    made: Container[Value],
+) -> Step:
+    """A step whose operands show each example's part wherever it lies."""
+    operands = [_kept(axes, v, c) for v, c in zip(op.operands, known, strict=True)]
+    summed = frozenset(i for i, c in enumerate(known) if isinstance(c, Summed))
+    kept = kept_operands(op, operands, summed, axes.size)
+    if kept is None:
+        raise Refusal(mixed(op, SCATTERED, unknown=True).reason)
+    inputs = [
+        (value, axis) if axis else _operand(value, c, lifted, made)
+        for value, c, axis in zip(op.operands, known, kept, strict=True)
+    ]
+    return Step(op, tuple(inputs))
+
+
+def _kept(axes: Axes, value: Value, known: Class) -> Kept:
+    if isinstance(known, Labelled):
+        return Kept(known.labels, known.counters)
+    shape = mlir.shape(value)
+    if not isinstance(known, PerExample):
+        return Kept(nobodys(shape))
+    split = (*shape[: known.dim], known.before, axes.size, known.after, *shape[known.dim + 1 :])
+    return Kept(regrouped(own_rows(split, known.dim + 1), shape))
 
 
 def _parted_step(axes: Axes, op: Operation, classes: Sequence[Class]) -> Step:

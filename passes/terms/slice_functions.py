@@ -33,6 +33,7 @@ from hlo_surgery.passes.terms.gradient_slices import (
     Step,
     is_made,
 )
+from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, exposed_kept, exposed_rows
 from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
 from hlo_surgery.passes.terms.wide_slices import raise_wide
 
@@ -187,6 +188,10 @@ def _exposed(
         return _placed(known[value], known[axis.index], axis, size, count)
     if isinstance(axis, Parted):
         return _parted(known[value], axis, size)
+    if isinstance(axis, Kept):
+        return exposed_kept(known[value], axis, known, size, count)
+    if isinstance(axis, Gathered):
+        return exposed_rows(known[value], axis, size, count)
     return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
 
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from hlo_surgery.passes.owners.digits import all_whole, canonical, regrouped
-from hlo_surgery.passes.owners.frames import joined, same
-from hlo_surgery.passes.owners.labels import (
+from hlo_surgery.passes.owners.labelling.digits import all_whole, canonical, regrouped
+from hlo_surgery.passes.owners.labelling.frames import joined, same
+from hlo_surgery.passes.owners.labelling.labels import (
     MANY,
     NONE,
     Labels,

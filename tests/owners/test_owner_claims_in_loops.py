@@ -17,7 +17,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owned, Summed
-from hlo_surgery.passes.owners.labels import Labels, nobodys
+from hlo_surgery.passes.owners.labelling.labels import Labels, nobodys
 from tests.owners.test_owner_claims import assert_claims_hold
 from tests.test_claims import Analysed
 from tests.test_claims_in_loops import UNROLLED, lowered

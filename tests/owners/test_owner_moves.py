@@ -7,14 +7,14 @@ from jax import lax
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.owners.classes import Owners
-from hlo_surgery.passes.owners.indexed_moves import (
+from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
     dynamic_update_slice,
     gather,
     scatter,
 )
-from hlo_surgery.passes.owners.labels import NONE
-from hlo_surgery.passes.owners.moves import MOVES
+from hlo_surgery.passes.owners.labelling.labels import NONE
+from hlo_surgery.passes.owners.labelling.moves import MOVES
 from tests.owners.test_labels import assert_widened, drawn, labelled
 from tests.single_ops import execute, lowered_ops
 
@@ -78,7 +78,7 @@ def test_elements_keep_their_owners(name, seed):
 
 def _known(op):
     """The numbers of the indices, by the analysis' own evaluation."""
-    from hlo_surgery.passes.owners.indices import places
+    from hlo_surgery.passes.owners.labelling.indices import places
 
     first = {"stablehlo.dynamic_slice": 1, "stablehlo.gather": 1}.get(op.name, len(op.operands))
     return [places(Owners(3), v).astype(np.int32) for v in list(op.operands)[first:]]

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hlo_surgery.passes.owners.labels import MANY, Digits, Labels, Numbers, check_count, over
+from hlo_surgery.passes.owners.labelling.labels import (
+    MANY,
+    Digits,
+    Labels,
+    Numbers,
+    check_count,
+    over,
+)
 
 
 def regrouped(labels: Labels, shape: Sequence[int]) -> Labels:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hlo_surgery.passes.owners.digits import all_whole, regrouped, whole
-from hlo_surgery.passes.owners.labels import (
+from hlo_surgery.passes.owners.labelling.digits import all_whole, regrouped, whole
+from hlo_surgery.passes.owners.labelling.labels import (
     ABOVE_ALL,
     NONE,
     Labels,

@@ -16,11 +16,11 @@ from hlo_surgery.passes.example_axes.sharding_rules import Rule
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.digits import regrouped
 from hlo_surgery.passes.owners.factors import Dims, counts_by, on_factors, rule_of
-from hlo_surgery.passes.owners.frames import Frame, framed
-from hlo_surgery.passes.owners.labels import Labels, Numbers, nobodys
-from hlo_surgery.passes.owners.moves import BOUNDS, MOVES, taken
+from hlo_surgery.passes.owners.labelling.digits import regrouped
+from hlo_surgery.passes.owners.labelling.frames import Frame, framed
+from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers, nobodys
+from hlo_surgery.passes.owners.labelling.moves import BOUNDS, MOVES, taken
 
 
 def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:

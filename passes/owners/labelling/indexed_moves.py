@@ -18,17 +18,17 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.owners.classes import Owners
-from hlo_surgery.passes.owners.digits import all_whole
-from hlo_surgery.passes.owners.frames import joined
-from hlo_surgery.passes.owners.indices import column, places
-from hlo_surgery.passes.owners.labels import (
+from hlo_surgery.passes.owners.labelling.digits import all_whole
+from hlo_surgery.passes.owners.labelling.frames import joined
+from hlo_surgery.passes.owners.labelling.indices import column, places
+from hlo_surgery.passes.owners.labelling.labels import (
     Labels,
     Places,
     check_count,
     over,
 )
-from hlo_surgery.passes.owners.landing import Spot, cleared, landed
-from hlo_surgery.passes.owners.moves import spread, taken
+from hlo_surgery.passes.owners.labelling.landing import Spot, cleared, landed
+from hlo_surgery.passes.owners.labelling.moves import spread, taken
 
 
 def dynamic_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:

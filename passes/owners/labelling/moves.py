@@ -11,9 +11,9 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.owners.digits import canonical, regrouped, whole
-from hlo_surgery.passes.owners.frames import joined
-from hlo_surgery.passes.owners.labels import (
+from hlo_surgery.passes.owners.labelling.digits import canonical, regrouped, whole
+from hlo_surgery.passes.owners.labelling.frames import joined
+from hlo_surgery.passes.owners.labelling.labels import (
     MANY,
     NONE,
     Labels,

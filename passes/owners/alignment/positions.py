@@ -27,6 +27,14 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.alignment.placements import (
+    keeps_rows,
+    narrowed,
+    over_operand,
+    places_ahead,
+    places_behind,
+    told_apart,
+)
 from hlo_surgery.passes.owners.classes import (
     Class,
     Owned,
@@ -36,16 +44,8 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.factors import meeting
-from hlo_surgery.passes.owners.indexed_moves import gathered_from
-from hlo_surgery.passes.owners.labels import Labels, join
-from hlo_surgery.passes.owners.placements import (
-    keeps_rows,
-    narrowed,
-    over_operand,
-    places_ahead,
-    places_behind,
-    told_apart,
-)
+from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
+from hlo_surgery.passes.owners.labelling.labels import Labels, join
 from hlo_surgery.passes.owners.words import Words
 
 FLOW = mlir.CONTROL_FLOW | {"stablehlo.return", "func.return"}

@@ -13,8 +13,8 @@ from functools import reduce
 
 import numpy as np
 
-from hlo_surgery.passes.owners.digits import all_whole, regrouped
-from hlo_surgery.passes.owners.labels import Digits, Labels, Numbers, join
+from hlo_surgery.passes.owners.labelling.digits import all_whole, regrouped
+from hlo_surgery.passes.owners.labelling.labels import Digits, Labels, Numbers, join
 
 # Labels with one factor for each dimension, and the numbers of these factors.
 OnFactors = tuple[Labels, Sequence[int]]

@@ -1,0 +1,1 @@
+"""Alignment: values that no example reaches, and that hold something for each nevertheless."""

@@ -1,0 +1,205 @@
+"""Kept examples: what one example has in an operand, wherever its elements lie.
+
+    %g = dot_general %h, %l over rows of examples 3, 1, 2, 0, 2     =>  row 1 of both for example 1
+    %g = add %a, %b             of example 0, of example 1          =>  %a and 0 for example 0
+
+Example b's share of a linear op is the op where all that others own is zero, less the op where only
+what nobody owns is left. So an operand is taken with what b owns B times, and what nobody owns
+once: in a mean of B examples that makes b's gradient, constants included.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.factors import Meeting, meeting_of
+from hlo_surgery.passes.owners.labelling.digits import all_whole
+from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """An operand with what others own at zero; `labels` say who owns what.
+
+    `counters`: the number of the step of each loop on which that depends. Where another operand is
+    taken B times, this one is not: then it is not `is_weighted`.
+    """
+
+    labels: Labels
+    counters: tuple[Value | None, ...] = ()
+    is_weighted: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """The rows of an operand that an example owns, along the digits in which they lie.
+
+    `digits`: the sizes of each dimension's digits; `along`: the numbers, among all digits, of those
+    over which the rows are counted. `rows`: [B, m], each example's rows and those of nobody; one
+    that is there for no example has the number of all rows. `weights`: [B, m], how often a row
+    counts: B times for an owner's, once for nobody's. `labels`: who owns what. Of the op's operands
+    one alone `is_weighted`.
+    """
+
+    digits: tuple[tuple[int, ...], ...]
+    along: tuple[int, ...]
+    rows: Rows
+    weights: Rows
+    labels: Labels
+    is_weighted: bool
+
+
+def kept_operands(
+    op: Operation, operands: Sequence[Kept], summed: frozenset[int], size: int
+) -> list[Kept | Gathered | None] | None:
+    """How each operand shows one example's part in a sum over the examples; None for all of it.
+
+    `operands`: as they are, of nobody for constants and sums. None where the op is no such sum.
+    """
+    own = frozenset(i for i, x in enumerate(operands) if not x.labels.is_nobodys)
+    rows = None if summed else _rows(op, operands, own, size)
+    if rows is not None:
+        return rows
+    if linearity.is_linear(op, own | summed):
+        return [x if i in own else None for i, x in enumerate(operands)]
+    return None
+
+
+def _rows(
+    op: Operation, operands: Sequence[Kept], own: frozenset[int], size: int
+) -> list[Kept | Gathered | None] | None:
+    """Rows along the factors over which the op sums, if owners vary along no others."""
+    labels = [x.labels for x in operands]
+    if len(op.results) > 1 or not linearity.sums(op, 0):
+        return None
+    met = meeting_of(op, labels, max(x.steps for x in labels))
+    if met is None or not met.adds_up(0) or not _varying_axes(met):
+        return None
+    rule, along = met.rule, _varying_axes(met)
+    counters = max((x.counters for x in operands), key=len)
+    varying = any(count > 1 for count in met.apart.shape[: len(counters)])
+    rows, weights = _rows_of_examples(met.apart, size)
+    found: list[Kept | Gathered | None] = []
+    for i, dims in enumerate(rule.operands):
+        groups = [tuple(d for f in dim for d in met.frame.digits[f]) for dim in dims]
+        axes = [axis for dim in dims for f in dim for axis in met.frame.axes[f]]
+        shared = set(axes) & set(along)
+        if not shared and i not in own:
+            found.append(None)
+            continue
+        if shared != set(along) or not _divides(groups, op.operands[i]):
+            return None
+        numbers = tuple(axes.index(axis) for axis in along)
+        joint = met.frame.result(met.apart, dims)
+        if varying:
+            found.append(Kept(joint, counters, i == min(own)))
+            continue
+        found.append(Gathered(tuple(groups), numbers, rows, weights, joint, i == min(own)))
+    return found
+
+
+def _divides(groups: Sequence[Sequence[int]], operand: Value) -> bool:
+    """Whether the rule's factors make up every dimension."""
+    return tuple(int(np.prod(group)) for group in groups) == mlir.shape(operand)
+
+
+def _varying_axes(met: Meeting) -> list[int]:
+    steps = met.apart.ndim - sum(map(len, met.frame.axes.values()))
+    return [axis for axis, count in enumerate(met.apart.shape) if count > 1 and axis >= steps]
+
+
+def _rows_of_examples(owners: npt.NDArray[np.int32], size: int) -> tuple[Rows, Rows]:
+    """[B, m] rows of each example and of nobody, and how often each counts."""
+    flat = owners.ravel()
+    nobodys = np.flatnonzero(flat == NONE)
+    each = [np.flatnonzero(flat == example) for example in range(size)]
+    count = max(map(len, each)) + len(nobodys)
+    rows = np.full((size, count), len(flat), np.int64)
+    weights = np.zeros((size, count), np.int64)
+    for example, own in enumerate(each):
+        both = np.concatenate([own, nobodys])
+        rows[example, : len(both)] = both
+        weights[example, : len(own)] = size
+        weights[example, len(own) : len(both)] = 1
+    return rows, weights
+
+
+def exposed_kept(
+    x: jax.Array, kept: Kept, known: Mapping[Value, jax.Array], size: int, count: Any
+) -> jax.Array:
+    """[B, *shape]: what each example owns, `count` times; what nobody owns, once."""
+    owners = _over_dims(kept, known)[None]
+    example = jnp.arange(size, dtype=jnp.int32).reshape(-1, *[1] * x.ndim)
+    times = count if kept.is_weighted else 1
+    often = jnp.where(owners == example, times, jnp.where(owners == NONE, 1, 0))
+    return _times(x[None], often)
+
+
+def _over_dims(kept: Kept, known: Mapping[Value, jax.Array]) -> jax.Array:
+    """Owners at the step at hand, with an axis for each dimension, of its size or of 1."""
+    owners = jnp.asarray(all_whole(kept.labels).owners)
+    for axis in range(kept.labels.steps):
+        counter = kept.counters[axis] if axis < len(kept.counters) else None
+        step = known[counter] if counter is not None else 0
+        owners = jax.lax.dynamic_index_in_dim(owners, step, 0, keepdims=False)
+    return owners
+
+
+def _times(x: jax.Array, often: jax.Array) -> jax.Array:
+    """x as often as told, rounded once; 0 times what is not finite is 0."""
+    scaled = (widened(x) * often.astype(widened(x).dtype)).astype(x.dtype)
+    return jnp.where(often == 0, jnp.zeros_like(scaled), scaled)
+
+
+def weighted_by_owner(
+    x: jax.Array,
+    kept: Kept,
+    known: Mapping[Value, jax.Array],
+    weights: jax.Array | None,
+    scale: Any,
+) -> jax.Array:
+    """What each example owns by its weight, [B], times `scale`, or not at all; nobody's once."""
+    owners = _over_dims(kept, known)
+    if weights is None:
+        return _times(x, (owners == NONE).astype(jnp.int32))
+    each = jnp.append(weights * scale, jnp.ones((), weights.dtype))  # the last is nobody's
+    return _times(x, each[jnp.where(owners == NONE, len(weights), owners)])
+
+
+def exposed_rows(x: jax.Array, gathered: Gathered, size: int, count: Any) -> jax.Array:
+    """[B, *operand of one example]: m rows along the first digit in which rows lie, one along the
+    others.
+    """
+    digits = [digit for group in gathered.digits for digit in group]
+    front = jnp.moveaxis(x.reshape(digits), gathered.along, range(len(gathered.along)))
+    rest = front.shape[len(gathered.along) :]
+    rows = jnp.take(front.reshape(-1, *rest), gathered.rows, axis=0, mode="fill", fill_value=0)
+    if gathered.is_weighted:
+        often = jnp.where(gathered.weights == size, count, gathered.weights)
+        rows = _times(rows, often.reshape(*often.shape, *[1] * len(rest)))
+    return _put_back(rows, gathered, digits)
+
+
+def _put_back(rows: jax.Array, gathered: Gathered, digits: Sequence[int]) -> jax.Array:
+    first, length = gathered.along[0], rows.shape[1]
+    single = rows.reshape(*rows.shape[:2], *[1] * (len(gathered.along) - 1), *rows.shape[2:])
+    behind = jnp.moveaxis(
+        single, range(1, 1 + len(gathered.along)), [1 + axis for axis in gathered.along]
+    )
+    kept = [1 if axis in gathered.along else digit for axis, digit in enumerate(digits)]
+    kept[first] = length
+    sizes, at = list[int](), 0
+    for group in gathered.digits:
+        sizes.append(int(np.prod(kept[at : at + len(group)])))
+        at += len(group)
+    return behind.reshape(rows.shape[0], *sizes)
