@@ -221,7 +221,7 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         return Step(op, tuple(own))
     if any(isinstance(c, Split) for c in known):
         return _parted_step(axes, op, known)
-    if any(isinstance(c, Labelled) for c in known) or _lie_apart(axes, op, known):
+    if any(isinstance(c, Labelled) for c in known):
         return _kept_step(axes, op, known, lifted, made)
     size = local.count if local else axes.size
     classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
@@ -232,6 +232,8 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         )
     rule = sharding_rules.rule_of(op)
     factor = rule and common_factor(op, rule, classes, size)
+    if local is None and factor is None:
+        return _kept_step(axes, op, known, lifted, made)
     assert rule is not None
     assert factor is not None
     inputs: list[Input] = []
@@ -243,16 +245,6 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         else:
             inputs.append((value, axis) if axis else _operand(value, known, lifted, made))
     return Step(op, tuple(inputs))
-
-
-def _lie_apart(axes: Axes, op: Operation, known: Sequence[Class]) -> bool:
-    """Whether examples lie along different dimensions of the operands, or meet not by rows."""
-    if not any(isinstance(c, PerExample) for c in known) or any(
-        isinstance(c, Local | Split) for c in known
-    ):
-        return False
-    rule = sharding_rules.rule_of(op)
-    return rule is None or common_factor(op, rule, list(known), axes.size) is None
 
 
 def _kept_step(

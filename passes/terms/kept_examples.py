@@ -8,8 +8,10 @@ what nobody owns is left. So an operand is taken with what b owns B times, and w
 once: in a mean of B examples that makes b's gradient, constants included.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import jax
@@ -79,43 +81,88 @@ def _rows(
     op: Operation, operands: Sequence[Kept], own: frozenset[int], size: int
 ) -> list[Kept | Gathered | None] | None:
     """Rows along the factors over which the op sums, if owners vary along no others."""
-    labels = [x.labels for x in operands]
-    if len(op.results) > 1 or not linearity.sums(op, 0):
+    met = _sum_of_rows(op, [x.labels for x in operands])
+    if met is None:
         return None
-    met = meeting_of(op, labels, max(x.steps for x in labels))
-    if met is None or not met.adds_up(0) or not _varying_axes(met):
-        return None
-    rule, along = met.rule, _varying_axes(met)
-    counters = max((x.counters for x in operands), key=len)
-    varying = any(count > 1 for count in met.apart.shape[: len(counters)])
-    rows, weights = _rows_of_examples(met.apart, size)
+    shown = _by_steps(operands) if _varies_by_steps(met) else _by_rows(met, size)
     found: list[Kept | Gathered | None] = []
-    for i, dims in enumerate(rule.operands):
-        groups = [tuple(d for f in dim for d in met.frame.digits[f]) for dim in dims]
-        axes = [axis for dim in dims for f in dim for axis in met.frame.axes[f]]
-        shared = set(axes) & set(along)
+    for i, value in enumerate(op.operands):
+        layout = _layout(met, i)
+        shared = set(layout.along) & set(_varying_axes(met))
         if not shared and i not in own:
             found.append(None)
-            continue
-        if shared != set(along) or not _divides(groups, op.operands[i]):
+        elif shared == set(_varying_axes(met)) and layout.shape == mlir.shape(value):
+            found.append(shown(met, layout, i == min(own)))
+        else:
             return None
-        numbers = tuple(axes.index(axis) for axis in along)
-        joint = met.frame.result(met.apart, dims)
-        if varying:
-            found.append(Kept(joint, counters, i == min(own)))
-            continue
-        found.append(Gathered(tuple(groups), numbers, rows, weights, joint, i == min(own)))
     return found
 
 
-def _divides(groups: Sequence[Sequence[int]], operand: Value) -> bool:
-    """Whether the rule's factors make up every dimension."""
-    return tuple(int(np.prod(group)) for group in groups) == mlir.shape(operand)
+def _sum_of_rows(op: Operation, labels: Sequence[Labels]) -> Meeting | None:
+    if len(op.results) > 1 or not linearity.sums(op, 0):
+        return None
+    met = meeting_of(op, labels, max(x.steps for x in labels))
+    return met if met and met.adds_up(0) and _varying_axes(met) else None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """An operand over the factors of its op: each dimension's factors and digits, and all axes."""
+
+    dims: tuple[tuple[int, ...], ...]
+    groups: tuple[tuple[int, ...], ...]
+    along: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, if the factors make up every dimension."""
+        return tuple(math.prod(group) for group in self.groups)
+
+
+def _layout(met: Meeting, number: int) -> _Layout:
+    dims = met.rule.operands[number]
+    groups = tuple(tuple(d for f in dim for d in met.frame.digits[f]) for dim in dims)
+    along = tuple(axis for dim in dims for f in dim for axis in met.frame.axes[f])
+    return _Layout(dims, groups, along)
+
+
+def _by_steps(operands: Sequence[Kept]) -> Callable[[Meeting, _Layout, bool], Kept]:
+    """Operands with what others own at the step at hand at zero."""
+    counters = _merged_counters(operands)
+    return lambda met, layout, is_weighted: Kept(
+        met.frame.result(met.apart, layout.dims), counters, is_weighted
+    )
+
+
+def _merged_counters(operands: Sequence[Kept]) -> tuple[Value | None, ...]:
+    """The counter of each loop on whose steps any of the operands depends."""
+    padded = zip_longest(*(x.counters for x in operands))
+    return tuple(next((c for c in several if c is not None), None) for several in padded)
+
+
+def _by_rows(met: Meeting, size: int) -> Callable[[Meeting, _Layout, bool], Gathered]:
+    """Operands with each example's rows, and nobody's."""
+    rows, weights = _rows_of_examples(met.apart, size)
+
+    def shown(met: Meeting, layout: _Layout, is_weighted: bool) -> Gathered:
+        joint = met.frame.result(met.apart, layout.dims)
+        numbers = tuple(layout.along.index(axis) for axis in _varying_axes(met))
+        return Gathered(layout.groups, numbers, rows, weights, joint, is_weighted)
+
+    return shown
+
+
+def _step_axes(met: Meeting) -> int:
+    return met.apart.ndim - sum(map(len, met.frame.axes.values()))
+
+
+def _varies_by_steps(met: Meeting) -> bool:
+    return any(count > 1 for count in met.apart.shape[: _step_axes(met)])
 
 
 def _varying_axes(met: Meeting) -> list[int]:
-    steps = met.apart.ndim - sum(map(len, met.frame.axes.values()))
-    return [axis for axis, count in enumerate(met.apart.shape) if count > 1 and axis >= steps]
+    counts = enumerate(met.apart.shape)
+    return [axis for axis, count in counts if count > 1 and axis >= _step_axes(met)]
 
 
 def _rows_of_examples(owners: npt.NDArray[np.int32], size: int) -> tuple[Rows, Rows]:
@@ -150,6 +197,7 @@ def _over_dims(kept: Kept, known: Mapping[Value, jax.Array]) -> jax.Array:
     owners = jnp.asarray(all_whole(kept.labels).owners)
     for axis in range(kept.labels.steps):
         counter = kept.counters[axis] if axis < len(kept.counters) else None
+        assert counter is not None or owners.shape[0] == 1
         step = known[counter] if counter is not None else 0
         owners = jax.lax.dynamic_index_in_dim(owners, step, 0, keepdims=False)
     return owners
@@ -200,6 +248,6 @@ def _put_back(rows: jax.Array, gathered: Gathered, digits: Sequence[int]) -> jax
     kept[first] = length
     sizes, at = list[int](), 0
     for group in gathered.digits:
-        sizes.append(int(np.prod(kept[at : at + len(group)])))
+        sizes.append(math.prod(kept[at : at + len(group)]))
         at += len(group)
     return behind.reshape(rows.shape[0], *sizes)
