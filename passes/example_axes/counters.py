@@ -14,30 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import evaluate, interpret
+from hlo_surgery.passes.ir.constants import ARITHMETIC, evaluate, interpret
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.integer_division import guarded
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
 
 Numbers = npt.NDArray[Any]
 LONGEST = 1 << 20
-SCALAR_OPS = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *(
-            "add",
-            "subtract",
-            "multiply",
-            "divide",
-            "remainder",
-            "negate",
-            "minimum",
-            "maximum",
-            "clamp",
-        ),
-        *("compare", "select", "convert", "and", "or", "not", "xor", "reshape"),
-    )
-)
+SCALAR_OPS = ARITHMETIC | {"stablehlo.reshape"}
 
 
 def counter_values(loop: Operation) -> dict[Value, Numbers] | None:

@@ -12,34 +12,42 @@ from hlo_surgery.passes.ir.integer_division import guarded, is_defined, is_integ
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
 
 LARGEST = 1 << 20  # elements: an index larger than this is not worth evaluating
-EVALUATED = frozenset(
+ARITHMETIC = frozenset(
     f"stablehlo.{name}"
     for name in (
-        *(
-            "constant",
-            "iota",
-            "broadcast_in_dim",
-            "reshape",
-            "transpose",
-            "concatenate",
-            "slice",
-            "reverse",
-            "pad",
-        ),
-        *(
-            "add",
-            "subtract",
-            "multiply",
-            "divide",
-            "remainder",
-            "negate",
-            "minimum",
-            "maximum",
-            "clamp",
-        ),
-        *("compare", "select", "convert", "and", "or", "not", "xor"),
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "remainder",
+        "negate",
+        "minimum",
+        "maximum",
+        "clamp",
+        "compare",
+        "select",
+        "convert",
+        "and",
+        "or",
+        "not",
+        "xor",
     )
 )
+MADE_OR_MOVED = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "constant",
+        "iota",
+        "broadcast_in_dim",
+        "reshape",
+        "transpose",
+        "concatenate",
+        "slice",
+        "reverse",
+        "pad",
+    )
+)
+EVALUATED = ARITHMETIC | MADE_OR_MOVED
 
 COPIES = frozenset(
     f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose")
