@@ -35,8 +35,8 @@ from hlo_surgery.passes.loops.step_stacks import (
 )
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.lift_values import reached_values
-from hlo_surgery.passes.strategies.square_operands import is_monomial
 from hlo_surgery.passes.terms.gradient_slices import Step, gradient_step
+from hlo_surgery.passes.terms.tails import is_monomial
 
 CONTRACTIONS = frozenset(["stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce"])
 

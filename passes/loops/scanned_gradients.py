@@ -8,7 +8,6 @@ elementwise statistic of the stack is the stack of the statistics, which the sam
 nothing of the size of B stacks is needed.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -19,12 +18,11 @@ from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_
 from hlo_surgery.passes.example_axes.counters import counter_values, is_permutation, values_over
 from hlo_surgery.passes.example_axes.lattice import Axes, Summed
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
 from hlo_surgery.passes.strategies.lift_values import reached_values
-from hlo_surgery.passes.strategies.square_operands import is_monomial
 from hlo_surgery.passes.terms.gradient_slices import behind_barriers
+from hlo_surgery.passes.terms.tails import is_monomial, keeps_elements
 
 
 @dataclass(frozen=True)
@@ -101,16 +99,6 @@ def scanned_carry(axes: Axes, loop: Operation, number: int) -> Scan | None:
     if write is None or not _is_own(axes, loop, write.operands[1]):
         return None
     return Scan(loop, number, write, True, True)
-
-
-def keeps_elements(op: Operation, operand: Value) -> bool:
-    """Whether an op that moves elements has each of them once in its result, beside zeros."""
-    sizes = [math.prod(mlir.shape(v)) for v in (operand, op.results[0])]
-    if op.name != "stablehlo.pad":
-        return sizes[0] == sizes[1]
-    return all(
-        p >= 0 for name in ("edge_padding_low", "edge_padding_high") for p in integers(op, name)
-    )
 
 
 def _stacking_write(loop: Operation, number: int) -> Operation | None:

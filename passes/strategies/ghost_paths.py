@@ -18,11 +18,10 @@ from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.constants import copied_from, is_splat
 from hlo_surgery.passes.ir.linearity import added_results, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
-from hlo_surgery.passes.loops.scanned_gradients import keeps_elements
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.strategies.square_operands import PASSED, drops_unit_dimensions
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Held, Input, Step
 from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.tails import PASSED, drops_unit_dimensions, keeps_elements
 
 REARRANGED = frozenset(
     f"stablehlo.{name}" for name in ("reshape", "reverse", "broadcast_in_dim", "slice")

@@ -21,8 +21,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integers, precision
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import widened
-from hlo_surgery.passes.ir.linearity import added_results, initial_operands
-from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.linearity import initial_operands
+from hlo_surgery.passes.ir.mlir import Value, stablehlo
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import along_examples
 from hlo_surgery.passes.terms.gradient_slices import (
@@ -39,16 +39,9 @@ from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import exponent_of, times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
+from hlo_surgery.passes.terms.tails import PASSED, is_monomial
 
 Phi = Callable[[jax.Array], jax.Array]
-
-MOVES = frozenset(
-    f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "slice", "reverse")
-)
-PASSED = frozenset(
-    ["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"]
-)
-SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"])
 
 
 def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
@@ -67,29 +60,6 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
         and single
         and all(is_monomial(step.op) for step in sliced.tail)
     )
-
-
-def is_monomial(op: Operation) -> bool:
-    """Whether each element of the result is one element of the operand, times a Shared one."""
-    if op.name == "stablehlo.pad":
-        return is_splat(op.operands[1], 0)
-    if op.name == "stablehlo.add":
-        return any(is_splat(v, 0) for v in op.operands)
-    if op.name == "stablehlo.convert" and mlir.is_complex(op.operands[0]) != mlir.is_complex(
-        op.results[0]
-    ):
-        return False
-    if op.name in MOVES:
-        return raise_op(op) is not None
-    return op.name in PASSED | SCALES or drops_unit_dimensions(op)
-
-
-def drops_unit_dimensions(op: Operation) -> bool:
-    """Whether a sum is over sizes of 1 only, as in a transposed broadcast, and so a reshape."""
-    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
-        return False
-    shape = mlir.shape(op.operands[0])
-    return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
 
 
 def _is_rank_one(site: Step, per_token: bool) -> bool:

@@ -24,9 +24,9 @@ from hlo_surgery.passes.raising.contractions import dot_general
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised, single
-from hlo_surgery.passes.strategies.square_operands import drops_unit_dimensions
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Step
+from hlo_surgery.passes.terms.tails import drops_unit_dimensions
 
 
 def _scattered(op: Operation, dtype: np.dtype) -> Raised | None:
