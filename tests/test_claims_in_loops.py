@@ -5,6 +5,7 @@ values are returned and probed, as those of the single ops are. The loops stay b
 which must give what they give.
 """
 
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -59,7 +60,7 @@ class Unrolled:
         self.axes = find_example_axes(main, {batch: axis}, self.size, ())
         sharding_rules.strip(code)
         claims = dict(self.axes.classes)
-        twins = unroll(mlir.body(main), claims)
+        twins = unroll(mlir.body(main), claims, lambda value, step: claims.get(value, Shared()))
         values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
         self.twins = [
             (values.index(result), values.index(value))
@@ -79,9 +80,9 @@ class Unrolled:
         return [np.asarray(y) for y in self.module.call(*arrays)]
 
 
-def unroll(block, claims):
+def unroll(block, claims, claimed):
     """Put every loop's steps before it, and use what they return instead: pairs of the loop's
-    result and that.
+    result and that. `claimed`: what is claimed of the copy of a value at a step.
     """
     twins = {}
     while loops := [
@@ -91,21 +92,23 @@ def unroll(block, claims):
     ]:
         for loop in loops:
             carries = mlir.operands(loop)
-            for _ in next(iter(counter_values(loop).values())):
-                carries = take_step(loop, carries, claims)
+            for step in range(len(next(iter(counter_values(loop).values())))):
+                carries = take_step(loop, carries, claims, partial(claimed, step=step))
             for result, value in zip(loop.results, carries, strict=True):
                 result.replace_all_uses_with(value)
                 twins[result] = value
     return twins.items()
 
 
-def take_step(loop, carries, claims):
-    """Copy the body before the loop, its arguments bound; the values that it returns."""
+def take_step(loop, carries, claims, claimed):
+    """Copy the body before the loop, its arguments bound; the values that it returns.
+
+    `claimed`: what is claimed of the copy of a value.
+    """
     step = loop.clone().operation
     for one, other in zip(mlir.nested_operations(loop), mlir.nested_operations(step), strict=True):
-        claims.update(
-            zip(other.results, [claims.get(value, Shared()) for value in one.results], strict=True)
-        )
+        for old, new in zip(one.results, other.results, strict=True):
+            claims[new] = claimed(old)
     body = step.regions[1].blocks[0]
     for argument, carry in zip(body.arguments, carries, strict=True):
         argument.replace_all_uses_with(carry)

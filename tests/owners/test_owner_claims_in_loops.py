@@ -12,7 +12,6 @@ from jax import lax
 
 from hlo_surgery.module import Module
 from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.counters import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
@@ -20,7 +19,7 @@ from hlo_surgery.passes.owners.classes import Owned, Summed
 from hlo_surgery.passes.owners.labelling.labels import Labels, nobodys
 from tests.owners.test_owner_claims import assert_claims_hold
 from tests.test_claims import Analysed
-from tests.test_claims_in_loops import UNROLLED, lowered
+from tests.test_claims_in_loops import UNROLLED, lowered, unroll
 
 W = np.sin(np.arange(6.0)).reshape(2, 3)
 X = np.cos(np.arange(8.0)).reshape(4, 2)
@@ -82,41 +81,11 @@ class Unrolled:
         self.owners = find_owners(main, {batch: axis}, self.size, [])
         sharding_rules.strip(code)
         block, claims = mlir.body(main), dict(self.owners.classes)
-        unroll(block, claims)
+        unroll(block, claims, lambda value, step: at_step(claims.get(value), step))
         values = [r for op in mlir.operations(block)[:-1] for r in op.results]
         self.classes = [claims.get(v) or Owned(nobodys(mlir.shape(v))) for v in values]
         mlir.set_results(main, values, [])
         self.row, self.module = SimpleNamespace(axes={batch - 1: axis}), Module(code)
-
-
-def unroll(block, claims):
-    done = set()
-    while loops := [
-        op
-        for op in mlir.operations(block)
-        if op.name == "stablehlo.while" and op.results[0] not in done
-    ]:
-        for loop in loops:
-            carries = mlir.operands(loop)
-            for step in range(len(next(iter(counter_values(loop).values())))):
-                carries = take_step(loop, carries, claims, step)
-            for result, value in zip(loop.results, carries, strict=True):
-                result.replace_all_uses_with(value)
-            done.add(loop.results[0])
-
-
-def take_step(loop, carries, claims, step):
-    copy = loop.clone().operation
-    for one, other in zip(mlir.nested_operations(loop), mlir.nested_operations(copy), strict=True):
-        for old, new in zip(one.results, other.results, strict=True):
-            claims[new] = at_step(claims.get(old), step)
-    body = copy.regions[1].blocks[0]
-    for argument, carry in zip(body.arguments, carries, strict=True):
-        argument.replace_all_uses_with(carry)
-    *ops, last = mlir.operations(body)
-    for op in ops:
-        op.move_before(loop)
-    return mlir.operands(last)
 
 
 def at_step(known, step):
