@@ -176,7 +176,7 @@ UNCLEAR = [
     (in_order_of_size, "d", "not known which row is whose"),
     (taken_by_the_others, "d", "not known which row is whose"),
     (row_by_row_of_a_table, "rows", "has rows of its own for the examples"),
-    (of_differences, "w", "not known which row is whose"),
+    (of_differences, "w", "pairs of examples are summed at once"),
 ]
 
 

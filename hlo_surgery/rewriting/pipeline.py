@@ -11,21 +11,13 @@ import jax.numpy as jnp
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.alignment.batch_constants import as_term
-from hlo_surgery.passes.example_axes.alignment.contributions import unclear
-from hlo_surgery.passes.example_axes.alignment.example_rows import example_rows
 from hlo_surgery.passes.example_axes.ancestors import ancestors
-from hlo_surgery.passes.example_axes.example_axes import find_example_axes
 from hlo_surgery.passes.example_axes.lattice import (
     Axes,
-    Crossed,
     Labelled,
     Local,
     Mixed,
-    PerExample,
-    Shared,
     Split,
-    Summed,
 )
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -34,6 +26,10 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.normalise.normalize import normalize
+from hlo_surgery.passes.owners.analysis import find_owners
+from hlo_surgery.passes.owners.classes import Owners
+from hlo_surgery.passes.owners.translation import translated
+from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
@@ -131,12 +127,12 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     normalize(code)
     main = mlir.main_function(code)
     block = mlir.body(main)
-    axes = _analysed(main, code, request)
-    _refuse_mixed(axes, block, request, names)
+    owners, axes = _analysed(main, code, request)
+    _refuse_mixed(owners, axes, block, request, names)
     for hoist in _hoists(request):
         outputs = mlir.operands(mlir.return_operation(block))
         if hoist(axes, block, [outputs[number] for number in request.gradients]):
-            axes = _analysed(main, code, request)
+            _, axes = _analysed(main, code, request)
     _forget_unused(axes, block, request)
     _refuse_unprotected(axes, request)
     if request.is_real is not None:
@@ -220,13 +216,13 @@ def _refuse_unprotected(axes: Axes, request: Request) -> None:
         raise Refusal(Reason(why, reason.op, reason.where, PRIVATE_HELP), private[0])
 
 
-def _analysed(main: mlir.func.FuncOp, code: mlir.Module, request: Request) -> Axes:
-    """The class of every value of the module as it is now."""
+def _analysed(main: mlir.func.FuncOp, code: mlir.Module, request: Request) -> tuple[Owners, Axes]:
+    """The class of every value of the module as it is now, and the same for emission."""
     sharding_rules.populate(code)
     contribution = request.on_mixing == "contribution"
-    return find_example_axes(
-        main, dict(request.batch), request.size, request.gradients, contribution
-    )
+    batch = dict(request.batch)
+    owners = find_owners(main, batch, request.size, request.gradients, contribution)
+    return owners, translated(owners)
 
 
 def _hoists(request: Request) -> list[Hoist]:
@@ -260,15 +256,16 @@ def _return(
     mlir.set_results(main, [*outputs, *made], [{"jax.result_info": label} for label in labels])
 
 
-def _refuse_mixed(axes: Axes, block: mlir.Block, request: Request, names: Sequence[str]) -> None:
+def _refuse_mixed(
+    owners: Owners, axes: Axes, block: mlir.Block, request: Request, names: Sequence[str]
+) -> None:
     """One refusal for all outputs that mix for the first one's reason."""
     if request.size == 1:
         return
     outputs = mlir.operands(mlir.return_operation(block))
-    reasons = {
-        number: _mixing(axes, outputs[number]) for number in [*request.gradients, *request.losses]
-    }
-    reasons |= {n: reasons[n] or example_rows(axes, block, outputs[n]) for n in request.gradients}
+    reasons = {n: undivided_reason(owners, block, outputs[n]) for n in request.gradients}
+    reasons |= {n: mixing_reason(owners, outputs[n]) for n in request.losses}
+    reasons = {n: reason or _unworded(axes, outputs[n]) for n, reason in reasons.items()}
     first = next((reason for reason in reasons.values() if reason), None)
     if first is not None:
         concerned = [names[number] for number, reason in reasons.items() if reason]
@@ -276,15 +273,12 @@ def _refuse_mixed(axes: Axes, block: mlir.Block, request: Request, names: Sequen
         raise Refusal(first, concerned[0] + more)
 
 
-def _mixing(axes: Axes, output: Value) -> Reason | None:
+def _unworded(axes: Axes, output: Value) -> Reason | None:
+    """Why an output's examples, each known, lie so that nothing is emitted for them."""
     match axes.of(output):
         case Mixed(reason):
             return reason
-        case _ if axes.contribution and (reason := unclear(axes, output)):
-            return reason
-        case Shared(data) | Summed(_, data):
-            return data and as_term(data)
-        case PerExample():
-            return None
-        case Split() | Local() | Crossed() | Labelled():
+        case Split() | Local() | Labelled():
             return Reason("this gradient holds the examples in parts", "func.return", "module")
+        case _:
+            return None

@@ -16,11 +16,18 @@ import numpy as np
 from hlo_surgery.passes.example_axes.alignment.step_positions import step_sums
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
-from hlo_surgery.passes.owners.alignment.positions import positional_sums
+from hlo_surgery.passes.owners.alignment.positions import (
+    even_rows,
+    evenly_summed,
+    placed_values,
+    positional_sums,
+)
 from hlo_surgery.passes.owners.branches import classify_case
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
     Class,
+    Contributions,
+    Crossed,
     Mixed,
     Owned,
     Owners,
@@ -29,6 +36,8 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
 )
 from hlo_surgery.passes.owners.constants import as_constant, data_in
+from hlo_surgery.passes.owners.contributions.lost_rows import settle, settle_flow
+from hlo_surgery.passes.owners.contributions.places import classify_places, meets
 from hlo_surgery.passes.owners.labelling.indices import places
 from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows, undivided
 from hlo_surgery.passes.owners.loops import classify_while
@@ -40,14 +49,19 @@ OUTSIDE = "the op's body uses values of the examples from outside"
 
 
 def find_owners(
-    function: func.FuncOp, batch: dict[int, int], size: int, gradients: Collection[int]
+    function: func.FuncOp,
+    batch: dict[int, int],
+    size: int,
+    gradients: Collection[int],
+    contribution: bool = False,
 ) -> Owners:
     """Classify every value of a flat function. `batch`: axis of the examples by argument number;
-    `size`: B; `gradients`: the outputs that are.
+    `size`: B; `gradients`: the outputs that are; `contribution`: take all that is mixed as
+    constant.
 
     The function's ops carry Shardy's rules already.
     """
-    block, owners = mlir.body(function), Owners(size)
+    block, owners = mlir.body(function), Owners(size, Contributions() if contribution else None)
     for i, argument in enumerate(block.arguments):
         if i in batch:
             rows = owners.intern(own_rows(mlir.shape(argument), batch[i]))
@@ -59,10 +73,28 @@ def find_owners(
         owners.trained.update(a for a in block.arguments if mlir.is_inexact(a))
         owners.data.clear()
         classify_block(owners, block)
+    if owners.contributions:
+        _place_rows(owners, owners.contributions, block)
     owners.positional = positional_sums(owners, block) | step_sums(Words(owners), block)
     if owners.positional:
         classify_block(owners, block)
     return owners
+
+
+def _place_rows(owners: Owners, notes: Contributions, block: Block) -> None:
+    """Rows that run along with the examples' anywhere are theirs everywhere."""
+    while _note_new(notes.placed, placed_values(owners, block)) | _note_new(
+        notes.even, even_rows(owners, block)
+    ):
+        notes.unplaced.clear()
+        notes.lost.clear()
+        classify_block(owners, block)
+
+
+def _note_new(known: dict[Value, Labels], found: dict[Value, Labels]) -> bool:
+    new = {v: labels for v, labels in found.items() if v not in known}
+    known.update(new)
+    return bool(new)
 
 
 def _differentiates_batch(owners: Owners, block: Block, gradients: Collection[int]) -> bool:
@@ -74,22 +106,34 @@ def _differentiates_batch(owners: Owners, block: Block, gradients: Collection[in
 
 
 def _has_rows(known: Class) -> bool:
-    return isinstance(known, Owned) and known.labels.varies
+    return isinstance(known, Crossed) or (isinstance(known, Owned) and known.labels.varies)
 
 
 def classify_block(owners: Owners, block: Block) -> None:
     """Classify every value of a block, in order; the block's arguments are classified already."""
     for op in mlir.operations(block)[:-1]:
-        for result, known in zip(op.results, _classify(owners, op), strict=True):
-            owners.classes[result] = _as_constant(owners, result, known)
+        _classify_results(owners, op)
+
+
+def _classify_results(owners: Owners, op: Operation) -> None:
+    found, notes = _classify(owners, op), owners.contributions
+    for result, known in zip(op.results, found, strict=True):
+        owners.classes[result] = _as_constant(owners, result, known)
+    if notes and op.name not in mlir.CONTROL_FLOW:
+        settle(owners, notes, op, found)
+    elif notes and settle_flow(notes, op):
+        _classify_results(owners, op)
 
 
 def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
     """Mixed data is a constant of the batch; a sum over places of examples is no constant."""
     reason = owners.positional.get(result)
     if reason and (isinstance(known, Summed) or is_shared(known)):
-        assert not isinstance(known, Mixed)
+        assert isinstance(known, Owned | Summed)
         return known if known.data else replace(known, data=reason)
+    if isinstance(known, Mixed) and owners.contributions and not known.unknown:
+        owners.data.setdefault(result, known.reason)
+        return replace(owners.nobodys(result), data=known.reason)
     return as_constant(owners, result, known)
 
 
@@ -103,8 +147,12 @@ def _classify(owners: Owners, op: Operation) -> list[Class]:
         owners.trained.update(op.results)
     if len(op.results):
         owners.taken.pop(op.results[0], None)
+    classes = [owners.of(v) for v in sources]
+    if even := evenly_summed(owners, op):
+        classes[0] = even
+        owners.taken[op.results[0]] = tuple(classes[: len(op.operands)])
     try:
-        return transfer(owners, op, [owners.of(v) for v in sources])
+        return transfer(owners, op, classes)
     except TooManyLabels:
         return [mixed(op, TOO_MANY, unknown=True)] * len(op.results)
 
@@ -123,12 +171,30 @@ def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Cl
     outside = [c for c in captured if isinstance(c, Owned)]
     if len(outside) < len(captured):
         return [mixed(op, OUTSIDE, unknown=True)] * len(op.results)
-    owned = [c for c in own if isinstance(c, Owned)]
-    if len(owned) == len(own):
-        return classify_owned(owners, op, owned, outside)
     if not all(map(is_shared, outside)):
-        return [mixed(op, OUTSIDE, unknown=True)] * len(op.results)
-    return classify_sums(owners, op, own, transfer)
+        return _with_captured(owners, op, own, outside)
+    notes = owners.contributions
+    crossed = any(isinstance(c, Crossed) for c in own)
+    found = [] if crossed else _of_operands(owners, op, own)
+    if notes and meets(own, found):
+        return classify_places(owners, op, own, notes, transfer)
+    return found
+
+
+def _with_captured(
+    owners: Owners, op: Operation, classes: Sequence[Class], captured: Sequence[Owned]
+) -> list[Class]:
+    owned = [c for c in classes if isinstance(c, Owned)]
+    if len(owned) == len(classes):
+        return classify_owned(owners, op, owned, captured)
+    return [mixed(op, OUTSIDE, unknown=True)] * len(op.results)
+
+
+def _of_operands(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Class]:
+    owned = [c for c in classes if isinstance(c, Owned)]
+    if len(owned) == len(classes):
+        return classify_owned(owners, op, owned, [])
+    return classify_sums(owners, op, classes, transfer)
 
 
 def _own_step(owners: Owners, op: Operation, classes: Sequence[Class]) -> Owned | None:

@@ -57,7 +57,16 @@ class Mixed:
     unknown: bool = False
 
 
-Class = Owned | Summed | Mixed
+@dataclass(frozen=True)
+class Crossed:
+    """In contributions alone: an element is computed by several examples, by each of these
+    labellings by another, as in a matrix of similarities; those of the others are constants to it.
+    """
+
+    places: tuple[Labels, ...]
+
+
+Class = Owned | Summed | Mixed | Crossed
 TOO_MANY = "the examples lie in too many places to follow"
 PICKING = frozenset(f"stablehlo.{name}" for name in ("slice", "dynamic_slice", "gather", "reverse"))
 PICKING_HELP = f"permute or choose examples before the call; else {MIXING_HELP}"
@@ -97,6 +106,22 @@ class CountedLoop:
 
 
 @dataclass
+class Contributions:
+    """What is known of a module in which all that is mixed counts as a constant of the batch.
+
+    `placed`: the rows of constants and sums that turned out to run along with the examples'.
+    `even`: constants that hold the same in each example's row. `unplaced`: values that may hold
+    rows of the examples along dimensions where that is not known. `lost`: values in which such rows
+    were summed, so that their shares in a gradient are not known.
+    """
+
+    placed: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
+    even: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
+    unplaced: set[Value] = field(default_factory=set[Value])
+    lost: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+
+
+@dataclass
 class Owners:
     """What is known of a module.
 
@@ -108,10 +133,12 @@ class Owners:
     the order. `loops`: the counted loops around what is classified now, outermost first. `beside`:
     values that run along with the examples and are not theirs. `moved`: why rows of parameters are
     not known to be whose. `varying`: what may differ from step
-    to step, by the first result of a loop.
+    to step, by the first result of a loop. `contributions`: where all that is mixed counts as
+    constant, not data alone.
     """
 
     size: int
+    contributions: Contributions | None = None
     classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
     trained: set[Value] = field(default_factory=set[Value])
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])

@@ -18,6 +18,7 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
     Class,
+    Crossed,
     Mixed,
     Owned,
     Owners,
@@ -121,6 +122,8 @@ def join_classes(owners: Owners, op: Operation, value: Value, one: Class, other:
             return one
         case (_, Mixed()):
             return other
+        case (Crossed(), _) | (_, Crossed()):
+            return mixed(op, NOW_ONE)
         case (Owned(), Owned()):
             return _joined_owned(owners, op, value, one, other)
         case (Summed(site, data), Owned()) | (Owned(), Summed(site, data)):
@@ -187,7 +190,7 @@ def decided(owners: Owners, op: Operation, predicate: Value, known: Class) -> Cl
     if is_shared(known):
         assert isinstance(known, Owned)
         return Owned(known.labels, held([known, decider]))
-    data = data_in(decider)
+    data = None if owners.contributions else data_in(decider)
     parts = [loop for loop in owners.loops if loop.op.results[0] in owners.part_loops]
     if data and any(varies_by_step(owners, loop.op, predicate) for loop in parts):
         return rearranged(op, data)

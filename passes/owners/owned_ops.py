@@ -81,7 +81,7 @@ def classify_owned(
 
 
 def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
-    if any(c.data for c in classes):
+    if owners.contributions is None and any(c.data for c in classes):
         found = meeting(owners, op, [c.labels for c in classes], owners.steps)
         data = differs_by_place(op, classes, found) if found else None
         if data:
@@ -98,7 +98,7 @@ def _placed_data(
     owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels
 ) -> Reason | None:
     """Data that is placed otherwise for one example than for another."""
-    if not any(c.data for c in classes):
+    if owners.contributions or not any(c.data for c in classes):
         return None
     data = differs_by_index(owners, op, classes, labels)
     data = data or differs_where_put(owners, op, classes, labels)
@@ -130,7 +130,7 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     """
     if labels.is_conflicting:
         own = owned_operands(classes)
-        if linearity.is_linear(op, own):
+        if linearity.is_linear(op, own) and not _crosses(owners, classes):
             return summed(owners, op, classes, own)
         return mixed(op, PICKED if op.name in PICKING else MET)
     kept = owners.kept(labels)
@@ -140,6 +140,11 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     offset = any(c.offset for c in classes) if _is_mere_move(op, labels, kept) else None
     offset = has_offset(op, classes) if offset is None else offset
     return Owned(kept, None if is_whole else held, offset)
+
+
+def _crosses(owners: Owners, classes: Sequence[Owned]) -> bool:
+    """Whether rows of contributions meet others element by element: their places are told apart."""
+    return owners.contributions is not None and sum(c.labels.varies for c in classes) > 1
 
 
 def _is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
@@ -211,10 +216,11 @@ def _by_factors(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list
     found = meeting(owners, op, [c.labels for c in classes], owners.steps)
     if found is None:
         return _lumped(owners, op, classes)
-    if data := differs_by_place(op, classes, found):
+    data = None if owners.contributions else differs_by_place(op, classes, found)
+    if data:
         return [rearranged(op, data)] * len(op.results)
     results = [_result(owners, op, classes, found, i) for i in range(len(op.results))]
-    data = differs_by_step(owners, op, classes, found.met)
+    data = None if owners.contributions else differs_by_step(owners, op, classes, found.met)
     if data and not all(isinstance(c, Summed) for c in results):
         return [_running(op, classes, data)] * len(op.results)
     return results

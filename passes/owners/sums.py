@@ -144,7 +144,8 @@ def _beside_owned(
     summed, own = summed_operands(classes), owned_operands(classes)
     data = frozenset(i for i in summed if op.operands[i] not in owners.trained)
     many = [c for i in own if _is_of_many(c := classes[i])]
-    steady = frozenset(i for i in data if many and not _differs(owners, op, classes, i))
+    constants = summed if owners.contributions else data
+    steady = frozenset(i for i in constants if many and not _differs(owners, op, classes, i))
     if steady:
         return again(owners, op, demoted(owners, op, classes, steady))
     within = any(isinstance(c, Owned) and c.labels.varies for c in many)
@@ -207,19 +208,31 @@ def _not_linear(
     data = frozenset(i for i in summed if op.operands[i] not in owners.trained)
     if op.name == "stablehlo.divide" and 1 in data:
         return again(owners, op, demoted(owners, op, classes, [1]))
-    if data != summed:
-        return [_meeting(op, classes)] * len(op.results)
+    if owners.contributions is None:
+        if data != summed:
+            return [_meeting(op, classes)] * len(op.results)
+        if met := _met_apart(owners, op, classes, data):
+            return [met] * len(op.results)
+    # Of a sum that parameters reach and one of data, the data is the constant.
+    constants = demoted(owners, op, classes, data or summed)
+    product = multiplied(op, summed) if len(data) in (0, len(summed)) else None
+    if product:
+        return [_constant_of(owners, r, product.data) for r in op.results]
+    return again(owners, op, constants)
+
+
+def _met_apart(
+    owners: Owners, op: Operation, classes: Sequence[Class], data: frozenset[int]
+) -> Mixed | None:
+    """Sums of data of which each example meets a place or step of its own."""
     for i in data if owned_operands(classes) else ():
         if _differs(owners, op, classes, i):
             known = classes[i]
             assert isinstance(known, Summed)
             what = "a sum of data over the batch"
             site = Reason(what, known.site.name, source_line(known.site))
-            return [rearranged(op, known.data or site)] * len(op.results)
-    constants = demoted(owners, op, classes, data)
-    if product := multiplied(op, summed):
-        return [_constant_of(owners, r, product.data) for r in op.results]
-    return again(owners, op, constants)
+            return rearranged(op, known.data or site)
+    return None
 
 
 def _site(classes: Sequence[Class]) -> Operation:

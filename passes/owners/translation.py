@@ -9,7 +9,6 @@ what examples reach by way of them is Mixed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -36,29 +35,22 @@ from hlo_surgery.passes.owners.words import worded
 SCATTERED = "the examples lie in a way that is not followed further yet"
 
 
-@dataclass
-class Translation:
-    """`axes`: what has a word; `unworded`: the values that have none, Mixed in `axes`."""
-
-    axes: Axes
-    unworded: list[Value] = field(default_factory=list[Value])
-
-
-def translated(owners: Owners) -> Translation:
-    """What is known, as `Axes`."""
+def translated(owners: Owners) -> Axes:
+    """What is known, as `Axes`; values whose labels have no word are Mixed, with all that is made
+    of them.
+    """
     axes = Axes(owners.size, data=owners.data, trained=owners.trained)
     axes.positional, axes.aligned = owners.positional, owners.beside
     axes.part_loops, axes.parting = owners.part_loops, owners.parting
     axes.varying, axes.moved = owners.varying, owners.moved
     words = {value: _word(owners, value, known) for value, known in owners.classes.items()}
-    made = Translation(axes, [value for value, word in words.items() if word is None])
-    lost = closure(made.unworded, _made_from)
+    lost = closure([value for value, word in words.items() if word is None], _made_from)
     for value, word in words.items():
         shared = is_shared(owners.of(value))
         axes.classes[value] = word if word and (shared or value not in lost) else _lost(value)
     for result, taken in owners.taken.items():
         axes.taken[result] = _taken(owners, axes, result, taken)
-    return made
+    return axes
 
 
 def _made_from(value: Value) -> list[Value]:

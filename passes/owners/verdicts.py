@@ -6,7 +6,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.owners.classes import Mixed, Owned, Owners, Summed
+from hlo_surgery.passes.owners.classes import Crossed, Mixed, Owned, Owners, Summed
+from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, unclear
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers
 from hlo_surgery.passes.owners.words import Words
 
@@ -18,9 +19,15 @@ def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | 
 
 def mixing_reason(owners: Owners, output: Value) -> Reason | None:
     """Why the examples' shares of an output are not known; None where they are."""
-    match owners.of(output):
+    notes, known = owners.contributions, owners.of(output)
+    lost = unclear(owners, notes, output) if notes else None
+    if lost and not isinstance(known, Mixed):
+        return lost
+    match known:
         case Mixed(reason):
             return reason
+        case Crossed():
+            return Reason(ROWS, "func.return", "module", HELP)
         case Summed(_, data):
             return data and as_term(data)
         case Owned(labels, data, offset):

@@ -5,8 +5,11 @@ Whether a value has examples in it, is a sum of them, or is shared by all: more 
 
 from hlo_surgery.passes.example_axes import lattice
 from hlo_surgery.passes.example_axes.loop_steps import varies
+from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed
+from hlo_surgery.passes.owners.classes import Class, Crossed, Mixed, Owned, Owners, Summed
+
+CROSSED = Reason("values of several examples meet, each by a place of its own", "", "")
 
 
 class Words(lattice.Axes):
@@ -37,6 +40,8 @@ def worded(known: Class) -> lattice.Class:
             return lattice.Summed(site, data)
         case Mixed(reason, unknown):
             return lattice.Mixed(reason, unknown)
+        case Crossed():
+            return lattice.Mixed(CROSSED, unknown=True)
 
 
 def varies_by_step(owners: Owners, loop: Operation, value: Value) -> bool:

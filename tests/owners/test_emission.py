@@ -7,9 +7,6 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.passes.owners.analysis import find_owners
-from hlo_surgery.passes.owners.translation import translated
-from hlo_surgery.rewriting import pipeline
 from tests.data_moves import MOVES, ORDER, B, W, X, energy
 
 LIMIT = 0.2
@@ -23,15 +20,6 @@ STATISTICS = {
     "gram": hs.gram(),
     "inner": hs.inner_products(),
 }
-
-
-@pytest.fixture(autouse=True)
-def by_owners(monkeypatch):
-    def classified(main, batch, size, gradients, contribution):
-        assert not contribution
-        return translated(find_owners(main, batch, size, gradients)).axes
-
-    monkeypatch.setattr(pipeline, "find_example_axes", classified)
 
 
 def expected(g):

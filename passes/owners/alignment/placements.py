@@ -19,20 +19,25 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.factors import Dims, counts_by, on_factors, rule_of
 from hlo_surgery.passes.owners.labelling.digits import regrouped
 from hlo_surgery.passes.owners.labelling.frames import Frame, framed
-from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers, nobodys
+from hlo_surgery.passes.owners.labelling.labels import MOST_LABELS, Labels, Numbers, nobodys
 from hlo_surgery.passes.owners.labelling.moves import BOUNDS, MOVES, taken
 
 
 def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
     """A number for all that lies along some axes, equal where the same lies there; these axes stay,
-    with size 1.
+    with size 1. One that is alone there is kept; new ones are no example's.
     """
     if all(numbers.shape[axis] == 1 for axis in lost):
         return numbers
     kept = [axis for axis in range(numbers.ndim) if axis not in lost]
     rows = numbers.transpose([*kept, *lost]).reshape((_size(numbers, kept), -1))
-    classes = dict[bytes, int]()
-    found = [classes.setdefault(row.tobytes(), len(classes)) for row in rows]
+    classes, first = dict[bytes, int](), max(MOST_LABELS, int(numbers.max(initial=0)) + 1)
+    found = [
+        int(row[0])
+        if (row == row[0]).all()
+        else classes.setdefault(row.tobytes(), first + len(classes))
+        for row in rows
+    ]
     shape = [1 if axis in lost else size for axis, size in enumerate(numbers.shape)]
     return np.array(found, np.int32).reshape(shape)
 

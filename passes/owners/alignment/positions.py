@@ -23,7 +23,8 @@ from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL,
 from hlo_surgery.passes.example_axes.alignment.uniform import Known, is_uniform
 from hlo_surgery.passes.example_axes.control_flow import linked
 from hlo_surgery.passes.example_axes.lattice import PerExample
-from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
@@ -37,12 +38,14 @@ from hlo_surgery.passes.owners.alignment.placements import (
 )
 from hlo_surgery.passes.owners.classes import (
     Class,
+    Crossed,
     Owned,
     Owners,
     Summed,
     is_shared,
     owned_operands,
 )
+from hlo_surgery.passes.owners.contributions.places import MEETING, views
 from hlo_surgery.passes.owners.factors import meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
@@ -79,17 +82,80 @@ def positional_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
 
     The values that lie beside the examples are noted in `owners`.
     """
+    search = _searched(owners, block)
+    owners.beside.clear()
+    owners.beside.update(placed.value for placed in search.placed)
+    owners.moved = next(filter(None, (_moved(owners, placed) for placed in search.placed)), None)
+    return search.sums
+
+
+def placed_values(owners: Owners, block: Block) -> dict[Value, Labels]:
+    """Constants and sums whose rows run along with those of all examples, and whose they are."""
+    everyone = set(range(owners.size))
+    return {
+        placed.value: placed.places
+        for placed in _searched(owners, block).placed
+        if not placed.in_sum
+        and everyone == set(placed.places.owners.ravel().tolist())
+        and _is_placeable(owners, placed.value)
+    }
+
+
+def _is_placeable(owners: Owners, value: Value) -> bool:
+    op = mlir.defining_operation(value)
+    is_made = op is not None and op.name not in mlir.CONTROL_FLOW
+    return is_made and _is_mixed_constant(owners.of(value))
+
+
+def _is_mixed_constant(known: Class) -> bool:
+    constant = isinstance(known, Owned) and known.is_shared and known.data is not None
+    return constant or isinstance(known, Summed)
+
+
+def even_rows(owners: Owners, block: Block) -> dict[Value, Labels]:
+    """Constants that meet examples row by row, and are alike in each; and whose rows they are."""
+    search, met = Search(owners, Words(owners)), dict[Value, dict[object, Labels]]()
+    for value, places in _met_directly(search, block):
+        if _is_mixed_constant(owners.of(value)):
+            labels = owners.kept(places)
+            met.setdefault(value, {})[labels] = labels
+    once = {v: next(iter(labels.values())) for v, labels in met.items() if len(labels) == 1}
+    return {v: labels for v, labels in once.items() if _is_even_for_all(search, v, labels)}
+
+
+def _is_even_for_all(search: Search, value: Value, labels: Labels) -> bool:
+    everyone = set(range(search.owners.size))
+    if everyone != set(labels.owners.ravel().tolist()):
+        return False
+    return not any(True for _ in _if_uneven(search, value, labels))
+
+
+def evenly_summed(owners: Owners, op: Operation) -> Owned | None:
+    """The rows over which an op sums a constant, alike in all examples' rows: even shares."""
+    notes = owners.contributions
+    if notes is None or op.name != "stablehlo.reduce" or len(op.results) != 1:
+        return None
+    labels, known = notes.even.get(op.operands[0]), owners.of(op.operands[0])
+    if labels is None or not _is_constant_or_sum(known) or not linearity.sums(op, 0):
+        return None
+    return Owned(labels) if any(map(labels.varies_along, integers(op, "dimensions"))) else None
+
+
+def _known_rows(search: Search) -> Iterator[Placed]:
+    notes = search.owners.contributions
+    for value, labels in notes.placed.items() if notes else ():
+        yield _placed(search, value, labels)
+
+
+def _searched(owners: Owners, block: Block) -> Search:
     search = Search(owners, Words(owners))
-    pending = list(_met_directly(search, block))
+    pending = [*_met_unevenly(search, block), *_known_rows(search)]
     while pending:
         placed = pending.pop()
         if placed not in search.placed:
             search.placed[placed] = None
             pending += [*_linked(search, placed), *_behind(search, placed), *_ahead(search, placed)]
-    owners.beside.clear()
-    owners.beside.update(placed.value for placed in search.placed)
-    owners.moved = next(filter(None, (_moved(owners, placed) for placed in search.placed)), None)
-    return search.sums
+    return search
 
 
 def _moved(owners: Owners, placed: Placed) -> Reason | None:
@@ -108,26 +174,41 @@ def _placed(search: Search, value: Value, places: Labels) -> Placed:
     return Placed(value, places, key, isinstance(search.owners.of(value), Summed))
 
 
-def _met_directly(search: Search, block: Block) -> Iterator[Placed]:
-    """What nobody owns and lies beside what the examples own, in one op."""
+def _met_unevenly(search: Search, block: Block) -> Iterator[Placed]:
+    """What nobody owns and lies beside what the examples own, and may differ among them."""
+    for value, places in _met_directly(search, block):
+        if not _is_splat(value):
+            yield from _if_uneven(search, value, places)
+
+
+def _met_directly(search: Search, block: Block) -> Iterator[tuple[Value, Labels]]:
+    """What nobody owns and lies beside what the examples own, in one op, and where."""
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if op.name in mlir.CONTROL_FLOW or not len(op.results):
             continue
-        classes = search.owners.at(op)
         yield from _gathered_directly(search, op)
-        shared = [i for i, c in enumerate(classes) if is_shared(c) and mlir.shape(op.operands[i])]
-        if shared and any(_has_rows(c) for c in classes):
-            yield from _met_operands(search, op, classes, shared)
+        for classes in _views(search.owners, op):
+            shared = [i for i, c in enumerate(classes) if is_shared(c)]
+            shared = [i for i in shared if mlir.shape(op.operands[i])]
+            if shared and any(_has_rows(c) for c in classes):
+                yield from _met_operands(search, op, classes, shared)
 
 
-def _gathered_directly(search: Search, op: Operation) -> Iterator[Placed]:
+def _views(owners: Owners, op: Operation) -> list[list[Class]]:
+    """The classes of an op's operands; where examples cross, along one labelling of each."""
+    classes = owners.at(op)
+    if not any(isinstance(c, Crossed) for c in classes):
+        return [classes]
+    return views(owners, op, classes, Reason(MEETING, op.name, source_line(op)))
+
+
+def _gathered_directly(search: Search, op: Operation) -> Iterator[tuple[Value, Labels]]:
     """What is gathered from at numbers of the examples, outside of loops."""
     if op.name != "stablehlo.gather" or mlir.enclosing_loops(op):
         return
     result = search.owners.of(op.results[0])
     if _has_rows(result) and is_shared(search.owners.at(op)[0]) and isinstance(result, Owned):
-        places = gathered_from(search.owners, op, result.labels)
-        yield from _if_uneven(search, op.operands[0], places)
+        yield op.operands[0], gathered_from(search.owners, op, result.labels)
 
 
 def _has_rows(known: Class) -> bool:
@@ -136,10 +217,12 @@ def _has_rows(known: Class) -> bool:
 
 def _met_operands(
     search: Search, op: Operation, classes: Sequence[Class], shared: Sequence[int]
-) -> Iterator[Placed]:
+) -> Iterator[tuple[Value, Labels]]:
     pairs = list(zip(classes, op.operands, strict=True))
-    owners, uneven = search.owners, [i for i in shared if not _is_splat(op.operands[i])]
-    if not uneven or not all(map(_has_elements, op.operands)):
+    owners, wanted = search.owners, shared
+    if owners.contributions is None:
+        wanted = [i for i in shared if not _is_splat(op.operands[i])]
+    if not wanted or not all(map(_has_elements, op.operands)):
         return
     labels = [c.labels if isinstance(c, Owned) else owners.nobodys(v).labels for c, v in pairs]
     steps = max(x.steps for x in labels)
@@ -148,11 +231,11 @@ def _met_operands(
         return
     others = reduce(join, (found.frame.owners[i] for i in owned_operands(classes)))
     others = told_apart(others, range(steps))
-    for i in uneven:
+    for i in wanted:
         rows = found.rule.operands[i]
         places = over_operand(found.rule, found.frame, others, rows, op.operands[i])
         bare = Labels(places.digits, places.owners.reshape(places.owners.shape[steps:]))
-        yield from _if_uneven(search, op.operands[i], bare)
+        yield op.operands[i], bare
 
 
 def _is_splat(value: Value) -> bool:

@@ -1,0 +1,240 @@
+"""Lost rows: in which values rows of the examples may lie unnoticed, or have been summed.
+
+    %m = reduce %z over examples
+    %r = broadcast %m : [B, D]                    =>  %r: unplaced, its rows may be the examples'
+    %g = reduce %r over the same dimension        =>  %g: lost, unless all rows are the same
+
+Where all that is mixed counts as constant, what flows into example b's copy of a parameter is row b
+of what flows into all. A sum over rows that were not known as such would be given to the wrong
+examples: no gradient may hold one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hlo_surgery.passes.example_axes.alignment.uniform import is_uniform
+from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.example_axes.sharding_rules import Rule, rule_of
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    Contributions,
+    Crossed,
+    Mixed,
+    Owned,
+    Owners,
+    Summed,
+    is_shared,
+)
+from hlo_surgery.passes.owners.contributions.places import places_of
+from hlo_surgery.passes.owners.factors import Dims, on_factors
+
+LOST = "rows that may be the examples' own are summed, and it is not known which row is whose"
+ROWS = "this gradient has rows of its own for the examples, and they meet"
+HELP = (
+    "ask for the statistics of other parameters, or let the rows meet values of their examples "
+    "(a batch argument) before they are summed"
+)
+REDUCTION = "stablehlo.reduce"
+MIXING = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "reduce_window",
+        "select_and_scatter",
+        "convolution",
+        "fft",
+        "cholesky",
+        "triangular_solve",
+    )
+) | {"stablehlo.custom_call"}
+
+
+def settle(owners: Owners, notes: Contributions, op: Operation, found: Sequence[Class]) -> None:
+    """Note of an op's results whether rows may lie in them unnoticed, or were summed. `found`:
+    before all is constant.
+
+    A sum of rows that are all the same is the same for every example, and so a constant.
+    """
+    classes = owners.at(op)
+    loose = [i for i, v in enumerate(op.operands) if v in notes.unplaced]
+    loose = [i for i in loose if not _runs_along(op, classes, i)]
+    summed = [i for i in loose if op.name in MIXING or _summed_dims(op, classes, i)]
+    differ = not all(_is_alike(op, i) for i in summed)
+    for number, (result, raw) in enumerate(zip(op.results, found, strict=True)):
+        if isinstance(owners.of(result), Summed) and any(_is_sum(classes[i]) for i in summed):
+            lost = Reason(LOST, op.name, source_line(op))
+            owners.classes[result] = replace(owners.nobodys(result), data=lost)
+        _note_lost(owners, notes, op, number, differ)
+        scattered = isinstance(raw, Mixed) and op.name != REDUCTION
+        rows = loose or scattered or _leaves_place(op, classes, owners.of(result))
+        is_loose = bool(rows) or _makes_rows(owners, op, classes, number)
+        (notes.unplaced.add if is_loose and mlir.shape(result) else notes.unplaced.discard)(result)
+        _put_in_place(owners, notes, result)
+
+
+def _put_in_place(owners: Owners, notes: Contributions, result: Value) -> None:
+    """Rows that run along with the examples' are theirs."""
+    if result in notes.placed and is_constant_or_sum(owners.of(result)):
+        owners.classes[result] = Owned(notes.placed[result])
+        notes.unplaced.discard(result)
+        notes.lost.pop(result, None)
+
+
+def is_constant_or_sum(known: Class) -> bool:
+    """Whether no example has a place in a value, but perhaps a term."""
+    return isinstance(known, Summed) or is_shared(known)
+
+
+def _is_sum(known: Class) -> bool:
+    return isinstance(known, Summed)
+
+
+def _note_lost(
+    owners: Owners, notes: Contributions, op: Operation, number: int, sums_rows: bool
+) -> None:
+    result, classes = op.results[number], owners.at(op)
+    pairs = notes.lost.get(result) if any(isinstance(c, Crossed) for c in classes) else None
+    reason = pairs or owners.positional.get(result)
+    reason = reason or _loss(owners, notes, op, owners.of(result), sums_rows)
+    if reason is not None:
+        notes.lost[result] = reason
+    else:
+        notes.lost.pop(result, None)
+
+
+def _loss(
+    owners: Owners, notes: Contributions, op: Operation, known: Class, sums_rows: bool
+) -> Reason | None:
+    """Why rows were lost in a result; in what has a place of its own they do not matter."""
+    if not is_constant_or_sum(known):
+        return None
+    if sums_rows:
+        return Reason(LOST, op.name, source_line(op), HELP)
+    classes, parts = owners.at(op), range(len(op.operands))
+    if isinstance(known, Summed):
+        terms = frozenset(i for i, c in enumerate(classes) if not is_shared(c))
+        kept = (linearity.is_linear(op, terms | {i}) or _is_sum(classes[i]) for i in parts)
+        parts = [i for i, keep in enumerate(kept) if keep]
+    return next((notes.lost[op.operands[i]] for i in parts if op.operands[i] in notes.lost), None)
+
+
+def _factors_of(rule: Rule, dims: Dims, known: Class) -> set[int]:
+    """The factors along which the labels of an operand vary."""
+    found = set[int]()
+    for labels in places_of(known):
+        placed, factors = on_factors(rule, dims, labels)
+        found |= {f for k, f in enumerate(factors) if placed.varies_along(k)}
+    return found
+
+
+def _runs_along(op: Operation, classes: Sequence[Class], number: int) -> bool:
+    """Whether a constant meets the examples row by row here, so that its rows are theirs."""
+    rule = rule_of(op)
+    if rule is None or not is_shared(classes[number]):
+        return False
+    own = {factor for factors in rule.operands[number] for factor in factors}
+    pairs = zip(rule.operands, classes, strict=True)
+    return any(own & _factors_of(rule, dims, known) for dims, known in pairs)
+
+
+def _summed_dims(op: Operation, classes: Sequence[Class], number: int) -> list[int]:
+    """The dimensions of an operand over which the op sums, other than the examples' own."""
+    rule = rule_of(op)
+    if rule is None:
+        return []
+    dims = rule.operands[number]
+    own = rule.reduced - _factors_of(rule, dims, classes[number])
+    wide = (d for d, length in enumerate(mlir.shape(op.operands[number])) if length > 1)
+    return [d for d in wide if not own.isdisjoint(dims[d])]
+
+
+def _is_alike(op: Operation, number: int) -> bool:
+    """Whether all that an op sums of an operand is the same along each dimension summed."""
+    value, rule = op.operands[number], rule_of(op)
+    if rule is None or op.name != REDUCTION:
+        return False
+    dims = (d for d, own in enumerate(rule.operands[number]) if not rule.reduced.isdisjoint(own))
+    return all(is_uniform(value, PerExample(d), mlir.shape(value)[d]) for d in dims)
+
+
+def _leaves_place(op: Operation, classes: Sequence[Class], known: Class) -> bool:
+    """Whether a labelling of an operand is none of the result's, and yet its rows were not
+    reduced.
+    """
+    most = max((len(c.places) for c in classes if isinstance(c, Crossed)), default=0)
+    contracts = op.name in linearity.SUMMING or op.name == REDUCTION
+    return not contracts and len(places_of(known)) < most
+
+
+def _makes_rows(owners: Owners, op: Operation, classes: Sequence[Class], number: int) -> bool:
+    """Whether a result of sums or constants has dimensions as long as B that none of these have."""
+    result, rule = op.results[number], rule_of(op)
+    known = owners.of(result)
+    if rule is None or not is_constant_or_sum(known) or not _spreads(op, known):
+        return False
+    constant = is_shared(known)
+    carries = (not is_shared(c) or (constant and not _is_bare(c)) for c in classes)
+    pairs = zip(rule.operands, carries, strict=False)
+    carried = {f for own, carrier in pairs if carrier for fs in own for f in fs}
+    rows = enumerate(rule.results[number])
+    new = [(d, own) for d, own in rows if own and carried.isdisjoint(own)]
+    return any(_may_be_rows(owners, op, rule, own, mlir.shape(result)[d]) for d, own in new)
+
+
+def _is_bare(known: Class) -> bool:
+    """Whether a value holds no example, nor data of any."""
+    return isinstance(known, Owned) and known.is_shared and known.data is None
+
+
+def _spreads(op: Operation, known: Class) -> bool:
+    return isinstance(known, Summed) or not (
+        _is_bare(known) or op.name == "stablehlo.broadcast_in_dim"
+    )
+
+
+def _may_be_rows(
+    owners: Owners, op: Operation, rule: Rule, own: tuple[int, ...], length: int
+) -> bool:
+    """Whether a dimension is as long as the batch, or a multiple that no parameter has."""
+    pairs = zip(op.operands, rule.operands, strict=True)
+    sources = [v for v, dims in pairs if any(set(own) & set(f) for f in dims)]
+    exact = bool(sources) and all(v in owners.trained for v in sources)
+    return length == owners.size if exact else length % owners.size == 0
+
+
+def settle_flow(notes: Contributions, op: Operation) -> bool:
+    """Carry the notes into a loop's arguments and out of loops and branches. Whether an argument
+    has a new one.
+    """
+    blocks, loops = [region.blocks[0] for region in op.regions], op.name == "stablehlo.while"
+    returned = [mlir.operands(mlir.return_operation(b)) for b in (blocks[1:] if loops else blocks)]
+    new: list[bool] = []
+    for i, result in enumerate(op.results):
+        ends = [*(values[i] for values in returned), *([op.operands[i]] if loops else [])]
+        new += [_inherit(notes, block.arguments[i], ends) for block in (blocks if loops else [])]
+        _inherit(notes, result, ends)
+    return any(new)
+
+
+def _inherit(notes: Contributions, value: Value, sources: Sequence[Value]) -> bool:
+    unplaced = value not in notes.unplaced and any(v in notes.unplaced for v in sources)
+    lost = next((notes.lost[v] for v in sources if v in notes.lost), None)
+    lost = None if value in notes.lost else lost
+    if unplaced:
+        notes.unplaced.add(value)
+    if lost:
+        notes.lost[value] = lost
+    return unplaced or bool(lost)
+
+
+def unclear(owners: Owners, notes: Contributions, gradient: Value) -> Reason | None:
+    """Why the examples' contributions to a gradient are not known; None where they are."""
+    if gradient in notes.lost:
+        return notes.lost[gradient]
+    if places_of(owners.of(gradient)) and owners.data:
+        first = next(iter(owners.data.values()))
+        return Reason(ROWS, first.op, first.where, HELP)
+    return None
