@@ -14,8 +14,8 @@ from jax import export
 
 from hlo_surgery.counted import counted
 from hlo_surgery.export_artifacts import module_in_artifact
+from hlo_surgery.passes.dataflow.reached import sources
 from hlo_surgery.passes.emit.export import carry, in_clean_config
-from hlo_surgery.passes.example_axes.alignment.reached import sources
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array

@@ -40,7 +40,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # What another version of JAX could break, in about a minute: the analysis, the emission, the API.
 SMOKE = {
     "test_api",
-    "test_claims",
+    "test_owner_claims",
     "test_fixtures",
     "test_ghost_norms",
     "test_refusals",

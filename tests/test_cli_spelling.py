@@ -9,8 +9,8 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.cli.spelling import SPELLED, spelled
-from hlo_surgery.passes.example_axes.alignment import example_rows
 from hlo_surgery.passes.ir import errors
+from hlo_surgery.passes.owners.alignment import example_rows
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.requests import gradient_outputs
 from hlo_surgery.rewriting import pipeline

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.passes.example_axes.alignment import uniform
+from hlo_surgery.passes.dataflow import uniform
 
 B, DEEP = 6, 800
 W, X = (

@@ -143,7 +143,6 @@ FLOW = (
     nonlinear_state_of_all,
     steps_by_data,
     number_of_steps,
-    branch_to_a_sum,
     branch_by_parameters,
     branch_with_data,
     branches_of_sums,
@@ -239,6 +238,12 @@ ACCUMULATED = {
     "beside the largest": beside_the_largest,
     "counted by another": counted_by_another,
     "one step after the other": one_step_after_the_other,
+    "forwards and backwards": forwards_and_backwards,
+}
+
+
+# Each step takes elements of one example each, however often, and in whatever order.
+TAKEN = {
     "tokens one by one": accumulated(lambda x: tokens(x).reshape(2 * B, D), range(2 * B)),
     "tokens of parts": accumulated(
         lambda x: tokens(x).reshape(PARTS, B, D).swapaxes(0, 1), range(B)
@@ -252,14 +257,26 @@ ACCUMULATED = {
     "an example never": accumulated(lambda x: x, range(B - 1)),
     "a part twice": accumulated(of_two, [0, 1, 1]),
     "parts that overlap": in_two_places,
-    "forwards and backwards": forwards_and_backwards,
 }
 
 
 @pytest.mark.parametrize("gradient", ACCUMULATED.values(), ids=ACCUMULATED.keys())
-def test_accumulated_otherwise_than_once_is_refused(gradient):
+def test_accumulated_beside_others_is_refused(gradient):
     with pytest.raises(hs.Refusal):
         hs.rewrite(gradient, batch_argnums=1, statistics=hs.second_moment())(W, X)
+
+
+@pytest.mark.parametrize("gradient", TAKEN.values(), ids=TAKEN.keys())
+def test_each_gets_what_it_adds_however_often(gradient):
+    """A row of zeros adds nothing, so that what an example adds is what it adds alone."""
+    alone = jnp.where(jnp.eye(B, dtype=bool)[:, :, None], X, 0)
+    expected = B * jnp.stack([gradient(W, x) for x in alone])
+    statistics = {"each": hs.per_example(), "square": hs.second_moment()}
+    plain, found = hs.rewrite(gradient, batch_argnums=1, statistics=statistics)(W, X)
+    close = {"rtol": 1e-5, "atol": 1e-5 * float(jnp.abs(expected).max())}
+    np.testing.assert_allclose(plain, expected.mean(0), **close)
+    np.testing.assert_allclose(found["each"], expected, **close)
+    np.testing.assert_allclose(found["square"], (expected**2).mean(0), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("parts", "count"), [(lambda x: x, B), (of_two, B // 2)])
@@ -278,7 +295,7 @@ def rows_carried(w, x):
 
 
 def weights_backwards(w, x):
-    """Each example beside the weight of another's step, which no example reaches."""
+    """Each example beside a weight that its step looks up."""
     weights = jnp.arange(1.0, B + 1)
 
     def step(total, i):
@@ -365,7 +382,7 @@ def two_running_sums(w, x):
 
 
 LOOPS = {
-    **{f.__name__: f for f in (weights_backwards, written_into_columns, attending_to_all)},
+    **{f.__name__: f for f in (written_into_columns, attending_to_all)},
     **{f.__name__: f for f in (repeated_as_the_state_says, scaled_by_a_sum)},
     **{
         f.__name__: f
@@ -438,6 +455,28 @@ def test_refused(name):
     losses = {**UNTIL_DONE, **{f.__name__: f for f in FLOW}, **LOOPS, **GROUPS, **SOLVES}
     with pytest.raises(hs.Refusal):
         hs.grad(losses[name], statistics=hs.second_moment())(W, X)
+
+
+def of_own_weights(w, b):
+    return jax.grad(one)(w, X[b]) + (B - b) * 2 * w
+
+
+def of_a_sum_that_some_take(w, b):
+    """How many take the sum is data, and a constant of the batch."""
+    negative = X[:, 0] <= 0
+    each = jax.grad(lambda w: jnp.sum(jnp.tanh(X[b] @ w)))(w)
+    return jnp.where(negative[b], 0, jax.grad(one)(w, X[b])) / B + negative.sum() * each / B
+
+
+@pytest.mark.parametrize(
+    ("loss", "share"),
+    [(weights_backwards, of_own_weights), (branch_to_a_sum, of_a_sum_that_some_take)],
+)
+def test_what_a_step_takes_beside_its_example_is_that_examples(loss, share):
+    expected = B * jnp.stack([share(W, b) for b in range(B)])
+    gradient, each = hs.grad(loss, statistics=hs.per_example())(W, X)
+    np.testing.assert_allclose(gradient, expected.mean(0), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
 
 
 SEPARABLE = {

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from hlo_surgery.module import Module
-from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.alignment.uniform import is_uniform
-from hlo_surgery.passes.example_axes.lattice import Mixed, PerExample
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.owners.classes import has_owners
+from tests.owners.claim_rows import Row
+from tests.owners.probes import Probed, assert_claims_hold
 
-from .claim_rows import Row
 from .square_ops import OPS, lines
-from .test_claims import Analysed, assert_claims_hold
 
 TYPES = ("4x4xf64", "4x4xf64", "4xf64", "4xi32")
 CONSTANTS = (
@@ -34,15 +35,17 @@ def row(axes, *names):
     "axes", [{0: 0}, {0: 1}, {1: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 3: 0}, {1: 0, 3: 0}], ids=str
 )
 def test_what_changing_an_example_moves(axes):
-    analysed = Analysed(row(axes, *OPS))
-    assert_claims_hold(analysed)
-    assert sum(isinstance(known, PerExample) for known in analysed.classes) > 15
+    probed = Probed(row(axes, *OPS))
+    assert_claims_hold(probed)
+    assert sum(has_owners(known) for known in probed.classes) > 15
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_rows_that_a_pad_moves_are_nobodys(name):
-    assert isinstance(Analysed(row({0: 0}, name)).classes[-1], Mixed)
-    assert not isinstance(Analysed(row({0: 1}, name)).classes[-1], Mixed)
+def test_rows_that_a_pad_moves_keep_their_owners(name):
+    for axis in range(2):
+        probed = Probed(row({0: axis}, name))
+        assert has_owners(probed.classes[-1])
+        assert_claims_hold(probed)
 
 
 def test_what_is_said_to_be_uniform():

@@ -390,3 +390,11 @@ def test_nothing_as_large_as_a_table_for_each_example():
     f = hs.grad(loss_of(lambda w, ids: w[ids]), batch_argnums=(1, 2), statistics=hs.mean_of(cosine))
     temporaries = jax.jit(f).lower(w, ids, factors).compile().memory_analysis().temp_size_in_bytes
     assert temporaries < size * rows * 8 * 4
+
+
+@pytest.mark.parametrize("phi", [jnp.ones_like, lambda g: jnp.abs(g) ** 0.0], ids=["one", "power"])
+def test_rows_that_an_example_does_not_look_up_count_at_zero(phi):
+    """Each example looks up one row: the others' mean is phi(0), also where phi is factorable."""
+    asked = hs.mean_of(phi, factorable=True)
+    found = hs.grad(lambda t, i: jnp.mean(jnp.sum(jnp.tanh(t[i]), 1)), statistics=asked)
+    np.testing.assert_array_equal(found(TABLE, jnp.array([1, 3, 1]))[1], np.ones_like(TABLE))

@@ -9,16 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.module import Module, Source, load
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.emit.splice import splice
-from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.ancestors import ancestors
-from hlo_surgery.passes.example_axes.lattice import (
-    Axes,
-    Labelled,
-    Local,
-    Mixed,
-    Split,
-)
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.errors import Reason, Refusal
@@ -28,8 +21,15 @@ from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners
-from hlo_surgery.passes.owners.translation import translated
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
+from hlo_surgery.passes.terms.axes import (
+    Axes,
+    Labelled,
+    Local,
+    Mixed,
+    Split,
+)
+from hlo_surgery.passes.terms.translation import translated
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request

@@ -11,9 +11,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.emit.splice import splice
-from hlo_surgery.passes.example_axes.counters import counter_values
-from hlo_surgery.passes.example_axes.lattice import Axes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
@@ -29,6 +28,7 @@ from hlo_surgery.passes.strategies.ghost_paths import ghost_paths
 from hlo_surgery.passes.strategies.lift_values import lift_control_flow
 from hlo_surgery.passes.strategies.scaled_norms import joint_norm
 from hlo_surgery.passes.strategies.square_operands import moved_statistic
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, gradient_slice
 from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
 from hlo_surgery.passes.terms.wide_slices import is_widenable

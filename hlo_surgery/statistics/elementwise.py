@@ -20,6 +20,7 @@ from hlo_surgery.statistics.factorable import (
     check_elementwise,
     check_factorable,
     is_complex_factorable,
+    vanishes_at_zero,
 )
 from hlo_surgery.statistics.measures import (
     Found,
@@ -49,14 +50,14 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
         ...
     hlo_surgery.Refusal: ...
     """
-    name = getattr(phi, "__name__", "phi")
+    name = f"mean_of({getattr(phi, '__name__', 'phi')})"
     check_elementwise(phi)
-    if not factorable:
-        return MeanOf(f"mean_of({name})", phi)
-    check_factorable(phi)
-    return MeanOf(
-        f"mean_of({name})", phi, factorable=True, complex_factorable=is_complex_factorable(phi)
-    )
+    if factorable:
+        check_factorable(phi)
+    # The rows of a table that an example does not look up are zero without a product.
+    if not (factorable and vanishes_at_zero(phi)):
+        return MeanOf(name, phi)
+    return MeanOf(name, phi, factorable=True, complex_factorable=is_complex_factorable(phi))
 
 
 SECOND_MOMENT = MeanOf("second_moment", squared_magnitude, factorable=True, complex_factorable=True)

@@ -44,6 +44,13 @@ def check_factorable(phi: Phi) -> None:
         raise Refusal(Reason(why, "mean_of", _line_of(phi), HELP))
 
 
+def vanishes_at_zero(phi: Phi) -> bool:
+    """Whether phi(0) = 0; of factorable functions, 1 and 1/|g| do not."""
+    zero = jnp.zeros(1, jnp.float32)
+    with jax.ensure_compile_time_eval():
+        return bool((phi(zero) == 0).all())
+
+
 def is_complex_factorable(phi: Phi) -> bool:
     """Sampled likewise; a function that takes no complex numbers is not."""
     a, b = np.exp(1j * np.linspace(0.1, 6, 64)).reshape(2, 32) * np.linspace(0.5, 2, 32)

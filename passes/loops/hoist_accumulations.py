@@ -16,9 +16,8 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.emit.splice import splice
-from hlo_surgery.passes.example_axes.counters import counter_values
-from hlo_surgery.passes.example_axes.lattice import Axes, PerExample, Summed
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import initial_operands
@@ -35,6 +34,7 @@ from hlo_surgery.passes.loops.step_stacks import (
 )
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.lift_values import reached_values
+from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
 from hlo_surgery.passes.terms.gradient_slices import Step, gradient_step
 from hlo_surgery.passes.terms.tails import is_monomial
 

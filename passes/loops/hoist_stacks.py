@@ -14,9 +14,8 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.counters import Numbers, counter_values, values_over
 from hlo_surgery.passes.emit.splice import splice
-from hlo_surgery.passes.example_axes.counters import Numbers, counter_values, values_over
-from hlo_surgery.passes.example_axes.lattice import Axes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.loops.hoist_accumulations import Term, after_loop, contract, term_of
@@ -30,6 +29,7 @@ from hlo_surgery.passes.loops.step_stacks import (
     write_stacks,
 )
 from hlo_surgery.passes.strategies.lift_values import reached_values
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 
 

@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from hlo_surgery.passes.dataflow.counters import counter_values, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
-from hlo_surgery.passes.example_axes.counters import counter_values, is_permutation, values_over
-from hlo_surgery.passes.example_axes.lattice import Axes, Summed
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
 from hlo_surgery.passes.strategies.lift_values import reached_values
+from hlo_surgery.passes.terms.axes import Axes, Summed
 from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 from hlo_surgery.passes.terms.tails import is_monomial, keeps_elements
 

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hlo_surgery.passes.dataflow.counters import Numbers, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import splice
-from hlo_surgery.passes.example_axes.counters import Numbers, is_permutation, values_over
-from hlo_surgery.passes.example_axes.lattice import Axes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import Step
 
 

@@ -11,11 +11,11 @@ for all. Dead ops stay: they may show what belongs to which example.
 
 from typing import Any, cast
 
-from hlo_surgery.passes.example_axes.chunked_slices import split_chunks
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module
 from hlo_surgery.passes.ir.placement import drop_placement
+from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 from hlo_surgery.passes.normalise.devices.devices import join_devices
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
 from hlo_surgery.passes.normalise.static_shapes import make_shapes_static

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.alignment.step_positions import step_sums
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
 from hlo_surgery.passes.owners.alignment.positions import (
@@ -22,6 +21,7 @@ from hlo_surgery.passes.owners.alignment.positions import (
     placed_values,
     positional_sums,
 )
+from hlo_surgery.passes.owners.alignment.step_positions import step_sums
 from hlo_surgery.passes.owners.branches import classify_case
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
@@ -43,7 +43,6 @@ from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, ow
 from hlo_surgery.passes.owners.loops import classify_while
 from hlo_surgery.passes.owners.owned_ops import classify_owned
 from hlo_surgery.passes.owners.sums import classify_sums, constant
-from hlo_surgery.passes.owners.words import Words
 
 OUTSIDE = "the op's body uses values of the examples from outside"
 
@@ -75,7 +74,7 @@ def find_owners(
         classify_block(owners, block)
     if owners.contributions:
         _place_rows(owners, owners.contributions, block)
-    owners.positional = positional_sums(owners, block) | step_sums(Words(owners), block)
+    owners.positional = positional_sums(owners, block) | step_sums(owners, block)
     if owners.positional:
         classify_block(owners, block)
     return owners

@@ -10,6 +10,7 @@ Owned is a case of Summed: c_b is the value with what others own at zero.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hlo_surgery.passes.dataflow.loop_steps import varying_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -69,6 +70,8 @@ class Crossed:
 Class = Owned | Summed | Mixed | Crossed
 TOO_MANY = "the examples lie in too many places to follow"
 PICKING = frozenset(f"stablehlo.{name}" for name in ("slice", "dynamic_slice", "gather", "reverse"))
+PICKED = "examples are taken out of the batch, or in another order, and meet others"
+MOVED = "values are moved or combined along the example axis"
 PICKING_HELP = f"permute or choose examples before the call; else {MIXING_HELP}"
 
 
@@ -81,6 +84,16 @@ def mixed(op: Operation, why: str, unknown: bool = False, help: str = MIXING_HEL
 def is_shared(known: Class) -> bool:
     """Whether no example reaches a value of this class."""
     return isinstance(known, Owned) and known.is_shared
+
+
+def has_owners(known: Class) -> bool:
+    """Whether elements of a value of this class have owners."""
+    return isinstance(known, Owned) and not known.is_shared
+
+
+def is_sum(known: Class) -> bool:
+    """Whether a value of this class is a sum over the examples."""
+    return isinstance(known, Summed)
 
 
 def owned_operands(classes: Sequence[Class]) -> frozenset[int]:
@@ -169,6 +182,13 @@ class Owners:
         if value not in self.classes:
             self.classes[value] = self.nobodys(value)
         return self.classes[value]
+
+    def varies(self, loop: Operation, value: Value) -> bool:
+        """Whether a value may differ from one step of a loop to another."""
+        key = loop.results[0]
+        if key not in self.varying:
+            self.varying[key] = varying_values(loop)
+        return value in self.varying[key]
 
     def nobodys(self, value: Value) -> Owned:
         """The class of a value that no example reaches."""

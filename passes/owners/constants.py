@@ -17,21 +17,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.alignment.batch_constants import UNDIVIDED
-from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL
-from hlo_surgery.passes.example_axes.alignment.uniform import is_uniform
-from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.alignment.step_positions import POSITIONAL
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
 from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import spots_of
 from hlo_surgery.passes.owners.labelling.indices import column
 from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers, Places, join
-from hlo_surgery.passes.owners.words import varies_by_step
+from hlo_surgery.passes.owners.products_of_sums import UNDIVIDED
 
 
 def data_in(known: Class) -> Reason | None:
@@ -218,7 +217,7 @@ def _differs_at(owners: Owners, value: Value, sizes: Sequence[int]) -> bool:
     none.
     """
     loops = [loop for loop, size in zip(owners.loops, sizes, strict=False) if size > 1]
-    return any(varies_by_step(owners, loop.op, value) for loop in loops)
+    return any(owners.varies(loop.op, value) for loop in loops)
 
 
 def _moving_dims(places: Places, rank: int) -> list[int]:

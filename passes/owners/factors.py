@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import cast
 
-from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.sharding_rules import ATTRIBUTE, Rule
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE, Rule
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import Owners

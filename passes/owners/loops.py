@@ -12,7 +12,6 @@ shown (until_done); else nobody may decide how often it runs but one example, fo
 
 from collections.abc import Callable, Sequence
 
-from hlo_surgery.passes.example_axes.until_done import frozen_carries
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.classes import (
@@ -37,7 +36,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     over,
 )
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers
-from hlo_surgery.passes.owners.words import Words, varies_by_step
+from hlo_surgery.passes.owners.until_done import frozen_carries
 
 ClassifyBlock = Callable[[Owners, Block], None]
 MOST_ROUNDS = 50
@@ -173,7 +172,7 @@ def _decided_by_condition(
     if alone:
         return [decided(owners, op, decider, c) for c in carries]
     own = [owned_decision(owners, op, predicate, c, TOGETHER) for c in carries]
-    frozen = frozen_carries(Words(owners), op) if any(map(_is_mixed, own)) else set[int]()
+    frozen = frozen_carries(owners, op) if any(map(_is_mixed, own)) else set[int]()
     return [carries[i] if i in frozen else c for i, c in enumerate(own)]
 
 
@@ -192,7 +191,7 @@ def decided(owners: Owners, op: Operation, predicate: Value, known: Class) -> Cl
         return Owned(known.labels, held([known, decider]))
     data = None if owners.contributions else data_in(decider)
     parts = [loop for loop in owners.loops if loop.op.results[0] in owners.part_loops]
-    if data and any(varies_by_step(owners, loop.op, predicate) for loop in parts):
+    if data and any(owners.varies(loop.op, predicate) for loop in parts):
         return rearranged(op, data)
     return known
 

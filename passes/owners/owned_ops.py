@@ -11,6 +11,8 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import (
+    MOVED,
+    PICKED,
     PICKING,
     Class,
     Owned,
@@ -49,12 +51,10 @@ INDEXED = {
 ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE_NAMES)
 # Ops whose places are not told by labels where there are no elements.
 UNTOLD = frozenset(["stablehlo.reshape", "stablehlo.scatter", "stablehlo.convolution", *INDEXED])
-PICKED = "examples are taken out of the batch, or in another order, and meet others"
 APART = (
     "each example meets others: the operands hold the examples along different or divided "
     "dimensions"
 )
-MOVED = "values are moved or combined along the example axis"
 REDUCED = "the examples are reduced to one value, and not by a sum of floats"
 MET = "values of several examples meet in one element, and not by a sum of floats"
 

@@ -15,12 +15,14 @@ is depends on the reading.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hlo_surgery.passes.example_axes.alignment.products_of_sums import FACTOR, multiplied
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import SUMS_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import (
+    MOVED,
+    PICKED,
+    PICKING,
     Class,
     Mixed,
     Owned,
@@ -39,7 +41,7 @@ from hlo_surgery.passes.owners.constants import (
     rearranged,
 )
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers
-from hlo_surgery.passes.owners.words import varies_by_step
+from hlo_surgery.passes.owners.products_of_sums import FACTOR, multiplies_elements, product_of
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
 
@@ -61,7 +63,7 @@ def _constant_of(owners: Owners, value: mlir.Value, data: Reason | None) -> Owne
 
 def _keeps_product(op: Operation, position: int) -> bool:
     own = frozenset([position])
-    return linearity.is_linear(op, own) or multiplied(op, frozenset()) is not None
+    return linearity.is_linear(op, own) or multiplies_elements(op)
 
 
 def _settled(known: Class) -> Class:
@@ -170,7 +172,7 @@ def _differs(owners: Owners, op: Operation, classes: Sequence[Class], number: in
         assert isinstance(known, Owned)
         labels = known.labels
         steps = zip(owners.loops, labels.owners.shape[: labels.steps], strict=False)
-        if any(n > 1 and varies_by_step(owners, loop.op, value) for loop, n in steps):
+        if any(n > 1 and owners.varies(loop.op, value) for loop, n in steps):
             return True
     return differs_beside(owners, op, classes, number)
 
@@ -215,9 +217,9 @@ def _not_linear(
             return [met] * len(op.results)
     # Of a sum that parameters reach and one of data, the data is the constant.
     constants = demoted(owners, op, classes, data or summed)
-    product = multiplied(op, summed) if len(data) in (0, len(summed)) else None
+    product = product_of(op, summed) if len(data) in (0, len(summed)) else None
     if product:
-        return [_constant_of(owners, r, product.data) for r in op.results]
+        return [_constant_of(owners, r, product) for r in op.results]
     return again(owners, op, constants)
 
 
@@ -241,6 +243,10 @@ def _site(classes: Sequence[Class]) -> Operation:
 
 def _meeting(op: Operation, classes: Sequence[Class]) -> Mixed:
     site = _site(classes)
+    if site.name in PICKING:
+        return mixed(site, PICKED)
+    if site.name == "stablehlo.reduce_window":
+        return mixed(site, MOVED)
     line = f"{site.name} at {source_line(site)}"
     if owned_operands(classes):
         return mixed(op, f"a sum over the examples ({line}) meets each example's own values")

@@ -1,20 +1,38 @@
 """Verdicts: whether an output has a share for each example, and if not, why."""
 
-from hlo_surgery.passes.example_axes.alignment.batch_constants import as_term
-from hlo_surgery.passes.example_axes.alignment.example_rows import example_rows
+from dataclasses import replace
+
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.owners.classes import Crossed, Mixed, Owned, Owners, Summed
+from hlo_surgery.passes.owners.alignment.example_rows import example_rows
+from hlo_surgery.passes.owners.classes import PICKING, Crossed, Mixed, Owned, Owners, Summed
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, unclear
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers
-from hlo_surgery.passes.owners.words import Words
+
+TERM = (
+    "a constant made of the whole batch is a term of the gradient, of which no example's share "
+    "is known"
+)
+TERM_HELP = (
+    "compute the constant before, and pass it as an argument of its own, as what is known to all "
+    "examples; "
+    "or ask for the statistics of other parameters"
+)
+
+
+def as_term(data: Reason) -> Reason:
+    """Why data of the whole batch is refused as a term of a gradient."""
+    if MIXING_HELP not in data.help:
+        return data
+    help = data.help.replace(MIXING_HELP, TERM_HELP) if data.op in PICKING else TERM_HELP
+    return replace(data, why=f"{TERM}: {data.why}", help=help)
 
 
 def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is no sum of the examples' own; None where it is."""
-    return mixing_reason(owners, gradient) or example_rows(Words(owners), block, gradient)
+    return mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
 
 
 def mixing_reason(owners: Owners, output: Value) -> Reason | None:

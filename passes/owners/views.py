@@ -8,7 +8,7 @@ they are the same for all.
 
 from collections.abc import Sequence
 
-from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.mlir import Operation

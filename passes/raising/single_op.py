@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import jax
 
+from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE
 from hlo_surgery.passes.emit.export import carry
-from hlo_surgery.passes.example_axes.sharding_rules import ATTRIBUTE
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir

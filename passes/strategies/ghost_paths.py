@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from hlo_surgery.passes.example_axes.lattice import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.constants import copied_from, is_splat
 from hlo_surgery.passes.ir.linearity import added_results, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Held, Input, Step
 from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
 from hlo_surgery.passes.terms.tails import PASSED, drops_unit_dimensions, keeps_elements

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import splice
-from hlo_surgery.passes.example_axes.control_flow import ties
-from hlo_surgery.passes.example_axes.lattice import Axes, PerExample, Summed
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.strategies.lift_examples import lifted_gradients
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import slice_function
 

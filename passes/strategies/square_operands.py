@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.example_axes.lattice import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integers, precision
 from hlo_surgery.passes.ir.constants import is_splat
@@ -25,6 +24,7 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Value, stablehlo
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import along_examples
+from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.gradient_slices import (
     Axis,
     GradientSlice,

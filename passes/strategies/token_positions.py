@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import jax
 
-from hlo_surgery.passes.example_axes.lattice import PerExample
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import stablehlo
 from hlo_surgery.passes.strategies.ghost_paths import Path
+from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.gradient_slices import Input
 
 Given = Mapping[Input, jax.Array]

@@ -10,9 +10,18 @@ from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any, Literal, cast
 
-from hlo_surgery.passes.example_axes import sharding_rules, split_batches
-from hlo_surgery.passes.example_axes.alignment.positions import common_factor
-from hlo_surgery.passes.example_axes.lattice import (
+import numpy as np
+
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.sharding_rules import ExampleFactor
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import Refusal
+from hlo_surgery.passes.ir.linearity import initial_operands
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.classes import mixed
+from hlo_surgery.passes.owners.labelling.digits import regrouped
+from hlo_surgery.passes.owners.labelling.labels import Labels, nobodys, own_rows
+from hlo_surgery.passes.terms.axes import (
     Axes,
     Class,
     Labelled,
@@ -22,13 +31,7 @@ from hlo_surgery.passes.example_axes.lattice import (
     Split,
     Summed,
 )
-from hlo_surgery.passes.example_axes.reasons import mixed
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.ir.linearity import initial_operands
-from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.labelling.digits import regrouped
-from hlo_surgery.passes.owners.labelling.labels import nobodys, own_rows
+from hlo_surgery.passes.terms.example_factors import common_factor, split_factors
 from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, kept_operands
 
 SCATTERED = "the examples lie in a way that no strategy can take apart yet"
@@ -213,15 +216,17 @@ def _is_sliced(axis: Axis) -> bool:
 
 def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Container[Value]) -> Step:
     known = axes.at(op)
-    local = next((c for c in known if isinstance(c, Local)), None)
+    local = _common_part(op, known)
     if local is not None and local.axis is None:
         own = (
             _example_or_input(v, c, lifted, made) for v, c in zip(op.operands, known, strict=True)
         )
         return Step(op, tuple(own))
-    if any(isinstance(c, Split) for c in known):
-        return _parted_step(axes, op, known)
-    if any(isinstance(c, Labelled) for c in known):
+    split = any(isinstance(c, Split) for c in known)
+    factors = split_factors(op, known, axes.size) if split else None
+    if factors:
+        return _parted_step(op, known, factors)
+    if split or any(isinstance(c, Labelled) for c in known):
         return _kept_step(axes, op, known, lifted, made)
     size = local.count if local else axes.size
     classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
@@ -268,21 +273,53 @@ def _kept_step(
 
 
 def _kept(axes: Axes, value: Value, known: Class) -> Kept:
-    if isinstance(known, Labelled):
-        return Kept(known.labels, known.counters)
     shape = mlir.shape(value)
-    if not isinstance(known, PerExample):
-        return Kept(nobodys(shape))
-    split = (*shape[: known.dim], known.before, axes.size, known.after, *shape[known.dim + 1 :])
-    return Kept(regrouped(own_rows(split, known.dim + 1), shape))
+    match known:
+        case Labelled(labels, counters):
+            return Kept(labels, counters)
+        case PerExample(dim, before, after):
+            split = (*shape[:dim], before, axes.size, after, *shape[dim + 1 :])
+            return Kept(regrouped(own_rows(split, dim + 1), shape))
+        case Split(major, minor, parts):
+            return Kept(_split_rows(shape, major, minor, (parts, axes.size // parts)))
+        case _:
+            return Kept(nobodys(shape))
 
 
-def _parted_step(axes: Axes, op: Operation, classes: Sequence[Class]) -> Step:
+def _split_rows(
+    shape: Sequence[int], major: PerExample, minor: PerExample, counts: tuple[int, int]
+) -> Labels:
+    """The labels of a batch whose number has its digits in two dimensions."""
+    digits = {axis.dim: (axis, n) for axis, n in zip((major, minor), counts, strict=True)}
+    groups = [
+        (digits[d][0].before, digits[d][1], digits[d][0].after) if d in digits else (size,)
+        for d, size in enumerate(shape)
+    ]
+    sizes = [1] * sum(map(len, groups))
+    places = [1 + sum(map(len, groups[: axis.dim])) for axis in (major, minor)]
+    for place, count in zip(places, counts, strict=True):
+        sizes[place] = count
+    numbers = np.arange(counts[0] * counts[1], dtype=np.int32).reshape(counts)
+    turned = numbers if places[0] < places[1] else numbers.T
+    return Labels(tuple(groups), turned.reshape(sizes))
+
+
+def _common_part(op: Operation, known: Sequence[Class]) -> Local | None:
+    """The part of a loop's step to which all operands of examples belong, if one does."""
+    parts = [c for c in known if isinstance(c, Local)]
+    others = any(isinstance(c, PerExample | Split | Labelled) for c in known)
+    same = {(c.count, c.major, c.order, c.loop) for c in parts}
+    if len(same) > 1 or (parts and others):
+        raise Refusal(mixed(op, SCATTERED, unknown=True).reason)
+    return parts[0] if parts else None
+
+
+def _parted_step(
+    op: Operation, classes: Sequence[Class], factors: tuple[ExampleFactor, ExampleFactor]
+) -> Step:
     """A site at which a batch split over two dimensions is summed over one of them or both."""
     rule = sharding_rules.rule_of(op)
-    factors = rule and split_batches.split_factors(op, rule, classes, axes.size)
     assert rule is not None
-    assert factors is not None
     count = next(c.parts for c in classes if isinstance(c, Split))
     stays = [factor.factor not in rule.reduced for factor in factors]
     kept = "major" if stays[0] else "minor" if stays[1] else ""

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.example_axes.lattice import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer
 from hlo_surgery.passes.ir.constants import is_splat
@@ -22,6 +21,7 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
+from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
 from hlo_surgery.passes.terms.gradient_slices import (
     Axis,

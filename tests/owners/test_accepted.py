@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from hlo_surgery.module import load
-from hlo_surgery.passes.example_axes import sharding_rules
+from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners

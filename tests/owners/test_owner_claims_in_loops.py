@@ -2,6 +2,7 @@
 unrolling makes for that step.
 """
 
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -11,15 +12,36 @@ import pytest
 from jax import lax
 
 from hlo_surgery.module import Module
-from hlo_surgery.passes.example_axes import sharding_rules
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owned, Summed
 from hlo_surgery.passes.owners.labelling.labels import Labels, nobodys
-from tests.owners.test_owner_claims import assert_claims_hold
-from tests.test_claims import Analysed
-from tests.test_claims_in_loops import UNROLLED, lowered, unroll
+from tests import test_control_flow as programs
+from tests.owners.probes import ROUNDING, Probed, assert_claims_hold
+
+STACKED, SINGLE = programs.stacked(), programs.single()
+FEATURES, SEQUENCES = programs.features()[:3], programs.sequences()[:, :3]
+UNROLLED = {
+    programs.layers: (STACKED, FEATURES, 0),
+    programs.layers_checkpointed: (STACKED, FEATURES, 0),
+    programs.layers_regularised_inside: (STACKED, FEATURES, 0),
+    programs.layers_cumulated: (STACKED, FEATURES, 0),
+    programs.recurrent: (SINGLE, SEQUENCES, 1),
+    programs.recurrent_in_chunks: (SINGLE, SEQUENCES, 1),
+    programs.recurrent_with_shared_state: (SINGLE, SEQUENCES, 1),
+    programs.lstm: (programs.SEPARABLE["lstm"][1], SEQUENCES, 1),
+}
+
+
+def lowered(loss, params, x):
+    """The gradient function in 64 bits."""
+    with jax.enable_x64(True):
+        params, x = jax.tree.map(lambda a: np.asarray(a, np.float64), (params, x))
+        return jax.jit(jax.grad(loss), keep_unused=True).lower(params, x).as_text()
+
 
 W = np.sin(np.arange(6.0)).reshape(2, 3)
 X = np.cos(np.arange(8.0)).reshape(4, 2)
@@ -70,7 +92,7 @@ class Unrolled:
     values returned.
     """
 
-    draw, run = Analysed.draw, Analysed.run
+    draw, run = Probed.draw, Probed.run
 
     def __init__(self, loss, params, x, axis):
         code = mlir.parse(lowered(loss, params, x))
@@ -81,11 +103,58 @@ class Unrolled:
         self.owners = find_owners(main, {batch: axis}, self.size, [])
         sharding_rules.strip(code)
         block, claims = mlir.body(main), dict(self.owners.classes)
-        unroll(block, claims, lambda value, step: at_step(claims.get(value), step))
+        twins = unroll(block, claims, lambda value, step: at_step(claims.get(value), step))
         values = [r for op in mlir.operations(block)[:-1] for r in op.results]
         self.classes = [claims.get(v) or Owned(nobodys(mlir.shape(v))) for v in values]
+        numbers = {value: number for number, value in enumerate(values)}
+        self.twins = [(numbers[r], numbers[v]) for r, v in twins if v in numbers]
         mlir.set_results(main, values, [])
         self.row, self.module = SimpleNamespace(axes={batch - 1: axis}), Module(code)
+
+
+def unroll(block, claims, claimed):
+    """Put every loop's steps before it, and use what they return instead: pairs of the loop's
+    result and that. `claimed`: what is claimed of the copy of a value at a step.
+    """
+    twins = {}
+    while loops := [
+        op
+        for op in mlir.operations(block)
+        if op.name == "stablehlo.while" and op.results[0] not in twins
+    ]:
+        for loop in loops:
+            carries = mlir.operands(loop)
+            for step in range(len(next(iter(counter_values(loop).values())))):
+                carries = take_step(loop, carries, claims, partial(claimed, step=step))
+            for result, value in zip(loop.results, carries, strict=True):
+                result.replace_all_uses_with(value)
+                twins[result] = value
+    return twins.items()
+
+
+def take_step(loop, carries, claims, claimed):
+    """Copy the body before the loop, its arguments bound; the values that it returns.
+
+    `claimed`: what is claimed of the copy of a value.
+    """
+    step = loop.clone().operation
+    for one, other in zip(mlir.nested_operations(loop), mlir.nested_operations(step), strict=True):
+        for old, new in zip(one.results, other.results, strict=True):
+            claims[new] = claimed(old)
+    body = step.regions[1].blocks[0]
+    for argument, carry in zip(body.arguments, carries, strict=True):
+        argument.replace_all_uses_with(carry)
+    *ops, last = mlir.operations(body)
+    for op in ops:
+        op.move_before(loop)
+    return mlir.operands(last)
+
+
+def assert_the_steps_give_what_the_loops_give(unrolled):
+    values = unrolled.run(unrolled.draw(np.random.default_rng(0)))
+    assert unrolled.twins
+    for result, value in unrolled.twins:
+        np.testing.assert_allclose(values[value], values[result], rtol=ROUNDING, atol=ROUNDING)
 
 
 def at_step(known, step):
@@ -101,6 +170,7 @@ def test_claims_hold_at_every_step(name):
     unrolled = Unrolled(*CASES[name])
     assert any(isinstance(c, Summed) for c in unrolled.classes)
     assert any(isinstance(c, Owned) and not c.is_shared for c in unrolled.classes)
+    assert_the_steps_give_what_the_loops_give(unrolled)
     assert_claims_hold(unrolled)
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from hlo_surgery.module import Module, load
-from hlo_surgery.passes.example_axes import sharding_rules
+from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.verdicts import undivided_reason
+from tests.owners.probes import vanishes
 from tests.owners.random_moves import B, D, gradient
-from tests.test_claims import vanishes
 
 W, X, Y = (np.random.default_rng(k).normal(size=s) for k, s in enumerate([(D, D), (B, D), (B, D)]))
 

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.alignment.example_rows import example_rows
-from hlo_surgery.passes.example_axes.ancestors import ancestors
 from hlo_surgery.passes.example_axes.example_axes import find_example_axes
+
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value, func
+from hlo_surgery.passes.owners.alignment.example_rows import example_rows
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.verdicts import undivided_reason
 from hlo_surgery.rewriting import pipeline

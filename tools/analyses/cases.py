@@ -8,15 +8,15 @@ from typing import Any
 
 import jax
 import numpy as np
+from tests.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
+from tests.test_claims import source
 
 from hlo_surgery.module import load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from tests import program_strategies as strategies
-from tests.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
 from tests.data_moves import MEETINGS, MOVES, B, W, X
 from tests.random_programs import data, gradient, in_axes, parameters
-from tests.test_claims import source
 
 ROOT = Path(__file__).resolve().parents[2]
 

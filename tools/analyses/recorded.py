@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from hlo_surgery.passes.example_axes import sharding_rules
+from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.rewriting import pipeline
 from tools.analyses.cases import Case

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.sharding_rules import Rule
+from hlo_surgery.passes.dataflow.sharding_rules import Rule
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.mlir import Operation, Value

@@ -17,17 +17,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.alignment.constant_parts import added, has_constant_part
-from hlo_surgery.passes.example_axes.alignment.positions import MOVED, MOVED_HELP
-from hlo_surgery.passes.example_axes.alignment.step_positions import POSITIONAL, POSITIONAL_HELP
-from hlo_surgery.passes.example_axes.alignment.uniform import Known, is_uniform
-from hlo_surgery.passes.example_axes.control_flow import linked
-from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.linked import linked
+from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.alignment.constant_parts import added, has_constant_part
 from hlo_surgery.passes.owners.alignment.placements import (
     keeps_rows,
     narrowed,
@@ -36,6 +34,7 @@ from hlo_surgery.passes.owners.alignment.placements import (
     places_behind,
     told_apart,
 )
+from hlo_surgery.passes.owners.alignment.step_positions import POSITIONAL, POSITIONAL_HELP
 from hlo_surgery.passes.owners.classes import (
     Class,
     Crossed,
@@ -49,8 +48,12 @@ from hlo_surgery.passes.owners.contributions.places import MEETING, views
 from hlo_surgery.passes.owners.factors import meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
-from hlo_surgery.passes.owners.words import Words
 
+MOVED = (
+    "rows of a parameter are moved along the examples before they meet them, and so it is not "
+    "known whose share of this gradient is whose"
+)
+MOVED_HELP = "pass the rows as a batch argument (batch_argnums), in the order of the examples"
 FLOW = mlir.CONTROL_FLOW | {"stablehlo.return", "func.return"}
 
 
@@ -71,7 +74,6 @@ class Search:
     """What is placed so far, and the sums over places."""
 
     owners: Owners
-    words: Words
     uniform: Known = field(default_factory=Known)
     placed: dict[Placed, None] = field(default_factory=dict[Placed, None])
     sums: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
@@ -114,7 +116,7 @@ def _is_mixed_constant(known: Class) -> bool:
 
 def even_rows(owners: Owners, block: Block) -> dict[Value, Labels]:
     """Constants that meet examples row by row, and are alike in each; and whose rows they are."""
-    search, met = Search(owners, Words(owners)), dict[Value, dict[object, Labels]]()
+    search, met = Search(owners), dict[Value, dict[object, Labels]]()
     for value, places in _met_directly(search, block):
         if _is_mixed_constant(owners.of(value)):
             labels = owners.kept(places)
@@ -148,7 +150,7 @@ def _known_rows(search: Search) -> Iterator[Placed]:
 
 
 def _searched(owners: Owners, block: Block) -> Search:
-    search = Search(owners, Words(owners))
+    search = Search(owners)
     pending = [*_met_unevenly(search, block), *_known_rows(search)]
     while pending:
         placed = pending.pop()
@@ -318,6 +320,6 @@ def _goes_on(search: Search, placed: Placed, op: Operation, number: int) -> bool
     unseen = isinstance(classes[number], Summed) and not placed.in_sum
     if unseen or not all(map(_is_constant_or_sum, classes)):
         return False
-    if number in added(search.words, op) or not sums:
+    if number in added(search.owners, op) or not sums:
         return True
-    return any(has_constant_part(search.words, v) for v in sums)
+    return any(has_constant_part(search.owners, v) for v in sums)

@@ -12,9 +12,9 @@ examples: no gradient may hold one.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hlo_surgery.passes.example_axes.alignment.uniform import is_uniform
-from hlo_surgery.passes.example_axes.lattice import PerExample
-from hlo_surgery.passes.example_axes.sharding_rules import Rule, rule_of
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.sharding_rules import Rule, rule_of
+from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -28,6 +28,7 @@ from hlo_surgery.passes.owners.classes import (
     Owners,
     Summed,
     is_shared,
+    is_sum,
 )
 from hlo_surgery.passes.owners.contributions.places import places_of
 from hlo_surgery.passes.owners.factors import Dims, on_factors
@@ -64,7 +65,7 @@ def settle(owners: Owners, notes: Contributions, op: Operation, found: Sequence[
     summed = [i for i in loose if op.name in MIXING or _summed_dims(op, classes, i)]
     differ = not all(_is_alike(op, i) for i in summed)
     for number, (result, raw) in enumerate(zip(op.results, found, strict=True)):
-        if isinstance(owners.of(result), Summed) and any(_is_sum(classes[i]) for i in summed):
+        if isinstance(owners.of(result), Summed) and any(is_sum(classes[i]) for i in summed):
             lost = Reason(LOST, op.name, source_line(op))
             owners.classes[result] = replace(owners.nobodys(result), data=lost)
         _note_lost(owners, notes, op, number, differ)
@@ -86,10 +87,6 @@ def _put_in_place(owners: Owners, notes: Contributions, result: Value) -> None:
 def is_constant_or_sum(known: Class) -> bool:
     """Whether no example has a place in a value, but perhaps a term."""
     return isinstance(known, Summed) or is_shared(known)
-
-
-def _is_sum(known: Class) -> bool:
-    return isinstance(known, Summed)
 
 
 def _note_lost(
@@ -116,7 +113,7 @@ def _loss(
     classes, parts = owners.at(op), range(len(op.operands))
     if isinstance(known, Summed):
         terms = frozenset(i for i, c in enumerate(classes) if not is_shared(c))
-        kept = (linearity.is_linear(op, terms | {i}) or _is_sum(classes[i]) for i in parts)
+        kept = (linearity.is_linear(op, terms | {i}) or is_sum(classes[i]) for i in parts)
         parts = [i for i, keep in enumerate(kept) if keep]
     return next((notes.lost[op.operands[i]] for i in parts if op.operands[i] in notes.lost), None)
 

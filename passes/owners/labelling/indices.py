@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.counters import counter_values
+from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer
 from hlo_surgery.passes.ir.constants import evaluate

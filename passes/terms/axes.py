@@ -1,7 +1,11 @@
-"""What a value of the module is to the examples: the four classes, and what is known beside."""
+"""Axes: what a value of the module is to the examples, in the words of emission.
+
+Owners say of each element whose it is; emission is told where whole examples lie.
+"""
 
 from dataclasses import dataclass, field
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.labels import Labels
@@ -12,33 +16,6 @@ class Shared:
     """No example, or the batch's data taken as a constant: then `data` says which, and where."""
 
     data: Reason | None = None
-
-
-@dataclass(frozen=True)
-class PerExample:
-    """Slice b depends on example b alone. Dimension `dim` has size before * B * after,
-    row-major.
-    """
-
-    dim: int
-    before: int = 1
-    after: int = 1
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the dimension holds nothing but the examples."""
-        return self.before == self.after == 1
-
-
-@dataclass(frozen=True)
-class Crossed:
-    """Along each of several dimensions row b is example b's place, as in a matrix of similarities.
-
-    In contributions alone: each entry is a constant of the batch, and belongs to one example along
-    each dimension.
-    """
-
-    places: tuple[PerExample, ...]
 
 
 @dataclass(frozen=True)
@@ -100,50 +77,26 @@ class Mixed:
     unknown: bool = False
 
 
-Class = Shared | PerExample | Crossed | Split | Local | Labelled | Summed | Mixed
+Class = Shared | PerExample | Split | Local | Labelled | Summed | Mixed
 SHARED = Shared()
 
 
 @dataclass
 class Axes:
-    """What is known of a module: batch size, values' classes, and what parameters reach.
+    """What is known of a module, for emission.
 
-    `contribution`: whether whatever is mixed counts as a constant of the batch, not only data.
-    `data`: where data of the examples was mixed and then taken as a batch constant, by value.
-    `part_loops`: loops over parts of the batch, by their first result, with the number of parts.
-    `parting`: loops over single examples, by first result, with the order in which they take them.
-    `positional`: sums over positions of the examples that no example reaches, by value.
-    `aligned`: Shared values that run along with the examples, row by row.
-    `moved`: why rows that parameters reach were not followed to where they come from.
-    `varying`: what may differ from step to step, by a loop's first result; kept once it is found.
-    `count`: the number of real examples, where some are padding.
-    `taken`: as what an op took its operands, by first result, where it may differ from their
-    classes.
-
-    Of contributions alone:
-    `placed`: where rows of values turned out to run along with the examples'.
-    `even`: constants that hold the same in each example's row, with the axis of the rows.
-    `unplaced`: values that may hold rows of the examples along dimensions where that is not known.
-    `lost`: values in which such rows were summed, so that their shares in a gradient are not known.
+    `size`: B. `classes`: by value. `trained`: what parameters reach. `data`: where data of the
+    examples was mixed and then taken as a batch constant, by value. `taken`: as what an op took its
+    operands, by first result, where it may differ from their classes. `count`: the number of real
+    examples, where some are padding.
     """
 
     size: int
-    contribution: bool = False
     classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
     trained: set[Value] = field(default_factory=set[Value])
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
-    positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
-    count: Value | None = None
-    part_loops: dict[Value, int] = field(default_factory=dict[Value, int])
-    parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
-    aligned: set[Value] = field(default_factory=set[Value])
-    moved: Reason | None = None
-    varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
-    placed: dict[Value, PerExample] = field(default_factory=dict[Value, PerExample])
-    even: dict[Value, PerExample] = field(default_factory=dict[Value, PerExample])
-    unplaced: set[Value] = field(default_factory=set[Value])
-    lost: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+    count: Value | None = None
 
     def of(self, value: Value) -> Class:
         """The class of a value."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.counters import (
+from hlo_surgery.passes.dataflow.counters import (
     Numbers,
     counter_values,
     is_permutation,

@@ -7,8 +7,8 @@ add %u, %v                                both uniform along it          =>  uni
 from collections.abc import Sequence
 from typing import Any, cast
 
-from hlo_surgery.passes.example_axes import sharding_rules
-from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.constants import elements

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, cast
 
-from hlo_surgery.passes.example_axes.lattice import PerExample
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, sdy

@@ -10,22 +10,15 @@ and branches within.
 from collections.abc import Iterator
 from typing import Any, cast
 
-from hlo_surgery.passes.example_axes.alignment.uniform import is_uniform
-from hlo_surgery.passes.example_axes.lattice import Axes, PerExample
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
 
-def varies(axes: Axes, loop: Operation, value: Value) -> bool:
-    """Whether a value may differ between steps of a loop; `axes` keeps what was found of it."""
-    key = loop.results[0]
-    if key not in axes.varying:
-        axes.varying[key] = _varying_values(loop)
-    return value in axes.varying[key]
-
-
-def _varying_values(loop: Operation) -> frozenset[Value]:
+def varying_values(loop: Operation) -> frozenset[Value]:
+    """What may differ between steps of a loop, of all values inside."""
     arguments: list[Value] = [a for region in loop.regions for a in region.blocks[0].arguments]
     return frozenset(
         closure(arguments, lambda value: (v for use in value.uses for v in _made_from(loop, use)))

@@ -8,33 +8,33 @@ It is followed back through the linear ops to the sites, and to whatever loops a
 
 from functools import partial
 
-from hlo_surgery.passes.example_axes.control_flow import ties
-from hlo_surgery.passes.example_axes.lattice import Axes, Shared, Summed
+from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
 
 
-def has_constant_part(axes: Axes, value: Value) -> bool:
+def has_constant_part(owners: Owners, value: Value) -> bool:
     """Whether something is added to the examples' own terms, as far as the ops show."""
-    terms = closure([value], partial(_terms, axes))
-    return any(isinstance(axes.of(v), Shared) and not is_splat(v, 0) for v in terms)
+    terms = closure([value], partial(_terms, owners))
+    return any(is_shared(owners.of(v)) and not is_splat(v, 0) for v in terms)
 
 
-def _terms(axes: Axes, value: Value) -> list[Value]:
-    if not isinstance(axes.of(value), Summed):
+def _terms(owners: Owners, value: Value) -> list[Value]:
+    if not is_sum(owners.of(value)):
         return []
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW:
         return ties(value)
-    return [op.operands[i] for i in added(axes, op)]
+    return [op.operands[i] for i in added(owners, op)]
 
 
-def added(axes: Axes, op: Operation) -> frozenset[int]:
+def added(owners: Owners, op: Operation) -> frozenset[int]:
     """The operands with the constant parts of an op's sum; at a site, what it sums on top of."""
-    summed = frozenset(i for i, c in enumerate(axes.at(op)) if isinstance(c, Summed))
+    summed = frozenset(i for i, c in enumerate(owners.at(op)) if is_sum(c))
     if not summed:
         return frozenset(initial_operands(op))
     return frozenset(i for i in range(len(op.operands)) if is_linear(op, summed | {i}))

@@ -1,7 +1,7 @@
 """Until done: loops that run until all examples are done, as `vmap` of a `while_loop` makes them.
 
     while any(%p) { %n = select %p, %update, %c ; return %n }
-        %p: PerExample    =>  %c: PerExample
+        %p: Owned    =>  %c: Owned
 
 An example that is done keeps its carry, so that it does not matter to it for how long the others go
 on. That must hold for all that decides whether it is done, or it could start again.
@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.lattice import Axes, PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.closure import closure
@@ -19,6 +18,7 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.classes import Owners, has_owners
 
 PASSED = frozenset(
     f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose")
@@ -27,10 +27,10 @@ LOGICAL = frozenset(["stablehlo.not", "stablehlo.and", "stablehlo.or"])
 Pair = tuple[Value, Value]
 
 
-def frozen_carries(axes: Axes, loop: Operation) -> set[int]:
+def frozen_carries(owners: Owners, loop: Operation) -> set[int]:
     """The carries that each example keeps once it is done; none if the loop is of another kind."""
     condition, body = (region.blocks[0] for region in loop.regions)
-    predicate = _any_of(axes, mlir.operands(mlir.return_operation(condition))[0])
+    predicate = _any_of(owners, mlir.operands(mlir.return_operation(condition))[0])
     if predicate is None:
         return set()
     arguments: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
@@ -41,8 +41,7 @@ def frozen_carries(axes: Axes, loop: Operation) -> set[int]:
     frozen = {
         i
         for i, argument in enumerate(body.arguments)
-        if isinstance(axes.of(returned[i]), PerExample)
-        and _when_done(returned[i], again) == argument
+        if has_owners(owners.of(returned[i])) and _when_done(returned[i], again) == argument
     }
     deciding = {
         i for i, argument in enumerate(condition.arguments) if _rests_on(predicate, argument)
@@ -50,7 +49,7 @@ def frozen_carries(axes: Axes, loop: Operation) -> set[int]:
     return frozen if deciding <= frozen else set()
 
 
-def _any_of(axes: Axes, value: Value) -> Value | None:
+def _any_of(owners: Owners, value: Value) -> Value | None:
     """What is or-reduced over the examples and all that each has of it: an example is done where
     none of it holds.
     """
@@ -59,7 +58,7 @@ def _any_of(axes: Axes, value: Value) -> Value | None:
         return None
     reduced, initial = op.operands
     is_any = all(combined_by(op, "stablehlo.or")) and is_splat(initial, 0)
-    return reduced if is_any and isinstance(axes.of(reduced), PerExample) else None
+    return reduced if is_any and has_owners(owners.of(reduced)) else None
 
 
 def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:

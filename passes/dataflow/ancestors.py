@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from hlo_surgery.passes.example_axes.control_flow import ties
+from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Value

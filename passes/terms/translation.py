@@ -1,11 +1,11 @@
-"""Translation: owners in the words of passes/example_axes, wherever these have one.
+"""Translation: owners in the words of emission, wherever these have one.
 
     owners 0 .. B-1 along one digit of a dimension             =>  PerExample
     the same over two digits, of two dimensions                =>  Split
     one example, or a run of them, for each step of a loop     =>  Local
 
-Whatever reads `Axes` can then run on owners. Values whose labels have no such form are listed, and
-what examples reach by way of them is Mixed.
+Other labels go on as they are (Labelled). Where steps of a loop matter that has no counter, there
+is no word, and what examples reach by way of such values is Mixed.
 """
 
 from collections.abc import Sequence
@@ -13,26 +13,29 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.example_axes.control_flow import linked
-from hlo_surgery.passes.example_axes.lattice import (
-    Axes,
-    Class,
-    Labelled,
-    Local,
-    PerExample,
-    Shared,
-    Split,
-)
+from hlo_surgery.passes.dataflow.linked import linked
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.owners import classes
 from hlo_surgery.passes.owners.classes import CountedLoop, Owned, Owners, is_shared
 from hlo_surgery.passes.owners.labelling.indices import counted_loop, integers_of
 from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers
-from hlo_surgery.passes.owners.words import worded
+from hlo_surgery.passes.terms.axes import (
+    Axes,
+    Class,
+    Labelled,
+    Local,
+    Mixed,
+    PerExample,
+    Shared,
+    Split,
+    Summed,
+)
 
 SCATTERED = "the examples lie in a way that is not followed further yet"
+CROSSED = Reason("values of several examples meet, each at a place of its own", "", "")
 
 
 def translated(owners: Owners) -> Axes:
@@ -40,9 +43,6 @@ def translated(owners: Owners) -> Axes:
     of them.
     """
     axes = Axes(owners.size, data=owners.data, trained=owners.trained)
-    axes.positional, axes.aligned = owners.positional, owners.beside
-    axes.part_loops, axes.parting = owners.part_loops, owners.parting
-    axes.varying, axes.moved = owners.varying, owners.moved
     words = {value: _word(owners, value, known) for value, known in owners.classes.items()}
     lost = closure([value for value, word in words.items() if word is None], _made_from)
     for value, word in words.items():
@@ -62,7 +62,7 @@ def _made_from(value: Value) -> list[Value]:
 def _lost(value: Value) -> Class:
     """Of what rests on a value without a word nothing is said that would be relied on."""
     op = mlir.defining_operation(value) or cast(Any, value.owner).owner.operation
-    return worded(classes.mixed(op, SCATTERED, unknown=True))
+    return Mixed(classes.mixed(op, SCATTERED, unknown=True).reason, unknown=True)
 
 
 def _taken(
@@ -75,11 +75,18 @@ def _taken(
 
 
 def _word(owners: Owners, value: Value, known: classes.Class) -> Class | None:
-    if not isinstance(known, Owned):
-        return worded(known)
-    if known.is_shared:
-        return Shared(known.data)
-    labels = known.labels
+    match known:
+        case classes.Summed(site, data):
+            return Summed(site, data)
+        case classes.Mixed(reason, unknown):
+            return Mixed(reason, unknown)
+        case classes.Crossed():
+            return Mixed(CROSSED, unknown=True)
+        case Owned(labels, data):
+            return Shared(data) if known.is_shared else _placed_word(owners, value, labels)
+
+
+def _placed_word(owners: Owners, value: Value, labels: Labels) -> Class | None:
     steps = [axis for axis in range(labels.steps) if labels.owners.shape[axis] > 1]
     if not steps:
         numbers = labels.owners.reshape(labels.owners.shape[labels.steps :])

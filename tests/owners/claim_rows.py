@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from hlo_surgery.passes.example_axes.lattice import PerExample
-
-from .op_snippets import (
+from hlo_surgery.passes.dataflow.axis import PerExample
+from tests.op_snippets import (
     ROWS_BY_INDEX,
     adds,
     convolution,

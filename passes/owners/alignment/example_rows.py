@@ -10,13 +10,13 @@ share; it is refused, unless it is zero either way. So is what is added to the e
 where rows that parameters reach are moved before they meet the examples, as in x + e[::-1].
 """
 
-from hlo_surgery.passes.example_axes.alignment.constant_parts import has_constant_part
-from hlo_surgery.passes.example_axes.lattice import Axes, Shared, Summed
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.alignment.constant_parts import has_constant_part
+from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
 
 WHY = (
     "no example reaches this gradient, and it may have a row for each: whether row b is example "
@@ -28,17 +28,17 @@ HELP = (
 )
 
 
-def example_rows(axes: Axes, block: Block, gradient: Value) -> Reason | None:
+def example_rows(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is refused: its rows may be the examples', without a sign of it."""
-    known = axes.of(gradient)
-    if isinstance(known, Summed):
-        return axes.moved if axes.moved and has_constant_part(axes, gradient) else None
-    if not isinstance(known, Shared) or is_splat(gradient, 0):
+    known = owners.of(gradient)
+    if is_sum(known):
+        return owners.moved if owners.moved and has_constant_part(owners, gradient) else None
+    if not is_shared(known) or is_splat(gradient, 0):
         return None
-    if axes.moved:
-        return axes.moved
-    along = any(v in axes.aligned and v.type == gradient.type for v in block.arguments)
-    if not along and axes.size not in mlir.shape(gradient):
+    if owners.moved:
+        return owners.moved
+    along = any(v in owners.beside and v.type == gradient.type for v in block.arguments)
+    if not along and owners.size not in mlir.shape(gradient):
         return None
     op = mlir.defining_operation(gradient) or mlir.return_operation(block)
     return Reason(WHY, op.name, source_line(op), HELP)

@@ -1,1 +1,0 @@
-"""Example axes: which values hold which examples, in which dimension, how they meet; refusals."""

@@ -1,1 +1,0 @@
-"""Alignment: values that no example reaches, yet with something for each, as dropout masks have."""
