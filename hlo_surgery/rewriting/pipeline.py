@@ -16,6 +16,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.normalise.normalize import normalize
@@ -41,6 +42,8 @@ from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.measures import PerExampleGradients
 
 Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
+IN_PARTS = "this gradient has rows of examples, and not each example's in its place"
+IN_PARTS_HELP = "return rows in the order of the batch, and permute or choose them outside"
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
 PRIVATE_HELP = (
     "make the loss a mean or sum of per-example losses that rest on nothing but the example"
@@ -279,6 +282,8 @@ def _unworded(axes: Axes, output: Value) -> Reason | None:
         case Mixed(reason):
             return reason
         case Split() | Local() | Labelled():
-            return Reason("this gradient holds the examples in parts", "func.return", "module")
+            op = mlir.defining_operation(output)
+            where = ("func.return", "module") if op is None else (op.name, source_line(op))
+            return Reason(IN_PARTS, *where, IN_PARTS_HELP)
         case _:
             return None

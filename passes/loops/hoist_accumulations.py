@@ -121,9 +121,8 @@ def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
     op = mlir.defining_operation(value)
     while op is not None and op.block == body and isinstance(axes.of(op.results[0]), Summed):
         if any(isinstance(c, PerExample) for c in axes.at(op)):
-            return (
-                Term(gradient_step(axes, op), tuple(reversed(tail))) if _is_hoistable(op) else None
-            )
+            site = gradient_step(axes, op) if _is_hoistable(op) else None
+            return Term(site, tuple(reversed(tail))) if site and _has_rows_alone(site) else None
         summed = axes.summed(op)
         others = [v for v in op.operands if v not in summed]
         if not is_monomial(op) or len(summed) != 1 or any(_is_of(v, body) for v in others):
@@ -131,6 +130,11 @@ def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
         tail.append(op)
         op = mlir.defining_operation(summed[0])
     return None
+
+
+def _has_rows_alone(site: Step) -> bool:
+    """Whether all operands of examples hold them in rows over which the site sums."""
+    return all(axis is None or isinstance(axis, PerExample) for _, axis in site.inputs)
 
 
 def _is_hoistable(op: Operation) -> bool:

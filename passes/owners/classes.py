@@ -17,6 +17,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.labelling.digits import canonical
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
+from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,12 @@ class Crossed:
 Class = Owned | Summed | Mixed | Crossed
 TOO_MANY = "the examples lie in too many places to follow"
 PICKING = frozenset(f"stablehlo.{name}" for name in ("slice", "dynamic_slice", "gather", "reverse"))
+ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE_NAMES)
 PICKED = "examples are taken out of the batch, or in another order, and meet others"
+APART = (
+    "each example meets others: the operands hold the examples along different or divided "
+    "dimensions"
+)
 MOVED = "values are moved or combined along the example axis"
 PICKING_HELP = f"permute or choose examples before the call; else {MIXING_HELP}"
 

@@ -11,6 +11,8 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import (
+    APART,
+    ELEMENTWISE,
     MOVED,
     PICKED,
     PICKING,
@@ -41,20 +43,14 @@ from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, Labels, every
 from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers, has_offset
 from hlo_surgery.passes.owners.views import with_views
-from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES
 
 INDEXED = {
     "stablehlo.dynamic_slice": dynamic_slice,
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
     "stablehlo.gather": gather,
 }
-ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE_NAMES)
 # Ops whose places are not told by labels where there are no elements.
 UNTOLD = frozenset(["stablehlo.reshape", "stablehlo.scatter", "stablehlo.convolution", *INDEXED])
-APART = (
-    "each example meets others: the operands hold the examples along different or divided "
-    "dimensions"
-)
 REDUCED = "the examples are reduced to one value, and not by a sum of floats"
 MET = "values of several examples meet in one element, and not by a sum of floats"
 

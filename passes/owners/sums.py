@@ -20,6 +20,8 @@ from hlo_surgery.passes.ir.errors import SUMS_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import (
+    APART,
+    ELEMENTWISE,
     MOVED,
     PICKED,
     PICKING,
@@ -241,12 +243,19 @@ def _site(classes: Sequence[Class]) -> Operation:
     return next(c.site for c in classes if isinstance(c, Summed))
 
 
+def _unlike_a_sum(site: Operation) -> str:
+    """How examples meet in an op that adds them up, but is not written as a sum of all."""
+    if site.name in PICKING:
+        return PICKED
+    if site.name == "stablehlo.reduce_window":
+        return MOVED
+    return APART if site.name in ELEMENTWISE and not mlir.enclosing_loops(site) else ""
+
+
 def _meeting(op: Operation, classes: Sequence[Class]) -> Mixed:
     site = _site(classes)
-    if site.name in PICKING:
-        return mixed(site, PICKED)
-    if site.name == "stablehlo.reduce_window":
-        return mixed(site, MOVED)
+    if why := _unlike_a_sum(site):
+        return mixed(site, why)
     line = f"{site.name} at {source_line(site)}"
     if owned_operands(classes):
         return mixed(op, f"a sum over the examples ({line}) meets each example's own values")

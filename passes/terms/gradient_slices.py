@@ -14,7 +14,7 @@ import numpy as np
 
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.sharding_rules import ExampleFactor
-from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -224,7 +224,7 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         return Step(op, tuple(own))
     split = any(isinstance(c, Split) for c in known)
     factors = split_factors(op, known, axes.size) if split else None
-    if factors:
+    if factors and _sums_over(op, factors):
         return _parted_step(op, known, factors)
     if split or any(isinstance(c, Labelled) for c in known):
         return _kept_step(axes, op, known, lifted, made)
@@ -237,10 +237,8 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         )
     rule = sharding_rules.rule_of(op)
     factor = rule and common_factor(op, rule, classes, size)
-    if local is None and factor is None:
+    if rule is None or factor is None or not _sums_over(op, [factor]):
         return _kept_step(axes, op, known, lifted, made)
-    assert rule is not None
-    assert factor is not None
     inputs: list[Input] = []
     for value, known, factors in zip(op.operands, classes, rule.operands, strict=True):
         sliced = isinstance(known, PerExample | Shared)
@@ -250,6 +248,16 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         else:
             inputs.append((value, axis) if axis else _operand(value, known, lifted, made))
     return Step(op, tuple(inputs))
+
+
+def _sums_over(op: Operation, factors: Sequence[ExampleFactor]) -> bool:
+    """Whether an op sums terms of one example each over these factors, or some of them.
+
+    It must be one that looks at no place: a slice of one example's rows is no slice of all.
+    """
+    rule = sharding_rules.rule_of(op)
+    sums = all(linearity.sums(op, number) for number in range(len(op.results)))
+    return sums and rule is not None and any(f.factor in rule.reduced for f in factors)
 
 
 def _kept_step(
@@ -263,7 +271,7 @@ def _kept_step(
     operands = [_kept(axes, v, c) for v, c in zip(op.operands, known, strict=True)]
     summed = frozenset(i for i, c in enumerate(known) if isinstance(c, Summed))
     kept = kept_operands(op, operands, summed, axes.size)
-    if kept is None:
+    if kept is None or any(isinstance(c, Local) for c in known):
         raise Refusal(mixed(op, SCATTERED, unknown=True).reason)
     inputs = [
         (value, axis) if axis else _operand(value, c, lifted, made)

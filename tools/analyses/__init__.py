@@ -1,1 +1,0 @@
-"""Two analyses of where the examples lie, held against each other."""
