@@ -7,7 +7,7 @@
 Owned is a case of Summed: c_b is the value with what others own at zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hlo_surgery.passes.dataflow.loop_steps import varying_values
@@ -175,6 +175,7 @@ class Owners:
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])
+    moved_labels: dict[object, Labels] = field(default_factory=dict[object, Labels])
     canonical: dict[Labels, Labels] = field(default_factory=dict[Labels, Labels])
     shared: dict[tuple[int, ...], Owned] = field(default_factory=dict[tuple[int, ...], Owned])
 
@@ -210,9 +211,16 @@ class Owners:
 
     def kept(self, labels: Labels) -> Labels:
         """Labels as they are kept: in canonical form, the one object for equal ones."""
+        labels = self.intern(labels)
         if labels not in self.canonical:
             self.canonical[labels] = self.intern(canonical(labels))
         return self.canonical[labels]
+
+    def remembered(self, key: object, made: Callable[[], Labels]) -> Labels:
+        """Labels that were made before of the same: a module has few kinds of moves."""
+        if key not in self.moved_labels:
+            self.moved_labels[key] = self.intern(made())
+        return self.moved_labels[key]
 
     def intern(self, labels: Labels) -> Labels:
         """The one object for equal labels, so that most comparisons are of identities."""

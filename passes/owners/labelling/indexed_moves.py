@@ -33,16 +33,32 @@ from hlo_surgery.passes.owners.labelling.moves import spread, taken
 
 def dynamic_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
     """Labels of a slice that starts at given indices."""
-    labels, sizes = operands[0].inside(owners.steps), mlir.shape(op.results[0])
-    for dim, size in enumerate(sizes):
-        if size != labels.shape[dim]:
-            labels = _cut(owners, op.operands[1 + dim], labels, dim, size)
+    whole, sizes = operands[0], mlir.shape(op.results[0])
+    cut = [dim for dim, size in enumerate(sizes) if size != whole.shape[dim]]
+    starts = {dim: _start(owners, op.operands[1 + dim], whole, dim) for dim in cut}
+    spots = tuple((dim, _key_of(start)) for dim, start in starts.items())
+    key = (op.name, whole, sizes, spots, owners.steps)
+    labels = owners.remembered(key, lambda: _cut(whole.inside(owners.steps), starts, sizes))
     return joined([labels, *(spread(x, sizes) for x in operands[1:] if not x.is_nobodys)])
 
 
-def _cut(owners: Owners, index: Value, labels: Labels, dim: int, size: int) -> Labels:
+def _start(owners: Owners, index: Value, labels: Labels, dim: int) -> Places | None:
+    return places(owners, index) if labels.varies_along(dim) else None
+
+
+def _key_of(spot: Spot) -> object:
+    """What tells places from others."""
+    return (spot.shape, spot.tobytes()) if isinstance(spot, np.ndarray) else spot
+
+
+def _cut(labels: Labels, starts: dict[int, Places | None], sizes: Sequence[int]) -> Labels:
+    for dim, start in starts.items():
+        labels = _cut_along(labels, start, dim, sizes[dim])
+    return labels
+
+
+def _cut_along(labels: Labels, start: Places | None, dim: int, size: int) -> Labels:
     length = labels.shape[dim]
-    start = places(owners, index) if labels.varies_along(dim) else None
     if start is None:
         one = over(labels.owners, labels.axes(dim))
         return taken(Labels(labels.digits, one), dim, np.zeros(size, np.int64))
@@ -53,9 +69,19 @@ def _cut(owners: Owners, index: Value, labels: Labels, dim: int, size: int) -> L
 def dynamic_update_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
     """Labels of an array behind an update that starts at given indices."""
     shape, spots = mlir.shape(op.results[0]), spots_of(owners, op)
-    new = landed(owners.steps, operands[1], spots, shape)
-    old = cleared(owners.steps, operands[0], spots, shape, separable=True)
-    return joined([old, new, *(spread(x, shape) for x in operands[2:] if not x.is_nobodys)])
+    steps, own = owners.steps, tuple(map(_key_of, spots))
+    key = (op.name, operands[0], operands[1], shape, own, steps)
+
+    def written() -> Labels:
+        new = landed(steps, operands[1], spots, shape)
+        return joined([cleared(steps, operands[0], spots, shape, separable=True), new])
+
+    return joined(
+        [
+            owners.remembered(key, written),
+            *(spread(x, shape) for x in operands[2:] if not x.is_nobodys),
+        ]
+    )
 
 
 def spots_of(owners: Owners, op: Operation) -> list[Spot]:
