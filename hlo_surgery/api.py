@@ -55,7 +55,7 @@ def grad(
     options = Options(
         batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning
     )
-    return WithStatistics(differentiated, operator.itemgetter(0) if has_aux else all_of_it, options)
+    return WithStatistics(differentiated, _gradient(has_aux), options)
 
 
 def value_and_grad(
@@ -100,7 +100,8 @@ def rewrite(
 
     `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default
     all of it is, and ValueError is raised where it holds more numbers than the arguments do, of
-    which one must be a loss or a metric. `loss` picks the loss, where `per_example_losses` could
+    which one must be a loss or a metric, or an argument plus or minus something, which is that
+    argument updated. `loss` picks the loss, where `per_example_losses` could
     mean more than one number. Everything else is as in `grad`.
     """
     options = Options(
@@ -120,6 +121,11 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
         if isinstance(target, WithStatistics)
         else explain_module(target, **kwargs)
     )
+
+
+def _gradient(has_aux: bool) -> Callable[[Any], Any]:
+    """Where `jax.grad` returns the gradient."""
+    return lambda outputs: outputs[0] if has_aux else outputs
 
 
 def _value(has_aux: bool) -> Callable[[Any], Any]:

@@ -11,7 +11,7 @@ from hlo_surgery.passes.emit.closed_over import trace
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.example_shards import example_shards
-from hlo_surgery.requests.gradient_outputs import refuse_more_numbers
+from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
 from hlo_surgery.requests.in_axes import leaf_axes
 from hlo_surgery.requests.leaves import (
     as_returned,
@@ -116,6 +116,7 @@ class WithStatistics:
         is_real = sum(map(is_array, leaves)) if flags else None
         if self._pick is all_of_it:
             refuse_more_numbers(lowered, batch)
+            refuse_updated(lowered)
         numbers = self._pick(numbered(shape))
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
         planning: PlanningOptions = {**options.planning, "shards": shards}
