@@ -23,7 +23,7 @@ from hlo_surgery.requests.leaves import (
     signature,
 )
 from hlo_surgery.requests.parameter_groups import check_prefix
-from hlo_surgery.requests.real_flags import flags_among
+from hlo_surgery.requests.real_flags import check_flags, flags_among
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
@@ -72,7 +72,10 @@ class WithStatistics:
         leaves = jax.tree.leaves((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         module, result_tree, closed_over = self._lookup(args, kwargs)
-        outputs = module.jitted(*arrays, *self._flags(args, kwargs), *map(flat_array, closed_over))
+        flags = self._flags(args, kwargs)
+        for array in flags:
+            check_flags(self._options.is_real, array)
+        outputs = module.jitted(*arrays, *flags, *map(flat_array, closed_over))
         return jax.tree.map(
             as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs)
         )

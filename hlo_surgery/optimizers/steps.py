@@ -15,6 +15,7 @@ from hlo_surgery.requests.in_axes import leaf_axes
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import check_words
+from hlo_surgery.rewriting.real_examples import flags_and_count
 from hlo_surgery.statistics.derived import Statistic
 
 
@@ -45,7 +46,8 @@ class Training:
         (value, gradient), found = self._gradient(required, shards)(params, *rest)
         size = self._batch_size(params, *rest)
         if self.options["loss_reduction"] == "sum":
-            gradient = jax.tree.map(lambda g: (g / jnp.maximum(size, 1)).astype(g.dtype), gradient)
+            number = self._divisor(params, *rest)
+            gradient = jax.tree.map(lambda g: (g / number).astype(g.dtype), gradient)
         given = {name: found[name] for name in required}
         loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
         update = optax.with_extra_args_support(self.optimizer).update
@@ -86,6 +88,13 @@ class Training:
             if is_real is None
             else jnp.sum(flags_among(is_real, args, {}) == 1, dtype=jnp.int32)
         )
+
+    def _divisor(self, *args: Any) -> Any:
+        """What makes a sum a mean: 1 where no example is real, NaN where flags are none."""
+        is_real = self.options.get("is_real")
+        if is_real is None:
+            return self._size(*args)
+        return flags_and_count(jnp.float32, flags_among(is_real, args, {}))[1]
 
     def _size(self, *args: Any) -> int:
         arrays, axes = self._examples(args)

@@ -37,7 +37,7 @@ from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
-from hlo_surgery.rewriting.real_examples import flags_and_count
+from hlo_surgery.rewriting.real_examples import flags_and_count, nan_unless_flags
 from hlo_surgery.rewriting.replacement import Answer, Target, block_statistics
 from hlo_surgery.rewriting.results import Measurements
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
@@ -185,11 +185,12 @@ def _widest(gradients: Sequence[Value]) -> jnp.dtype:
 
 def _results(request: Request, found: Measurements) -> list[jax.Array]:
     """The arrays of all statistics, in order."""
-    return [
+    arrays = [
         x
         for name, s in request.statistics.items()
         for x in results_of(s, found, request.groups[name])
     ]
+    return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
 
 
 def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
