@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 import jax
 
-from hlo_surgery.planning.options import PlanningOptions
+from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.rewriting.pipeline import explain_module
 from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics, all_of_it
@@ -47,6 +47,7 @@ def grad(
     >>> squares.tolist()
     [36.0, 36.0, 36.0]
     """
+    check_keywords(grad, planning)
     differentiated = jax.grad(fun, argnums, has_aux=has_aux)
     if any(isinstance(s, Derived) and s.losses for s in named(statistics).values()):
         raise ValueError(
@@ -76,6 +77,7 @@ def value_and_grad(
 
     Everything else is as in `grad`.
     """
+    check_keywords(value_and_grad, planning)
     differentiated = jax.value_and_grad(fun, argnums, has_aux=has_aux)
     asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning)
     options = Options(*asked, _value(has_aux))
@@ -104,6 +106,7 @@ def rewrite(
     argument updated. `loss` picks the loss, where `per_example_losses` could
     mean more than one number. Everything else is as in `grad`.
     """
+    check_keywords(rewrite, planning)
     options = Options(
         batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning, loss
     )
@@ -114,13 +117,17 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
     """The plan, which prints: for each gradient its sites with lines, tail, strategy, FLOPs, bytes.
 
     `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`;
-    `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`.
+    `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`. Raises
+    TypeError for any other function.
     """
-    return (
-        target.explain(*args, **kwargs)
-        if isinstance(target, WithStatistics)
-        else explain_module(target, **kwargs)
-    )
+    if isinstance(target, WithStatistics):
+        return target.explain(*args, **kwargs)
+    if callable(target):
+        raise TypeError(
+            "explain takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
+            f"{target!r}; of jax.jit(f) pass f itself"
+        )
+    return explain_module(target, **kwargs)
 
 
 def _gradient(has_aux: bool) -> Callable[[Any], Any]:

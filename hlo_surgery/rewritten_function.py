@@ -12,7 +12,7 @@ from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.example_shards import example_shards
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
-from hlo_surgery.requests.in_axes import leaf_axes
+from hlo_surgery.requests.in_axes import batch_positions, leaf_axes
 from hlo_surgery.requests.leaves import (
     as_returned,
     flat_array,
@@ -24,7 +24,7 @@ from hlo_surgery.requests.leaves import (
 )
 from hlo_surgery.requests.parameter_groups import check_prefix
 from hlo_surgery.requests.real_flags import check_flags, flags_among
-from hlo_surgery.requests.request import make_request
+from hlo_surgery.requests.request import check_words, make_request
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.statistics.derived import Derived, Statistic, named
@@ -46,6 +46,15 @@ class Options:
     is_real: Any
     planning: PlanningOptions
     loss: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError or TypeError for what can be seen to be wrong before there are
+        arguments.
+        """
+        named(self.statistics)
+        batch_positions(self.batch_argnums)
+        check_words(self.loss_reduction, self.on_mixing)
+        PlanningChoices(**self.planning)
 
 
 class WithStatistics:
@@ -75,7 +84,7 @@ class WithStatistics:
         flags = self._flags(args, kwargs)
         for array in flags:
             check_flags(self._options.is_real, array)
-        outputs = module.jitted(*arrays, *flags, *map(flat_array, closed_over))
+        outputs = _run(module, [*arrays, *flags, *map(flat_array, closed_over)])
         return jax.tree.map(
             as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs)
         )
@@ -142,6 +151,19 @@ class WithStatistics:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
+
+
+def _run(module: Module, arrays: Sequence[Any]) -> Any:
+    """The module's outputs. Raises NotImplementedError in `jax.vmap`."""
+    try:
+        return module.jitted(*arrays)
+    except NotImplementedError as problem:
+        if "Batching rule" not in str(problem):
+            raise
+        raise NotImplementedError(
+            "a function with statistics cannot be mapped by jax.vmap; call it for each, in a "
+            "Python loop or in jax.lax.map"
+        ) from problem
 
 
 def all_of_it(outputs: Any) -> Any:

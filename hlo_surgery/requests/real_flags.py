@@ -35,7 +35,7 @@ def check_flags(is_real: Any, flags: Any) -> None:
         where = f"is_real (argument {is_real})" if isinstance(is_real, int) else "is_real"
         raise ValueError(
             f"{where} holds {others[0]}; it is 1 or True for a real example, and 0 or False for "
-            "padding (a weight belongs into the loss)"
+            "padding (a weight belongs in the loss)"
         )
 
 

@@ -6,6 +6,8 @@ returns no gradient, though its output has the name and shape of one. Weight dec
 is none of these: what is added there is not the argument itself.
 """
 
+from collections.abc import Sequence
+
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.inlining import inline_calls
@@ -32,7 +34,7 @@ def updated_arguments(module: Module) -> frozenset[int]:
     return frozenset(i for i, value in enumerate(outputs) if _is_updated(value, arguments))
 
 
-def _is_updated(output: Value, arguments: list[Value]) -> bool:
+def _is_updated(output: Value, arguments: Sequence[Value]) -> bool:
     """Whether an output is a sum or difference with an argument of its shape as a term."""
     op = mlir.defining_operation(_behind(output))
     if op is None or op.name not in SUMS:

@@ -34,7 +34,7 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.normalise.normalize import normalize
-from hlo_surgery.planning.options import PlanningOptions
+from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
 from hlo_surgery.rewriting.real_examples import flags_and_count, nan_unless_flags
@@ -74,6 +74,7 @@ def rewrite_module(
     `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal
     where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
     """
+    check_keywords(rewrite_module, planning)
     original = load(module)
     asked = (loss_reduction, on_mixing, planning, loss, is_real)
     request = make_request(original, batch, statistics, gradients, *asked)
