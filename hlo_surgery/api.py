@@ -35,6 +35,13 @@ def grad(
     the examples. `is_real` says which examples are no padding, where some are: an array [B] of
     flags or 0/1, the position of an argument that is one, or a function of f's arguments, such as
     `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
+    `planning` says how to compute, which changes no statistic: `strategy` ("auto", "square",
+    "ghost", "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
+    `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
+
+    As with `jax.jit`, what `fun` and the statistics close over is read when they are traced, once
+    for arguments of such shapes and dtypes: pass what changes as an argument, or call f inside of
+    `jax.jit` on a function that takes it as one.
 
     Calling f raises `Refusal` where an example's own gradient is not defined or not proved, naming
     the source line.

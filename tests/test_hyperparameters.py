@@ -1,4 +1,4 @@
-"""Hyperparameters and optimizers that are none: errors where they are made, not another training."""
+"""Hyperparameters and optimizers that are none: errors where they are made, not other training."""
 
 import jax
 import jax.numpy as jnp
@@ -28,14 +28,14 @@ def loss(w, x):
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.parametrize("rate", [None, -0.1, NAN, INF, "0.1"])
 def test_learning_rates_that_are_none(make, rate):
-    with pytest.raises(ValueError, match="learning_rate is .*at least 0, or a schedule"):
+    with pytest.raises(ValueError, match=r"learning_rate is .*at least 0, or a schedule"):
         make(rate)
 
 
 @pytest.mark.parametrize("make", [ho.adam, ho.micro_sign_sgd, MAKERS["dp_adam"]])
 @pytest.mark.parametrize("decay", [None, -0.1, NAN])
 def test_decays_of_weights_that_are_none(make, decay):
-    with pytest.raises(ValueError, match="weight_decay is .*at least 0, or a schedule"):
+    with pytest.raises(ValueError, match=r"weight_decay is .*at least 0, or a schedule"):
         make(0.1, weight_decay=decay)
 
 
@@ -45,15 +45,15 @@ def test_averages_that_are_none(decay, name):
     makers = [ho.adam, ho.micro_adam_msq, MAKERS["dp_adam"]]
     makers += [ho.sign_ema, ho.micro_sign_sgd] if name == "b1" else []
     for make in makers:
-        with pytest.raises(ValueError, match=f"{name} is .*from 0 to below 1"):
+        with pytest.raises(ValueError, match=rf"{name} is .*from 0 to below 1"):
             make(0.1, **{name: decay})
-    with pytest.raises(ValueError, match="b2 is .*from 0 to below 1"):
+    with pytest.raises(ValueError, match=r"b2 is .*from 0 to below 1"):
         ho.track_moments(decay)
 
 
 @pytest.mark.parametrize("norm", [0, -1.0, NAN, INF, "a"])
 def test_clip_norms_that_are_none(norm):
-    with pytest.raises(ValueError, match="positive clip_norm .*finite"):
+    with pytest.raises(ValueError, match=r"positive clip_norm .*finite"):
         ho.micro_adam(0.1, clip_norm=norm)
 
 
@@ -71,7 +71,7 @@ def test_schedules_and_injected_numbers_are_taken():
 
 @pytest.mark.parametrize("every_k", [1.5, lambda step: 2, "2", None])
 def test_numbers_of_microbatches_that_are_no_integers(every_k):
-    with pytest.raises(TypeError, match="every_k is .*an integer number of microbatches"):
+    with pytest.raises(TypeError, match=r"every_k is .*an integer number of microbatches"):
         ho.multi_steps(ho.micro_adam(0.1), every_k)
 
 

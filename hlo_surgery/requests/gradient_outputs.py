@@ -240,12 +240,16 @@ def _updated(names: Sequence[str]) -> str:
 
 
 def _not_clear(why: str, outputs: Mapping[int, Port]) -> str:
+    return f"which outputs are gradients is not clear: {why}; {_ask(outputs)}"
+
+
+def _ask(outputs: Mapping[int, Port]) -> str:
     each = listing([f"{i} {port_text(p)}" for i, p in outputs.items()])
     how = (
         "gradients=[...] (--gradient) by name or position, where the name of a tree means all "
         "that is in it"
     )
-    return f"which outputs are gradients is not clear: {why}; name them in {how}; there are: {each}"
+    return f"name them in {how}; there are: {each}"
 
 
 def port_text(port: Port) -> str:

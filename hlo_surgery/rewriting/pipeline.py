@@ -29,7 +29,7 @@ from hlo_surgery.passes.example_axes.lattice import (
 )
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.ir.errors import Reason, Refusal, as_contribution
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
@@ -275,7 +275,7 @@ def _refuse_mixed(axes: Axes, block: mlir.Block, request: Request, names: Sequen
     if first is not None:
         concerned = [names[number] for number, reason in reasons.items() if reason]
         more = f" (and {len(concerned) - 1} more)" if len(concerned) > 1 else ""
-        raise Refusal(first, concerned[0] + more)
+        raise Refusal(as_contribution(first) if axes.contribution else first, concerned[0] + more)
 
 
 def _mixing(axes: Axes, output: Value) -> Reason | None:

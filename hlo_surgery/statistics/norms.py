@@ -124,10 +124,11 @@ def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) 
     removing one by `max_norm`, over each group of `per` (as in `norms`); the mean is that sum over
     B, and the caller adds the noise. `max_norm` may be traced, and another one at every step; what
     is not positive and finite then makes the mean NaN. `nan_safe`: an example whose gradient is not
-    finite counts as zero; otherwise it makes the mean NaN. Accumulated in at least float32; the bound
-    holds up to rounding, which is 1e-7 of `max_norm`, and at most 1e-3 where a gradient is all but
-    cancelled among its positions. Norms are right wherever they are normal numbers. An example
-    whose norm is none, or is so large that its weight max_norm / (B norm) is none, counts as zero.
+    finite counts as zero; otherwise it makes the mean NaN. Accumulated in at least float32; the
+    bound holds up to rounding, which is 1e-7 of `max_norm`, and at most 1e-3 where a gradient is
+    all but cancelled among its positions. Norms are right wherever they are normal numbers. An
+    example whose norm is none, or is so large that its weight max_norm / (B norm) is none, counts
+    as zero.
     It refuses what is not provably separable, also with `on_mixing="contribution"`.
 
     >>> clipped_mean(1.0).name
