@@ -236,7 +236,9 @@ def _beside(tree: Alike, others: Sequence[Port], outputs: Mapping[int, Port]) ->
 
 
 def _updated(names: Sequence[str]) -> str:
-    return f"{listing(names)} is an argument plus or minus something: updated parameters"
+    return (
+        f"{listing(names)} is an argument plus or minus something: updated parameters, no gradient"
+    )
 
 
 def _not_clear(why: str, outputs: Mapping[int, Port]) -> str:

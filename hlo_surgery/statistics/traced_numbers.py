@@ -18,7 +18,7 @@ def known(statistic: str, name: str, value: Any) -> Any:
     """The value, if it is not traced; else TypeError."""
     if isinstance(value, Tracer):
         raise TypeError(
-            f"{statistic} takes one {name} that is known when it is traced; mark it static for "
+            f"{statistic} takes a {name} that is known when it is traced; mark it static for "
             "jax.jit"
         )
     return value
