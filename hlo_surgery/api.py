@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 import jax
 
-from hlo_surgery.planning.options import PlanningOptions
+from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.rewriting.pipeline import explain_module
 from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics, all_of_it
@@ -35,6 +35,13 @@ def grad(
     the examples. `is_real` says which examples are no padding, where some are: an array [B] of
     flags or 0/1, the position of an argument that is one, or a function of f's arguments, such as
     `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
+    `planning` says how to compute, which changes no statistic: `strategy` ("auto", "square",
+    "ghost", "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
+    `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
+
+    As with `jax.jit`, what `fun` and the statistics close over is read when they are traced, once
+    for arguments of such shapes and dtypes: pass what changes as an argument, or call f inside of
+    `jax.jit` on a function that takes it as one.
 
     Calling f raises `Refusal` where an example's own gradient is not defined or not proved, naming
     the source line.
@@ -47,6 +54,7 @@ def grad(
     >>> squares.tolist()
     [36.0, 36.0, 36.0]
     """
+    check_keywords(grad, planning)
     differentiated = jax.grad(fun, argnums, has_aux=has_aux)
     if any(isinstance(s, Derived) and s.losses for s in named(statistics).values()):
         raise ValueError(
@@ -55,7 +63,7 @@ def grad(
     options = Options(
         batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning
     )
-    return WithStatistics(differentiated, operator.itemgetter(0) if has_aux else all_of_it, options)
+    return WithStatistics(differentiated, _gradient(has_aux), options)
 
 
 def value_and_grad(
@@ -76,6 +84,7 @@ def value_and_grad(
 
     Everything else is as in `grad`.
     """
+    check_keywords(value_and_grad, planning)
     differentiated = jax.value_and_grad(fun, argnums, has_aux=has_aux)
     asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning)
     options = Options(*asked, _value(has_aux))
@@ -100,9 +109,11 @@ def rewrite(
 
     `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default
     all of it is, and ValueError is raised where it holds more numbers than the arguments do, of
-    which one must be a loss or a metric. `loss` picks the loss, where `per_example_losses` could
+    which one must be a loss or a metric, or an argument plus or minus something, which is that
+    argument updated. `loss` picks the loss, where `per_example_losses` could
     mean more than one number. Everything else is as in `grad`.
     """
+    check_keywords(rewrite, planning)
     options = Options(
         batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning, loss
     )
@@ -113,13 +124,22 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
     """The plan, which prints: for each gradient its sites with lines, tail, strategy, FLOPs, bytes.
 
     `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`;
-    `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`.
+    `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`. Raises
+    TypeError for any other function.
     """
-    return (
-        target.explain(*args, **kwargs)
-        if isinstance(target, WithStatistics)
-        else explain_module(target, **kwargs)
-    )
+    if isinstance(target, WithStatistics):
+        return target.explain(*args, **kwargs)
+    if callable(target):
+        raise TypeError(
+            "explain takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
+            f"{target!r}; of jax.jit(f) pass f itself"
+        )
+    return explain_module(target, **kwargs)
+
+
+def _gradient(has_aux: bool) -> Callable[[Any], Any]:
+    """Where `jax.grad` returns the gradient."""
+    return lambda outputs: outputs[0] if has_aux else outputs
 
 
 def _value(has_aux: bool) -> Callable[[Any], Any]:

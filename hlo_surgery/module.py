@@ -217,6 +217,11 @@ def _from_export(data: bytes, problem: Exception) -> mlir.Module:
             raise ValueError(_unreadable_bytecode(held)) from None
     if mlir.bytecode_producer(data):
         raise ValueError(_unreadable_bytecode(data)) from None
+    if isinstance(problem, UnicodeDecodeError):
+        raise ValueError(
+            "this is no StableHLO module: neither text nor bytecode, nor a whole jax.export "
+            f"artifact; perhaps it is cut short: {DUMPING}"
+        ) from None
     reason = str(problem).splitlines()[0] if str(problem) else "not MLIR"
     raise ValueError(f"this is no StableHLO module: {reason}") from None
 

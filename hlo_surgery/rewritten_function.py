@@ -11,8 +11,8 @@ from hlo_surgery.passes.emit.closed_over import trace
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.example_shards import example_shards
-from hlo_surgery.requests.gradient_outputs import refuse_more_numbers
-from hlo_surgery.requests.in_axes import leaf_axes
+from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
+from hlo_surgery.requests.in_axes import batch_positions, leaf_axes
 from hlo_surgery.requests.leaves import (
     as_returned,
     flat_array,
@@ -23,8 +23,8 @@ from hlo_surgery.requests.leaves import (
     signature,
 )
 from hlo_surgery.requests.parameter_groups import check_prefix
-from hlo_surgery.requests.real_flags import flags_among
-from hlo_surgery.requests.request import make_request
+from hlo_surgery.requests.real_flags import check_flags, flags_among
+from hlo_surgery.requests.request import check_words, make_request
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.statistics.derived import Derived, Statistic, named
@@ -46,6 +46,15 @@ class Options:
     is_real: Any
     planning: PlanningOptions
     loss: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError or TypeError for what can be seen to be wrong before there are
+        arguments.
+        """
+        named(self.statistics)
+        batch_positions(self.batch_argnums)
+        check_words(self.loss_reduction, self.on_mixing)
+        PlanningChoices(**self.planning)
 
 
 class WithStatistics:
@@ -72,7 +81,10 @@ class WithStatistics:
         leaves = jax.tree.leaves((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         module, result_tree, closed_over = self._lookup(args, kwargs)
-        outputs = module.jitted(*arrays, *self._flags(args, kwargs), *map(flat_array, closed_over))
+        flags = self._flags(args, kwargs)
+        for array in flags:
+            check_flags(self._options.is_real, array)
+        outputs = _run(module, [*arrays, *flags, *map(flat_array, closed_over)])
         return jax.tree.map(
             as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs)
         )
@@ -116,6 +128,7 @@ class WithStatistics:
         is_real = sum(map(is_array, leaves)) if flags else None
         if self._pick is all_of_it:
             refuse_more_numbers(lowered, batch)
+            refuse_updated(lowered)
         numbers = self._pick(numbered(shape))
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
         planning: PlanningOptions = {**options.planning, "shards": shards}
@@ -138,6 +151,19 @@ class WithStatistics:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
+
+
+def _run(module: Module, arrays: Sequence[Any]) -> Any:
+    """The module's outputs. Raises NotImplementedError in `jax.vmap`."""
+    try:
+        return module.jitted(*arrays)
+    except NotImplementedError as problem:
+        if "Batching rule" not in str(problem):
+            raise
+        raise NotImplementedError(
+            "a function with statistics cannot be mapped by jax.vmap; call it for each, in a "
+            "Python loop or in jax.lax.map"
+        ) from problem
 
 
 def all_of_it(outputs: Any) -> Any:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
+from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
 from hlo_surgery.rewritten_function import Statistics
 from hlo_surgery.statistics.derived import named
 
@@ -53,6 +53,7 @@ def train_step(
     # What needs optax is imported where it is used; the rest of the package does without.
     from hlo_surgery.optimizers.steps import Training
 
+    check_keywords(train_step, planning)
     PlanningChoices(**planning)
     asked_how: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing}
     options: Any = {**asked_how, "is_real": is_real, **planning}

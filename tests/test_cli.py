@@ -1,6 +1,7 @@
 """The command line: what commands print and write, all module formats, answers to bad inputs."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,7 +100,10 @@ def test_truncated_files_of_every_format(form, part, tmp_path):
     whole = FORMATS[form]()
     module = tmp_path / "cut"
     module.write_bytes(whole[: int(len(whole) * part)])
-    assert "cut: this is no StableHLO module" in rejected("inspect", module)
+    said = rejected("inspect", module)
+    assert "cut: this is no StableHLO module" in said
+    assert "codec" not in said
+    assert form != "jax.export artifact" or "perhaps it is cut short: dump one with" in said
 
 
 @pytest.mark.parametrize("suffix", [".mlir", ".mlirbc", ".jax_export"])
@@ -495,8 +499,27 @@ def test_a_module_that_xla_cannot_run(tmp_path):
 
 def test_one_pass_by_itself(tmp_path):
     out = tmp_path / "same.mlir"
-    answered("rewrite", MLP, "--pass", "fold_squared_sums", "-o", out)
+    said = answered("rewrite", MLP, "--pass", "fold_squared_sums", "-o", out).stdout
+    assert "4 outputs of the original, 0 sums folded: it has none over outer products" in said
     assert [o.name for o in hs.load(out).outputs] == [o.name for o in hs.load(MLP).outputs]
+
+
+def test_a_pass_says_how_much_it_did(tmp_path):
+    def squares(w, x):
+        return jnp.mean(jax.vmap(jax.grad(loss), (None, 0))(w, x) ** 2, 0)
+
+    whole, out = tmp_path / "whole.mlir", tmp_path / "out.mlir"
+    weights = jax.ShapeDtypeStruct((3, 2), jnp.float32)
+    batch = jax.ShapeDtypeStruct((4, 1, 3), jnp.float32)
+    whole.write_text(jax.jit(squares).lower(weights, batch).as_text())
+    options = ("rewrite", whole, "--pass", "fold_squared_sums", "-o", out)
+    assert "1 output of the original, 1 sum folded" in answered(*options).stdout
+    assert json.loads(answered(*options, "--json").stdout)["folded"] == 1
+
+
+def test_the_version():
+    said = answered("--version").stdout
+    assert re.fullmatch(rf"hlo-surgery \d+\.\d+\.\d+, JAX {re.escape(jax.__version__)}\n", said)
 
 
 @pytest.mark.parametrize(

@@ -165,9 +165,9 @@ BAD = {
     "mean_power(x=3)": "unexpected keyword argument 'x'; write mean_power(k)",
     "clipped_mean": "missing 1 required positional argument: 'max_norm'; write "
     "clipped_mean(max_norm, per='global',",
-    "clipped_mean(max_norm='a')": "clipped_mean takes a positive max_norm, not 'a'",
-    "clipped_mean(-1)": "clipped_mean takes a positive max_norm, not -1",
-    "clipped_mean(1e400)": "clipped_mean takes a positive max_norm, not inf",
+    "clipped_mean(max_norm='a')": "clipped_mean takes a positive max_norm that is finite, not 'a'",
+    "clipped_mean(-1)": "clipped_mean takes a positive max_norm that is finite, not -1",
+    "clipped_mean(1e400)": "clipped_mean takes a positive max_norm that is finite, not inf",
     f"clipped_mean(1{'0' * 400})": "does not fit",
     "norms(ord=0)": "norms takes ord > 0",
     "norms('weights')": "per is 'weights'; it is 'global', 'parameter', or a dict",

@@ -175,6 +175,69 @@ def test_what_stays_unclear_is_asked(function, arguments):
     assert all(port.name in str(problem.value) for port in hs.load(source).outputs)
 
 
+def stepped(p, x):
+    value, gradient = jax.value_and_grad(loss)(p, x)
+    return value, jax.tree.map(lambda p, g: p - 0.1 * g, p, gradient)
+
+
+def partly_stepped(p, x):
+    """A leaf that is frozen is returned as it came, and one is kept in another precision."""
+    value, gradient = jax.value_and_grad(loss)(p, x)
+    step = (gradient["w"].astype(jnp.bfloat16) + p["w"].astype(jnp.bfloat16)).astype(jnp.float32)
+    return value, {"w": jax.lax.optimization_barrier(step), "t": p["t"]}
+
+
+def decayed(p, x):
+    value, gradient = jax.value_and_grad(loss)(p, x)
+    return value, jax.tree.map(lambda p, g: g + 0.1 * p, p, gradient)
+
+
+UPDATED = {"a step": stepped, "within jit": jax.jit(stepped), "one of two": partly_stepped}
+
+
+@pytest.mark.parametrize("step", UPDATED.values(), ids=UPDATED)
+@pytest.mark.parametrize("debug_info", [True, False])
+def test_updated_parameters_are_no_gradient(step, debug_info):
+    source = dump(step, P, X, debug_info=debug_info)
+    with pytest.raises(
+        ValueError, match=r"\[1\] .*updated parameters, no gradient; name them in .*--gradient"
+    ):
+        taken(source, [2])
+    plan = hs.rewrite_module(
+        source, batch=[2], statistics=hs.norms(), gradients=["[1]"], on_mixing="contribution"
+    ).plan
+    assert {output.name for output in plan.outputs} == NAMES
+
+
+def test_a_function_that_updates_returns_no_gradient():
+    def new(p, x):
+        return stepped(p, x)[1]
+
+    with pytest.raises(
+        ValueError, match=r"updated parameters, no gradient; return the gradients, or pick"
+    ):
+        hs.rewrite(new, batch_argnums=1, statistics=hs.norms())(P, X)
+    picked = hs.rewrite(new, batch_argnums=1, statistics=hs.norms(), gradients=lambda out: out)
+    assert picked(P, X)[1].shape == (B,)
+
+
+def test_a_gradient_with_weight_decay_is_one():
+    assert set(taken(dump(decayed, P, X), ["x"])) == NAMES
+    f = hs.rewrite(lambda p, x: decayed(p, x)[1], batch_argnums=1, statistics=hs.mean_power(1))
+    assert jnp.allclose(f(P, X)[1]["w"], decayed(P, X)[1]["w"], rtol=1e-5)
+
+
+def test_jax_grad_may_return_an_argument_and_something():
+    @jax.custom_vjp
+    def pulled(w):
+        return jnp.sum(w)
+
+    pulled.defvjp(lambda w: (jnp.sum(w), w), lambda w, tangent: (w + tangent,))
+    f = hs.grad(lambda w, x: pulled(w) + jnp.mean(x @ w), statistics=hs.mean_power(1))
+    g, mean = f(jnp.ones(3), X)
+    assert jnp.allclose(g, mean, rtol=1e-5)
+
+
 def test_a_tree_is_named_at_once():
     source = dump(updated, P, X)
     module = hs.rewrite_module(source, batch=["x"], statistics=hs.norms(), gradients=["[0]"])

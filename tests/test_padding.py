@@ -244,8 +244,43 @@ def test_a_train_step(reduction):
     held(states[0][0], states[1][0])
 
 
-@pytest.mark.parametrize("flag", [np.nan, 0.5, 2.0])
-def test_a_flag_that_is_neither_0_nor_1_makes_nan(flag):
-    flags = np.array([1, 1, flag, 0, 1, 0], np.float32)[: len(X)]
-    f = hs.grad(lambda w, x: jnp.mean((x @ w) ** 2), is_real=flags, statistics=hs.second_moment())
-    assert np.isnan(f(W, X)[1]).all()
+NO_FLAGS = [[0.5] * 4, [2.0, 1, 1, 1], [-1.0, 1, 1, 1], [np.nan, 1, 1, 1], [0.5, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize("flags", NO_FLAGS)
+def test_flags_that_are_neither_0_nor_1_make_nan(flags, strategy):
+    statistics = {
+        "squares": hs.second_moment(),
+        "mean": hs.mean_power(1),
+        "norms": hs.norms(),
+        "rows": hs.per_example(),
+        "gram": hs.gram(),
+        "histogram": hs.histogram([-1.0, 0.0, 1.0]),
+        "losses": hs.per_example_losses(),
+    }
+    options = {"statistics": statistics, "strategy": strategy, "is_real": 2}
+    f = hs.value_and_grad(lambda w, x, real: jnp.mean((x @ w) ** 2), **options)
+    for name, found in jax.jit(f)(W[:, 0], X[:4], jnp.array(flags))[1].items():
+        assert (found == -1 if name == "histogram" else np.isnan(found)).all(), name
+
+
+@pytest.mark.parametrize("flags", NO_FLAGS)
+def test_flags_that_can_be_read_are_checked(flags):
+    def squares(w, x, real):
+        return jnp.mean((x @ w) ** 2)
+
+    f = hs.grad(squares, statistics=hs.norms(), is_real=2)
+    with pytest.raises(ValueError, match=r"is_real \(argument 2\) holds .*0 or False for padding"):
+        f(W, X[:4], np.array(flags))
+    with pytest.raises(ValueError, match=r"is_real holds .*0 or False for padding"):
+        hs.grad(squares, statistics=hs.norms(), is_real=jnp.array(flags))(W, X[:4], 0)
+
+
+def test_a_step_by_a_sum_over_no_flags_is_nan():
+    optax = pytest.importorskip("optax")
+    step = hs.train_step(
+        lambda w, x, real: jnp.sum((x @ w) ** 2), optax.sgd(0.1), is_real=2, loss_reduction="sum"
+    )
+    params, _, _ = step(jnp.copy(W), optax.sgd(0.1).init(W), X[:4], jnp.full(4, 0.5))
+    assert np.isnan(params).all()

@@ -185,3 +185,15 @@ def test_contributions_are_those_of_each_examples_copy_of_the_parameters(
         np.testing.assert_allclose(
             found["squares"][name], (expected[name] ** 2).mean(0), rtol=0, atol=4e-5 * scale**2
         )
+
+
+def test_what_is_passed_already_is_no_help():
+    def scaled(p, x):
+        h = x @ p["w"]
+        return -jnp.mean(jnp.diag(jax.nn.log_softmax(h @ h.T * p["t"])))
+
+    f = hs.grad(scaled, statistics=hs.norms(), on_mixing="contribution")
+    with pytest.raises(hs.Refusal) as refusal:
+        f({"w": jnp.ones((3, 2)), "t": jnp.float32(2.0)}, jnp.ones((4, 3)))
+    assert "a per-example loss)" in refusal.value.help
+    assert "contribution" not in refusal.value.help

@@ -132,6 +132,16 @@ WRONG = {
     "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
     "one edge": (lambda: hs.histogram([0.0]), "at least two increasing edges"),
     "falling edges": (lambda: hs.histogram([0.0, 1.0, 0.5]), "at least two increasing edges"),
+    "text for ord": (lambda: hs.norms(ord="fro"), "takes ord > 0"),
+    "text for max_norm": (lambda: hs.clipped_mean("1"), "positive max_norm"),
+    "infinity, which says so": (lambda: hs.clipped_mean(float("inf")), "finite, not inf"),
+    "a per that is none": (lambda: hs.norms("layer"), "it is 'global', 'parameter'"),
+    "a number of bins": (lambda: hs.histogram(10), "at least two increasing edges, not 10"),
+    "text for bins": (lambda: hs.histogram("auto"), "increasing edges, not 'auto'"),
+    "a weight": (lambda: graded(hs.weighted_mean(lambda n: 2.0)), "w made 2.0"),
+    "no weight": (lambda: graded(hs.weighted_mean(lambda n: None)), "w made None"),
+    "a list of weights": (lambda: graded(hs.weighted_mean(list)), "one for each example, a real"),
+    "complex weights": (lambda: graded(hs.weighted_mean(lambda n: n * 1j)), "made complex64"),
     "one weight for all": (lambda: graded(hs.weighted_mean(jnp.sum)), "one for each example"),
 }
 
@@ -140,6 +150,56 @@ WRONG = {
 def test_wrong_use(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_weights_of_numpy_are_weights():
+    found, expected = (
+        graded(hs.weighted_mean(lambda norms, of=of: of.ones(norms.shape)))[1] for of in (np, jnp)
+    )
+    np.testing.assert_array_equal(found["w"], expected["w"])
+
+
+def test_weights_are_made_by_a_function():
+    with pytest.raises(TypeError, match="takes a function from the norms"):
+        hs.weighted_mean(jnp.ones(B))
+
+
+NOT_ELEMENTWISE = {
+    "normalised": lambda g: g / jnp.sum(jnp.abs(g)),
+    "by the largest": lambda g: g / jnp.max(jnp.abs(g)),
+    "by the smallest": lambda g: g / jnp.min(jnp.abs(g)),
+    "centred": lambda g: g - jnp.mean(g),
+    "summed up": lambda g: jnp.cumsum(g, -1),
+    "reversed": lambda g: jnp.flip(g),
+    "softmax": jax.nn.softmax,
+    "other noise for each": lambda g: g + jax.random.normal(jax.random.key(0), g.shape),
+}
+
+
+@pytest.mark.parametrize("phi", NOT_ELEMENTWISE.values(), ids=NOT_ELEMENTWISE)
+def test_phi_that_keeps_the_shape_but_is_not_elementwise(phi):
+    with pytest.raises(TypeError, match="phi must work on each element alone"):
+        hs.mean_of(phi)
+
+
+@pytest.mark.parametrize(
+    "phi", [jax.nn.gelu, jnp.reciprocal, lambda g: g > 0, jnp.log, jax.jit(jnp.arctan), jnp.round]
+)
+def test_phi_that_is_elementwise(phi):
+    assert hs.mean_of(phi).phi is phi
+
+
+def test_phi_that_closes_over_what_is_traced_is_not_sampled():
+    found = jax.jit(lambda c: graded(hs.mean_of(lambda g: jnp.tanh(c * g)))[1]["w"])(0.0)
+    assert not found.any()
+
+
+@pytest.mark.parametrize(
+    ("phi", "said"), [(3, "such as jnp.tanh, not 3"), (np.tanh, "that of jax.numpy")]
+)
+def test_phi_that_is_no_jax_function(phi, said):
+    with pytest.raises(TypeError, match=said):
+        hs.mean_of(phi)
 
 
 @pytest.mark.parametrize("terms", [[], [(1.0, hs.variance())], [(1.0, hs.per_example())]])

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from hlo_surgery.module import Module
-from hlo_surgery.optimize import fold_squared_sums
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.strategies.fold_squared_sums import fold_squared_sums
 
 File = Annotated[
     str,
@@ -49,14 +50,18 @@ Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-PASSES: dict[str, Callable[[Module], Module]] = {"fold_squared_sums": fold_squared_sums}
+PASSES: dict[str, Callable[[mlir.Module], int]] = {"fold_squared_sums": fold_squared_sums}
 
 
-def run_pass(name: str, module: Module) -> Module:
-    """A module after one pass by itself. Raises ValueError where there is no such pass."""
+def run_pass(name: str, module: Module) -> tuple[Module, int]:
+    """A module after one pass by itself, and how many sums that has folded. Raises ValueError where
+    there is no such pass.
+    """
     if name not in PASSES:
         raise ValueError(f"there is no pass {name!r}; there is {', '.join(PASSES)}")
-    return PASSES[name](module)
+    code = mlir.clone(module.code)
+    folded = PASSES[name](code)
+    return Module(code), folded
 
 
 def parse_batch(given: Sequence[str]) -> dict[str | int, int]:

@@ -4,8 +4,10 @@ Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad 
 error.
 """
 
+from importlib.metadata import version
 from typing import Annotated, Any
 
+import jax
 import numpy as np
 import typer
 
@@ -71,8 +73,18 @@ main = Supervised(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print_text(f"hlo-surgery {version('hlo-surgery')}, JAX {jax.__version__}")
+        raise typer.Exit
+
+
 @main.callback()
-def start() -> None:
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
     """Before any command."""
     without_tpu()
 
@@ -142,19 +154,26 @@ def rewrite(
             )
         options = options_of(batch, statistic, how)
         with waiting("rewriting", json):
-            rewritten = run_pass(only, module) if only else rewrite_module(module, **options)
+            rewritten, folded = (
+                run_pass(only, module) if only else (rewrite_module(module, **options), None)
+            )
         write_module(rewritten, out)
         if rewritten.plan is not None and not json:
             print_text(rewritten.plan.taken(), stderr=out == "-")
         if json:
-            print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan})
+            counts = {} if folded is None else {"folded": folded}
+            print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan} | counts)
         elif out != "-":
-            added = len(rewritten.outputs) - len(module.outputs)
-            made = (
-                f"{counted(len(module.outputs), 'output')} of the original, "
-                f"{counted(added, 'statistic')}"
-            )
+            added = counted(len(rewritten.outputs) - len(module.outputs), "statistic")
+            more = added if folded is None else _folded(folded)
+            made = f"{counted(len(module.outputs), 'output')} of the original, {more}"
             print_text(f"wrote {out}: {made}", "green")
+
+
+def _folded(sums: int) -> str:
+    return f"{counted(sums, 'sum')} folded" + (
+        "" if sums else ": it has none over outer products, as vmap of a gradient makes them"
+    )
 
 
 @main.command()

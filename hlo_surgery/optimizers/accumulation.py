@@ -9,6 +9,7 @@ import optax
 from jax import lax
 
 from hlo_surgery.optimizers.asking import asked, required_statistics
+from hlo_surgery.optimizers.hyperparameters import check_microbatches, check_optimizer
 from hlo_surgery.optimizers.required import batch_size, is_gradient, taken, zero_statistic
 from hlo_surgery.passes.ir.element_types import widened_tree
 
@@ -30,9 +31,10 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     make the step of the whole batch. (`optax.MultiSteps` accumulates the gradient alone, and would
     hand on the statistics of the last microbatch.) Sums are kept in at least float32. Updates are
     zero in between. The loss itself is not handed on.
+    Raises TypeError where `every_k` is no integer, such as a function of the step.
     """
-    if every_k < 1:
-        raise ValueError(f"every_k is {every_k}; it is a number of microbatches, at least 1")
+    check_microbatches(every_k)
+    check_optimizer(optimizer)
     inner = optax.with_extra_args_support(optimizer)
 
     def init(params: Any) -> AccumulationState:

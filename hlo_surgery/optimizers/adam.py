@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
+from hlo_surgery.optimizers.hyperparameters import check_clip_norm, check_decay
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import (
     StatisticsTransformation,
@@ -198,6 +199,9 @@ def _averaging(
     statistics: Mapping[str, Statistic], moment: Moment, constants: AdamConstants
 ) -> StatisticsTransformation:
     b1, b2, eps, eps_root, clip_norm = constants
+    check_decay("b1", b1)
+    check_decay("b2", b2)
+    check_clip_norm(clip_norm)
 
     def init(params: Any) -> AdamState:
         return AdamState(ema_init(params), ema_init(jax.tree.map(jnp.real, params)))

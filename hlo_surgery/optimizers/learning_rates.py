@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from hlo_surgery.optimizers.hyperparameters import check_rate
 from hlo_surgery.passes.ir.element_types import widened_tree
 
 LearningRate = float | jax.Array | Callable[[Any], Any]
@@ -33,6 +34,8 @@ def batch_size_rule(
 
 def stepping(learning_rate: LearningRate, weight_decay: LearningRate) -> list[Any]:
     """What makes steps of directions; without weight decay `update` needs no parameters."""
+    check_rate("learning_rate", learning_rate)
+    check_rate("weight_decay", weight_decay)
     decays = not isinstance(weight_decay, int | float) or weight_decay != 0
     return [
         optax.scale_by_learning_rate(learning_rate),

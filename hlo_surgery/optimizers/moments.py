@@ -10,6 +10,7 @@ from jax.core import Tracer
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
 from hlo_surgery.optimizers.adam import SECOND_MOMENT, squared_mean
+from hlo_surgery.optimizers.hyperparameters import check_decay
 from hlo_surgery.optimizers.required import StatisticsTransformation, with_statistics
 from hlo_surgery.passes.ir.element_types import widened_tree
 
@@ -28,6 +29,8 @@ def track_moments(b2: float = 0.999) -> StatisticsTransformation:
     Put it first in `optax.chain`, before the optimizer, with the optimizer's b2 (the paper's
     section "Expectation and variance of gradients").
     """
+
+    check_decay("b2", b2)
 
     def init(params: Any) -> MomentsState:
         zeros = jax.tree.map(jnp.real, params)

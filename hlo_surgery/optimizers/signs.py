@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.estimators import EMAState, ema_init, ema_update
+from hlo_surgery.optimizers.hyperparameters import check_decay
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import StatisticsTransformation, chained, with_statistics
 from hlo_surgery.statistics.derived import Statistic
@@ -64,6 +65,8 @@ def _optimizer(
     b1: float,
     steps: list[Any],
 ) -> StatisticsTransformation:
+    check_decay("b1", b1)
+
     def update(
         updates: Any, state: EMAState, params: Any, given: Mapping[str, Any]
     ) -> tuple[Any, EMAState]:

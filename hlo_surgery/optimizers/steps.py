@@ -10,11 +10,13 @@ import optax
 
 from hlo_surgery.api import value_and_grad
 from hlo_surgery.optimizers.asking import statistics_of_steps
+from hlo_surgery.optimizers.hyperparameters import check_optimizer
 from hlo_surgery.requests.example_shards import example_shards
-from hlo_surgery.requests.in_axes import leaf_axes
+from hlo_surgery.requests.in_axes import batch_positions, leaf_axes
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import check_words
+from hlo_surgery.rewriting.real_examples import flags_and_count
 from hlo_surgery.statistics.derived import Statistic
 
 
@@ -35,6 +37,8 @@ class Training:
             raise ValueError(
                 f"metrics have an entry {own.pop()!r} of their own; give the statistic another name"
             )
+        check_optimizer(self.optimizer)
+        batch_positions(self.batch_argnums)
         check_words(self.options["loss_reduction"], self.options["on_mixing"])
 
     def step(
@@ -45,15 +49,30 @@ class Training:
         (value, gradient), found = self._gradient(required, shards)(params, *rest)
         size = self._batch_size(params, *rest)
         if self.options["loss_reduction"] == "sum":
-            gradient = jax.tree.map(lambda g: (g / jnp.maximum(size, 1)).astype(g.dtype), gradient)
+            number = self._divisor(params, *rest)
+            gradient = jax.tree.map(lambda g: (g / number).astype(g.dtype), gradient)
         given = {name: found[name] for name in required}
         loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
         update = optax.with_extra_args_support(self.optimizer).update
-        updates, opt_state = update(
-            gradient, opt_state, params, **given, grad=gradient, batch_size=size, value=loss
-        )
+        given = {**given, "grad": gradient, "batch_size": size, "value": loss}
+        try:
+            updates, opt_state = update(gradient, opt_state, params, **given)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
+            self._refuse_other_state(params, opt_state, problem)
+            raise
         metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
         return optax.apply_updates(params, updates), opt_state, metrics
+
+    def _refuse_other_state(self, params: Any, opt_state: Any, problem: Exception) -> None:
+        """Raises ValueError where the state, by which updating has failed, is not as `init` makes
+        it.
+        """
+        own = jax.eval_shape(self.optimizer.init, params)
+        if jax.tree.structure(own) != jax.tree.structure(opt_state):
+            raise ValueError(
+                "opt_state is not of this optimizer; begin with optimizer.init(params), and go on "
+                "with the state that the step returns"
+            ) from problem
 
     def shards(self, *args: Any) -> int:
         """Over how many devices the examples lie."""
@@ -86,6 +105,13 @@ class Training:
             if is_real is None
             else jnp.sum(flags_among(is_real, args, {}) == 1, dtype=jnp.int32)
         )
+
+    def _divisor(self, *args: Any) -> Any:
+        """What makes a sum a mean: 1 where no example is real, NaN where flags are none."""
+        is_real = self.options.get("is_real")
+        if is_real is None:
+            return self._size(*args)
+        return flags_and_count(jnp.float32, flags_among(is_real, args, {}))[1]
 
     def _size(self, *args: Any) -> int:
         arrays, axes = self._examples(args)

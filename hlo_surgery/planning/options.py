@@ -1,8 +1,10 @@
 """What planning can be told: the keywords that everything which plans takes, checked."""
 
 import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import SupportsIndex, TypedDict
+from inspect import signature
+from typing import Any, SupportsIndex, TypedDict
 
 from hlo_surgery.planning.rooflines import Roofline, roofline
 
@@ -66,6 +68,20 @@ class PlanningChoices:
     def device(self) -> Roofline:
         """What the target computes and moves."""
         return roofline(self.target)
+
+
+def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
+    """Raises TypeError for keywords that neither the function nor planning has, and says which
+    there are.
+    """
+    planning = list(PlanningOptions.__annotations__)
+    unknown = [name for name in keywords if name not in planning]
+    if unknown:
+        own = [n for n, p in signature(function).parameters.items() if p.kind != p.VAR_KEYWORD]
+        raise TypeError(
+            f"{function.__name__} has no keyword {unknown[0]!r}; there are "
+            f"{', '.join([*own, *planning])}"
+        )
 
 
 def _check_count(name: str, count: object, what: str) -> None:

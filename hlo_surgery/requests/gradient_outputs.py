@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from hlo_surgery.module import Module, Port
 from hlo_surgery.planning.plan import listing
 from hlo_surgery.requests.port_paths import Path, output_path, path_of, subtrees
+from hlo_surgery.requests.updated_arguments import updated_arguments
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,11 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
         return tuple(
             outputs
         )  # JAX leaves out arguments on which nothing depends, as where the loss is linear in them
-    found = _outermost(_alike(module, outputs, parameters))
+    updated = updated_arguments(module)
+    alike = _outermost(_alike(module, outputs, parameters))
+    found = [one for one in alike if updated.isdisjoint(one.outputs)]
+    if alike and not found:
+        raise ValueError(_not_clear(_updated([node_text(one.node) for one in alike]), outputs))
     if len(found) != 1:
         raise ValueError(_which(found, outputs))
     (tree,) = found
@@ -73,6 +78,16 @@ def refuse_more_numbers(module: Module, batch: Collection[int]) -> None:
         raise ValueError(
             f"not all of these can be gradients: {named}; pick those in gradients=lambda outputs: "
             "..."
+        )
+
+
+def refuse_updated(module: Module) -> None:
+    """Raises ValueError if an output is an argument plus or minus something, and so no gradient."""
+    names = [module.outputs[i].name for i in sorted(updated_arguments(module))]
+    if names:
+        raise ValueError(
+            f"not all of these can be gradients: {_updated(names)}; return the gradients, or pick "
+            "them in gradients=lambda outputs: ..."
         )
 
 
@@ -209,7 +224,7 @@ def _which(found: Sequence[Alike], outputs: Mapping[int, Port]) -> str:
     else:
         each = [f"{node_text(one.node)} (like {node_text(one.argument)})" for one in found]
         why = f"the outputs form {len(found)} trees like arguments: {listing(each)}"
-    return f"which outputs are gradients is not clear: {why}; {_ask(outputs)}"
+    return _not_clear(why, outputs)
 
 
 def _beside(tree: Alike, others: Sequence[Port], outputs: Mapping[int, Port]) -> str:
@@ -217,6 +232,16 @@ def _beside(tree: Alike, others: Sequence[Port], outputs: Mapping[int, Port]) ->
     why = (
         f"{node_text(tree.node)} is a tree like the arguments, and {named} may be gradients as well"
     )
+    return _not_clear(why, outputs)
+
+
+def _updated(names: Sequence[str]) -> str:
+    return (
+        f"{listing(names)} is an argument plus or minus something: updated parameters, no gradient"
+    )
+
+
+def _not_clear(why: str, outputs: Mapping[int, Port]) -> str:
     return f"which outputs are gradients is not clear: {why}; {_ask(outputs)}"
 
 

@@ -1,11 +1,15 @@
 """Example axes of arguments: `batch_argnums` and `in_axes`, as in `jax.vmap`, leaf by leaf."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 
+from hlo_surgery.planning.plan import listing
 from hlo_surgery.requests.leaves import is_array, kind_of
+
+# How many different numbers of examples a message names.
+SIZES = 3
 
 
 def leaf_axes(
@@ -21,17 +25,52 @@ def leaf_axes(
     flat = [axis for part in axes for axis in part] + [None] * len(jax.tree.leaves(kwargs))
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
     arrays = [axis for axis, leaf in pairs if is_array(leaf)]
-    return {i: axis for i, axis in enumerate(arrays) if axis is not None}
+    axes_by_number = {i: axis for i, axis in enumerate(arrays) if axis is not None}
+    _check_sizes(args, axes_by_number)
+    return axes_by_number
 
 
-def _batch_numbers(numbers: int | Sequence[int], count: int) -> list[int]:
-    """The positions of the batch arguments, checked."""
-    chosen = [numbers] if isinstance(numbers, int) else list(numbers)
+def _check_sizes(args: Sequence[Any], axes: Mapping[int, int]) -> None:
+    """Raises ValueError where the arguments hold different numbers of examples."""
+    leaves = [(path, x) for path, x in jax.tree.leaves_with_path(tuple(args)) if is_array(x)]
+    sizes: dict[str, int] = {}
+    for number, axis in axes.items():
+        (argument, *within), leaf = leaves[number]
+        name = f"argument {argument.idx}{jax.tree_util.keystr(tuple(within))}"
+        sizes[name] = kind_of(leaf).shape[axis]
+    if len(set(sizes.values())) > 1:
+        raise ValueError(
+            f"{different_sizes(sizes)}; leave out of batch_argnums what holds no examples, or give "
+            "it None in in_axes"
+        )
+
+
+def different_sizes(sizes: Mapping[str, int]) -> str:
+    """That these arguments hold different numbers of examples, and for some numbers which do."""
+    numbers = list(dict.fromkeys(sizes.values()))
+    each = [f"{n} in {listing([a for a in sizes if sizes[a] == n])}" for n in numbers[:SIZES]]
+    more = f"; and {len(numbers) - SIZES} more" if len(numbers) > SIZES else ""
+    return (
+        "the batch arguments have different numbers of examples along their axes: "
+        f"{'; '.join(each)}{more}"
+    )
+
+
+def batch_positions(numbers: int | Sequence[int]) -> list[int]:
+    """The numbers of the batch arguments as they were given. Raises TypeError for what is none."""
+    chosen = list(numbers) if isinstance(numbers, Iterable) else [numbers]
     for number in chosen:
         if not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"batch_argnums holds {number!r}; pass the position of an argument, or several"
             )
+    return chosen
+
+
+def _batch_numbers(numbers: int | Sequence[int], count: int) -> list[int]:
+    """The positions of the batch arguments, checked."""
+    chosen = batch_positions(numbers)
+    for number in chosen:
         if not -count <= number < count:
             raise ValueError(
                 f"batch_argnums names argument {number}; {count} positional ones were given"

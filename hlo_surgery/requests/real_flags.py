@@ -5,6 +5,8 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 
 def flags_among(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -22,6 +24,19 @@ def flags_among(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     if flags.ndim != 1:
         raise TypeError(f"is_real must be or pick one array [B] of flags or 0/1, not {found!r}")
     return flags
+
+
+def check_flags(is_real: Any, flags: Any) -> None:
+    """Raises ValueError where flags that can be read hold what is neither 0 nor 1."""
+    if isinstance(flags, Tracer) or not getattr(flags, "is_fully_addressable", True):
+        return
+    others = np.setdiff1d(np.asarray(flags), (0, 1))
+    if others.size:
+        where = f"is_real (argument {is_real})" if isinstance(is_real, int) else "is_real"
+        raise ValueError(
+            f"{where} holds {others[0]}; it is 1 or True for a real example, and 0 or False for "
+            "padding (a weight belongs in the loss)"
+        )
 
 
 def _picked(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

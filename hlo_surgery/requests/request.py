@@ -12,6 +12,7 @@ from hlo_surgery.passes.emit.closed_over import ClosedOver
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.gradient_outputs import gradient_outputs, is_inexact
+from hlo_surgery.requests.in_axes import different_sizes
 from hlo_surgery.requests.loss_outputs import loss_output, named_loss
 from hlo_surgery.requests.parameter_groups import groups_of
 from hlo_surgery.requests.port_paths import below
@@ -190,10 +191,7 @@ def _axis(port: Port, first: int, axis: int) -> int:
 def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int]) -> int:
     sizes = {arguments[number].name: arguments[number].shape[axis] for number, axis in axes.items()}
     if len(set(sizes.values())) > 1:
-        listed = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-        raise ValueError(
-            f"the batch arguments have different numbers of examples along their axes ({listed})"
-        )
+        raise ValueError(different_sizes(sizes))
     size = next(iter(sizes.values()))
     if size == 0:
         raise ValueError("the batch is empty; a mean over no examples is not defined")

@@ -14,7 +14,7 @@ from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.ir.errors import Reason, Refusal, as_contribution
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
@@ -31,10 +31,10 @@ from hlo_surgery.passes.terms.axes import (
     Split,
 )
 from hlo_surgery.passes.terms.translation import translated
-from hlo_surgery.planning.options import PlanningOptions
+from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
-from hlo_surgery.rewriting.real_examples import flags_and_count
+from hlo_surgery.rewriting.real_examples import flags_and_count, nan_unless_flags
 from hlo_surgery.rewriting.replacement import Answer, Target, block_statistics
 from hlo_surgery.rewriting.results import Measurements
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
@@ -73,6 +73,7 @@ def rewrite_module(
     `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal
     where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
     """
+    check_keywords(rewrite_module, planning)
     original = load(module)
     asked = (loss_reduction, on_mixing, planning, loss, is_real)
     request = make_request(original, batch, statistics, gradients, *asked)
@@ -184,11 +185,12 @@ def _widest(gradients: Sequence[Value]) -> jnp.dtype:
 
 def _results(request: Request, found: Measurements) -> list[jax.Array]:
     """The arrays of all statistics, in order."""
-    return [
+    arrays = [
         x
         for name, s in request.statistics.items()
         for x in results_of(s, found, request.groups[name])
     ]
+    return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
 
 
 def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
@@ -273,7 +275,9 @@ def _refuse_mixed(
     if first is not None:
         concerned = [names[number] for number, reason in reasons.items() if reason]
         more = f" (and {len(concerned) - 1} more)" if len(concerned) > 1 else ""
-        raise Refusal(first, concerned[0] + more)
+        raise Refusal(
+            as_contribution(first) if owners.contributions else first, concerned[0] + more
+        )
 
 
 def _unworded(axes: Axes, output: Value) -> Reason | None:

@@ -81,3 +81,9 @@ def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
     real = mask == 1
     count = jnp.maximum(jnp.sum(real, dtype=dtype), 1)
     return real, jnp.where(jnp.all(real | (mask == 0)), count, jnp.nan)
+
+
+def nan_unless_flags(statistic: jax.Array, count: jax.Array) -> jax.Array:
+    """NaN where the number of the real examples is, in rows too; numbers of entries are -1 then."""
+    nothing = jnp.nan if jnp.issubdtype(statistic.dtype, jnp.inexact) else -1
+    return jnp.where(jnp.isnan(count), nothing, statistic)

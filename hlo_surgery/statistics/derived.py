@@ -9,7 +9,7 @@ import jax
 from jax.core import Tracer
 
 from hlo_surgery.statistics.measures import Found, MeanOf, Measure, PerExampleGradients
-from hlo_surgery.statistics.traced_numbers import Number, traced_number
+from hlo_surgery.statistics.traced_numbers import Number, as_float, traced_number
 
 # Which gradients belong together: all, each alone, or groups by label, of outputs by name or
 # position.
@@ -36,6 +36,13 @@ class Derived:
     private: bool = False
     least: int = 1
 
+    def __post_init__(self) -> None:
+        if isinstance(self.per, str) and self.per not in ("global", "parameter"):
+            raise ValueError(
+                f"per is {self.per!r}; it is 'global', 'parameter', or a dict from label to "
+                "outputs, and of a function with statistics a pytree prefix of its gradient"
+            )
+
 
 Statistic = MeanOf | PerExampleGradients | Derived
 
@@ -55,16 +62,13 @@ def results_of(statistic: Statistic, found: Found, groups: Groups) -> list[jax.A
 
 
 def positive(statistic: str, name: str, number: Number) -> Number:
-    """The number, if it is a positive one or traced, see `positive_in`; else ValueError."""
+    """The number, if it is a positive, finite one or traced, see `positive_in`; else ValueError."""
     if isinstance(number, Tracer):
         return traced_number(statistic, name, number)
-    try:
-        found = float(number)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not (found > 0 and math.isfinite(found)):
-        raise ValueError(f"{statistic} takes a positive {name}, not {number!r}")
-    return found
+    value = as_float(number)
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{statistic} takes a positive {name} that is finite, not {number!r}")
+    return value
 
 
 def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statistic]:

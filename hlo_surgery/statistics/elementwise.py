@@ -3,7 +3,7 @@ elementwise means.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from hlo_surgery.statistics.measures import (
     Variance,
 )
 from hlo_surgery.statistics.measures import unbiased as unbiased_factor
-from hlo_surgery.statistics.traced_numbers import Number, like, number, positive_in, shown
+from hlo_surgery.statistics.traced_numbers import Number, as_float, like, number, positive_in, shown
 
 
 def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
@@ -40,7 +40,8 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
 
     Declare `factorable=True` where phi(a * b) = phi(a) * phi(b) for all numbers a, b: dense layers
     then cost one more contraction, of phi of both operands. The claim is tested on samples. Raises
-    Refusal where it does not hold, and TypeError where phi is not elementwise.
+    Refusal where it does not hold, and TypeError where phi is not elementwise, which is sampled
+    too.
 
     >>> import jax.numpy as jnp
     >>> mean_of(jnp.tanh).factorable
@@ -111,7 +112,7 @@ class _Clip:
 def mean_clipped(threshold: Number) -> MeanOf:
     """The mean over the examples of g_b with each element clipped to [-threshold, threshold].
 
-    `threshold` may be traced; what is not positive then makes the mean NaN.
+    `threshold` may be traced; what is not positive and finite then makes the mean NaN.
     """
     clip = _Clip(positive("mean_clipped", "threshold", threshold))
     # A traced threshold equals nothing but itself.
@@ -236,9 +237,9 @@ def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
                 f"{jax.typeof(traced).str_short()}"
             )
         return traced
-    edges = tuple(map(float, bins))
+    edges = tuple(map(as_float, bins)) if isinstance(bins, Iterable) else ()
     if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
-        raise ValueError(f"histogram takes at least two increasing edges, not {list(bins)}")
+        raise ValueError(f"histogram takes at least two increasing edges, not {bins!r}")
     return edges
 
 

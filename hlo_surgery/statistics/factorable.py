@@ -15,10 +15,46 @@ HELP = "leave factorable out: any strategy is exact without it"
 
 
 def check_elementwise(phi: Phi) -> None:
-    """Raise TypeError where phi changes the shape."""
-    shape = jax.eval_shape(phi, jax.ShapeDtypeStruct((2, 3), jnp.float32)).shape
+    """Raise TypeError where phi is no JAX function, changes the shape, or makes of an element what
+    rests on others or on its place. The last is sampled: a difference is a proof.
+    """
+    if not callable(phi):
+        raise TypeError(f"phi must be an elementwise JAX function, such as jnp.tanh, not {phi!r}")
+    try:
+        made = jax.eval_shape(lambda g: phi(g), jax.ShapeDtypeStruct((2, 3), jnp.float32))
+    except jax.errors.TracerArrayConversionError:
+        raise TypeError(
+            "phi must be a JAX function, and is one of NumPy; take that of jax.numpy, such as "
+            "jnp.tanh for np.tanh"
+        ) from None
+    shape = getattr(made, "shape", made)
     if shape != (2, 3):
         raise TypeError(f"phi must work on each element; it makes shape {shape} from (2, 3)")
+    if not _is_elementwise(phi):
+        raise TypeError(
+            "phi must work on each element alone; of some elements in another order, or without "
+            "the others, it makes something else. A function of an example's whole gradient can "
+            "be applied to per_example(), and of its norm in weighted_mean"
+        )
+
+
+def _is_elementwise(phi: Phi) -> bool:
+    """Whether permuted and sliced samples come out permuted and sliced, or nothing can be said."""
+    drawn = np.random.default_rng(0).normal(size=64)
+    # No half holds both the smallest and the largest element.
+    ascending = drawn[np.argsort(np.abs(drawn))].astype(np.float32).reshape(8, 8)
+    order = np.random.default_rng(1).permutation(64)
+
+    def permuted(x: Any) -> Any:
+        return x.reshape(-1)[order].reshape(8, 8)
+
+    parts = (permuted, lambda x: x[:4], lambda x: x[4:])
+    with jax.ensure_compile_time_eval():
+        whole = phi(jnp.asarray(ascending))
+        pairs = [(phi(jnp.asarray(part(ascending))), part(whole)) for part in parts]
+    return any(isinstance(x, Tracer) for x in jax.tree.leaves(pairs)) or all(
+        np.allclose(alone, among, rtol=1e-3, atol=1e-6, equal_nan=True) for alone, among in pairs
+    )
 
 
 def check_factorable(phi: Phi) -> None:

@@ -5,12 +5,13 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.passes.strategies.scaled_norms import joint_norm
 from hlo_surgery.statistics.derived import Derived, Groups, Per, positive
 from hlo_surgery.statistics.measures import Found, Gram, Norms, TokenNorms, unbiased
-from hlo_surgery.statistics.traced_numbers import Number, known, positive_in, shown
+from hlo_surgery.statistics.traced_numbers import Number, as_float, known, positive_in, shown
 
 NORMS = Norms()
 
@@ -25,7 +26,7 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
     >>> norms().name, norms("parameter", ord=1).name
     ('norms', "norms('parameter', ord=1)")
     """
-    if not known("norms", "ord", ord) > 0:
+    if not as_float(known("norms", "ord", ord)) > 0:
         raise ValueError(f"norms takes ord > 0, such as 1, 2 or float('inf'), not {ord!r}")
     measure = Norms(ord)
     name = _name("norms", per, *([] if ord == 2 else [f"ord={ord}"]))
@@ -122,11 +123,12 @@ def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) 
     Replacing one example moves the sum of the clipped gradients by at most 2 `max_norm`, adding or
     removing one by `max_norm`, over each group of `per` (as in `norms`); the mean is that sum over
     B, and the caller adds the noise. `max_norm` may be traced, and another one at every step; what
-    is not positive then makes the mean NaN. `nan_safe`: an example whose gradient is not finite
-    counts as zero; otherwise it makes the mean NaN. Accumulated in at least float32; the bound
-    holds up to rounding, which is 1e-7 of `max_norm`, and at most 1e-3 where a gradient is all but
-    cancelled among its positions. Norms are right wherever they are normal numbers. An example
-    whose norm is none, or is so large that its weight max_norm / (B norm) is none, counts as zero.
+    is not positive and finite then makes the mean NaN. `nan_safe`: an example whose gradient is not
+    finite counts as zero; otherwise it makes the mean NaN. Accumulated in at least float32; the
+    bound holds up to rounding, which is 1e-7 of `max_norm`, and at most 1e-3 where a gradient is
+    all but cancelled among its positions. Norms are right wherever they are normal numbers. An
+    example whose norm is none, or is so large that its weight max_norm / (B norm) is none, counts
+    as zero.
     It refuses what is not provably separable, also with `on_mixing="contribution"`.
 
     >>> clipped_mean(1.0).name
@@ -165,8 +167,14 @@ def weighted_mean(
     """The mean over the examples of w_b g_b, weights [B] being a JAX function of the norms [B].
 
     `weighted_mean(lambda n: 1 / (n + 0.01))` is AUTO-S. `per` and `nan_safe` are as in
-    `clipped_mean`.
+    `clipped_mean`. Raises TypeError where w is no function, and ValueError, when the statistic is
+    computed, where it makes no real array [B].
     """
+    if not callable(w):
+        raise TypeError(
+            "weighted_mean takes a function from the norms [B] to weights [B]; for weights that "
+            "are known, pass one that returns them: weighted_mean(lambda norms: weights)"
+        )
     return _weighted(
         _name("weighted_mean", per, getattr(w, "__name__", "w"), default=False), w, per, nan_safe
     )
@@ -181,15 +189,25 @@ def _weighted(
         safe = norms if finite is None else [jnp.where(finite, n, 0) for n in norms]
         weights: dict[int, jax.Array] = {}
         for group, norm in zip(groups, safe, strict=True):
-            weight = w(norm)
-            if weight.shape != norm.shape:
-                raise ValueError(
-                    f"weights must be one for each example, {norm.shape}; w made {weight.shape}"
-                )
+            weight = _weights(w, norm)
             weights |= dict.fromkeys(group, weight / jnp.asarray(found.count, norm.dtype))
         return found.weighted([weights[i] for i in range(len(weights))], finite)
 
     return Derived(name, combine, (NORMS,), "gradient", per, reweights=True, private=private)
+
+
+def _weights(w: Callable[[jax.Array], jax.Array], norm: jax.Array) -> jax.Array:
+    """The weights [B], a real array; else ValueError."""
+    made: Any = w(norm)
+    if not isinstance(made, jax.Array | np.ndarray):
+        said = repr(made)
+    else:
+        said = f"{made.dtype}{list(made.shape)}"
+        if made.shape == norm.shape and not jnp.iscomplexobj(made):
+            return jnp.asarray(made)
+    raise ValueError(
+        f"weights must be one for each example, a real array {list(norm.shape)}; w made {said}"
+    )
 
 
 def _name(statistic: str, per: Per, *arguments: str, default: bool = True) -> str:

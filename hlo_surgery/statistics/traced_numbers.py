@@ -4,6 +4,7 @@ A traced number that is not what it should be makes NaN of the statistic, since 
 raise an error for.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -21,6 +22,14 @@ def known(statistic: str, name: str, value: Any) -> Any:
             "jax.jit"
         )
     return value
+
+
+def as_float(value: Any) -> float:
+    """A known number, or NaN for what is no real number, as text is none."""
+    try:
+        return math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def traced_number(statistic: str, name: str, value: Any) -> jax.Array:

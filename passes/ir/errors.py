@@ -1,10 +1,11 @@
 """What goes wrong, as exceptions: a refusal names the op, the source line, why, and the way out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+CONTRIBUTION_HELP = '; or pass on_mixing="contribution" to treat such values as constants'
 MIXING_HELP = (
-    "make every example's gradient its own (running statistics, GroupNorm, a per-example loss); "
-    'or pass on_mixing="contribution" to treat such values as constants'
+    "make every example's gradient its own (running statistics, GroupNorm, a per-example loss)"
+    f"{CONTRIBUTION_HELP}"
 )
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
 SUMS_HELP = (
@@ -24,6 +25,11 @@ class Reason:
     op: str
     where: str
     help: str = MIXING_HELP
+
+
+def as_contribution(reason: Reason) -> Reason:
+    """The reason where such values are treated as constants already, which is no help then."""
+    return replace(reason, help=reason.help.replace(CONTRIBUTION_HELP, ""))
 
 
 class Refusal(Exception):

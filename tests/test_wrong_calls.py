@@ -1,0 +1,80 @@
+"""Wrong calls: what is seen to be wrong where a function is made, and what only its call shows."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hlo_surgery as hs
+
+W, X = jnp.ones(3), jnp.ones((4, 3))
+
+
+def loss(w, x):
+    return jnp.mean((x @ w) ** 2)
+
+
+def of_grad(**options):
+    return hs.grad(loss, **{"statistics": hs.norms(), **options})
+
+
+def of_rewrite(**options):
+    return hs.rewrite(jax.grad(loss), **{"statistics": hs.norms(), "batch_argnums": 1, **options})
+
+
+def of_train_step(**options):
+    optax = pytest.importorskip("optax")
+    return hs.train_step(loss, optax.sgd(0.1), **options)
+
+
+WHEN_MADE = {
+    "a keyword": ({"budget": 3}, TypeError, "no keyword 'budget'; .*loss_reduction.*memory_budget"),
+    "a strategy": ({"strategy": "fast"}, ValueError, "strategy is 'fast'"),
+    "a reduction": ({"loss_reduction": "avg"}, ValueError, "one of 'mean', 'sum'"),
+    "a mode": ({"on_mixing": "allow"}, ValueError, "one of 'refuse', 'contribution'"),
+    "a position": ({"batch_argnums": 1.0}, TypeError, "batch_argnums holds 1.0; pass the position"),
+    "two positions": ({"batch_argnums": (0, "x")}, TypeError, "batch_argnums holds 'x'"),
+}
+
+
+@pytest.mark.parametrize("make", [of_grad, of_rewrite, of_train_step])
+@pytest.mark.parametrize(("options", "kind", "said"), WHEN_MADE.values(), ids=WHEN_MADE)
+def test_wrong_options_are_seen_before_there_are_arguments(make, options, kind, said):
+    with pytest.raises(kind, match=said):
+        make(**options)
+
+
+def test_only_keywords_that_a_function_has_are_named():
+    with pytest.raises(TypeError, match=r"no keyword .gradients.") as problem:
+        of_grad(gradients=[0])
+    assert "is_real" in str(problem.value)
+    with pytest.raises(TypeError, match=r"rewrite_module has no keyword 'loss_reductions'"):
+        hs.rewrite_module("", batch=[0], statistics=hs.norms(), loss_reductions="sum")
+
+
+@pytest.mark.parametrize("function", [loss, jax.jit(of_grad()), hs.optimize(loss)])
+def test_what_has_no_plan_is_not_explained(function):
+    with pytest.raises(TypeError, match=r"explain takes a function made by hs.grad"):
+        hs.explain(function, W, X)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit])
+def test_a_function_with_statistics_is_not_mapped(around):
+    with pytest.raises(NotImplementedError, match=r"cannot be mapped by jax.vmap; call it"):
+        around(jax.vmap(of_grad(), (None, 0)))(W, X[None])
+
+
+def test_different_numbers_of_examples_are_those_of_arguments():
+    batch = {"x": X, "y": jnp.ones(4), "z": jnp.ones(7)}
+    f = hs.grad(lambda w, batch: loss(w, batch["x"]), statistics=hs.norms())
+    with pytest.raises(ValueError, match=r"4 in argument 1\['x'\], argument 1\['y'\]; 7 in .*'z'"):
+        f(W, batch)
+
+
+def test_parameters_named_as_the_batch_are_not_all_listed():
+    params = {f"w{i}": jnp.ones(i + 1) for i in range(21)}
+    f = hs.grad(lambda p, x: loss(p["w2"], x), batch_argnums=(0, 1), statistics=hs.norms())
+    with pytest.raises(
+        ValueError, match=r"numbers of examples.* and 18 more; leave out"
+    ) as problem:
+        f(params, X)
+    assert str(problem.value).count("argument 0") == 3
