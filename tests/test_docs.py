@@ -2,7 +2,7 @@
 
 Of a code span `...` outside of code blocks, what is checked depends on what it looks like:
 
-    passes/ir/mlir.py, tests/test_claims.py::test_sums_over_examples      a path, and a test in it
+    passes/ir/mlir.py, tests/test_views.py::test_shifted_views_are_refused      a path, a test in it
     linearity.is_linear, Axes.at                                          a name in a file or class
     jax.vmap, stablehlo.while                                             a name of JAX, an op
     GradientSlice                                                         a class, or another type
@@ -25,7 +25,7 @@ LINKING = ("CONTRIBUTING.md", "README.md")
 MODULES = {"jnp": "jax.numpy", "np": "numpy", "hs": "hlo_surgery", "jax": "jax", "lax": "jax.lax"}
 DIALECTS = ("stablehlo", "sdy", "func", "chlo")
 # Written in capitals, and no names of ours.
-WORDS = {"None", "True", "False", "Shardy", "Owned", "NaN", "ValueError", "TypeError"}
+WORDS = {"None", "True", "False", "Shardy", "NaN", "ValueError", "TypeError"}
 
 PATH = re.compile(r"[\w.-]*/[\w./-]*|[\w-]+\.(?:py|md|toml|mlir)")
 DOTTED = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)+)(?:\(.*\))?")
@@ -155,7 +155,7 @@ THERE = [
     "passes/ir/",
     "passes/ir/mlir.py",
     "pyproject.toml",
-    "tests/test_claims.py::test_sums_over_examples",
+    "tests/owners/test_owner_claims.py::test_sums_are_summed",
     "linearity.is_linear",
     "Axes.at",
     "measures.MeanOf.of",
@@ -168,7 +168,7 @@ GONE = [
     "passes/rooms/",
     "passes/ir/mlir_door.py",
     "setup.toml",
-    "tests/test_claims.py::test_products_over_examples",
+    "tests/owners/test_owner_claims.py::test_products_are_summed",
     "linearity.is_bilinear",
     "Axes.beside",
     "measures.MeanOf.beside",

@@ -1,6 +1,6 @@
 """Positions over steps: what a loop over parts adds at each step belongs to that part's examples.
 
-    while %i < B { %c = add %c, (dynamic_slice %weights, %i) }        %weights: Shared
+    while %i < B { %c = add %c, (dynamic_slice %weights, %i) }        %weights: nobody's
 
 As with a sum over positions, no example reaches the result, and yet it is no constant that all
 share. A loop with as many steps as another has parts counts as one, since the backward pass of a
@@ -42,7 +42,7 @@ def step_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
 
 
 def _carried_positions(owners: Owners, loop: Operation, number: int) -> Reason | None:
-    """Why a Shared carry of a loop is no constant of the batch; None where it may be one."""
+    """Why a loop's carry that nobody owns is no constant of the batch; None where it may be one."""
     body = loop.regions[1].blocks[0]
     carry = body.arguments[number]
     if not mlir.is_inexact(carry) or not _is_over_parts(owners, loop):
