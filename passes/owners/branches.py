@@ -31,7 +31,7 @@ def classify_case(owners: Owners, op: Operation, classify: ClassifyBlock) -> lis
             owners.trained.add(result)
         known = owners.of(values[0])
         for value in values[1:]:
-            known = join_classes(owners, op, value, known, owners.of(value))
+            known = join_classes(owners, op, (values[0], value), known, owners.of(value))
         found.append(_chosen(owners, op, known))
     return found
 

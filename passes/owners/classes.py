@@ -124,6 +124,14 @@ class CountedLoop:
     counters: dict[Value, Places]
 
 
+@dataclass(frozen=True)
+class Apart:
+    """An op in which a constant meets some of the examples alone, and the data that it holds."""
+
+    op: Operation
+    data: Reason | None
+
+
 @dataclass
 class Contributions:
     """What is known of a module in which all that is mixed counts as a constant of the batch.
@@ -151,9 +159,9 @@ class Owners:
     batch, by first result, with their trips; `parting`: those that take one example a step, with
     the order. `loops`: the counted loops around what is classified now, outermost first. `beside`:
     values that run along with the examples and are not theirs. `moved`: why rows of parameters are
-    not known to be whose. `varying`: what may differ from step
-    to step, by the first result of a loop. `contributions`: where all that is mixed counts as
-    constant, not data alone.
+    not known to be whose. `apart`: constants that meet some of the examples alone. `varying`: what
+    may differ from step to step, by the first result of a loop. `contributions`: where all that is
+    mixed counts as constant, not data alone.
     """
 
     size: int
@@ -172,6 +180,7 @@ class Owners:
     numbers: dict[Value, Places | None] = field(default_factory=dict[Value, Places | None])
     beside: set[Value] = field(default_factory=set[Value])
     moved: Reason | None = None
+    apart: dict[Value, Apart] = field(default_factory=dict[Value, Apart])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])

@@ -11,8 +11,10 @@ shown (until_done); else nobody may decide how often it runs but one example, fo
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
@@ -29,6 +31,7 @@ from hlo_surgery.passes.owners.constants import as_constant, data_in, held, rear
 from hlo_surgery.passes.owners.labelling.frames import joined, same
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import (
+    NONE,
     Labels,
     TooManyLabels,
     everywhere,
@@ -56,8 +59,10 @@ def classify_while(owners: Owners, op: Operation, classify: ClassifyBlock) -> li
         owners.data = dict(before)
         _enter(owners, (condition, body), carries, trained)
         _classify_steps(owners, op, body, classify)
-        triples = zip(returned, carries, _behind_steps(owners, op, returned), strict=True)
-        after = [join_classes(owners, op, v, old, new) for v, old, new in triples]
+        pairs = zip(op.operands, returned, strict=True)
+        new = _behind_steps(owners, op, returned, carries)
+        triples = zip(pairs, carries, new, strict=True)
+        after = [join_classes(owners, op, both, old, new) for both, old, new in triples]
         reached = [was or v in owners.trained for was, v in zip(trained, returned, strict=True)]
         settled = all(map(_is_same, after, carries)) and reached == trained
         if settled and known == (len(owners.part_loops), len(owners.parting)):
@@ -87,19 +92,28 @@ def _classify_steps(owners: Owners, op: Operation, body: Block, classify: Classi
     owners.loops = owners.loops[:-1] if loop else owners.loops
 
 
-def _behind_steps(owners: Owners, op: Operation, values: Sequence[Value]) -> list[Class]:
+def _behind_steps(
+    owners: Owners, op: Operation, values: Sequence[Value], carries: Sequence[Class]
+) -> list[Class]:
     """The classes of values made in a loop's body that hold at every step."""
-    return [_at_every_step(owners, op, v, owners.of(v)) for v in values]
+    pairs = zip(values, carries, strict=True)
+    return [_at_every_step(owners, op, v, owners.of(v), carry) for v, carry in pairs]
 
 
-def _at_every_step(owners: Owners, op: Operation, value: Value, known: Class) -> Class:
+def _at_every_step(
+    owners: Owners, op: Operation, value: Value, known: Class, carry: Class
+) -> Class:
+    """What holds at every step; where it is added to a carry that was nobody's, the next round
+    finds a sum.
+    """
     if not isinstance(known, Owned) or known.labels.steps <= owners.steps:
         return known
     all_steps = over(known.labels.owners, [owners.steps]).squeeze(owners.steps)
     labels = Labels(known.labels.digits, all_steps)
-    if labels.is_conflicting and known.offset and not covers(known.labels, owners.size):
-        return mixed(op, UNEVEN)
-    return _owned_or_sum(owners, op, value, labels, known)
+    first = is_shared(carry) and covers(known.labels, owners.size)
+    return _owned_or_sum(
+        owners, op, value, labels, replace(known, offset=False) if first else known
+    )
 
 
 def _owned_or_sum(
@@ -109,13 +123,17 @@ def _owned_or_sum(
     if not labels.is_conflicting:
         kept = owners.kept(labels)
         return Owned(kept, known.data, known.offset)
+    if known.offset:
+        return mixed(op, UNEVEN)
     if mlir.is_inexact(value):
         return Summed(mlir.defining_operation(value) or op, known.data)
     return mixed(op, NOW_ONE)
 
 
-def join_classes(owners: Owners, op: Operation, value: Value, one: Class, other: Class) -> Class:
-    """The least class that holds for values of either."""
+def join_classes(
+    owners: Owners, op: Operation, values: tuple[Value, Value], one: Class, other: Class
+) -> Class:
+    """The least class that holds for either of two values."""
     match one, other:
         case (Mixed(), _):
             return one
@@ -124,17 +142,22 @@ def join_classes(owners: Owners, op: Operation, value: Value, one: Class, other:
         case (Crossed(), _) | (_, Crossed()):
             return mixed(op, NOW_ONE)
         case (Owned(), Owned()):
-            return _joined_owned(owners, op, value, one, other)
+            return _joined_owned(owners, op, values, one, other)
+        case (Summed(), Owned(_, _, True)) | (Owned(_, _, True), Summed()):
+            return mixed(op, UNEVEN)
         case (Summed(site, data), Owned()) | (Owned(), Summed(site, data)):
             return Summed(site, data or held(c for c in (one, other) if isinstance(c, Owned)))
         case (Summed(site, data), Summed(_, more)):
             return Summed(site, data or more)
 
 
-def _joined_owned(owners: Owners, op: Operation, value: Value, one: Owned, other: Owned) -> Class:
+def _joined_owned(
+    owners: Owners, op: Operation, values: tuple[Value, Value], one: Owned, other: Owned
+) -> Class:
     if one.labels is other.labels and (one.data, one.offset) == (other.data, other.offset):
         return one
-    both = Owned(one.labels, held([one, other]), one.offset or other.offset)
+    beside = _constant_beside(values[0], one, other) or _constant_beside(values[1], other, one)
+    both = Owned(one.labels, held([one, other]), one.offset or other.offset or beside)
     if both.data and one.is_shared != other.is_shared:
         return mixed(op, NOW_ONE)
     try:
@@ -143,7 +166,13 @@ def _joined_owned(owners: Owners, op: Operation, value: Value, one: Owned, other
         return mixed(op, TOO_MANY, unknown=True)
     if labels.is_conflicting and one.labels.varies and other.labels.varies:
         return mixed(op, NOW_ONE)
-    return _owned_or_sum(owners, op, value, labels, both)
+    return _owned_or_sum(owners, op, values[1], labels, both)
+
+
+def _constant_beside(value: Value, known: Owned, other: Owned) -> bool:
+    """Whether a value may hold a constant where the other one is an example's."""
+    bare = known.is_shared or bool((known.labels.owners == NONE).any())
+    return bare and not other.is_shared and not is_splat(value, 0)
 
 
 def _is_same(one: Class, other: Class) -> bool:

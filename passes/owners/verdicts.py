@@ -6,6 +6,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.owners.alignment.apart import apart_reason
 from hlo_surgery.passes.owners.alignment.example_rows import example_rows
 from hlo_surgery.passes.owners.classes import PICKING, Crossed, Mixed, Owned, Owners, Summed
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, unclear
@@ -32,7 +33,8 @@ def as_term(data: Reason) -> Reason:
 
 def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is no sum of the examples' own; None where it is."""
-    return mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
+    reason = mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
+    return reason or apart_reason(owners, gradient)
 
 
 def mixing_reason(owners: Owners, output: Value) -> Reason | None:

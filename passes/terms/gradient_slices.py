@@ -138,7 +138,7 @@ def is_made(key: Input, made: Container[Value]) -> bool:
 
 
 def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> GradientSlice:
-    """The slice of an output that is Summed, or Shared (then it is empty).
+    """The slice of an output that is Summed, or Shared or of single examples (then it is empty).
 
     It ends at sites and at values that are lifted already: by `lifted`, which holds their lifted
     versions.
@@ -152,9 +152,22 @@ def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> 
         found.add(value)
         pending += axes.summed(_producer(value))
     ordered = _in_program_order(found)
-    return GradientSlice(
-        _input(output, None, lifted), tuple(_step(axes, op, lifted, found) for op in ordered)
-    )
+    steps = tuple(_step(axes, op, lifted, found) for op in ordered)
+    return GradientSlice(_input(output, _output_axis(axes, output), lifted), steps)
+
+
+def _output_axis(axes: Axes, output: Value) -> Axis:
+    """What each example has in a value that a state of a loop or branch takes in."""
+    match known := axes.of(output):
+        case Local(None, _, major):
+            return Placed(known.index, None, 1, major)
+        case Labelled() | PerExample() | Split():
+            return _kept(axes, output, known)
+        case Local():
+            op = mlir.defining_operation(output) or cast(Any, output.owner).owner.operation
+            raise Refusal(mixed(op, SCATTERED, unknown=True).reason)
+        case _:
+            return None
 
 
 def behind_barriers(value: Value) -> Value:

@@ -159,6 +159,8 @@ def cleared(
     counts = [spot.size for spot in known.values()]
     separable = separable or counts.count(1) >= len(counts) - 1
     certain = separable and all(spot is not None for spot in spots)
+    # A window that lies partly outside may be dropped whole.
+    certain = certain and all(_is_inside(spot, shape[dim]) for dim, spot in known.items())
     fixed = all(spot.shape[:steps] == (1,) * steps for spot in known.values())
     if old.is_nobodys or not (certain and fixed):
         return old
@@ -172,6 +174,10 @@ def cleared(
     check_count(*np.broadcast_shapes(before.owners.shape, tuple(sizes)))
     owners = np.where(hit.reshape(sizes), np.int32(NONE), before.owners).astype(np.int32)
     return Labels(before.digits, owners)
+
+
+def _is_inside(places: Places, size: int) -> bool:
+    return bool(((places >= 0) & (places < size)).all())
 
 
 def _inside(places: Places, size: int) -> list[int]:

@@ -1,0 +1,154 @@
+"""Values of single examples: as states of loops and branches, and beside constants."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+
+B, D = 4, 3
+rng = np.random.default_rng(1)
+X = jnp.asarray(rng.normal(size=(B, D)), jnp.float32)
+V = jnp.asarray(rng.normal(size=D), jnp.float32)
+MASK = jnp.asarray([1.0, 2.0, 0.5, 3.0])
+
+
+def feature(w, row):
+    return jnp.tanh(row * w)
+
+
+def last_two(w, x):
+    return lax.fori_loop(0, B, lambda i, c: (c[1], feature(w, x[i])), (jnp.zeros(D),) * 2)[0]
+
+
+# Each is made of one example or of all, as states are; zeros add nothing.
+STATES = {
+    "from the first": lambda w, x: lax.scan(
+        lambda c, row: (c + feature(w, row), None), feature(w, x[0]), x[1:]
+    )[0],
+    "the last": lambda w, x: lax.fori_loop(0, B, lambda i, c: feature(w, x[i]), jnp.zeros(D)),
+    "one before the last": last_two,
+    "either of two": lambda w, x: lax.cond(
+        jnp.abs(w).sum() < 0, lambda: feature(w, x[0]), lambda: feature(w, x[1])
+    ),
+    "one of all": lambda w, x: lax.switch(
+        (jnp.abs(w).sum() > 0) * 2, [lambda i=i: feature(w, x[i]) for i in range(B)]
+    ),
+    "one and then all": lambda w, x: lax.fori_loop(
+        0, B, lambda i, c: lax.cond(i < 1, lambda: feature(w, x[2]), lambda: c + x[i] * w), V * 0
+    ),
+}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize("name", STATES)
+def test_states_that_single_examples_go_into(name, strategy):
+    gradient = STATES[name]
+    asked = {"each": hs.per_example(), "square": hs.second_moment()}
+    f = hs.rewrite(gradient, batch_argnums=1, statistics=asked, strategy=strategy)
+    plain, found = f(V, X)
+    alone = [gradient(V, jnp.where(jnp.arange(B)[:, None] == b, X, 0)) for b in range(B)]
+    expected = B * np.stack(alone)
+    np.testing.assert_allclose(plain, gradient(V, X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["each"], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["square"], (expected**2).mean(0), rtol=1e-5, atol=1e-6)
+
+
+PUT = lax.ScatterDimensionNumbers((0, 1), (), (0,))
+
+
+def behind_a_dropped_window(w, x):
+    """The window does not fit behind row 3, so that nothing is put there."""
+    h = feature(w, x)
+    behind = lax.scatter(h, jnp.asarray([3]), jnp.ones((2, D)), PUT, mode="drop")
+    return (h * behind[3]).sum(0)
+
+
+# A constant, k or a part of the penalty, that some examples bring along and others do not.
+UNEVEN = {
+    "a decay instead of an example": lambda w, x: (
+        lax.cond(w[0] > 9, lambda: feature(w, x[0]), lambda: 2 * w) + feature(w, x).sum(0)
+    ),
+    "the last and a constant": lambda w, x: lax.fori_loop(
+        0, B, lambda i, c: x[i] * w + 1.0, jnp.zeros(D)
+    ),
+    "the first and a constant": lambda w, x: lax.scan(
+        lambda c, row: (c + feature(w, row), None), feature(w, x[0]) + 1.0, x[1:]
+    )[0],
+    "from a constant to an example": lambda w, x: lax.fori_loop(
+        0, B, lambda i, c: jnp.where(i == 1, x[2] * w, c), w + 1.0
+    ),
+}
+
+
+@pytest.mark.parametrize("gradient", UNEVEN.values(), ids=UNEVEN)
+def test_constants_of_some_examples_are_refused(gradient):
+    with pytest.raises(hs.Refusal, match="constant"):
+        hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())(V, X)
+
+
+def test_what_a_dropped_window_leaves_meets_the_examples():
+    with pytest.raises(hs.Refusal, match="meets others"):
+        hs.rewrite(behind_a_dropped_window, batch_argnums=1, statistics=hs.norms())(V, X)
+
+
+def masked(p, x):
+    return sum(MASK[i] * (x[i] @ p["w"] + p["b"]) for i in range(B)) / B
+
+
+def stacked(p, x):
+    return jnp.mean(MASK * jnp.stack([x[i] @ p["w"] + p["b"] for i in range(B)]))
+
+
+def weighted(p, x):
+    return sum((i + 1.0) * (x[i] @ p["w"] + p["b"]) for i in range(B)) / B
+
+
+def in_halves(p, x):
+    first, second = ((rows @ p["w"] + p["b"]).sum() for rows in (x[:2], x[2:]))
+    return (first + 3 * second) / B
+
+
+def ragged(p, x):
+    rows = [jnp.concatenate([(x[b] * p["w"])[: b + 1], jnp.repeat(p["b"], D)]) for b in range(2)]
+    return jnp.mean(jnp.stack([row[:D].sum() for row in rows])) + jnp.mean(x @ p["w"])
+
+
+@pytest.mark.parametrize("loss", [masked, stacked, weighted, in_halves, ragged])
+def test_constants_that_meet_some_examples_are_no_term_that_all_share(loss):
+    params = {"w": V, "b": jnp.asarray(0.3)}
+    with pytest.raises(hs.Refusal, match="meets some of the examples") as refused:
+        hs.grad(loss, statistics=hs.norms())(params, X)
+    assert refused.value.where.startswith(__file__)
+    assert "['b']" in refused.value.output
+
+
+def test_the_same_constants_may_scale_what_examples_bring():
+    def loss(w, x):
+        return masked({"w": w, "b": 0.3}, x)
+
+    each = hs.grad(loss, statistics=hs.per_example())(V, X)[1]
+    np.testing.assert_allclose(each, MASK[:, None] * X, rtol=1e-6)
+
+
+def test_what_all_examples_meet_is_shared_however_they_are_taken():
+    def loss(p, x):
+        rows = (jnp.tanh(x[i] @ p["w"]) + p["b"] for i in range(B))
+        return sum(rows) / B + jnp.sum(p["w"] ** 2)
+
+    params = {"w": V, "b": jnp.asarray(0.3)}
+    each = hs.grad(loss, statistics=hs.per_example())(params, X)[1]
+    alone = [jax.grad(lambda p, row: loss(p, jnp.stack([row] * B)))(params, row) for row in X]
+    for name in params:
+        expected = jnp.stack([g[name] for g in alone])
+        np.testing.assert_allclose(each[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_data_that_each_example_meets_elsewhere_is_refused():
+    def loss(w, x):
+        return sum(jnp.cumsum(x[:, 0])[i] * jnp.tanh(x[i] @ w) for i in range(B)) / B
+
+    with pytest.raises(hs.Refusal, match="rearranged over the examples"):
+        hs.grad(loss, statistics=hs.norms())(V, X)
