@@ -177,6 +177,53 @@ REFUSED = {
 }
 
 
+def in_halves(met):
+    return lambda w, x: jnp.sum(hidden(w, x).reshape(2, 4, 4)[..., :3] * met(x.reshape(2, 4, 3)))
+
+
+def beside_positions(w, x):
+    """Weights of the rows, of which the sum is no data, and a running sum that is."""
+    weights = jnp.sin(jnp.arange(1.0, B + 1)) * jnp.abs(w).sum()
+    scale = lax.stop_gradient(jnp.cumsum(x.sum(1)) + weights.sum())
+    rows = energy(w, x * scale[:, None])
+    return rows + jnp.sum(lax.stop_gradient(weights) * (x @ w).sum(1))
+
+
+# What no parameter reaches is a constant where examples meet in it; here each meets another.
+OF_DATA = {
+    "a maximum of each half": in_halves(lambda x: x.max(1, keepdims=True)),
+    "a maximum over halves": in_halves(lambda x: x.max(0, keepdims=True)),
+    "features that data of all picks": lambda w, x: jnp.sum(
+        jnp.take_along_axis(hidden(w, x), jnp.argsort(x, 0), 1)
+    ),
+    "rows of sorted data at own numbers": lambda w, x: jnp.sum(
+        hidden(w, x)[:, 0] * jnp.sort(x, 0)[jnp.arange(B), jnp.argmax(hidden(w, x)[:, :3], 1)]
+    ),
+    "beside a sum over positions": beside_positions,
+    "sorted, one by one": lambda w, x: jnp.sum(
+        lax.map(lambda pair: energy(w, pair[0] * pair[1]), (x, jnp.sort(x, 0)))
+    ),
+    "cumulated": lambda w, x: jnp.sum(hidden(w, x) * jnp.cumsum(x.sum(1))[:, None]),
+    "a row of sorted data at each step": lambda w, x: lax.fori_loop(
+        0, B, lambda i, s: s + energy(w, x[i] * jnp.sort(x, 0)[i]), 0.0
+    ),
+}
+
+
+# What a function returns as the gradient of v: no sum of the examples' terms.
+RETURNED = {
+    "the larger of a sum and an example's": lambda v, x: lax.reduce(
+        jnp.tanh(x * v)[0], jnp.tanh(x * v).sum(), lax.max, (0,)
+    ),
+    "the last of a loop, squared": lambda v, x: (
+        lax.scan(lambda s, e: (s + jnp.tanh(e * v), None), jnp.zeros(3), x)[0] ** 2
+    ),
+    "data in a second branch": lambda v, x: (
+        (x * v).sum(0) + lax.cond(v[0] > 0, lambda: v, lambda: jnp.max(x, 0))
+    ),
+}
+
+
 # What a function returns as the gradient of v, with constants that not all examples get.
 UNEVEN = {
     "some rows": lambda v, x: (x[:4] + v).sum(0) + x[4:].sum(0),

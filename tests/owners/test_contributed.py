@@ -40,9 +40,7 @@ EXACT = {
     "similarities, summed": lambda h, x: jnp.sum(h @ h.T) ** 2,
     "a mean for each place": lambda h, x: jnp.sum(weighted_mean(h) ** 2),
     "beside each place": lambda h, x: jnp.sum((weighted_mean(h) + h) ** 2),
-    "in two orders": lambda h, x: jnp.sum(
-        (M * h.mean(0))[::-1] * h + (M * h.mean(0)) * h**2
-    ),
+    "in two orders": lambda h, x: jnp.sum((M * h.mean(0))[::-1] * h + (M * h.mean(0)) * h**2),
     "by group, and back": lambda h, x: jnp.sum((h - summed_by_group(h)[GROUP]) ** 2),
     "by group, and back to others": lambda h, x: jnp.sum(
         (h - summed_by_group(h)[GROUP[::-1]]) ** 2

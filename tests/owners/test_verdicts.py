@@ -142,12 +142,17 @@ def test_a_mean_of_what_is_differentiated(program):
     assert any(reasons(gradient, np.asarray(test_batch_gradients.X), batch=(0,)))
 
 
-@named(meetings.REFUSED)
+@named({**meetings.REFUSED, **meetings.OF_DATA})
 def test_meetings_that_are_easily_missed(program):
     assert any(reasons(jax.grad(program), W, X))
 
 
 V = np.float32([0.5, -1, 2])
+
+
+@named(meetings.RETURNED)
+def test_what_is_no_sum_of_the_examples(program):
+    assert any(reasons(program, V, X))
 
 
 @named(meetings.UNEVEN)

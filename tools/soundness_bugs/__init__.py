@@ -2,18 +2,22 @@
 
 from soundness_bugs.bug import Bug
 from soundness_bugs.elsewhere import ELSEWHERE
-from soundness_bugs.owners import OWNERS
 from soundness_bugs.owners_alignment import ALIGNMENT
+from soundness_bugs.owners_constants import CONSTANTS
 from soundness_bugs.owners_contributions import CONTRIBUTIONS
 from soundness_bugs.owners_control_flow import CONTROL_FLOW
 from soundness_bugs.owners_labelling import LABELLING
+from soundness_bugs.owners_ops import OPS
 
 __all__ = ["BUGS", "TESTS", "Bug"]
 
 # The folder's own tests come first, and of them what refuses, which is quick and kills most.
 TESTS = (
+    "tests/owners/test_verdicts.py",
     "tests/owners/test_labels.py",
     "tests/owners/test_owner_moves.py",
+    "tests/owners/test_integers.py",
+    "tests/owners/test_contributed.py",
     "tests/owners/test_accepted.py",
     "tests/owners/test_owner_claims.py",
     "tests/owners/test_owner_claims_in_loops.py",
@@ -38,4 +42,4 @@ TESTS = (
     "tests/test_control_flow.py",
 )
 
-BUGS = [*OWNERS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS, *ELSEWHERE]
+BUGS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS, *ELSEWHERE]

@@ -65,7 +65,8 @@ CONTRIBUTIONS = [
     ),
     Bug(
         "owners/contributions/lost_rows.py",
-        "return next((notes.lost[op.operands[i]] for i in parts if op.operands[i] in notes.lost), None)",
+        "return next((notes.lost[op.operands[i]] for i in parts if op.operands[i] in notes.lost), "
+        "None)",
         "return None",
         "rows that were summed before",
     ),

@@ -239,7 +239,8 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/landing.py",
-        "    np.minimum.at(low, tuple(where), lowest)\n    np.maximum.at(high, tuple(where), values)\n",
+        "    np.minimum.at(low, tuple(where), lowest)\n"
+        "    np.maximum.at(high, tuple(where), values)\n",
         "    low[tuple(where)] = lowest\n    high[tuple(where)] = values\n",
         "of several examples that land on one place, the last",
     ),
