@@ -84,15 +84,17 @@ def test_rows_of_a_table_are_everybodys():
 
 
 def test_numbers_of_a_table_are_everybodys():
-    """Beside the numbers that each example gives."""
-    ids = jnp.asarray(np.arange(B) % 3)
+    """Beside the numbers that each example gives: what is scattered is scaled, and not where."""
+    ids, table = jnp.arange(B) % 3, np.array([1, 0, 2, 1, 0, 2, 1, 0])
 
-    def of_ids(w, numbers):
+    def of_numbers(w, numbers):
         return jnp.sum(jnp.sin(w[numbers]) ** 2)
 
-    shared = jax.grad(of_ids)(W, np.arange(B)[::-1] % 3)
-    both = lambda w, x: of_ids(w, jnp.concatenate([x, jnp.asarray(np.arange(B)[::-1] % 3)])) / B  # noqa: E731
-    assert_exact(both, alone(lambda w, i: of_ids(w, i[None]), x=ids) + shared / B, x=ids)
+    def loss(w, x):
+        return of_numbers(w, jnp.concatenate([x, jnp.asarray(table)])) / B
+
+    own = alone(lambda w, number: of_numbers(w, number[None]), x=ids)
+    assert_exact(loss, own + jax.grad(of_numbers)(W, table) / B, x=ids)
 
 
 def test_what_a_step_looks_up_is_its_examples():
