@@ -71,21 +71,9 @@ CONSTANTS = [
     ),
     Bug(
         "owners/sums.py",
-        "if met := _met_apart(owners, op, classes, data):",
-        "if met := _met_apart(owners, op, classes, frozenset()):",
-        "sums of data of which each example meets a place of its own",
-    ),
-    Bug(
-        "owners/sums.py",
         "if any(n > 1 and owners.varies(loop.op, value) for loop, n in steps):",
         "if all(n > 1 and owners.varies(loop.op, value) for loop, n in ()) and not known:",
         "sums of data that differ from step to step",
-    ),
-    Bug(
-        "owners/sums.py",
-        "return differs_beside(owners, op, classes, number)",
-        "return False",
-        "sums of data that differ from place to place",
     ),
     Bug(
         "owners/sums.py",
@@ -110,12 +98,6 @@ CONSTANTS = [
         "added = {i for i in range(len(classes)) if linearity.is_linear(op, terms | {i})}",
         "added = set[int]()",
         "data of the batch that is added to a sum of examples",
-    ),
-    Bug(
-        "owners/constants.py",
-        "added = set(linearity.initial_operands(op))",
-        "added = set[int]()",
-        "data of the batch as what a reduction over the examples starts from",
     ),
     Bug(
         "owners/constants.py",
@@ -149,33 +131,15 @@ CONSTANTS = [
     ),
     Bug(
         "owners/constants.py",
-        "        if labels.is_conflicting and is_index:\n            return data\n",
-        "",
-        "data that says where examples are put together",
-    ),
-    Bug(
-        "owners/constants.py",
         "dims = range(len(shape)) if is_index else _numbered_dims(owners, op, i)",
         "dims = _numbered_dims(owners, op, i)",
         "examples that are taken in an order that data tells",
     ),
     Bug(
         "owners/constants.py",
-        "np.unique(spot).size < shape[dim]):\n            return data",
-        "np.unique(spot).size < shape[dim]):\n            continue",
-        "data that is put at one example's place",
-    ),
-    Bug(
-        "owners/constants.py",
         "        if _differs_at(owners, update, steps):\n            return data\n",
         "",
         "data of each step that is put at a place of its own",
-    ),
-    Bug(
-        "owners/constants.py",
-        "if not all(is_alike(update, PerExample(k), sizes[k]) for k in moving):",
-        "if len(moving) > len(sizes):",
-        "rows of data that are put at the examples' places in another order",
     ),
     Bug(
         "owners/constants.py",
@@ -248,11 +212,5 @@ CONSTANTS = [
         "if lost and not isinstance(known, Mixed):",
         "if lost and isinstance(known, Mixed):",
         "in contributions, rows that were summed unseen",
-    ),
-    Bug(
-        "owners/verdicts.py",
-        'return Reason(ROWS, "func.return", "module", HELP)',
-        "return None",
-        "in contributions, a gradient with rows that several examples compute",
     ),
 ]

@@ -29,12 +29,6 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "    if mlir.is_inexact(value):\n        return Summed",
-        "    if value is not None:\n        return Summed",
-        "a state of integers that holds one example after the other, as a sum",
-    ),
-    Bug(
-        "owners/loops.py",
         "        case (_, Mixed()):\n            return other\n",
         "        case (_, Mixed()):\n            return one\n",
         "what a second branch or step mixes",

@@ -286,10 +286,4 @@ LABELLING = [
         "behind = np.arange(padded) - max(low, 0)\n",
         "examples of which padding cuts off the first",
     ),
-    Bug(
-        "owners/labelling/moves.py",
-        "return np.where(index < 0, np.int32(NONE), found).astype(np.int32)",
-        "return found.astype(np.int32)",
-        "places that are filled in, as the first example's",
-    ),
 ]

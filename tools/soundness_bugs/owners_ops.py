@@ -236,12 +236,6 @@ OPS = [
     ),
     Bug(
         "owners/factors.py",
-        "return single and varying <= self.rule.reduced and linearity.sums(self.op, index)",
-        "return single and linearity.sums(self.op, index)",
-        "a sum over a dimension of which the rule does not say that it is reduced",
-    ),
-    Bug(
-        "owners/factors.py",
         "single = not (self.apart == MANY).any()",
         "single = not (self.apart != self.apart).any()",
         "products of examples that are summed over features",
@@ -257,18 +251,6 @@ OPS = [
         "blocked = [axis for f in rule.blocked for axis in frame.axes[f]]",
         "blocked = [axis for f in rule.blocked - rule.blocked for axis in frame.axes[f]]",
         "sorted, reversed and cumulated examples",
-    ),
-    Bug(
-        "owners/factors.py",
-        "blocked = frozenset(f for f in range(lead, len(sizes)) if f != free)",
-        "blocked = frozenset[int]()",
-        "a factorisation of the matrix that the examples form",
-    ),
-    Bug(
-        "owners/factors.py",
-        "from_left = linearity.solves_from_left(op) if shared_matrix else None",
-        "from_left = linearity.solves_from_left(op)",
-        "a solve with a matrix whose rows are the examples'",
     ),
     Bug(
         "owners/factors.py",
