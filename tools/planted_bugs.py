@@ -2,7 +2,7 @@
 
 python tools/planted_bugs.py [FILE ...]    of passes/, such as owners/loops.py; else all
 
-The bugs are those of `soundness_bugs.py`, each of which accepts what is unsound; each core has one
+The bugs are those of `soundness_bugs/`, each of which accepts what is unsound; each core has one
 at a time. A bug takes seconds if it is killed, minutes if it survives. Exits with 1 if one
 survives, with 2 if one can no longer be planted.
 """

@@ -85,6 +85,7 @@ def _rows(
     if met is None:
         return None
     shown = _by_steps(operands) if _varies_by_steps(met) else _by_rows(met, size)
+    weighted = _weighted(op, met)
     found: list[Kept | Gathered | None] = []
     for i, value in enumerate(op.operands):
         layout = _layout(met, i)
@@ -92,10 +93,23 @@ def _rows(
         if not shared and i not in own:
             found.append(None)
         elif shared == set(_varying_axes(met)) and layout.shape == mlir.shape(value):
-            found.append(shown(met, layout, i == min(own)))
+            found.append(shown(met, layout, i == weighted))
         else:
             return None
-    return found
+    return found if weighted is not None else None
+
+
+def _weighted(op: Operation, met: Meeting) -> int | None:
+    """The first operand that holds rows and is a factor of each term: an index is none."""
+    varying = set(_varying_axes(met))
+    return next(
+        (
+            i
+            for i in range(len(op.operands))
+            if varying & set(_layout(met, i).along) and linearity.is_linear(op, frozenset([i]))
+        ),
+        None,
+    )
 
 
 def _sum_of_rows(op: Operation, labels: Sequence[Labels]) -> Meeting | None:

@@ -1036,6 +1036,15 @@ UNTOLD = {
         ),
         {0: 0},
     ),
+    "a body that captures a sum over the examples": row(
+        lines(
+            ["3x4xf64", "3x4xf64"],
+            "%d = stablehlo.negate %1 : tensor<3x4xf64>",
+            total("%0", "3x4", 2, "t"),
+            *captured("%v = stablehlo.negate %t : tensor<f64>"),
+        ),
+        {0: 0},
+    ),
     "a body that captures a parameter": row(
         lines(
             ["3x4xi32"],

@@ -70,6 +70,46 @@ def test_rows_of_nobody_are_everybodys():
     )
 
 
+def test_rows_of_a_table_are_everybodys():
+    """As many as the examples, and none of them anybody's own."""
+    table = np.sin(np.arange(3.0 * B, dtype=np.float32)).reshape(B, 3)
+
+    def of_rows(w, rows):
+        return jnp.sum(jnp.sin(rows @ w + w[0]) ** 2)
+
+    shared = jax.grad(of_rows)(W, table)
+    assert_exact(
+        lambda w, x: of_rows(w, jnp.concatenate([x, table])) / B, alone(of_rows) + shared / B
+    )
+
+
+def test_numbers_of_a_table_are_everybodys():
+    """Beside the numbers that each example gives: what is scattered is scaled, and not where."""
+    ids, table = jnp.arange(B) % 3, np.array([1, 0, 2, 1, 0, 2, 1, 0])
+
+    def of_numbers(w, numbers):
+        return jnp.sum(jnp.sin(w[numbers]) ** 2)
+
+    def loss(w, x):
+        return of_numbers(w, jnp.concatenate([x, jnp.asarray(table)])) / B
+
+    own = alone(lambda w, number: of_numbers(w, number[None]), x=ids)
+    assert_exact(loss, own + jax.grad(of_numbers)(W, table) / B, x=ids)
+
+
+def test_what_a_step_looks_up_is_its_examples():
+    """Each example beside a weight at another place."""
+    weights = np.arange(1.0, B + 1, dtype=np.float32)
+
+    def loss(w, x):
+        def step(total, i):
+            return total + energy(w, x[i]) + jnp.asarray(weights)[B - 1 - i] * jnp.sum(w**2), None
+
+        return lax.scan(step, 0.0, jnp.arange(B))[0] / B
+
+    assert_exact(loss, alone(energy) + weights[::-1, None, None] * 2 * W)
+
+
 def test_rows_of_an_example_may_lie_apart():
     """Example b has rows b, B + b and, of another order, 2 B + i."""
 

@@ -13,9 +13,9 @@ from hlo_surgery.passes.owners.labelling.indexed_moves import (
     gather,
     scatter,
 )
-from hlo_surgery.passes.owners.labelling.labels import NONE
+from hlo_surgery.passes.owners.labelling.labels import MANY, NONE
 from hlo_surgery.passes.owners.labelling.moves import MOVES
-from tests.owners.test_labels import assert_widened, drawn, labelled
+from tests.owners.test_labels import assert_widened, drawn, elements, labelled
 from tests.single_ops import execute, lowered_ops
 
 SHAPE = (4, 6)
@@ -40,6 +40,12 @@ PLACED = {
         ROWS[:, None],
         lax.GatherDimensionNumbers((0,), (0,), (1,)),
         (1, 6),
+    ),
+    "gather of blocks": lambda x: lax.gather(
+        x,
+        ROWS[:, None],
+        lax.GatherDimensionNumbers((1, 2), (), (0,)),
+        (2, 6),
     ),
 }
 
@@ -84,16 +90,18 @@ def _known(op):
     return [places(Owners(3), v).astype(np.int32) for v in list(op.operands)[first:]]
 
 
-def test_an_update_lands_where_it_is_put():
+@pytest.mark.parametrize("start", [(1, 4), (3, 9), (-2, 1)])
+def test_an_update_lands_where_it_is_put(start):
     (op,) = lowered_ops(
         "stablehlo.dynamic_update_slice",
-        lambda x, u: lax.dynamic_update_slice(x, u, (1, 4)),
+        lambda x, u: lax.dynamic_update_slice_p.bind(x, u, *map(np.int32, start)),
         jnp.zeros(SHAPE, jnp.int32),
         jnp.zeros((2, 2), jnp.int32),
     )
     old, new = drawn(SHAPE, 0), drawn((2, 2), 1)
     expected = old.copy()
-    expected[1:3, 4:6] = new
+    row, column = np.clip(start, 0, (2, 4))
+    expected[row : row + 2, column : column + 2] = new
     none = [labelled(np.int32(NONE))] * 2
     assert_widened(
         dynamic_update_slice(Owners(3), op, [labelled(old), labelled(new), *none]), expected
@@ -127,3 +135,61 @@ def test_a_scatter_puts_rows_where_they_belong():
     _, landed, _ = scatter(Owners(4), op, [*nobody, labelled(update)])
     expected = np.broadcast_to(np.array([1, NONE, 2, 3])[:, None], SHAPE)
     assert_widened(landed, expected)
+
+
+def test_what_a_scatter_adds_to_stays():
+    (op,) = lowered_ops(
+        "stablehlo.scatter",
+        lambda x, u: x.at[ROWS].add(u),
+        jnp.zeros(SHAPE),
+        jnp.zeros((4, 6)),
+    )
+    old = drawn(SHAPE, 0)
+    nobody = labelled(np.full((4, 1), NONE)), labelled(np.full((4, 6), NONE))
+    _, _, stays = scatter(Owners(4), op, [labelled(old), *nobody])
+    np.testing.assert_array_equal(elements(stays), old)
+
+
+def gathered(index, owners):
+    """The labels of x[i], for the owners of x and of i."""
+    (op,) = lowered_ops(
+        "stablehlo.gather",
+        lambda x, i: x[i[:, 0], i[:, 1]],
+        jnp.zeros(SHAPE),
+        jnp.zeros((4, 2), jnp.int32),
+    )
+    return gather(Owners(6), op, [labelled(owners), labelled(index)])
+
+
+def test_an_index_of_two_examples_is_of_several():
+    index = np.broadcast_to([0, 1], (4, 2))
+    assert (elements(gathered(index, np.full(SHAPE, NONE))) == MANY).all()
+
+
+@pytest.mark.parametrize("owners", [np.arange(4)[:, None], np.arange(6)])
+def test_what_is_taken_from_somewhere_may_be_of_any(owners):
+    found = gathered(np.full((4, 2), NONE), np.broadcast_to(owners, SHAPE))
+    assert (elements(found) == MANY).all()
+
+
+def test_of_several_that_land_somewhere_any_may_be_there():
+    (op,) = lowered_ops(
+        "stablehlo.dynamic_update_slice",
+        lambda x, u, i: lax.dynamic_update_slice(x, u, (i, 0)),
+        jnp.zeros(SHAPE, jnp.int32),
+        jnp.zeros((2, 6), jnp.int32),
+        jnp.int32(0),
+    )
+    rows = np.broadcast_to(np.arange(2)[:, None], (2, 6))
+    none = [labelled(np.int32(NONE))] * 2
+    old = labelled(np.full(SHAPE, NONE))
+    found = dynamic_update_slice(Owners(6), op, [old, labelled(rows), *none])
+    assert (elements(found) == MANY).all()
+
+
+def test_what_fills_up_is_its_owners():
+    (op,) = lowered_ops(
+        "stablehlo.pad", lambda x, v: lax.pad(x, v, ((1, 0, 0), (0, 0, 0))), jnp.zeros(SHAPE), 0.0
+    )
+    found = MOVES["stablehlo.pad"](op, [labelled(np.full(SHAPE, NONE)), labelled(np.int32(2))])
+    assert (elements(found) == 2).all()

@@ -1,0 +1,152 @@
+"""Contributions where examples meet: those of each example's copy of the parameters, or a refusal.
+
+Each program is a function of the rows h [8, 4], row b being made with copy b, and of x [8, 3].
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+from tests.data_moves import ORDER, B, W, X
+from tests.owners.verdicts import reasons, reasons_in
+
+M = np.arange(1.0, B + 1, dtype=np.float32)[:, None]
+GROUP = np.array([0, 0, 1, 1, 1, 2, 2, 0])
+
+
+def halves(h):
+    return h.reshape(2, 4, 4)
+
+
+def summed_by_group(h):
+    return jax.ops.segment_sum(h, GROUP, 3)
+
+
+def weighted_mean(h):
+    """The mean, once more for each place."""
+    return M * jnp.tanh(h.mean(0))
+
+
+EXACT = {
+    "centred by group": lambda h, x: jnp.sum((halves(h) - halves(h).mean(1, keepdims=True)) ** 2),
+    "cumulated": lambda h, x: jnp.sum(jnp.cumsum(h, 0) ** 2),
+    "sorted": lambda h, x: jnp.sum((jnp.sort(h, 0) * M) ** 2),
+    "the largest": lambda h, x: jnp.sum((h - h.max(0)) ** 2),
+    "similarities": lambda h, x: jnp.sum(jnp.sin(h @ h.T) * M),
+    "similarities, turned": lambda h, x: jnp.sum(jnp.sin(h @ h.T) * jnp.cos(h @ h.T).T * M),
+    "similarities, summed": lambda h, x: jnp.sum(h @ h.T) ** 2,
+    "a mean for each place": lambda h, x: jnp.sum(weighted_mean(h) ** 2),
+    "beside each place": lambda h, x: jnp.sum((weighted_mean(h) + h) ** 2),
+    "in two orders": lambda h, x: jnp.sum((M * h.mean(0))[::-1] * h + (M * h.mean(0)) * h**2),
+    "by group, and back": lambda h, x: jnp.sum((h - summed_by_group(h)[GROUP]) ** 2),
+    "by group, and back to others": lambda h, x: jnp.sum(
+        (h - summed_by_group(h)[GROUP[::-1]]) ** 2
+    ),
+    "a running sum": lambda h, x: jnp.sum(
+        lax.scan(lambda s, r: (s + r, jnp.tanh(r * s)), jnp.zeros(4), h)[1]
+    ),
+    "the largest of neighbours": lambda h, x: jnp.sum(
+        lax.reduce_window(h, -jnp.inf, lax.max, (2, 1), (1, 1), "VALID")
+    ),
+    "a ratio": lambda h, x: jnp.sum(h.sum(0) / (1 + (h**2).sum(0))),
+    "chosen by data": lambda h, x: jnp.sum(h[jnp.argsort(x[:, 0])] * h),
+    "scattered in another order": lambda h, x: jnp.sum(h.at[ORDER].add(h) ** 2),
+    "all pairs": lambda h, x: jnp.sum(jnp.abs(h[:, None] - h[None]) * M),
+    "layers that shift": lambda h, x: jnp.sum(
+        lax.scan(lambda s, _: (jnp.tanh(s - jnp.roll(s, 1, 0)), None), h, None, length=3)[0]
+    ),
+    "all triples": lambda h, x: jnp.sum(jnp.tanh(jnp.einsum("if,jf,kf->ijk", h, h, h))),
+    "a mean on the way": lambda h, x: jnp.sum(jnp.tanh(jnp.einsum("bi,bj->bij", h, h * h.mean(0)))),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_contributions_flow_into_each_examples_copy(name):
+    program = EXACT[name]
+    found = hs.grad(
+        lambda w, x: program(jnp.tanh(x @ w), x),
+        statistics=hs.per_example(),
+        on_mixing="contribution",
+    )(W, X)[1]
+
+    def of_copies(copies):
+        return program(jnp.tanh(jnp.einsum("bd,bdf->bf", X, copies)), X)
+
+    expected = B * jax.grad(of_copies)(jnp.stack([W] * B))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * jnp.abs(expected).max())
+
+
+# Pairs of examples lie in one element: which of the two a term belongs to is not known.
+PAIRED = {
+    "neighbours": lambda h: h[1:] * h[:-1],
+    "beside the rolled": lambda h: h * jnp.roll(h, 1, 0),
+    "beside the permuted": lambda h: h * h[ORDER],
+    "halves multiplied": lambda h: h[:4] * h[4:],
+    "halves added": lambda h: (h[:4] + h[4:]) ** 2,
+    "the larger of halves": lambda h: jnp.maximum(h[:4], h[4:]),
+    "all multiplied": lambda h: jnp.prod(1 + h, 0),
+    "beside a constant of the rolled": lambda h: (h - lax.stop_gradient(jnp.roll(h, 1, 0))) ** 2,
+}
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_pairs_in_one_element_are_refused(name):
+    def loss(w, x):
+        return jnp.sum(PAIRED[name](jnp.tanh(x @ w)))
+
+    assert any(reasons(jax.grad(loss), W, X, contribution=True))
+
+
+V = np.float32([0.5, -1, 2])
+
+
+def spread(v, x):
+    """A sum over the examples, once more for each place."""
+    return M * jnp.tanh(jnp.sum(jnp.tanh(x * v), 0))
+
+
+# Rows that are summed as the gradient of v, and may be the examples' own.
+LOST = {
+    "a row for each": lambda v, x: spread(v, x).sum(0),
+    "in windows": lambda v, x: lax.reduce_window(
+        spread(v, x), 0.0, lax.add, (B, 1), (1, 1), "VALID"
+    )[0],
+    "in a loop": lambda v, x: lax.fori_loop(0, 2, lambda _, s: s + spread(v, x).sum(0), V * 0),
+    "carried by a loop": lambda v, x: lax.fori_loop(
+        0, 2, lambda _, s: jnp.sin(s), spread(v, x)
+    ).sum(0),
+    "in a branch": lambda v, x: lax.cond(
+        v[0] > 0, lambda: spread(v, x).sum(0), lambda: jnp.zeros(3)
+    ),
+    "scaled behind": lambda v, x: 2 * spread(v, x).sum(0) * v,
+    "of a call": lambda v, x: jnp.sin(spread(v, x)).sum(0),
+    "rows of their own": lambda v, x: jnp.tanh((x - x.mean(0)) * v)[:, 0],
+    "rows of those that meet": lambda v, x: (jnp.tanh(x * v) - jnp.tanh(x * v).mean(0))[:, 0],
+    "similarities": lambda v, x: jnp.tanh((x * v) @ (x * v).T),
+    "cumulated, then added": lambda v, x: jnp.sort(jnp.tanh(x * v), 0).sum(0),
+    "the largest of neighbours": lambda v, x: lax.reduce_window(
+        jnp.tanh(x * v), -jnp.inf, lax.max, (2, 1), (1, 1), "VALID"
+    ).sum(0),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_rows_that_may_be_the_examples_are_not_summed(name):
+    assert any(reasons(LOST[name], V, X, contribution=True))
+
+
+def test_calls_of_which_nothing_is_known_are_no_constants():
+    text = """func.func @main(%w: tensor<f32>, %x: tensor<4xf32>) -> tensor<f32> {
+  %b = stablehlo.broadcast_in_dim %w, dims = [] : (tensor<f32>) -> tensor<4xf32>
+  %h = stablehlo.multiply %x, %b : tensor<4xf32>
+  %c = stablehlo.custom_call @unknown(%h) : (tensor<4xf32>) -> tensor<4xf32>
+  %m = stablehlo.multiply %c, %h : tensor<4xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %t = stablehlo.reduce(%m init: %zero) applies stablehlo.add across dimensions = [0] :
+    (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+  return %t : tensor<f32>
+}"""
+    assert any(reasons_in(text, {1: 0}, contribution=True))

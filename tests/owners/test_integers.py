@@ -1,0 +1,110 @@
+"""Numbers of integers: XLA, which runs the same ops, is the oracle."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from hlo_surgery.module import load
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.normalize import normalize
+from hlo_surgery.passes.owners.classes import Owners
+from hlo_surgery.passes.owners.labelling.indices import integers_of
+
+ROWS = np.arange(-6, 6, dtype=np.int32).reshape(3, 4)
+ONES = np.full((3, 4), 4, np.int32)
+TRUTHS = ROWS > 0
+
+
+def stacked(write):
+    """What a loop of four steps writes into eight numbers."""
+    return lambda: lax.fori_loop(0, 4, write, jnp.full(8, 9))
+
+
+FUNCTIONS = {
+    "remainder": lambda: lax.rem(ROWS, ONES),
+    "quotient": lambda: lax.div(ROWS, ONES),
+    **{
+        compare.__name__: lambda compare=compare: compare(ROWS, ONES - 4)
+        for compare in (lax.lt, lax.le, lax.gt, lax.ge, lax.eq, lax.ne)
+    },
+    "selected": lambda: lax.select(TRUTHS, ROWS, ONES),
+    "clamped": lambda: lax.clamp(np.int32(-2), ROWS, np.int32(3)),
+    "broadcast": lambda: lax.broadcast_in_dim(ROWS, (4, 2, 3), (2, 0)),
+    "sliced": lambda: lax.slice(ROWS, (0, 1), (3, 4), (2, 2)),
+    "sliced beyond the end": lambda: lax.dynamic_slice(ROWS, (2, 9), (2, 2)),
+    "sliced before the start": lambda: lax.dynamic_slice(ROWS, (-5, 1), (2, 2)),
+    "reshaped": lambda: lax.reshape(ROWS, (2, 6)),
+    "joined": lambda: lax.concatenate([ROWS, ONES], 1),
+    "transposed": lambda: lax.transpose(np.stack([ROWS, ONES]), (2, 0, 1)),
+    "reversed": lambda: lax.rev(ROWS, (1,)),
+    "converted": lambda: lax.convert_element_type(ROWS, np.uint8),
+    "added": lambda: ROWS + lax.iota(np.int32, 4),
+    "subtracted": lambda: ROWS - lax.iota(np.int32, 4),
+    "multiplied": lambda: ROWS * lax.iota(np.int32, 4),
+    "that wrap": lambda: lax.mul(jnp.int8(100), jnp.int8(3)),
+    "negated": lambda: lax.neg(jnp.asarray(ROWS)),
+    "the lesser": lambda: lax.min(ROWS, lax.iota(np.int32, 12).reshape(3, 4)),
+    "the greater": lambda: lax.max(ROWS, lax.iota(np.int32, 12).reshape(3, 4)),
+    "both": lambda: lax.bitwise_and(ROWS, ONES),
+    "either": lambda: lax.bitwise_or(ROWS, ONES),
+    "one of two": lambda: lax.bitwise_xor(ROWS, ONES),
+    "complement": lambda: lax.bitwise_not(jnp.asarray(ROWS)),
+    "not a truth": lambda: lax.bitwise_not(jnp.asarray(TRUTHS)),
+    "a stack": stacked(lambda i, s: lax.dynamic_update_slice(s, (3 * i)[None], (i,))),
+    "a stack beyond its end": stacked(
+        lambda i, s: lax.dynamic_update_slice(s, jnp.stack([i, -i]), (3 * i,))
+    ),
+    "a stack before its start": stacked(
+        lambda i, s: lax.dynamic_update_slice(s, jnp.stack([i, -i]), (i - 2,))
+    ),
+}
+
+
+def numbers_of(function):
+    code = mlir.clone(load(jax.jit(function).lower().as_text()).code)
+    normalize(code)
+    (value,) = mlir.operands(mlir.return_operation(mlir.body(mlir.main_function(code))))
+    return integers_of(Owners(1), value), code
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_numbers_are_those_that_run(name):
+    found, _ = numbers_of(FUNCTIONS[name])
+    np.testing.assert_array_equal(found, FUNCTIONS[name]())
+
+
+def test_a_stack_that_is_begun_anew_at_each_step_is_not_known():
+    """Of the steps before nothing is left in it."""
+    table = jnp.arange(8)
+    function = stacked(lambda i, s: lax.dynamic_update_slice(table, (3 * i)[None], (i,)))
+    found, _ = numbers_of(function)
+    assert found is None or np.array_equal(found, function())
+
+
+@pytest.mark.parametrize("op", ["add", "multiply"])
+def test_of_truths_no_sum_is_known(op):
+    """Compilers make one thing of it or another."""
+    text = (
+        "func.func @main() -> tensor<2xi1> {\n"
+        "%a = stablehlo.constant dense<[true, false]> : tensor<2xi1>\n"
+        f"%r = stablehlo.{op} %a, %a : tensor<2xi1>\n"
+        "return %r : tensor<2xi1> }"
+    )
+    code = mlir.parse(text)
+    (value,) = mlir.operands(mlir.return_operation(mlir.body(mlir.main_function(code))))
+    assert integers_of(Owners(1), value) is None
+
+
+@pytest.mark.parametrize("op", ["divide", "remainder"])
+def test_by_zero_no_number_is_known(op):
+    code = mlir.parse(
+        "func.func @main() -> tensor<2xi32> {\n"
+        "%a = stablehlo.constant dense<[3, 4]> : tensor<2xi32>\n"
+        "%b = stablehlo.constant dense<[1, 0]> : tensor<2xi32>\n"
+        f"%r = stablehlo.{op} %a, %b : tensor<2xi32>\n"
+        "return %r : tensor<2xi32> }"
+    )
+    (value,) = mlir.operands(mlir.return_operation(mlir.body(mlir.main_function(code))))
+    assert integers_of(Owners(1), value) is None

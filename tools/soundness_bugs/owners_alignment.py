@@ -1,0 +1,134 @@
+"""Bugs in what is known of constants that lie beside the examples."""
+
+from soundness_bugs.bug import Bug
+
+ALIGNMENT = [
+    Bug(
+        "owners/alignment/constant_parts.py",
+        "return frozenset(initial_operands(op))",
+        "return frozenset()",
+        "masks by group that scale what the groups' sums start from",
+    ),
+    Bug(
+        "owners/alignment/constant_parts.py",
+        "return any(is_shared(owners.of(v)) and not is_splat(v, 0) for v in terms)",
+        "return all(is_shared(owners.of(v)) and not is_splat(v, 0) for v in terms)",
+        "masks that scale a sum with a constant beside its terms",
+    ),
+    Bug(
+        "owners/alignment/constant_parts.py",
+        "        return ties(value)\n",
+        "        return []\n",
+        "masks that scale a constant that a loop adds to its sum",
+    ),
+    Bug(
+        "owners/alignment/example_rows.py",
+        "return owners.moved if owners.moved and has_constant_part(owners, gradient) else None",
+        "return None",
+        "rows of parameters that are moved, beside terms of the examples",
+    ),
+    Bug(
+        "owners/alignment/example_rows.py",
+        "    if owners.moved:\n        return owners.moved\n",
+        "",
+        "rows of parameters that are moved before they meet the examples linearly",
+    ),
+    Bug(
+        "owners/alignment/example_rows.py",
+        "if not along and owners.size not in mlir.shape(gradient):",
+        "if owners.size not in mlir.shape(gradient):",
+        "rows of parameters for the examples, laid out along other dimensions",
+    ),
+    Bug(
+        "owners/alignment/placements.py",
+        "        if (row == row[0]).all()\n",
+        "        if (row == row[0]).any()\n",
+        "places of several examples, as the first one's",
+    ),
+    Bug(
+        "owners/alignment/placements.py",
+        "    if any(numbers.shape[axis] > 1 for axis in lost):\n        return None\n",
+        "",
+        "a sum over places of the examples as a constant",
+    ),
+    Bug(
+        "owners/alignment/placements.py",
+        'return op.name == "stablehlo.reshape" or any(own.varies for _, own in rows)',
+        'return op.name == "stablehlo.reshape" or rows is not None',
+        "rows of parameters in another order",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "for value in linked(placed.value):",
+        "for value in linked(placed.value)[:0]:",
+        "weights of the examples that a loop carries, summed behind it",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "return any(has_constant_part(search.owners, v) for v in sums)",
+        "return False",
+        "masks by group that scale what a penalty adds to the groups' sums",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "if number in added(search.owners, op) or not sums:",
+        "if not sums:",
+        "weights of the examples that are added to a sum",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        'if op.name != "stablehlo.gather" or mlir.enclosing_loops(op):',
+        'if op.name != "stablehlo.gather" or op.operands:',
+        "rows of a table that examples pick, in the gradient of what they pick from",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "return is_uniform(value, PerExample(dim, before, after), size, search.uniform)",
+        "return search is not None",
+        "masks and weights of the examples as the same for all",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.places):",
+        "if op.name:",
+        "rows of parameters that are moved before they meet the examples",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "if is_shared(search.owners.of(value)) and _has_elements(value):",
+        "if search.owners.of(value) == search.owners.nobodys(value) and not mlir.shape(value):",
+        "weights of the examples that are made of others",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "        if not _is_splat(value):\n"
+        "            yield from _if_uneven(search, value, places)",
+        "        if not _is_splat(value) and mlir.defining_operation(value) is None:\n"
+        "            yield from _if_uneven(search, value, places)",
+        "masks of the examples that are made before they meet them",
+    ),
+    Bug(
+        "owners/alignment/step_positions.py",
+        "elif value != carry and owners.varies(loop, value):",
+        "elif value != carry and owners.varies(loop, value) and value in body.arguments:",
+        "weights of the steps, computed in the loop, as a constant of all",
+    ),
+    Bug(
+        "owners/alignment/step_positions.py",
+        "return alike and not any(",
+        "return False and not any(",
+        "weights of the steps of the backward pass of a linear head",
+    ),
+    Bug(
+        "owners/alignment/step_positions.py",
+        "alike = steps is None or not",
+        "alike = steps is not None and not",
+        "what a loop of unknown length adds for each example's position",
+    ),
+    Bug(
+        "owners/alignment/step_positions.py",
+        "return any(owners.varies(loop, v) for loop in loops for v in shared)",
+        "return False",
+        "weights of the steps that are added beside terms of the examples",
+    ),
+]

@@ -1,0 +1,121 @@
+"""Bugs in contributions, where all that is mixed counts as a constant of the batch."""
+
+from soundness_bugs.bug import Bug
+
+CONTRIBUTIONS = [
+    Bug(
+        "owners/analysis.py",
+        "settle(owners, notes, op, found)\n",
+        "notes.unplaced.clear()\n",
+        "rows that are summed, whosever they are",
+    ),
+    Bug(
+        "owners/analysis.py",
+        "elif notes and settle_flow(notes, op):",
+        "elif notes and not op.results:",
+        "rows that are summed in a loop or branch",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "if op.name in MIXING or _summed_dims(op, classes, i)]",
+        "if op.name in MIXING]",
+        "a sum over rows that may be the examples'",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "if op.name in MIXING or _summed_dims(op, classes, i)]",
+        "if _summed_dims(op, classes, i)]",
+        "windows and sorting over rows that may be the examples'",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "differ = not all(_is_alike(op, i) for i in summed)",
+        "differ = bool(summed) and not op.operands",
+        "a sum over rows that differ, as over equal ones",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "rows = loose or scattered or _leaves_place(op, classes, owners.of(result))",
+        "rows = scattered or _leaves_place(op, classes, owners.of(result))",
+        "rows that an op passes on",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "rows = loose or scattered or _leaves_place(op, classes, owners.of(result))",
+        "rows = loose or _leaves_place(op, classes, owners.of(result))",
+        "rows of examples that meet, and lie where nobody knows",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "rows = loose or scattered or _leaves_place(op, classes, owners.of(result))",
+        "rows = loose or scattered",
+        "rows by a labelling that an op does not keep",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "is_loose = bool(rows) or _makes_rows(owners, op, classes, number)",
+        "is_loose = bool(rows)",
+        "rows that a sum is spread over",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "reason = pairs or owners.positional.get(result)",
+        "reason = pairs",
+        "a sum over positions of the examples",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "return next((notes.lost[op.operands[i]] for i in parts if op.operands[i] in notes.lost), "
+        "None)",
+        "return None",
+        "rows that were summed before",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "    if lost:\n        notes.lost[value] = lost\n",
+        "",
+        "rows that were summed in a loop before",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "if places_of(owners.of(gradient)) and owners.data:",
+        "if places_of(owners.of(gradient)) and not owners.data:",
+        "a gradient with rows of its own, where the examples meet",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "return all(is_uniform(value, PerExample(d), mlir.shape(value)[d]) for d in dims)",
+        "return len(list(dims)) > 0",
+        "a sum over rows of unlike examples, as over equal ones",
+    ),
+    Bug(
+        "owners/contributions/places.py",
+        "        notes.lost[result] = reason\n",
+        "",
+        "pairs of examples that are summed at once",
+    ),
+    Bug(
+        "owners/contributions/places.py",
+        "return Owned(places[0]) if len(places) == 1 else Crossed(places)",
+        "return Owned(places[0])",
+        "what both of two examples compute, as the first one's",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "everyone == set(placed.places.owners.ravel().tolist())\n",
+        "placed.places.varies\n",
+        "rows that run along with some of the examples",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "return not any(True for _ in _if_uneven(search, value, labels))",
+        "return search is not None",
+        "rows that differ among the examples, as even shares",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
+        "if len(labels) == 1}",
+        "if labels}",
+        "constants that meet the examples in two orders",
+    ),
+]
