@@ -26,6 +26,7 @@ from hlo_surgery.planning.predictions import (
     predict_segments,
     predict_square,
 )
+from hlo_surgery.statistics.factorable import vanishes_at_zero
 from hlo_surgery.statistics.measures import (
     Gram,
     MeanOf,
@@ -245,6 +246,10 @@ def _factors(measure: Measure, sliced: GradientSlice) -> bool:
         return isinstance(measure, Variance) and all(
             site.op.name in CENTRED for site in sliced.sites
         )
+    # The rows of a table that an example does not look up are zero without a product.
+    looked_up = any(site.op.name == "stablehlo.scatter" for site in sliced.sites)
+    if looked_up and measure.factorable and not vanishes_at_zero(measure.phi):
+        return False
     return measure.complex_factorable if mlir.is_complex(sliced.value) else measure.factorable
 
 

@@ -20,7 +20,6 @@ from hlo_surgery.statistics.factorable import (
     check_elementwise,
     check_factorable,
     is_complex_factorable,
-    vanishes_at_zero,
 )
 from hlo_surgery.statistics.measures import (
     Found,
@@ -53,11 +52,9 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     """
     name = f"mean_of({getattr(phi, '__name__', 'phi')})"
     check_elementwise(phi)
-    if factorable:
-        check_factorable(phi)
-    # The rows of a table that an example does not look up are zero without a product.
-    if not (factorable and vanishes_at_zero(phi)):
+    if not factorable:
         return MeanOf(name, phi)
+    check_factorable(phi)
     return MeanOf(name, phi, factorable=True, complex_factorable=is_complex_factorable(phi))
 
 

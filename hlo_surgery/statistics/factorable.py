@@ -82,9 +82,8 @@ def check_factorable(phi: Phi) -> None:
 
 def vanishes_at_zero(phi: Phi) -> bool:
     """Whether phi(0) = 0; of factorable functions, 1 and 1/|g| do not."""
-    zero = jnp.zeros(1, jnp.float32)
     with jax.ensure_compile_time_eval():
-        return bool((phi(zero) == 0).all())
+        return bool((phi(jnp.zeros(1, jnp.float32)) == 0).all())
 
 
 def is_complex_factorable(phi: Phi) -> bool:

@@ -191,8 +191,26 @@ CONSTANTS = [
     ),
     Bug(
         "owners/verdicts.py",
-        "return mixing_reason(owners, gradient) or example_rows(owners, block, gradient)",
-        "return mixing_reason(owners, gradient)",
+        "reason or apart_reason(owners, gradient)",
+        "reason",
+        "a constant that some examples alone meet, as one of all",
+    ),
+    Bug(
+        "owners/alignment/apart.py",
+        "if met.data and owners.contributions is None and value in behind:",
+        "if not behind:",
+        "data of which each example meets a place of its own, one by one",
+    ),
+    Bug(
+        "owners/alignment/apart.py",
+        "if is_shared(known) and mlir.is_inexact(value) and not is_splat(value, 0):",
+        "if False:",
+        "a mask of one example at a time",
+    ),
+    Bug(
+        "owners/verdicts.py",
+        "mixing_reason(owners, gradient) or example_rows(owners, block, gradient)",
+        "mixing_reason(owners, gradient)",
         "a gradient of a parameter that has a row for each example",
     ),
     Bug(

@@ -23,8 +23,8 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "if labels.is_conflicting and known.offset and not covers(known.labels, owners.size):",
-        "if labels.is_conflicting and known.offset and not known.labels.shape:",
+        "first = is_shared(carry) and covers(known.labels, owners.size)",
+        "first = is_shared(carry)",
         "a constant that a loop over some examples adds to each",
     ),
     Bug(
@@ -59,14 +59,14 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "held([one, other]), one.offset or other.offset)",
-        "one.data, one.offset or other.offset)",
+        "held([one, other]), one.offset or other.offset or beside)",
+        "one.data, one.offset or other.offset or beside)",
         "data of the batch in a second branch or step",
     ),
     Bug(
         "owners/loops.py",
-        "held([one, other]), one.offset or other.offset)",
-        "held([one, other]), one.offset)",
+        "held([one, other]), one.offset or other.offset or beside)",
+        "held([one, other]), one.offset or beside)",
         "a constant that a second branch adds to some examples",
     ),
     Bug(

@@ -106,14 +106,14 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
-        "return joined([old, new, *(spread(x, shape) for x in operands[2:] if not x.is_nobodys)])",
-        "return joined([old, new])",
+        "            *(spread(x, shape) for x in operands[2:] if not x.is_nobodys),\n",
+        "",
         "an update at a place that an example says",
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
-        "return joined([old, new, *(spread(x, shape) for x in operands[2:] if not x.is_nobodys)])",
-        "return joined([new, *(spread(x, shape) for x in operands[2:] if not x.is_nobodys)])",
+        "return joined([cleared(steps, operands[0], spots, shape, separable=True), new])",
+        "return new",
         "what lies beside an update, as nobody's",
     ),
     Bug(
