@@ -70,6 +70,12 @@ def test_a_branch_on_data_is_an_error(tools):
         counted(tools, PROGRAM.replace("LIMIT", "%s7_s7"))
 
 
+def test_a_branch_to_bundles_that_are_not_there_is_an_error(tools):
+    """As of a fusion whose regions lie in another one's program."""
+    with pytest.raises(ValueError, match="leads to bundles that are not there"):
+        counted(tools, PROGRAM.replace("LIMIT", "5").replace("$region4", "$region2912"))
+
+
 MATMUL = """
 from bundle_time import compiled_with_bundles, dump_bundles
 folder = dump_bundles()

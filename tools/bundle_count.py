@@ -105,6 +105,8 @@ def _target(bundles: Bundles, branch: Operation, holds: Number) -> int | None:
     if holds is None:
         raise ValueError(f"a branch depends on data: {branch.text}")
     (region,) = re.findall(r"target = \$region(\d+)", branch.text)
+    if holds and region not in bundles.regions:
+        raise ValueError(f"a branch leads to bundles that are not there: {branch.text}")
     return bundles.regions[region] if holds else None
 
 
