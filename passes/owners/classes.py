@@ -126,10 +126,12 @@ class CountedLoop:
 
 @dataclass(frozen=True)
 class Apart:
-    """An op in which a constant meets some of the examples alone, and the data that it holds."""
+    """An op on some of the examples alone, if there is one; and data of the batch that some meet
+    alone, by value, with why it is refused.
+    """
 
-    op: Operation
-    data: Reason | None
+    op: Operation | None = None
+    data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
 
 
 @dataclass
@@ -159,7 +161,7 @@ class Owners:
     batch, by first result, with their trips; `parting`: those that take one example a step, with
     the order. `loops`: the counted loops around what is classified now, outermost first. `beside`:
     values that run along with the examples and are not theirs. `moved`: why rows of parameters are
-    not known to be whose. `apart`: constants that meet some of the examples alone. `varying`: what
+    not known to be whose. `apart`: where examples are taken apart. `varying`: what
     may differ from step to step, by the first result of a loop. `contributions`: where all that is
     mixed counts as constant, not data alone.
     """
@@ -180,7 +182,7 @@ class Owners:
     numbers: dict[Value, Places | None] = field(default_factory=dict[Value, Places | None])
     beside: set[Value] = field(default_factory=set[Value])
     moved: Reason | None = None
-    apart: dict[Value, Apart] = field(default_factory=dict[Value, Apart])
+    apart: Apart = Apart()
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])

@@ -82,7 +82,16 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
         data = differs_by_place(op, classes, found) if found else None
         if data:
             return rearranged(op, data)
+    if _adds_to_some(owners, classes):
+        return mixed(op, UNEVEN)
     return settled(owners, op, classes, with_views(owners, op, classes, labels))
+
+
+def _adds_to_some(owners: Owners, classes: Sequence[Owned]) -> bool:
+    """Whether what is put together has constants added to some examples' values and not others'."""
+    own = [c for c in classes if not c.is_shared]
+    uneven = any(c.offset and not _covers(owners, c) for c in own)
+    return uneven and not all(c.offset for c in own)
 
 
 def _indexed(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:

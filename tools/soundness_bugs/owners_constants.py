@@ -197,14 +197,14 @@ CONSTANTS = [
     ),
     Bug(
         "owners/alignment/apart.py",
-        "if met.data and owners.contributions is None and value in behind:",
+        "if reason := next(met, None):",
         "if not behind:",
         "data of which each example meets a place of its own, one by one",
     ),
     Bug(
         "owners/alignment/apart.py",
-        "if is_shared(known) and mlir.is_inexact(value) and not is_splat(value, 0):",
-        "if False:",
+        "if 0 < len(examples) < owners.size and",
+        "if 1 < len(examples) < owners.size and",
         "a mask of one example at a time",
     ),
     Bug(

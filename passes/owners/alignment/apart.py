@@ -1,11 +1,11 @@
-"""Apart: constants that meet some of the examples, and not others.
+"""Apart: ops on some of the examples, as a Python loop over them has, beside constants.
 
     sum(m[i] * (x[i] @ w + b) for i in range(B))       m[0] meets example 0 alone
 
-A constant that is added to what all examples bring is shared by all. One that was met by some
-alone belongs to these, though no example reaches it: as a term of a gradient it would be given to
-others too. And data of the batch of which each example meets a part of its own is no constant that
-all share.
+A constant that is added to what all examples bring is shared by all. Where examples are taken
+apart, one may belong to some of them, though no example reaches it: as a term of a gradient it
+would be given to the others too. And data of the batch of which each example meets a part of its
+own is no constant that all share.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ import numpy as np
 
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import elements, is_splat
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
@@ -32,33 +32,36 @@ from hlo_surgery.passes.owners.classes import (
 from hlo_surgery.passes.owners.constants import data_in, rearranged
 from hlo_surgery.passes.owners.labelling.labels import NONE
 
-WHY = "a constant meets some of the examples and not others, and is added to this gradient"
+WHY = (
+    "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
+    "share of it is not shown"
+)
 HELP = (
-    "write the loss with jax.vmap or jax.lax.map, and not example by example; "
+    "go over examples or groups of them with jax.vmap or jax.lax.map, and not with a Python loop; "
     "pass what differs from one to another as a batch argument"
 )
-ADDS = frozenset(["stablehlo.add", "stablehlo.subtract"])
 PASSED = frozenset(
     f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose")
 )
 
 
-def constants_apart(owners: Owners, block: Block) -> dict[Value, Apart]:
-    """The constants of a block that meet some of the examples alone, each with an op where it
-    does.
-    """
-    met, where = dict[object, set[int]](), dict[object, tuple[Value, Apart]]()
+def find_apart(owners: Owners, block: Block) -> Apart:
+    """Where a block takes examples apart, and the data that some of them meet alone."""
+    met, where = dict[object, set[int]](), dict[object, tuple[Value, Operation, Reason]]()
+    first: Operation | None = None
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if op.name in mlir.CONTROL_FLOW or not len(op.results):
             continue
         classes = owners.at(op)
         examples = {b for c in classes for b in _examples_in(c)}
-        for value, data in _constants(op, classes) if examples else ():
+        if 0 < len(examples) < owners.size and mlir.is_inexact(op.results[0]):
+            first = first or op
+        for value, data in _data(op, classes) if examples else ():
             source = _source(value)
-            key = _key_of(source)
-            met.setdefault(key, set()).update(examples)
-            where.setdefault(key, (source, Apart(op, data)))
-    return dict(where[key] for key, examples in met.items() if len(examples) < owners.size)
+            met.setdefault(source, set()).update(examples)
+            where.setdefault(source, (source, op, data))
+    some = (where[key] for key, examples in met.items() if len(examples) < owners.size)
+    return Apart(first, {value: rearranged(op, data).reason for value, op, data in some})
 
 
 def _examples_in(known: Class) -> set[int]:
@@ -67,15 +70,12 @@ def _examples_in(known: Class) -> set[int]:
     return {int(b) for b in np.unique(known.labels.owners) if b != NONE}
 
 
-def _constants(op: Operation, classes: Sequence[Class]) -> Iterator[tuple[Value, Reason | None]]:
-    """The operands that no example reaches, but for zeros and numbers of places, with the data that
-    they hold. What is added is an offset of what examples own.
-    """
-    if op.name in ADDS:
-        return
+def _data(op: Operation, classes: Sequence[Class]) -> Iterator[tuple[Value, Reason]]:
+    """The operands that no example reaches, and that hold data of the batch."""
     for value, known in zip(op.operands, classes, strict=False):
-        if is_shared(known) and mlir.is_inexact(value) and not is_splat(value, 0):
-            yield value, data_in(known)
+        data = data_in(known) if is_shared(known) and mlir.is_inexact(value) else None
+        if data:
+            yield value, data
 
 
 def _source(value: Value) -> Value:
@@ -101,26 +101,16 @@ def _carried_as(argument: Value) -> Value | None:
     return loop.operands[number] if returned == body.arguments[number] else None
 
 
-def _key_of(value: Value) -> object:
-    """Constants of one number are one, wherever they are written."""
-    op = mlir.defining_operation(value)
-    if op is None or op.name != "stablehlo.constant":
-        return value
-    numbers = np.unique(elements(op))
-    return (str(numbers.dtype), numbers.tobytes()) if numbers.size == 1 else value
-
-
 def apart_reason(owners: Owners, gradient: Value) -> Reason | None:
-    """Why a gradient rests on constants that meet some of the examples alone."""
-    if not owners.apart:
+    """Why a gradient rests on constants of which some examples may have another share."""
+    if owners.apart.data and owners.contributions is None:
+        behind = ancestors([gradient])
+        met = (reason for value, reason in owners.apart.data.items() if value in behind)
+        if reason := next(met, None):
+            return reason
+    op = owners.apart.op
+    if op is None or not _has_constant(owners, gradient):
         return None
-    behind = ancestors([gradient])
-    for value, met in owners.apart.items():
-        if met.data and owners.contributions is None and value in behind:
-            return rearranged(met.op, met.data).reason
-    if not _has_constant(owners, gradient):
-        return None
-    op = next(iter(owners.apart.values())).op
     return Reason(WHY, op.name, source_line(op), HELP)
 
 
