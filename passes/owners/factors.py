@@ -58,6 +58,12 @@ class Meeting:
         single = not (self.apart == MANY).any()
         return single and varying <= self.rule.reduced and linearity.sums(self.op, index)
 
+    def keeps_rows(self) -> bool:
+        """Whether owners vary along factors that the op does not sum over."""
+        axes = self.frame.axes.items()
+        kept = (own for f, own in axes if f not in self.rule.reduced)
+        return any(self.met.shape[axis] > 1 for own in kept for axis in own)
+
     def _counted_dims(self, index: int) -> list[tuple[int, ...] | int]:
         """The factors that each dimension of a result counts by; its size, where the rule does not
         say.

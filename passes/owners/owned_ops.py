@@ -39,7 +39,15 @@ from hlo_surgery.passes.owners.labelling.indexed_moves import (
     gather,
     scatter,
 )
-from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, Labels, everywhere, join, of_all
+from hlo_surgery.passes.owners.labelling.labels import (
+    MANY,
+    NONE,
+    Labels,
+    everywhere,
+    is_in_order,
+    join,
+    of_all,
+)
 from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers, has_offset
 from hlo_surgery.passes.owners.views import with_views
@@ -135,10 +143,12 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     """
     if labels.is_conflicting:
         own = owned_operands(classes)
-        if linearity.is_linear(op, own) and not _crosses(owners, classes):
+        if linearity.is_linear(op, own) and not _mixes_rows(owners, classes):
             return summed(owners, op, classes, own)
         return mixed(op, PICKED if op.name in PICKING else MET)
     kept = owners.kept(labels)
+    if owners.contributions and not is_in_order(kept):
+        return mixed(op, PICKED)
     note_steps(owners, kept)
     held = next((c.data for c in classes if c.data), None)
     is_whole = not (kept.owners == NONE).any()
@@ -147,9 +157,9 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     return Owned(kept, None if is_whole else held, offset)
 
 
-def _crosses(owners: Owners, classes: Sequence[Owned]) -> bool:
-    """Whether rows of contributions meet others element by element: their places are told apart."""
-    return owners.contributions is not None and sum(c.labels.varies for c in classes) > 1
+def _mixes_rows(owners: Owners, classes: Sequence[Owned]) -> bool:
+    """Whether rows of contributions go into other rows: then row b is computed with copy b."""
+    return owners.contributions is not None and any(c.labels.varies for c in classes)
 
 
 def _is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
@@ -246,6 +256,8 @@ def _result(
     labels = found.result(number)
     own = owned_operands(classes)
     if labels.is_conflicting and found.adds_up(number):
+        if owners.contributions and found.keeps_rows():
+            return mixed(op, MET)
         return summed(owners, op, classes, own)
     if labels.is_conflicting and not linearity.is_linear(op, own):
         return mixed(op, _meeting_in(op, found))

@@ -116,7 +116,8 @@ def _sum_of_rows(op: Operation, labels: Sequence[Labels]) -> Meeting | None:
     if len(op.results) > 1 or not linearity.sums(op, 0):
         return None
     met = meeting_of(op, labels, max(x.steps for x in labels))
-    return met if met and met.adds_up(0) and _varying_axes(met) else None
+    summed = met and met.adds_up(0) and _varying_axes(met) and not met.keeps_rows()
+    return met if summed else None
 
 
 @dataclass(frozen=True)

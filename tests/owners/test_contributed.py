@@ -79,7 +79,7 @@ def test_contributions_flow_into_each_examples_copy(name):
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * jnp.abs(expected).max())
 
 
-# Pairs of examples lie in one element: which of the two a term belongs to is not known.
+# Pairs of examples lie in one element; each is computed with its own copy.
 PAIRED = {
     "neighbours": lambda h: h[1:] * h[:-1],
     "beside the rolled": lambda h: h * jnp.roll(h, 1, 0),
@@ -93,11 +93,18 @@ PAIRED = {
 
 
 @pytest.mark.parametrize("name", PAIRED)
-def test_pairs_in_one_element_are_refused(name):
-    def loss(w, x):
-        return jnp.sum(PAIRED[name](jnp.tanh(x @ w)))
+def test_pairs_in_one_element(name):
+    paired = PAIRED[name]
 
-    assert any(reasons(jax.grad(loss), W, X, contribution=True))
+    def shared(w, x):
+        return jnp.sum(jnp.sin(paired(jnp.tanh(x @ w))))
+
+    def of_copies(copies):
+        return jnp.sum(jnp.sin(paired(jnp.tanh(jnp.einsum("bd,bdf->bf", X, copies)))))
+
+    each = hs.grad(shared, statistics=hs.per_example(), on_mixing="contribution")(W, X)[1]
+    expected = B * jax.grad(of_copies)(jnp.stack([W] * B))
+    np.testing.assert_allclose(each, expected, rtol=0, atol=2e-5 * jnp.abs(expected).max())
 
 
 V = np.float32([0.5, -1, 2])

@@ -11,7 +11,7 @@ element made of elements of several places is a sum over places.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
 
@@ -180,7 +180,10 @@ def _met_unevenly(search: Search, block: Block) -> Iterator[Placed]:
     """What nobody owns and lies beside what the examples own, and may differ among them."""
     for value, places in _met_directly(search, block):
         if not _is_splat(value):
-            yield from _if_uneven(search, value, places)
+            for placed in _if_uneven(search, value, places):
+                # In contributions a sum that meets rows is a constant there.
+                is_sum = placed.in_sum and search.owners.contributions is None
+                yield replace(placed, in_sum=is_sum)
 
 
 def _met_directly(search: Search, block: Block) -> Iterator[tuple[Value, Labels]]:

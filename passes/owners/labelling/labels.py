@@ -87,6 +87,16 @@ class Labels:
         return Labels(self.digits, self.owners.reshape(new))
 
 
+def is_in_order(labels: Labels) -> bool:
+    """Whether examples lie in their order along a digit, or along two, at every step alike."""
+    if not labels.varies or any(size > 1 for size in labels.owners.shape[: labels.steps]):
+        return True
+    numbers = labels.owners.squeeze()
+    if numbers.ndim > 2 or (numbers == NONE).any():
+        return False
+    return any(bool((np.diff(x.ravel()) > 0).all()) for x in (numbers, numbers.T))
+
+
 def undivided(shape: Sequence[int]) -> tuple[Digits, ...]:
     """One digit for each dimension; none where there is nothing to count."""
     return tuple((size,) if size != 1 else () for size in shape)
