@@ -178,15 +178,18 @@ NOT_ELEMENTWISE = {
 
 @pytest.mark.parametrize("phi", NOT_ELEMENTWISE.values(), ids=NOT_ELEMENTWISE)
 def test_phi_that_keeps_the_shape_but_is_not_elementwise(phi):
+    statistic = hs.mean_of(phi)
     with pytest.raises(TypeError, match="phi must work on each element alone"):
-        hs.mean_of(phi)
+        hs.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)), statistics=statistic)(X[0], X)
 
 
 @pytest.mark.parametrize(
     "phi", [jax.nn.gelu, jnp.reciprocal, lambda g: g > 0, jnp.log, jax.jit(jnp.arctan), jnp.round]
 )
 def test_phi_that_is_elementwise(phi):
-    assert hs.mean_of(phi).phi is phi
+    statistic = hs.mean_of(phi)
+    f = hs.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)), statistics=statistic)
+    assert f(X[0], X)[1].shape == X[0].shape
 
 
 def test_phi_that_closes_over_what_is_traced_is_not_sampled():

@@ -39,7 +39,8 @@ from hlo_surgery.rewriting.replacement import Answer, Target, block_statistics
 from hlo_surgery.rewriting.results import Measurements
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
 from hlo_surgery.statistics.elementwise import second_moment
-from hlo_surgery.statistics.measures import PerExampleGradients
+from hlo_surgery.statistics.factorable import check_each_element
+from hlo_surgery.statistics.measures import MeanOf, PerExampleGradients
 
 Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
 IN_PARTS = "this gradient has rows of examples, and not each example's in its place"
@@ -151,6 +152,9 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     targets = [Target(end, number, names[number]) for number in numbers]
     statistics = request.statistics.values()
     measures = list(dict.fromkeys(m for s in statistics for m in measures_of(s)))
+    for measure in measures:
+        if isinstance(measure, MeanOf) and measure.is_given:
+            check_each_element(measure.phi)
     asked = [
         *([measures] * len(request.gradients)),
         *([[PerExampleGradients()]] * len(request.losses)),

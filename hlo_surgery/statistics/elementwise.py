@@ -39,8 +39,8 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
 
     Declare `factorable=True` where phi(a * b) = phi(a) * phi(b) for all numbers a, b: dense layers
     then cost one more contraction, of phi of both operands. The claim is tested on samples. Raises
-    Refusal where it does not hold, and TypeError where phi is not elementwise, which is sampled
-    too.
+    Refusal where it does not hold. TypeError where phi is not elementwise is raised where it is
+    used, since samples tell.
 
     >>> import jax.numpy as jnp
     >>> mean_of(jnp.tanh).factorable
@@ -53,9 +53,9 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     name = f"mean_of({getattr(phi, '__name__', 'phi')})"
     check_elementwise(phi)
     if not factorable:
-        return MeanOf(name, phi)
+        return MeanOf(name, phi, is_given=True)
     check_factorable(phi)
-    return MeanOf(name, phi, factorable=True, complex_factorable=is_complex_factorable(phi))
+    return MeanOf(name, phi, True, is_complex_factorable(phi), is_given=True)
 
 
 SECOND_MOMENT = MeanOf("second_moment", squared_magnitude, factorable=True, complex_factorable=True)

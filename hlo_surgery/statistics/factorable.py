@@ -15,8 +15,8 @@ HELP = "leave factorable out: any strategy is exact without it"
 
 
 def check_elementwise(phi: Phi) -> None:
-    """Raise TypeError where phi is no JAX function, changes the shape, or makes of an element what
-    rests on others or on its place. The last is sampled: a difference is a proof.
+    """Raise TypeError where phi is no JAX function, or changes the shape. Nothing is run: a program
+    may make its statistics before it chooses JAX's devices.
     """
     if not callable(phi):
         raise TypeError(f"phi must be an elementwise JAX function, such as jnp.tanh, not {phi!r}")
@@ -30,6 +30,12 @@ def check_elementwise(phi: Phi) -> None:
     shape = getattr(made, "shape", made)
     if shape != (2, 3):
         raise TypeError(f"phi must work on each element; it makes shape {shape} from (2, 3)")
+
+
+def check_each_element(phi: Phi) -> None:
+    """Raise TypeError where phi makes of an element what rests on others or on its place. Sampled:
+    a difference is a proof.
+    """
     if not _is_elementwise(phi):
         raise TypeError(
             "phi must work on each element alone; of some elements in another order, or without "

@@ -23,13 +23,14 @@ class MeanOf:
     """The mean over the examples of an elementwise function, [*parameter].
 
     `factorable`: phi(a * b) = phi(a) * phi(b) for all real numbers; `complex_factorable`: for all
-    complex ones.
+    complex ones; `is_given`: whether phi is the user's, and may not be elementwise.
     """
 
     name: str
     phi: Phi
     factorable: bool = False
     complex_factorable: bool = False
+    is_given: bool = False
 
     def of(self, g: jax.Array) -> jax.Array:
         """The definition."""

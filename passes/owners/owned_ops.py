@@ -50,7 +50,6 @@ from hlo_surgery.passes.owners.labelling.labels import (
 )
 from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers, has_offset
-from hlo_surgery.passes.owners.views import with_views
 
 INDEXED = {
     "stablehlo.dynamic_slice": dynamic_slice,
@@ -92,7 +91,7 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
             return rearranged(op, data)
     if _adds_to_some(owners, classes):
         return mixed(op, UNEVEN)
-    return settled(owners, op, classes, with_views(owners, op, classes, labels))
+    return settled(owners, op, classes, labels)
 
 
 def _adds_to_some(owners: Owners, classes: Sequence[Owned]) -> bool:

@@ -101,10 +101,9 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
-        "        if not _is_splat(value):\n"
-        "            yield from _if_uneven(search, value, places)",
+        "        if not _is_splat(value):\n            for placed",
         "        if not _is_splat(value) and mlir.defining_operation(value) is None:\n"
-        "            yield from _if_uneven(search, value, places)",
+        "            for placed",
         "masks of the examples that are made before they meet them",
     ),
     Bug(

@@ -89,13 +89,13 @@ OPS = [
     ),
     Bug(
         "owners/owned_ops.py",
-        "if linearity.is_linear(op, own) and not _crosses(owners, classes):",
-        "if not _crosses(owners, classes):",
+        "if linearity.is_linear(op, own) and not _mixes_rows(owners, classes):",
+        "if not _mixes_rows(owners, classes):",
         "what one example's index finds among others",
     ),
     Bug(
         "owners/owned_ops.py",
-        "if linearity.is_linear(op, own) and not _crosses(owners, classes):",
+        "if linearity.is_linear(op, own) and not _mixes_rows(owners, classes):",
         "if linearity.is_linear(op, own):",
         "in contributions, rows that meet others, as a sum",
     ),
@@ -219,12 +219,6 @@ OPS = [
         "        return [classes[0]]\n",
         "",
         "examples behind an update without elements, as nobody's",
-    ),
-    Bug(
-        "owners/views.py",
-        "        dims = dims if all(_is_even(v, dims[0]) for v in nobodys) else []\n",
-        "        dims = dims if nobodys else []\n",
-        "rows of a table as a view that all share",
     ),
     Bug(
         "owners/factors.py",

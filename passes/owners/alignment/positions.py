@@ -47,6 +47,7 @@ from hlo_surgery.passes.owners.classes import (
 from hlo_surgery.passes.owners.contributions.places import MEETING, views
 from hlo_surgery.passes.owners.factors import meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
+from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
 
 MOVED = (
@@ -88,19 +89,30 @@ def positional_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
     owners.beside.clear()
     owners.beside.update(placed.value for placed in search.placed)
     owners.moved = next(filter(None, (_moved(owners, placed) for placed in search.placed)), None)
+    for placed in search.placed:
+        _note_loop(owners, placed)
     return search.sums
+
+
+def _note_loop(owners: Owners, placed: Placed) -> None:
+    """A loop that makes a row for each example takes the batch in parts, as one over them does."""
+    op = mlir.defining_operation(placed.value)
+    if op is None or op.name != "stablehlo.while" or placed.in_sum:
+        return
+    loop = counted_loop(owners, op)
+    if loop and loop.trips > 1 and placed.places.varies:
+        owners.part_loops.setdefault(op.results[0], loop.trips)
 
 
 def placed_values(owners: Owners, block: Block) -> dict[Value, Labels]:
     """Constants and sums whose rows run along with those of all examples, and whose they are."""
-    everyone = set(range(owners.size))
-    return {
-        placed.value: placed.places
-        for placed in _searched(owners, block).placed
-        if not placed.in_sum
-        and everyone == set(placed.places.owners.ravel().tolist())
-        and _is_placeable(owners, placed.value)
-    }
+    everyone, found = set(range(owners.size)), dict[Value, set[Labels]]()
+    for placed in _searched(owners, block).placed:
+        whole = everyone == set(placed.places.owners.ravel().tolist())
+        if whole and not placed.in_sum and _is_placeable(owners, placed.value):
+            found.setdefault(placed.value, set()).add(owners.kept(placed.places))
+    # Rows that run along in two ways are of none.
+    return {value: rows.pop() for value, rows in found.items() if len(rows) == 1}
 
 
 def _is_placeable(owners: Owners, value: Value) -> bool:
