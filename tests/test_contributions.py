@@ -78,6 +78,14 @@ def experts_with_balanced_load(p, x):
     )
 
 
+def neighbours_in_a_loop(p, x):
+    """Row b is computed with copy b, also where it takes its neighbours in."""
+    h = rows(x, p["w"])
+    h = h + jnp.tanh(h[jnp.array([2, 0, 1, 5, 3, 4])])
+    h = lax.fori_loop(0, 2, lambda _, h: jnp.tanh(jnp.roll(h, -1, 0)) + h, h)
+    return jnp.mean(jax.nn.logsumexp(rows(h, p["w"]), 1))
+
+
 def penalised_gradient(p, x):
     def inner(p):
         return squares(rows(x, p["w"]))
@@ -94,6 +102,7 @@ LOSSES = [
     gathered,
     experts_with_capacity,
     experts_with_balanced_load,
+    neighbours_in_a_loop,
     penalised_gradient,
 ]
 
@@ -144,6 +153,16 @@ def test_a_sum_over_all_beside_each_example_of_a_loop():
     expected = B * jax.grad(of_copies)(jnp.stack([w] * B), X)
     found = hs.grad(shared, statistics=hs.per_example(), **CONTRIBUTION)(w, X)[1]
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max()))
+
+
+def test_a_layer_on_data_that_is_cumulated_is_refused():
+    """Row b of the sums is no example's, and the layer's copies are for rows."""
+
+    def loss(w, x):
+        return squares(jnp.tanh(jnp.cumsum(x, 0) @ w))
+
+    with pytest.raises(hs.Refusal, match="not known which row is whose"):
+        hs.grad(loss, statistics=hs.norms(), **CONTRIBUTION)(PARAMS["w"], X)
 
 
 def normed(p, x):

@@ -55,6 +55,11 @@ OPS = {
     "outer of two": lambda h, k: jnp.einsum("bd,bd->", h, SHARED) * jnp.ones((2, 2)),
     "in groups": lambda h, k: h.reshape(2, 2, D).sum(1),
     "in other groups": lambda h, k: h.reshape(2, 2, D).swapaxes(0, 1).sum(1),
+    "in groups of another order": lambda h, k: h[np.array([2, 0, 3, 1])].reshape(2, 2, D).sum(1),
+    "in groups from behind": lambda h, k: h[::-1].reshape(2, 2, D).sum(0),
+    "windows of a loop": lambda h, k: lax.scan(
+        lambda c, i: (c, lax.dynamic_slice(h, (i, 0), (2, D))), 0, jnp.arange(B - 1)
+    )[1].sum(0),
     "in mixed rows": lambda h, k: h.reshape(2, 6).sum(0),
     "summed by columns": lambda h, k: h.T.reshape(6, 2).sum(1),
     "chosen": lambda h, k: jnp.where(k > 0, h, h[::-1]),
