@@ -11,8 +11,6 @@ own is no constant that all share.
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-import numpy as np
-
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
@@ -30,7 +28,6 @@ from hlo_surgery.passes.owners.classes import (
     is_sum,
 )
 from hlo_surgery.passes.owners.constants import data_in, rearranged
-from hlo_surgery.passes.owners.labelling.labels import NONE
 
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
@@ -47,35 +44,30 @@ PASSED = frozenset(
 
 def find_apart(owners: Owners, block: Block) -> Apart:
     """Where a block takes examples apart, and the data that some of them meet alone."""
-    met, where = dict[object, set[int]](), dict[object, tuple[Value, Operation, Reason]]()
-    first: Operation | None = None
+    first, met, why = None, dict[Value, set[int]](), dict[Value, Reason]()
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if op.name in mlir.CONTROL_FLOW or not len(op.results):
             continue
         classes = owners.at(op)
-        examples = {b for c in classes for b in _examples_in(c)}
+        examples = frozenset[int]().union(*map(_examples_in, classes))
         if 0 < len(examples) < owners.size and mlir.is_inexact(op.results[0]):
             first = first or op
         for value, data in _data(op, classes) if examples else ():
-            source = _source(value)
-            met.setdefault(source, set()).update(examples)
-            where.setdefault(source, (source, op, data))
-    some = (where[key] for key, examples in met.items() if len(examples) < owners.size)
-    return Apart(first, {value: rearranged(op, data).reason for value, op, data in some})
+            met.setdefault(value, set()).update(examples)
+            why.setdefault(value, rearranged(op, data).reason)
+    return Apart(first, {v: why[v] for v, examples in met.items() if len(examples) < owners.size})
 
 
-def _examples_in(known: Class) -> set[int]:
-    if not isinstance(known, Owned) or known.is_shared:
-        return set()
-    return {int(b) for b in np.unique(known.labels.owners) if b != NONE}
+def _examples_in(known: Class) -> frozenset[int]:
+    return known.labels.examples if isinstance(known, Owned) else frozenset()
 
 
 def _data(op: Operation, classes: Sequence[Class]) -> Iterator[tuple[Value, Reason]]:
-    """The operands that no example reaches, and that hold data of the batch."""
+    """What no example reaches of an op's operands, and holds data of the batch."""
     for value, known in zip(op.operands, classes, strict=False):
         data = data_in(known) if is_shared(known) and mlir.is_inexact(value) else None
         if data:
-            yield value, data
+            yield _source(value), data
 
 
 def _source(value: Value) -> Value:

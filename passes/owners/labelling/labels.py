@@ -65,6 +65,11 @@ class Labels:
         return bool((self.owners == MANY).any())
 
     @cached_property
+    def examples(self) -> frozenset[int]:
+        """The owners of all elements."""
+        return frozenset(int(b) for b in np.unique(self.owners) if b >= 0)
+
+    @cached_property
     def varies(self) -> bool:
         """Whether elements of one step may have different owners."""
         return any(size > 1 for size in self.owners.shape[self.steps :])
