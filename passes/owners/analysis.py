@@ -15,7 +15,6 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
-from hlo_surgery.passes.owners.alignment.apart import find_apart
 from hlo_surgery.passes.owners.alignment.positions import (
     even_rows,
     evenly_summed,
@@ -78,7 +77,6 @@ def find_owners(
     owners.positional = positional_sums(owners, block) | step_sums(owners, block)
     if owners.positional:
         classify_block(owners, block)
-    owners.apart = find_apart(owners, block)
     return owners
 
 

@@ -102,6 +102,16 @@ def is_sum(known: Class) -> bool:
     return isinstance(known, Summed)
 
 
+def is_constant_or_sum(known: Class) -> bool:
+    """Whether no example has a place in a value, but perhaps a term."""
+    return isinstance(known, Summed) or is_shared(known)
+
+
+def is_bare(known: Class) -> bool:
+    """Whether a value holds neither an example nor data of any."""
+    return isinstance(known, Owned) and known.is_shared and known.data is None
+
+
 def owned_operands(classes: Sequence[Class]) -> frozenset[int]:
     """The positions of those that examples reach without a sum."""
     return frozenset(i for i, c in enumerate(classes) if isinstance(c, Owned) and not c.is_shared)
@@ -161,7 +171,7 @@ class Owners:
     batch, by first result, with their trips; `parting`: those that take one example a step, with
     the order. `loops`: the counted loops around what is classified now, outermost first. `beside`:
     values that run along with the examples and are not theirs. `moved`: why rows of parameters are
-    not known to be whose. `apart`: where examples are taken apart. `varying`: what
+    not known to be whose. `apart`: where examples are taken apart, once asked. `varying`: what
     may differ from step to step, by the first result of a loop. `contributions`: where all that is
     mixed counts as constant, not data alone.
     """
@@ -182,7 +192,7 @@ class Owners:
     numbers: dict[Value, Places | None] = field(default_factory=dict[Value, Places | None])
     beside: set[Value] = field(default_factory=set[Value])
     moved: Reason | None = None
-    apart: Apart = Apart()
+    apart: Apart | None = None
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])

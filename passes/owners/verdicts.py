@@ -34,7 +34,7 @@ def as_term(data: Reason) -> Reason:
 def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is no sum of the examples' own; None where it is."""
     reason = mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
-    return reason or apart_reason(owners, gradient)
+    return reason or apart_reason(owners, block, gradient)
 
 
 def mixing_reason(owners: Owners, output: Value) -> Reason | None:

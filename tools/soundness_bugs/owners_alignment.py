@@ -23,8 +23,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/example_rows.py",
-        "return owners.moved if owners.moved and has_constant_part(owners, gradient) else None",
-        "return None",
+        "not (owners.moved or is_whole) or",
+        "not is_whole or",
         "rows of parameters that are moved, beside terms of the examples",
     ),
     Bug(

@@ -191,7 +191,7 @@ CONSTANTS = [
     ),
     Bug(
         "owners/verdicts.py",
-        "reason or apart_reason(owners, gradient)",
+        "reason or apart_reason(owners, block, gradient)",
         "reason",
         "a constant that some examples alone meet, as one of all",
     ),

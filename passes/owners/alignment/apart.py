@@ -13,21 +13,19 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.owners.alignment.constant_parts import has_constant_part
+from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import (
     Apart,
     Class,
     Owned,
     Owners,
-    has_owners,
     is_shared,
-    is_sum,
 )
 from hlo_surgery.passes.owners.constants import data_in, rearranged
+from hlo_surgery.passes.owners.until_done import PASSED
 
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
@@ -36,9 +34,6 @@ WHY = (
 HELP = (
     "go over examples or groups of them with jax.vmap or jax.lax.map, and not with a Python loop; "
     "pass what differs from one to another as a batch argument"
-)
-PASSED = frozenset(
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose")
 )
 
 
@@ -93,22 +88,15 @@ def _carried_as(argument: Value) -> Value | None:
     return loop.operands[number] if returned == body.arguments[number] else None
 
 
-def apart_reason(owners: Owners, gradient: Value) -> Reason | None:
+def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient rests on constants of which some examples may have another share."""
+    owners.apart = owners.apart or find_apart(owners, block)
     if owners.apart.data and owners.contributions is None:
         behind = ancestors([gradient])
         met = (reason for value, reason in owners.apart.data.items() if value in behind)
         if reason := next(met, None):
             return reason
     op = owners.apart.op
-    if op is None or not _has_constant(owners, gradient):
+    if op is None or not holds_constant(owners, gradient):
         return None
     return Reason(WHY, op.name, source_line(op), HELP)
-
-
-def _has_constant(owners: Owners, gradient: Value) -> bool:
-    """Whether a gradient holds something that no example brings."""
-    known = owners.of(gradient)
-    if is_sum(known):
-        return has_constant_part(owners, gradient)
-    return not has_owners(known) and not is_splat(gradient, 0)

@@ -17,6 +17,14 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
 
 
+def holds_constant(owners: Owners, gradient: Value) -> bool:
+    """Whether a gradient that no example has rows of is, or has, a constant that is not zero."""
+    known = owners.of(gradient)
+    if is_sum(known):
+        return has_constant_part(owners, gradient)
+    return is_shared(known) and not is_splat(gradient, 0)
+
+
 def has_constant_part(owners: Owners, value: Value) -> bool:
     """Whether something is added to the examples' own terms, as far as the ops show."""
     terms = closure([value], partial(_terms, owners))

@@ -11,12 +11,11 @@ where rows that parameters reach are moved before they meet the examples, as in 
 """
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.owners.alignment.constant_parts import has_constant_part
-from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
+from hlo_surgery.passes.owners.classes import Owners, is_shared
 
 WHY = (
     "no example reaches this gradient, and it may have a row for each: whether row b is example "
@@ -30,10 +29,8 @@ HELP = (
 
 def example_rows(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is refused: its rows may be the examples', without a sign of it."""
-    known = owners.of(gradient)
-    if is_sum(known):
-        return owners.moved if owners.moved and has_constant_part(owners, gradient) else None
-    if not is_shared(known) or is_splat(gradient, 0):
+    is_whole = is_shared(owners.of(gradient))
+    if not (owners.moved or is_whole) or not holds_constant(owners, gradient):
         return None
     if owners.moved:
         return owners.moved

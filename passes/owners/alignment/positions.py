@@ -41,6 +41,7 @@ from hlo_surgery.passes.owners.classes import (
     Owned,
     Owners,
     Summed,
+    is_constant_or_sum,
     is_shared,
     owned_operands,
 )
@@ -150,7 +151,7 @@ def evenly_summed(owners: Owners, op: Operation) -> Owned | None:
     if notes is None or op.name != "stablehlo.reduce" or len(op.results) != 1:
         return None
     labels, known = notes.even.get(op.operands[0]), owners.of(op.operands[0])
-    if labels is None or not _is_constant_or_sum(known) or not linearity.sums(op, 0):
+    if labels is None or not is_constant_or_sum(known) or not linearity.sums(op, 0):
         return None
     return Owned(labels) if any(map(labels.varies_along, integers(op, "dimensions"))) else None
 
@@ -292,12 +293,8 @@ def _is_even(search: Search, value: Value, places: Labels, axis: int, dim: int, 
 def _linked(search: Search, placed: Placed) -> Iterator[Placed]:
     """The same state of a loop or branch."""
     for value in linked(placed.value):
-        if _is_constant_or_sum(search.owners.of(value)):
+        if is_constant_or_sum(search.owners.of(value)):
             yield _placed(search, value, placed.places)
-
-
-def _is_constant_or_sum(known: Class) -> bool:
-    return isinstance(known, Summed) or is_shared(known)
 
 
 def _behind(search: Search, placed: Placed) -> Iterator[Placed]:
@@ -333,7 +330,7 @@ def _goes_on(search: Search, placed: Placed, op: Operation, number: int) -> bool
     classes = search.owners.at(op)
     sums = [v for v, c in zip(op.operands, classes, strict=True) if isinstance(c, Summed)]
     unseen = isinstance(classes[number], Summed) and not placed.in_sum
-    if unseen or not all(map(_is_constant_or_sum, classes)):
+    if unseen or not all(map(is_constant_or_sum, classes)):
         return False
     if number in added(search.owners, op) or not sums:
         return True

@@ -15,7 +15,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.owners.classes import Class, Owned, Owners, is_sum
+from hlo_surgery.passes.owners.classes import Owners, is_bare, is_sum
 
 POSITIONAL = "sums a value that holds something for each example's position, but no example"
 POSITIONAL_HELP = "pass that value (a dropout mask, a weight for each example) as a batch argument"
@@ -29,7 +29,7 @@ def step_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
             pairs = (
                 (r, _carried_positions(owners, op, i))
                 for i, r in enumerate(op.results)
-                if _is_bare(owners.of(r))
+                if is_bare(owners.of(r))
             )
             found |= {result: reason for result, reason in pairs if reason}
         elif (
@@ -69,7 +69,7 @@ def _adds_positions(owners: Owners, op: Operation) -> bool:
     added = [
         v for i, v in enumerate(op.operands) if i not in summed and is_linear(op, summed | {i})
     ]
-    shared = [v for v in added if _is_bare(owners.of(v)) and mlir.is_inexact(v)]
+    shared = [v for v in added if is_bare(owners.of(v)) and mlir.is_inexact(v)]
     if not (shared and summed):
         return False
     loops = [loop for loop in mlir.enclosing_loops(op) if _is_over_parts(owners, loop)]
@@ -91,8 +91,3 @@ def _is_over_parts(owners: Owners, loop: Operation) -> bool:
 def _around_and_inside(loop: Operation) -> list[Operation]:
     inside = [op for op in mlir.nested_operations(loop) if op.name == "stablehlo.while"]
     return [*mlir.enclosing_loops(loop), *inside]
-
-
-def _is_bare(known: Class) -> bool:
-    """Whether a value holds neither an example nor data of any."""
-    return isinstance(known, Owned) and known.is_shared and known.data is None

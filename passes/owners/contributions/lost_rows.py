@@ -27,6 +27,8 @@ from hlo_surgery.passes.owners.classes import (
     Owned,
     Owners,
     Summed,
+    is_bare,
+    is_constant_or_sum,
     is_shared,
     is_sum,
 )
@@ -82,11 +84,6 @@ def _put_in_place(owners: Owners, notes: Contributions, result: Value) -> None:
         owners.classes[result] = Owned(notes.placed[result])
         notes.unplaced.discard(result)
         notes.lost.pop(result, None)
-
-
-def is_constant_or_sum(known: Class) -> bool:
-    """Whether no example has a place in a value, but perhaps a term."""
-    return isinstance(known, Summed) or is_shared(known)
 
 
 def _note_lost(
@@ -173,7 +170,7 @@ def _makes_rows(owners: Owners, op: Operation, classes: Sequence[Class], number:
     if rule is None or not is_constant_or_sum(known) or not _spreads(op, known):
         return False
     constant = is_shared(known)
-    carries = (not is_shared(c) or (constant and not _is_bare(c)) for c in classes)
+    carries = (not is_shared(c) or (constant and not is_bare(c)) for c in classes)
     pairs = zip(rule.operands, carries, strict=False)
     carried = {f for own, carrier in pairs if carrier for fs in own for f in fs}
     rows = enumerate(rule.results[number])
@@ -181,14 +178,9 @@ def _makes_rows(owners: Owners, op: Operation, classes: Sequence[Class], number:
     return any(_may_be_rows(owners, op, rule, own, mlir.shape(result)[d]) for d, own in new)
 
 
-def _is_bare(known: Class) -> bool:
-    """Whether a value holds no example, nor data of any."""
-    return isinstance(known, Owned) and known.is_shared and known.data is None
-
-
 def _spreads(op: Operation, known: Class) -> bool:
     return isinstance(known, Summed) or not (
-        _is_bare(known) or op.name == "stablehlo.broadcast_in_dim"
+        is_bare(known) or op.name == "stablehlo.broadcast_in_dim"
     )
 
 
