@@ -158,7 +158,7 @@ THERE = [
     "tests/owners/test_owner_claims.py::test_sums_are_summed",
     "linearity.is_linear",
     "Axes.at",
-    "measures.MeanOf.of",
+    "measures.MeanOf.each",
     "jax.vmap",
     "stablehlo.while",
     "Summed",

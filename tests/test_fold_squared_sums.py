@@ -12,7 +12,7 @@ from jax import lax
 
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.strategies.fold_squared_sums import fold_squared_sums as fold_in_place
+from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
 
 from .golden import assert_text, parse, text_of
 

@@ -15,7 +15,7 @@ from .test_equivalence import assert_gradient, batch_arguments, unless_pooled
 from .test_generator import on_host, precision, room_for, scale
 
 # What is left of a sum over pairs of positions that cancels, relative to the norm; beyond it, the
-# examples' own gradients are taken (passes/strategies/ghost_norms.py).
+# examples' own gradients are taken (passes/strategies/ghost/ghost_norms.py).
 CANCELLED = 1e-3
 
 

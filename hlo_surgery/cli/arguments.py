@@ -8,7 +8,7 @@ import typer
 
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.strategies.fold_squared_sums import fold_squared_sums
+from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums
 
 File = Annotated[
     str,

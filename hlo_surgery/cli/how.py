@@ -9,6 +9,7 @@ import typer
 
 from hlo_surgery.cli.arguments import parse_batch, parse_port
 from hlo_surgery.cli.statistics import parse_statistics
+from hlo_surgery.planning.options import WAYS
 
 Gradients = Annotated[
     list[str] | None,
@@ -39,7 +40,7 @@ IsReal = Annotated[
         help="Argument that says which examples are no padding; else all are.",
     ),
 ]
-Strategy = Annotated[str, typer.Option(help="auto, square, ghost, segments, lift or loop.")]
+Strategy = Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")]
 MemoryBudget = Annotated[
     str | None,
     typer.Option(metavar="BYTES", help="Temporaries for one gradient's statistics, such as 64MB."),

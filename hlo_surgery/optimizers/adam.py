@@ -31,8 +31,8 @@ from hlo_surgery.optimizers.required import (
     with_statistics,
 )
 from hlo_surgery.passes.ir.element_types import widened_tree
-from hlo_surgery.passes.strategies.centred_operands import squared_magnitude
-from hlo_surgery.passes.strategies.scaled_norms import joint_norm, norms_of_rows
+from hlo_surgery.passes.measures.moments import squared_magnitude
+from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import second_moment
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from hlo_surgery.passes.measures.measures import MeanOf
 from hlo_surgery.statistics.derived import Statistic
-from hlo_surgery.statistics.measures import MeanOf
 
 # Schedules often begin with a learning rate of zero, and noise is small beside the gradient of so
 # many examples.

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.estimators import BatchSize
+from hlo_surgery.passes.measures.measures import MeanOf
 from hlo_surgery.statistics.derived import Statistic
-from hlo_surgery.statistics.measures import MeanOf
 
 Update = Callable[..., tuple[Any, Any]]
 

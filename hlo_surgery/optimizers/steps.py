@@ -11,12 +11,12 @@ import optax
 from hlo_surgery.api import value_and_grad
 from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.hyperparameters import check_optimizer
+from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.requests.example_shards import example_shards
 from hlo_surgery.requests.in_axes import batch_positions, leaf_axes
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import check_words
-from hlo_surgery.rewriting.real_examples import flags_and_count
 from hlo_surgery.statistics.derived import Statistic
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, SupportsIndex, TypedDict
 
+from hlo_surgery.passes.strategies.table import STRATEGIES
 from hlo_surgery.planning.rooflines import Roofline, roofline
 
-STRATEGIES = ("auto", "square", "ghost", "segments", "lift", "loop")
+WAYS = ("auto", *(strategy.name for strategy in STRATEGIES))
 
 
 class PlanningOptions(TypedDict, total=False):
@@ -25,7 +26,7 @@ class PlanningOptions(TypedDict, total=False):
 class PlanningChoices:
     """How statistics are to be computed; none of it changes what they are.
 
-    `strategy`: one of STRATEGIES. `memory_budget`: bytes of temporaries that the statistics of one
+    `strategy`: one of WAYS. `memory_budget`: bytes of temporaries that the statistics of one
     gradient may take; by default what suits the target. `target`: the device to plan and lower for,
     as in `hlo_surgery.planning.rooflines`; by default JAX's own. `reuse_gradient`: take gradients
     from the tensors that hold each example's (True), or leave the module's own ops and bits
@@ -41,9 +42,9 @@ class PlanningChoices:
     shards: int | None = None
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
+        if self.strategy not in WAYS:
             raise ValueError(
-                f"strategy is {self.strategy!r}; it is one of {', '.join(map(repr, STRATEGIES))}"
+                f"strategy is {self.strategy!r}; it is one of {', '.join(map(repr, WAYS))}"
             )
         _check_count(
             "memory_budget", self.memory_budget, "a positive number of bytes, such as 64_000_000"

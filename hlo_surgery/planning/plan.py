@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_surgery.counted import counted
+from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.ir.errors import Reason
 
 LISTED = 12
@@ -22,17 +23,6 @@ class SitePlan:
     flops: int
     bytes: int
     trips: int = 1
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What a strategy is predicted to take beside the plain gradient: seconds, temporary bytes.
-
-    Seconds are negative where the gradient is had from the same tensors for less than it took.
-    """
-
-    seconds: float
-    temporaries: int
 
 
 @dataclass(frozen=True)

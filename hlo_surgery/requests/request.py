@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.emit.closed_over import ClosedOver
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.strategies.task import Examples
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.gradient_outputs import gradient_outputs, is_inexact
 from hlo_surgery.requests.in_axes import different_sizes
@@ -45,6 +46,12 @@ class Request:
     closed_over: ClosedOver = field(default_factory=dict[int, Any])
     is_real: int | None = None
     real: tuple[Value, Value] | None = None
+
+    @property
+    def examples(self) -> Examples:
+        """The batch, as strategies are told of it; of one example its mean is its sum."""
+        is_mean = self.loss_reduction == "mean" or self.size == 1
+        return Examples(self.size, is_mean, self.real)
 
 
 def make_request(

@@ -19,6 +19,8 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
+from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients
+from hlo_surgery.passes.measures.real_examples import flags_and_count, nan_unless_flags
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners
@@ -34,13 +36,11 @@ from hlo_surgery.passes.terms.translation import translated
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
-from hlo_surgery.rewriting.real_examples import flags_and_count, nan_unless_flags
 from hlo_surgery.rewriting.replacement import Answer, Target, block_statistics
 from hlo_surgery.rewriting.results import Measurements
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
-from hlo_surgery.statistics.measures import MeanOf, PerExampleGradients
 
 Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
 IN_PARTS = "this gradient has rows of examples, and not each example's in its place"

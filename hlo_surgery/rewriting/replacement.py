@@ -5,7 +5,7 @@ lifted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -16,6 +16,7 @@ from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.loops.lift_values import lift_control_flow
 from hlo_surgery.passes.loops.scanned_gradients import (
     Scan,
     Stack,
@@ -23,31 +24,21 @@ from hlo_surgery.passes.loops.scanned_gradients import (
     scanned_gradient,
     stack_values,
 )
-from hlo_surgery.passes.strategies.centred_operands import variance_behind
-from hlo_surgery.passes.strategies.ghost_paths import ghost_paths
-from hlo_surgery.passes.strategies.lift_values import lift_control_flow
-from hlo_surgery.passes.strategies.scaled_norms import joint_norm
-from hlo_surgery.passes.strategies.square_operands import moved_statistic
+from hlo_surgery.passes.measures.measures import Defined, Measure
+from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
+from hlo_surgery.passes.strategies.loop import with_common_chunks
+from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
+from hlo_surgery.passes.strategies.table import compute_measures
+from hlo_surgery.passes.strategies.task import Task, is_precise, makes_float32
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, gradient_slice
 from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
 from hlo_surgery.passes.terms.wide_slices import is_widenable
-from hlo_surgery.planning.choice import Planned, choose
+from hlo_surgery.planning.choice import choose
+from hlo_surgery.planning.output_plan import output_plan, repeated_plan, stacked_plan
 from hlo_surgery.planning.plan import OutputPlan
-from hlo_surgery.planning.site_counts import lifted_bytes, site_plan
 from hlo_surgery.requests.request import Request
-from hlo_surgery.rewriting.compute import compute_measures, precise_phi
-from hlo_surgery.rewriting.looped import loop_groups, with_common_chunks
-from hlo_surgery.rewriting.real_examples import real_values
 from hlo_surgery.rewriting.results import Measurements
-from hlo_surgery.rewriting.wanted import (
-    Measured,
-    Wanted,
-    is_precise,
-    makes_float32,
-    statistic_dtype,
-)
-from hlo_surgery.statistics.measures import MeanOf, Measure, Norms, Variance
 
 
 @dataclass(frozen=True)
@@ -109,8 +100,8 @@ def block_statistics(
         loop = next(iter(remaining.values())).loop
         together = {i: scan for i, scan in remaining.items() if mlir.is_same(scan.loop, loop)}
         stacked |= _inside_loop(axes, loop, together, measures, request, lifted)
-    wanted = {i: _wanted(axes, targets[i], measures[i], reweights, request, lifted) for i in plain}
-    return _at_end(axes, block, targets, wanted, stacked, request, finish)
+    chosen = {i: _chosen(axes, targets[i], measures[i], reweights, request, lifted) for i in plain}
+    return _at_end(axes, block, targets, chosen, stacked, request, finish)
 
 
 @dataclass(frozen=True)
@@ -134,11 +125,7 @@ def _scan(
 
 def _is_stackable(scan: Scan, measure: Measure) -> bool:
     """Whether a measure of the stack can be had from the measures of its slices."""
-    if isinstance(measure, MeanOf):
-        return scan.moves_only or measure.factorable
-    if isinstance(measure, Variance):
-        return True
-    return isinstance(measure, Norms) and scan.keeps_norms
+    return isinstance(measure, Defined) and measure.is_stackable(scan.moves_only, scan.keeps_norms)
 
 
 def _inside_loop(
@@ -174,7 +161,7 @@ def _inside_loop(
         i: _Stacked(
             renewed.results[scan.number],
             {measure: results[i, measure] for measure in measures[i]},
-            _times(answer.plan, trips),
+            repeated_plan(answer.plan, trips),
         )
         for (i, scan), answer in zip(scans.items(), answers, strict=True)
     }
@@ -188,86 +175,72 @@ def _in_order(asked: Sequence[Sequence[Measure]], found: Measurements) -> list[j
 
 def _stack_like(scan: Scan, measure: Measure, value: Value) -> Stack:
     """A measure stacks as its update does; one number an example, along its own first axis."""
-    if isinstance(measure, Norms):
+    if isinstance(measure, Defined) and measure.is_sum:
         return Stack(
-            value, (scan.steps, *mlir.shape(value)), (scan.index, *[None] * len(mlir.shape(value)))
+            value, tuple(mlir.shape(scan.write.results[0])), tuple(mlir.operands(scan.write)[2:])
         )
-    return Stack(
-        value, tuple(mlir.shape(scan.write.results[0])), tuple(mlir.operands(scan.write)[2:])
-    )
+    shape = mlir.shape(value)
+    return Stack(value, (scan.steps, *shape), (scan.index, *[None] * len(shape)))
 
 
-def _times(plan: OutputPlan, trips: int) -> OutputPlan:
-    """The plan of one slice as the plan of the stack."""
-    sites = tuple(
-        replace(s, flops=s.flops * trips, bytes=s.bytes * trips, trips=s.trips * trips)
-        for s in plan.sites
-    )
-    predicted = {name: replace(p, seconds=p.seconds * trips) for name, p in plan.predicted.items()}
-    return replace(plan, sites=sites, predicted=predicted)
-
-
-def _wanted(
+def _chosen(
     axes: Axes,
     target: Target,
     measures: Sequence[Measure],
     reweights: bool,
     request: Request,
     lifted: Mapping[Value, Value],
-) -> Wanted:
+) -> Chosen:
     alone = GradientSlice((target.value, None), ())
     sliced = gradient_slice(axes, target.value, lifted) if request.size > 1 else alone
     wide = request.size > 1 and is_widenable(sliced)
-    device = request.planning.device
+    device, examples = request.planning.device, request.examples
     how = Contracting(device.group_patches, wide, upcast=not device.narrow_operands)
-    reduction = request.loss_reduction if request.size > 1 else "mean"
-    function = slice_function(sliced, request.size, reduction, how, axes.count)
+    function = slice_function(sliced, request.size, examples.is_mean, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
-    planned = Planned(
-        sliced, function, paths, request.size, wide or makes_float32(sliced), request.planning
-    )
-    return Wanted(target.value, sliced, function, paths, choose(planned, measures))
+    precise = wide or makes_float32(sliced)
+    task = Task(target.value, sliced, function, paths, examples, device, precise)
+    return choose(task, measures, request.planning)
 
 
 def _at_end(
     axes: Axes,
     block: Block,
     targets: Sequence[Target],
-    wanted: Mapping[int, Wanted],
+    chosen: Mapping[int, Chosen],
     stacked: Mapping[int, _Stacked],
     request: Request,
     finish: Finish,
 ) -> tuple[list[Answer], list[Value]]:
     """One splice for all that is left to compute in this block."""
-    groups = loop_groups(wanted)
-    wanted = with_common_chunks(wanted, groups)
+    chosen = with_common_chunks(chosen)
     tails = {
         i: gradient_slice(axes, targets[i].value, {s.result: s.result}) for i, s in stacked.items()
     }
-    plain = [v for w in wanted.values() for v in w.function.values]
+    plain = [v for one in chosen.values() for v in one.task.function.values]
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
-    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *real_values(request)]))
-    reused = [i for i in wanted if wanted[i].choice.reuse]
+    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *(request.real or ())]))
+    reused = [i for i in chosen if chosen[i].reuse]
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
-        computed = compute_measures(wanted, groups, known, request)
-        moved = {i: _behind_loop(s, tails[i], known) for i, s in stacked.items()}
-        measured = [computed[i][1] if i in computed else moved[i] for i in range(len(targets))]
-        gradients = [gradient for i in reused if (gradient := computed[i][0]) is not None]
-        return [*gradients, *finish(Measurements(request, measured, wanted, known, outputs))]
+        computed = compute_measures(chosen, known)
+        computed |= {i: _behind_loop(s, tails[i], known) for i, s in stacked.items()}
+        measured = [computed[i].measured for i in range(len(targets))]
+        gradients = [gradient for i in reused if (gradient := computed[i].gradient) is not None]
+        return [*gradients, *finish(Measurements(request, measured, chosen, known, outputs))]
 
     made = splice(
         values, replacement, mlir.return_operation(block), closed_over=request.closed_over
     )
     gradients = dict(zip(reused, made, strict=False))
     answers = [
-        Answer(_plan(wanted[i], target, request), gradients.get(i))
-        if i in wanted
-        else Answer(_stacked_plan(stacked[i], tails[i], target))
+        Answer(output_plan(target.name, chosen[i]), gradients.get(i))
+        if i in chosen
+        else Answer(stacked_plan(target.name, stacked[i].plan, tails[i]))
         for i, target in enumerate(targets)
     ]
     return answers, made[len(reused) :]
@@ -275,38 +248,10 @@ def _at_end(
 
 def _behind_loop(
     stacked: _Stacked, tail: GradientSlice, known: Mapping[Value, jax.Array]
-) -> Measured:
+) -> Computed:
     given = {key: known[key[0]] for key in tail.inputs}
-    dtype = statistic_dtype(stacked.result)
-    found: Measured = {}
+    measured: Measured = {}
     for measure, stack in stacked.measures.items():
-        if isinstance(measure, MeanOf):
-            inside = {stacked.result: known[stack]}
-            found[measure] = moved_statistic(
-                tail, inside, given, precise_phi(measure.phi, dtype), dtype
-            )
-        elif isinstance(measure, Variance):
-            found[measure] = variance_behind(tail, {stacked.result: known[stack]}, given, dtype)
-        else:
-            assert isinstance(measure, Norms)
-            found[measure] = joint_norm(list(known[stack]), measure.ord)
-    return found
-
-
-def _stacked_plan(stacked: _Stacked, tail: GradientSlice, target: Target) -> OutputPlan:
-    ops = tuple(step.op.name for step in tail.tail)
-    return replace(stacked.plan, name=target.name, tail=(*stacked.plan.tail, *ops))
-
-
-def _plan(wanted: Wanted, target: Target, request: Request) -> OutputPlan:
-    sliced = wanted.sliced
-    reached = sliced.inputs and (sliced.steps or sliced.output[1] is not None)
-    note = "" if reached or request.size == 1 else "no example reaches this gradient"
-    sites, tail = (
-        tuple(site_plan(s.op) for s in sliced.sites),
-        tuple(s.op.name for s in sliced.tail),
-    )
-    choice, lifted = wanted.choice, lifted_bytes(sliced, request.size)
-    return OutputPlan(
-        target.name, sites, tail, choice.strategies, lifted, choice.chunk, choice.predicted, note
-    )
+        assert isinstance(measure, Defined)
+        measured[measure] = measure.behind(tail, known[stack], stacked.result, given)
+    return Computed(measured)

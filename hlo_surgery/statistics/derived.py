@@ -8,7 +8,8 @@ from typing import Any, Literal
 import jax
 from jax.core import Tracer
 
-from hlo_surgery.statistics.measures import Found, MeanOf, Measure, PerExampleGradients
+from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
+from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number, as_float, traced_number
 
 # Which gradients belong together: all, each alone, or groups by label, of outputs by name or

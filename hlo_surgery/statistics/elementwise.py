@@ -14,15 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.passes.ir.element_types import widened
-from hlo_surgery.passes.strategies.centred_operands import squared_magnitude
-from hlo_surgery.statistics.derived import Derived, Groups, positive
-from hlo_surgery.statistics.factorable import (
-    check_elementwise,
-    check_factorable,
-    is_complex_factorable,
-)
-from hlo_surgery.statistics.measures import (
-    Found,
+from hlo_surgery.passes.measures.measures import (
     MeanOf,
     PerExampleGradients,
     Phi,
@@ -30,7 +22,15 @@ from hlo_surgery.statistics.measures import (
     TokenMeanOf,
     Variance,
 )
-from hlo_surgery.statistics.measures import unbiased as unbiased_factor
+from hlo_surgery.passes.measures.moments import squared_magnitude
+from hlo_surgery.passes.measures.moments import unbiased as unbiased_factor
+from hlo_surgery.statistics.derived import Derived, Groups, positive
+from hlo_surgery.statistics.factorable import (
+    check_elementwise,
+    check_factorable,
+    is_complex_factorable,
+)
+from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number, as_float, like, number, positive_in, shown
 
 

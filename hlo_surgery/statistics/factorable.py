@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.statistics.measures import Phi
+from hlo_surgery.passes.measures.measures import Phi
 
 HELP = "leave factorable out: any strategy is exact without it"
 
@@ -84,12 +84,6 @@ def check_factorable(phi: Phi) -> None:
             f"not {factors[i]:.3g}"
         )
         raise Refusal(Reason(why, "mean_of", _line_of(phi), HELP))
-
-
-def vanishes_at_zero(phi: Phi) -> bool:
-    """Whether phi(0) = 0; of factorable functions, 1 and 1/|g| do not."""
-    with jax.ensure_compile_time_eval():
-        return bool((phi(jnp.zeros(1, jnp.float32)) == 0).all())
 
 
 def is_complex_factorable(phi: Phi) -> bool:

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from hlo_surgery.passes.strategies.scaled_norms import joint_norm
+from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
+from hlo_surgery.passes.measures.moments import unbiased
+from hlo_surgery.passes.measures.scaled_norms import joint_norm
 from hlo_surgery.statistics.derived import Derived, Groups, Per, positive
-from hlo_surgery.statistics.measures import Found, Gram, Norms, TokenNorms, unbiased
+from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number, as_float, known, positive_in, shown
 
 NORMS = Norms()

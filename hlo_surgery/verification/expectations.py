@@ -9,10 +9,10 @@ import numpy as np
 
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.element_types import wide_dtype
+from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients, PerToken, Variance
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.request import Request, labels_of
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of
-from hlo_surgery.statistics.measures import MeanOf, PerExampleGradients, PerToken, Variance
 from hlo_surgery.verification.inputs import Order
 from hlo_surgery.verification.joint import JointExpectations
 from hlo_surgery.verification.padding import with_zeros

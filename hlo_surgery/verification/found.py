@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.passes.strategies.centred_operands import squared_magnitude
-from hlo_surgery.statistics.measures import Measure, PerToken, Variance
+from hlo_surgery.passes.measures.measures import Measure, PerToken, Variance
+from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.verification.tolerances import Array
 
 Direction = Callable[[Array], Array]
@@ -29,7 +29,7 @@ def exact(array: Array) -> Array:
 @dataclass(frozen=True)
 class Stacked:
     """The gradients [B, *parameter] of each output, and the examples' losses [B], as
-    `statistics.measures.Found`.
+    `statistics.found.Found`.
 
     `rounded` moves each measure as rounding may. `contracted`: outputs whose variance is summed
     from the factors of gradients, in terms as large as their squares.

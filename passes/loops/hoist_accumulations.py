@@ -22,6 +22,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.loops.lift_values import reached_values
 from hlo_surgery.passes.loops.step_stacks import (
     Made,
     Source,
@@ -33,7 +34,6 @@ from hlo_surgery.passes.loops.step_stacks import (
     write_stacks,
 )
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.strategies.lift_values import reached_values
 from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
 from hlo_surgery.passes.terms.gradient_slices import Step, gradient_step
 from hlo_surgery.passes.terms.tails import is_monomial

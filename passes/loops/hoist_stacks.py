@@ -19,6 +19,7 @@ from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.loops.hoist_accumulations import Term, after_loop, contract, term_of
+from hlo_surgery.passes.loops.lift_values import reached_values
 from hlo_surgery.passes.loops.scanned_gradients import Scan, scanned_carry
 from hlo_surgery.passes.loops.step_stacks import (
     Source,
@@ -28,7 +29,6 @@ from hlo_surgery.passes.loops.step_stacks import (
     resolve,
     write_stacks,
 )
-from hlo_surgery.passes.strategies.lift_values import reached_values
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 

@@ -19,7 +19,7 @@ from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
-from hlo_surgery.passes.strategies.lift_values import reached_values
+from hlo_surgery.passes.loops.lift_values import reached_values
 from hlo_surgery.passes.terms.axes import Axes, Summed
 from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 from hlo_surgery.passes.terms.tails import is_monomial, keeps_elements

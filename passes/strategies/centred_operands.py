@@ -16,16 +16,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.ir.attributes import integers, precision
-from hlo_surgery.passes.ir.mlir import Value, stablehlo
+from hlo_surgery.passes.ir.mlir import stablehlo
+from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.strategies.square_operands import (
-    moved_statistic,
     of_real_examples,
     raised,
-    tail_powers,
 )
 from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Input, Step
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.paired_dims import Dims
+from hlo_surgery.passes.terms.tail_statistics import tail_powers, variance_behind
 
 # Where the mean square is so many variances, centred factors take over. Elsewhere they need not be
 # the better: factors that are large for different examples have small products with large
@@ -35,37 +35,6 @@ CANCELLED = 64
 # mean square, and the three terms of the centred one; of a plain sum the mean, what is off from it,
 # and its square.
 CENTRED = {"stablehlo.dot_general": 5, "stablehlo.reduce": 3}
-
-
-def squared_magnitude(g: jax.Array) -> jax.Array:
-    """|g|**2, elementwise."""
-    return jnp.real(g * jnp.conj(g))
-
-
-def central_moment(square: jax.Array, mean: jax.Array) -> jax.Array:
-    """The variance from the means of |g - c|**2 and g - c, any c: precise where c is near."""
-    return jnp.maximum(square - squared_magnitude(mean), 0)
-
-
-def variance_behind(
-    sliced: GradientSlice,
-    variances: Mapping[Value, jax.Array],
-    given: Mapping[Input, jax.Array],
-    dtype: jnp.dtype,
-    powers: Mapping[Value, jax.Array] | None = None,
-) -> jax.Array:
-    """The variance behind a tail of moves and scales; what is padded with has none. `powers`: see
-    `moved_statistic`.
-    """
-    return moved_statistic(
-        sliced,
-        variances,
-        given,
-        lambda x: squared_magnitude(x.astype(dtype)),
-        dtype,
-        jnp.zeros_like,
-        powers,
-    )
 
 
 def centred_variance(

@@ -1,6 +1,4 @@
-"""Loop: a chunk of the examples' gradients at a time, accumulated, in little more memory than one.
-
-acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, phi(g)) ; mean = acc / B
+"""Loops over examples: a chunk of their gradients at a time, in little more memory than one takes.
 
 A batch that lies on several devices is looped over on each: the examples are [shards, B / shards],
 a step takes a chunk of each shard's, and only what has been accumulated is summed over the shards.
@@ -17,6 +15,7 @@ from jax import lax
 
 from hlo_surgery.passes.emit.counted_loop import counted_loop
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.strategies.task import Schedule
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
     example_positions,
@@ -24,73 +23,96 @@ from hlo_surgery.passes.terms.slice_functions import (
     from_exposed,
 )
 
-Summand = Callable[..., jax.Array]
+Take = Callable[..., Any]
 
 
 def looped_gradients(
     function: SliceFunction,
     known: Mapping[Value, jax.Array],
     size: int,
-    summands: Sequence[Summand],
-    rows: Sequence[Summand],
+    schedule: Schedule,
+    summand: Take,
+    row: Take,
     beside: tuple[jax.Array, ...] = (),
-    chunk: int = 1,
-    shards: int = 1,
-    written_out: bool = False,
-) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Sums over examples of each summand that `function` makes, and each of its `rows`, stacked.
+) -> tuple[Any, Any]:
+    """The sum over the examples of `summand`'s arrays, and those of `row`, stacked, [B, ...].
 
-    The summands also take each example's entry of the arrays `beside`. `written_out`: step after
-    step without a loop.
+    Both take one example's gradient, or several, as `function` makes it; the summand also the
+    example's entry of each of the arrays `beside`, [B, ...].
     """
-    shards = math.gcd(size, shards)
+    shards = math.gcd(size, schedule.shards)
     count = size // shards
-    chunk = min(chunk, count)
-    positions = example_positions(function)
-    exposed = exposed_examples(function, known, size)
-    split = [
-        x if p is None else _split(x, p, shards) for x, p in zip(exposed, positions, strict=True)
-    ]
-    along = [_split(x, 0, shards) for x in beside]
+    chunk = min(schedule.chunk, count)
+    batch = _Batch(function, known, size, shards, beside)
 
-    def made(start: jax.Array, width: int) -> tuple[list[jax.Array], list[jax.Array]]:
+    def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
+        added, rows = batch.taken(summand, row, number * chunk, chunk)
+        return _added(sums, added), rows
+
+    whole = count // chunk * chunk
+    kinds, _ = jax.eval_shape(partial(batch.taken, summand, row, width=chunk), jnp.int32(0))
+    zeros = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
+    sums, stacks = counted_loop(step, zeros, whole // chunk, schedule.written_out)
+    rows = jax.tree.map(partial(_by_shard, (shards, whole)), stacks)
+    if whole < count:
+        added, rest = batch.taken(summand, row, jnp.int32(whole), count - whole)
+        sums = _added(sums, added)
+        rows = jax.tree.map(lambda one, more: jnp.concatenate([one, more], 1), rows, rest)
+    total = jax.tree.map(partial(_summed, 0), sums)
+    return total, jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), rows)
+
+
+class _Batch:
+    """What a slice function takes of all examples, [shards, examples of one shard] each."""
+
+    def __init__(
+        self,
+        function: SliceFunction,
+        known: Mapping[Value, jax.Array],
+        size: int,
+        shards: int,
+        beside: tuple[jax.Array, ...],
+    ) -> None:
+        self._function, self._shards = function, shards
+        self._positions = example_positions(function)
+        pairs = zip(exposed_examples(function, known, size), self._positions, strict=True)
+        self._operands = [x if p is None else _split(x, p, shards) for x, p in pairs]
+        self._beside = [_split(x, 0, shards) for x in beside]
+
+    def taken(self, summand: Take, row: Take, start: jax.Array, width: int) -> tuple[Any, Any]:
+        """Sums over `width` examples of each shard, [shards, ...], and rows, [shards, width, ...].
+
+        They are those from number `start` on.
+        """
         take = partial(
             lax.dynamic_slice_in_dim,
             start_index=start,
             slice_size=width,
             allow_negative_indices=False,
         )
-        taken = [
-            x if p is None else take(x, axis=p + 1) for x, p in zip(split, positions, strict=True)
-        ]
-        gradients = _gradients(function, positions, taken, shards, width)
-        more = [take(x, axis=1) for x in along]
-        each = [_over_two(summand)(gradients, *more) for summand in summands]
-        return [jnp.sum(x, 1, dtype=x.dtype) for x in each], [
-            _over_two(row)(gradients) for row in rows
-        ]
-
-    def step(sums: list[jax.Array], number: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
-        added, stacked = made(number * chunk, chunk)
-        return [total + x for total, x in zip(sums, added, strict=True)], stacked
-
-    whole = count // chunk * chunk
-    kinds, _ = jax.eval_shape(partial(made, width=chunk), jnp.int32(0))
-    zeros = [jnp.zeros(kind.shape, kind.dtype) for kind in kinds]
-    sums, stacks = counted_loop(step, zeros, whole // chunk, written_out)
-    found = [jnp.moveaxis(stack, 0, 1).reshape(shards, whole, *stack.shape[3:]) for stack in stacks]
-    if whole < count:
-        added, rest = made(jnp.int32(whole), count - whole)
-        sums = [total + x for total, x in zip(sums, added, strict=True)]
-        found = [jnp.concatenate(pair, 1) for pair in zip(found, rest, strict=True)]
-    return [jnp.sum(x, 0, dtype=x.dtype) for x in sums], [
-        x.reshape(size, *x.shape[2:]) for x in found
-    ]
+        pairs = zip(self._operands, self._positions, strict=True)
+        operands = [x if p is None else take(x, axis=p + 1) for x, p in pairs]
+        gradients = _gradients(self._function, self._positions, operands, self._shards, width)
+        each = _over_two(summand)(gradients, *(take(x, axis=1) for x in self._beside))
+        return jax.tree.map(partial(_summed, 1), each), _over_two(row)(gradients)
 
 
 def _split(x: jax.Array, dim: int, shards: int) -> jax.Array:
     """The examples' dimension as [shards, examples of one shard]."""
     return x.reshape(*x.shape[:dim], shards, x.shape[dim] // shards, *x.shape[dim + 1 :])
+
+
+def _by_shard(counts: tuple[int, int], stack: jax.Array) -> jax.Array:
+    """[steps, shards, chunk, ...] as [shards, examples of one shard, ...]."""
+    return jnp.moveaxis(stack, 0, 1).reshape(*counts, *stack.shape[3:])
+
+
+def _summed(dim: int, x: jax.Array) -> jax.Array:
+    return jnp.sum(x, dim, dtype=x.dtype)
+
+
+def _added(sums: Any, more: Any) -> Any:
+    return jax.tree.map(jnp.add, sums, more)
 
 
 def _gradients(
@@ -116,5 +138,5 @@ def _alone(gradient: jax.Array) -> jax.Array:
     return gradient[None, None]
 
 
-def _over_two(function: Summand) -> Summand:
+def _over_two(function: Take) -> Take:
     return jax.vmap(jax.vmap(function))

@@ -37,9 +37,10 @@ from hlo_surgery.passes.terms.gradient_slices import (
 )
 from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
-from hlo_surgery.passes.terms.monomials.binary_exponents import exponent_of, times_power_of_two
+from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
-from hlo_surgery.passes.terms.tails import PASSED, is_monomial
+from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
+from hlo_surgery.passes.terms.tails import is_monomial
 
 Phi = Callable[[jax.Array], jax.Array]
 
@@ -124,49 +125,6 @@ def squared_mean(
     return moved_statistic(sliced, sites, given, phi, dtype, powers=powers)
 
 
-def tail_powers(sliced: GradientSlice, given: Mapping[Input, jax.Array]) -> dict[Value, jax.Array]:
-    """For each op of the tail that scales, the power of two in what it scales by.
-
-    Sites take them in with their operands: what comes into the range of floats only behind the
-    tail, as the gradient of a loss that was scaled, has squares that are in twice that range at the
-    site.
-    """
-    found: dict[Value, jax.Array] = {}
-    for step in sliced.tail:
-        scales = [jnp.abs(widened(given[key])) for key in step.inputs if key in given]
-        if step.op.name == "stablehlo.multiply":
-            found[step.op.results[0]] = exponent_of(jnp.max(scales[0], initial=0))
-        elif step.op.name == "stablehlo.divide":
-            found[step.op.results[0]] = -exponent_of(jnp.min(scales[0], initial=jnp.inf))
-    return found
-
-
-def moved_statistic(
-    sliced: GradientSlice,
-    statistics: Mapping[Value, jax.Array],
-    given: Mapping[Input, jax.Array],
-    phi: Phi,
-    dtype: jnp.dtype,
-    of_padding: Phi | None = None,
-    powers: Mapping[Value, jax.Array] | None = None,
-) -> jax.Array:
-    """The mean of phi behind a tail of moves and scales, from the mean of phi in front of it.
-
-    `of_padding`: what stands beside it where the tail pads; by default phi of what it pads with.
-    `powers`: of two, by results of the tail, that the statistics have been scaled by already.
-    """
-    known, powers = dict(statistics), powers or {}
-    for step in sliced.tail:
-        scales = [
-            given[key].astype(dtype) for key in step.inputs if key in given and key[0] not in known
-        ]
-        if (power := powers.get(step.op.results[0])) is not None:
-            left = power if step.op.name == "stablehlo.divide" else -power
-            scales = [times_power_of_two(scale, left) for scale in scales]
-        known[step.op.results[0]] = _moved(step, known, scales, phi, dtype, of_padding or phi)
-    return known[sliced.value]
-
-
 def _squared_site(
     site: Step,
     given: Mapping[Input, jax.Array],
@@ -229,43 +187,3 @@ def _balanced(
     return (
         (raised(lhs, power), rhs) if dims is None else balanced(lhs, rhs, dims, phi, scale, power)
     )
-
-
-def _moved(
-    step: Step,
-    known: Mapping[Value, jax.Array],
-    scales: list[jax.Array],
-    phi: Phi,
-    dtype: jnp.dtype,
-    of_padding: Phi,
-) -> jax.Array:
-    """One op of the tail on phi of gradients: what scales is scaled by phi, what moves is moved.
-
-    `scales`: its other operands.
-    """
-    op = step.op
-    value = next(known[v] for v, _ in step.inputs if v in known)
-    match op.name:
-        case "stablehlo.negate":
-            return value * phi(jnp.asarray(-1, dtype))
-        case "stablehlo.multiply":
-            return _scaled(value, scales[0], phi)
-        case "stablehlo.divide":
-            return _scaled(value, scales[0], phi, divides=True)
-        case name if name in PASSED or name == "stablehlo.add":
-            return value
-        case "stablehlo.reduce":
-            return value.reshape(mlir.shape(op.results[0]))
-        case _:
-            moved = raise_op(op)
-            assert moved is not None
-            # A pad puts numbers beside the gradients of which phi has not been taken yet.
-            return moved(value, *(of_padding(padding).astype(value.dtype) for padding in scales))[0]
-
-
-def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool = False) -> jax.Array:
-    """Times phi of the scale, in two halves, in range wherever the result is."""
-    half = jnp.trunc(exponent_of(jnp.abs(scale)) / 2)
-    power = times_power_of_two(jnp.ones_like(scale), half)
-    rest = times_power_of_two(scale, -half)
-    return value * phi(1 / power) * phi(1 / rest) if divides else value * phi(power) * phi(rest)

@@ -74,11 +74,11 @@ class Contracting:
 def slice_function(
     sliced: GradientSlice,
     size: int,
-    loss_reduction: str,
+    is_mean: bool,
     how: Contracting = Contracting(),
     count: Value | None = None,
 ) -> SliceFunction:
-    """The per-example gradient of one output; for a loss that sums, a B-th of the mean loss's."""
+    """The per-example gradient of one output; unless the loss `is_mean`, a B-th of a mean's."""
     added: tuple[Input, ...] = () if count is None else ((count, None),)
     inputs = (*sliced.inputs, *(key for key in added if key not in sliced.inputs))
     calls = _calls(sliced, how)
@@ -91,7 +91,7 @@ def slice_function(
             values = [known[key[0]] if is_made(key, known) else given[key] for key in call.inputs]
             known |= zip(call.results, call.made(total, *values), strict=True)
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
-        return gradient if loss_reduction == "mean" else _scaled(gradient, 1 / total)
+        return gradient if is_mean else _scaled(gradient, 1 / total)
 
     values = tuple(dict.fromkeys([*sliced.values, *(value for value, _ in added)]))
     return SliceFunction(

@@ -7,6 +7,7 @@ This is exact whatever the loops and branches do, and takes B times the memory o
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +17,15 @@ from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.strategies.lift_examples import lifted_gradients
+from hlo_surgery.passes.strategies.lift import lifted_gradients
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.strategies.task import Schedule
 from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import slice_function
 
 Lifted = dict[Value, Value]
+ONE_BY_ONE = Schedule(chunk=1, shards=1, written_out=False)
 
 
 def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lifted:
@@ -116,7 +119,7 @@ def lift_before(
     if not values:
         return []
     slices = [gradient_slice(axes, v, lifted) for v in values]
-    functions = [slice_function(s, axes.size, "mean", count=axes.count) for s in slices]
+    functions = [slice_function(s, axes.size, is_mean=True, count=axes.count) for s in slices]
     inputs = list(dict.fromkeys(value for f in functions for value in f.values))
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
@@ -126,8 +129,9 @@ def lift_before(
             if function.liftable:
                 found.append(lifted_gradients(function, known, axes.size))
             else:
-                _, stacked = looped_gradients(function, known, axes.size, [], [jnp.asarray])
-                found += stacked
+                loop = partial(looped_gradients, function, known, axes.size, ONE_BY_ONE)
+                _, rows = loop(lambda gradient: (), lambda gradient: gradient)
+                found.append(rows)
         return found
 
     return splice(inputs, replacement, before)

@@ -7,7 +7,7 @@ import jax
 
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import stablehlo
-from hlo_surgery.passes.strategies.ghost_paths import Path
+from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
 from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.gradient_slices import Input
 

@@ -10,7 +10,7 @@ is made for a single example.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,22 +18,58 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.strategies.ghost_factors import rows_of, scaled_by
-from hlo_surgery.passes.strategies.ghost_paths import Path, factor_dims
+from hlo_surgery.passes.measures.measures import MeanOf, Measure, Phi, Variance, precise_phi
+from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
+from hlo_surgery.passes.strategies.ghost.ghost_factors import rows_of, scaled_by
+from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, factor_dims
+from hlo_surgery.passes.strategies.loop import LOOP
+from hlo_surgery.passes.strategies.strategy import Asked, Computed, Measured, Strategy, one_by_one
+from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, over_examples
 
-Phi = Callable[[jax.Array], jax.Array]
 
-
-def has_segments(paths: Sequence[Path]) -> bool:
+def _applies(task: Task, measure: Measure) -> bool:
     """Whether a gradient is a single scatter of rows, moved and scaled as a whole."""
     return (
-        len(paths) == 1
-        and paths[0].site.op.name == "stablehlo.scatter"
-        and factor_dims(paths[0]) is not None
+        isinstance(measure, MeanOf | Variance)
+        and len(task.paths) == 1
+        and task.paths[0].site.op.name == "stablehlo.scatter"
+        and factor_dims(task.paths[0]) is not None
     )
+
+
+def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+    """Rows sorted and summed within each example, and scattered."""
+    read = task.counts.read
+    return Predicted(6 * read / task.device.bandwidth, 2 * read)
+
+
+def _pays(task: Task, measure: Measure, schedule: Schedule) -> bool:
+    """Whether a loop over the examples takes longer."""
+    one = [measure]
+    return _predict(task, one, schedule).seconds <= LOOP.predict(task, one, schedule).seconds
+
+
+def _emit(asked: Asked, known: Known) -> Computed:
+    task, examples = asked.task, asked.task.examples
+    factor, real = examples.factor(known), examples.flags(known)
+    mean = partial(segmented_mean, task.function, task.paths[0], known)
+    of = partial(mean, size=examples.size, factor=factor, real=real)
+    measured: Measured = {}
+    for measure in asked.measures:
+        if isinstance(measure, MeanOf):
+            measured[measure] = of(precise_phi(measure.phi, task.dtype))
+        else:
+            off = partial(of, about=examples.mean_gradient(task.gradient, known))
+            measured[measure] = central_moment(off(squared_magnitude), off(_itself))
+    return Computed(measured)
+
+
+def _itself(x: jax.Array) -> jax.Array:
+    return x
 
 
 def segmented_mean(
@@ -95,3 +131,6 @@ def _layout(path: Path) -> tuple[list[int], frozenset[int]]:
     assert found is not None
     assert path.order is not None
     return [site[d] for d in path.order], found[0]
+
+
+SEGMENTS = Strategy("segments", _applies, _predict, one_by_one(_emit), _pays)

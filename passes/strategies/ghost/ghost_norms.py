@@ -18,10 +18,16 @@ from jax import lax
 
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.strategies.ghost_factors import Given, Share, inner, path_scale, shares_of
-from hlo_surgery.passes.strategies.ghost_paths import Path, is_single_product
-from hlo_surgery.passes.strategies.scaled_norms import norms_of_rows, scaled_norms
-from hlo_surgery.passes.strategies.token_positions import by_position
+from hlo_surgery.passes.measures.scaled_norms import norms_of_rows, scaled_norms
+from hlo_surgery.passes.strategies.ghost.ghost_factors import (
+    Given,
+    Share,
+    inner,
+    path_scale,
+    shares_of,
+)
+from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, is_single_product
+from hlo_surgery.passes.strategies.ghost.token_positions import by_position
 from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
     Scaled,

@@ -17,7 +17,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import stablehlo
-from hlo_surgery.passes.strategies.ghost_paths import Dims, Path, factor_dims
+from hlo_surgery.passes.strategies.ghost.ghost_paths import Dims, Path, factor_dims
 from hlo_surgery.passes.terms.convolution_patches import positions_of_convolution
 from hlo_surgery.passes.terms.gradient_slices import Input
 from hlo_surgery.passes.terms.monomials.binary_exponents import (

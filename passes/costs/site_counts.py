@@ -1,4 +1,4 @@
-"""Counts: FLOPs and bytes of the ops that sum the examples, for planning and for plans to show."""
+"""Site counts: FLOPs and bytes of the ops that sum the examples, as the module has them."""
 
 import math
 from dataclasses import dataclass
@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
-from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.terms.convolution_patches import windows_of
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice
-from hlo_surgery.planning.plan import SitePlan
 
 CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
 
@@ -37,17 +34,6 @@ def site_counts(op: Operation) -> SiteCounts:
     contracts = op.name in CONTRACTIONS
     depth = max(flops // (2 * made), 1) if contracts else 1
     return SiteCounts(flops, read, written, depth, contracts, _spread(op))
-
-
-def site_plan(op: Operation) -> SitePlan:
-    """A site with its counted cost."""
-    counts = site_counts(op)
-    return SitePlan(op.name, source_line(op), counts.flops, counts.read + counts.written)
-
-
-def lifted_bytes(sliced: GradientSlice, size: int) -> int:
-    """What the gradients of all examples take at once."""
-    return size * bytes_of(sliced.value)
 
 
 def bytes_of(value: Value) -> int:

@@ -1,0 +1,63 @@
+"""Roofline: a device as what it computes and moves a second, and where XLA falls short of that."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A device: dense FLOP/s in its fastest matrix type, and bytes/s of its memory.
+
+    Where counting misjudges XLA, a correction is stated: `batched` is the part of those FLOP/s that
+    contractions with a batch dimension reach; `depth` how many terms an element must be the sum of
+    for its matrix unit to be busy; `step_seconds` what a step of a loop costs beside its work;
+    `cached` how much faster what fits into `cache` bytes is moved; `lifted_element` the seconds for
+    each element of lifted gradients of more than `small` bytes each. `fuses_lifted`: XLA reduces
+    over the examples within the batched contraction that makes their gradients, so that those never
+    reach memory, nor do convolutions' patches. `written_out`: up to so many steps of a loop are
+    better written out one after the other, as XLA then fuses each example's contraction with the
+    sums that it is added to, if those fit into `cache`. `widest_chunk`: of examples that a loop
+    lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
+    contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
+    XLA on CPU fails to in some loops.
+    """
+
+    name: str
+    flops: float
+    bandwidth: float
+    batched: float = 1
+    depth: int = 1
+    step_seconds: float = 2e-6
+    cache: float = 0
+    cached: float = 1
+    lifted_element: float = 0
+    small: float = 128e3
+    fuses_lifted: bool = False
+    written_out: int = 0
+    widest_chunk: int = 1 << 20
+    group_patches: bool = True
+    narrow_operands: bool = True
+
+    @property
+    def ridge(self) -> float:
+        """FLOPs per byte from which on a computation is bound by arithmetic."""
+        return self.flops / self.bandwidth
+
+    def seconds(self, flops: float, moved: float) -> float:
+        """The least time for so many FLOPs and bytes."""
+        return max(flops / self.flops, moved / self.bandwidth)
+
+    def contraction_rate(self, depth: int, batched: bool) -> float:
+        """FLOP/s of a contraction whose results are sums of `depth` terms each."""
+        return self.flops * min(1, depth / self.depth) * (self.batched if batched else 1)
+
+    def lifting_seconds(self, own: float, size: int, fused: bool) -> float:
+        """The least time to write and use `size` examples' gradients at once, of `own` bytes each.
+
+        `fused`: they are used as they are made, and not written.
+        """
+        moved = 0 if fused else 2 * size * own / self.bandwidth
+        return max(moved, size * own / 4 * self.lifted_element) if own > self.small else moved
+
+    def moving_seconds(self, moved: float, held: float) -> float:
+        """The time to move bytes of which `held` are moved again and again."""
+        return moved / (self.bandwidth * (self.cached if held <= self.cache else 1))

@@ -1,0 +1,242 @@
+"""Measures: what a strategy computes of one gradient output; every statistic is made of measures.
+
+Each is what is taken of one example's gradient, and what is made of that of all: of its sum over
+the examples, or of its rows, one an example. That is its definition, and how a loop over the
+examples has it; other strategies compute it from less.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
+from hlo_surgery.passes.measures.real_examples import Padding, without_padding
+from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
+from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Input
+from hlo_surgery.passes.terms.tail_statistics import moved_statistic, variance_behind
+
+Phi = Callable[[jax.Array], jax.Array]
+Known = Mapping[Input, jax.Array]
+
+
+class Measure:
+    """What is computed of one gradient. Of itself it says nothing: see `Defined`, `PerToken`."""
+
+
+class PerToken(Measure):
+    """A proxy by single positions, which an example's gradient does not tell apart: the strategy
+    that makes it is its definition.
+    """
+
+
+class Defined(Measure, ABC):
+    """A measure that the examples' gradients define.
+
+    `is_sum`: what is taken of each example is summed over them; else it is stacked, [B, ...].
+    """
+
+    is_sum: ClassVar[bool] = True
+
+    @abstractmethod
+    def each(self, gradient: jax.Array, mean: jax.Array) -> Any:
+        """What is taken of one example's gradient, [*parameter], given the mean of all; arrays."""
+
+    @abstractmethod
+    def whole(self, taken: Any, count: Any) -> jax.Array:
+        """The measure, from the sum over the `count` real examples, or from rows, 0 for padding."""
+
+    def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
+        """The definition, on the gradients of all examples at once, [B, *parameter]."""
+        count = g.shape[0] if padding is None else padding.count
+        mean = jnp.sum(without_padding(widened(g), padding), 0) / count
+        rows = jax.vmap(self.each, (0, None))(g, mean)
+        real = jax.tree.map(partial(without_padding, padding=padding), rows)
+        return self.whole(jax.tree.map(_summed, real) if self.is_sum else real, count)
+
+    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+        """Whether a loop that stacks gradients can stack this of its updates, given what is behind.
+
+        `moves_only`: that puts elements elsewhere alone; `keeps_norms`: that loses none.
+        """
+        return False
+
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+        """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
+        raise NotImplementedError
+
+
+def _summed(rows: jax.Array) -> jax.Array:
+    return jnp.sum(rows, 0, dtype=rows.dtype)
+
+
+@dataclass(frozen=True)
+class MeanOf(Defined):
+    """The mean over the examples of an elementwise function, [*parameter].
+
+    `factorable`: phi(a * b) = phi(a) * phi(b) for all real numbers; `complex_factorable`: for all
+    complex ones; `is_given`: whether phi is the user's, and may not be elementwise.
+    """
+
+    name: str
+    phi: Phi
+    factorable: bool = False
+    complex_factorable: bool = False
+    is_given: bool = False
+
+    @property
+    def vanishes_at_zero(self) -> bool:
+        """Whether phi(0) = 0; of factorable functions, 1 and 1/|g| do not."""
+        with jax.ensure_compile_time_eval():
+            return bool((self.phi(jnp.zeros(1, jnp.float32)) == 0).all())
+
+    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+        """Phi of it."""
+        return precise(self.phi, gradient)
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """A count-th of the sum."""
+        return taken / count
+
+    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+        """What scales the gradient scales phi, where that factors."""
+        return moves_only or self.factorable
+
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+        """Moved as the gradient is, and scaled by phi of what that is scaled by."""
+        dtype = wide_dtype(dtype_of(made))
+        phi = precise_phi(self.phi, dtype)
+        return moved_statistic(tail, {made: stack}, known, phi, dtype)
+
+
+@dataclass(frozen=True)
+class Variance(Defined):
+    """The mean over the examples of |g_b - mean|**2, [*parameter]: centred first, so that nothing
+    large cancels.
+    """
+
+    name: str = "variance"
+
+    def each(self, gradient: jax.Array, mean: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """How far off it is, squared and as it is. A mean from the module is rounded."""
+        off = widened(gradient) - mean
+        return squared_magnitude(off), off
+
+    def whole(self, taken: tuple[jax.Array, jax.Array], count: Any) -> jax.Array:
+        """About the mean that the sums tell."""
+        square, off = taken
+        return central_moment(square / count, off / count)
+
+    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+        """What scales the gradient scales its variance by the square."""
+        return True
+
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+        """Moved as the gradient is, and scaled by the square of what that is scaled by."""
+        return variance_behind(tail, {made: stack}, known, wide_dtype(dtype_of(made)))
+
+
+@dataclass(frozen=True)
+class PerExampleGradients(Defined):
+    """All gradients, [B, *parameter]."""
+
+    is_sum: ClassVar[bool] = False
+    name: str = "per_example"
+
+    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+        """The gradient itself."""
+        return gradient
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """All of them."""
+        return taken
+
+
+@dataclass(frozen=True)
+class Norms(Defined):
+    """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity."""
+
+    is_sum: ClassVar[bool] = False
+    ord: float = 2
+
+    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+        """Its norm."""
+        return norms_of_rows(widened(gradient)[None], self.ord)[0]
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """All of them."""
+        return taken
+
+    def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
+        """All at once, which decides once whether squares are in the range of floats."""
+        return without_padding(norms_of_rows(widened(g), self.ord), padding)
+
+    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+        """The norm of a stack is that of its slices' norms."""
+        return keeps_norms
+
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+        """From the norms of all slices, [steps, B]."""
+        return joint_norm(list(stack), self.ord)
+
+
+@dataclass(frozen=True)
+class Gram(Defined):
+    """Inner products of the examples' gradients, [B, B]; the real part, for complex parameters."""
+
+    is_sum: ClassVar[bool] = False
+
+    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+        """The gradient itself."""
+        return gradient
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """Products of all pairs."""
+        rows = widened(taken).reshape(taken.shape[0], -1)
+        return jnp.real(jnp.matmul(rows, rows.conj().T, precision="highest"))
+
+
+@dataclass(frozen=True)
+class SumOf(Defined):
+    """The sum over the examples of a function of one example's gradient, of any shape."""
+
+    name: str
+    function: Phi
+
+    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+        """The function of it."""
+        return self.function(gradient)
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """The sum."""
+        return taken
+
+
+@dataclass(frozen=True)
+class TokenMeanOf(PerToken):
+    """The mean over examples of phi summed over positions, as if each were an example."""
+
+    phi: Phi
+
+
+@dataclass(frozen=True)
+class TokenNorms(PerToken):
+    """The norm of each position's own share of the gradient, [B, *positions]."""
+
+
+def precise(phi: Phi, g: jax.Array) -> jax.Array:
+    """Phi of gradients, computed in at least float32 and returned in that precision."""
+    wide = widened(g)
+    found = phi(wide)
+    return found.astype(wide.dtype if jnp.iscomplexobj(found) else jnp.finfo(wide.dtype).dtype)
+
+
+def precise_phi(phi: Phi, dtype: jnp.dtype) -> Phi:
+    """Phi of gradients, computed in `dtype` and returned in it, or in the real dtype beside it."""
+    return lambda gradients: precise(phi, gradients.astype(dtype))

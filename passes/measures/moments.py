@@ -1,0 +1,25 @@
+"""Moments: squares of magnitudes, variances from sums about any centre, and their bias."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def squared_magnitude(g: jax.Array) -> jax.Array:
+    """|g|**2, elementwise."""
+    return jnp.real(g * jnp.conj(g))
+
+
+def central_moment(square: jax.Array, mean: jax.Array) -> jax.Array:
+    """The variance from the means of |g - c|**2 and g - c, any c: precise where c is near."""
+    return jnp.maximum(square - squared_magnitude(mean), 0)
+
+
+def unbiased(count: Any) -> Any:
+    """n / (n - 1); NaN where so many examples have no variance."""
+    return (
+        jnp.where(count > 1, count / jnp.maximum(count - 1, 1), jnp.nan)
+        if isinstance(count, jax.Array)
+        else count / (count - 1)
+    )

@@ -1,0 +1,1 @@
+"""Ghost norms: norms and inner products of gradients from pairs of positions of their factors."""

@@ -1,0 +1,71 @@
+"""Lift: the gradients of all examples at once, [B, *parameter], by `vmap` of the slice function.
+
+%g = dot_general %h[b, d], %l[b, f] over b  =>  %G[b, d, f]
+                                                statistic = mean of phi(%G) over b
+                                                %g = mean of %G
+"""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.costs.gradient_costs import (
+    Predicted,
+    patches,
+    plain_seconds,
+    seconds_alone,
+)
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.measures import Defined, Measure
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Computed,
+    Measured,
+    Strategy,
+    in_own_dtype,
+    one_by_one,
+)
+from hlo_surgery.passes.strategies.task import Known, Schedule, Task
+from hlo_surgery.passes.terms.slice_functions import SliceFunction, over_examples
+
+
+def lifted_gradients(
+    function: SliceFunction, known: Mapping[Value, jax.Array], size: int
+) -> jax.Array:
+    """[B, *parameter]: every example's gradient."""
+    return over_examples(function, known, size, function.of_one)
+
+
+def _applies(task: Task, measure: Measure) -> bool:
+    """Whether the examples' gradients define it, and `vmap` has a rule for each op."""
+    return task.function.liftable and isinstance(measure, Defined)
+
+
+def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+    """All gradients written and read, unless XLA fuses that; instead of the plain gradient."""
+    counts, device = task.counts, task.device
+    made = seconds_alone(counts, device, counts.size)
+    fused = device.fuses_lifted and len(counts.sites) == 1 and counts.sites[0].contracts
+    moved = device.lifting_seconds(counts.gradient, counts.size, fused)
+    held = patches(counts, device) + (0 if fused else counts.size * counts.gradient)
+    return Predicted(made + moved - plain_seconds(counts, device), held)
+
+
+def _emit(asked: Asked, known: Known) -> Computed:
+    """Every measure by its definition."""
+    task = asked.task
+    gradients = lifted_gradients(task.function, known, task.examples.size)
+    padding = task.examples.padding(known)
+    measured: Measured = {
+        measure: measure.of(gradients, padding)
+        for measure in asked.measures
+        if isinstance(measure, Defined)
+    }
+    # Divided before they are summed, since the sum of B gradients may overflow where their mean
+    # does not.
+    mean = jnp.sum(gradients / task.examples.size, 0)
+    return Computed(in_own_dtype(task, measured), task.total(mean))
+
+
+LIFT = Strategy("lift", _applies, _predict, one_by_one(_emit))

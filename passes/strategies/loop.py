@@ -1,0 +1,150 @@
+"""Loop: measures by a loop over the examples, one for all gradients that have operands in common.
+
+acc = 0 ; for b in range(B): g = slice(operands[b]) ; acc += (g, each(g)) ; measure = whole(acc)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.costs.gradient_costs import (
+    Predicted,
+    patches,
+    plain_seconds,
+    seconds_alone,
+)
+from hlo_surgery.passes.measures.measures import Defined, Measure
+from hlo_surgery.passes.measures.real_examples import without_padding
+from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Chosen,
+    Computed,
+    Measured,
+    Strategy,
+    in_own_dtype,
+)
+from hlo_surgery.passes.strategies.task import Known, Schedule, Task
+from hlo_surgery.passes.terms.slice_functions import jointly
+
+
+def _applies(task: Task, measure: Measure) -> bool:
+    """Whether the examples' gradients define it."""
+    return isinstance(measure, Defined)
+
+
+def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+    """A chunk of gradients at a time and two accumulators moved; instead of the plain gradient.
+
+    Steps that are written out are fused with the accumulation, and so take as long as the longer of
+    both.
+    """
+    counts, device, chunk = task.counts, task.device, schedule.chunk
+    plain, made = plain_seconds(counts, device), seconds_alone(counts, device, chunk)
+    if schedule.written_out:
+        accumulating = device.moving_seconds(counts.size * 4 * counts.gradient, 2 * counts.gradient)
+        return Predicted(max(made, accumulating) - plain, 2 * counts.gradient)
+    steps = -(-counts.size // chunk)
+    moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
+    held = (2 + chunk) * counts.gradient
+    seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds
+    return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
+
+
+def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:
+    """The same, but gradients of one loop take as many examples at once as the largest may."""
+    looped = [i for i, one in chosen.items() if one.made_by(LOOP)]
+    common = dict(chosen)
+    for group in _groups([chosen[i] for i in looped]):
+        chunk = min(chosen[looped[n]].schedule.chunk for n in group)
+        for i in (looped[n] for n in group):
+            common[i] = replace(chosen[i], schedule=replace(chosen[i].schedule, chunk=chunk))
+    return common
+
+
+def _groups(chosen: Sequence[Chosen]) -> list[list[int]]:
+    """Which gradients share a loop, by position: those with common operands, such as a layer's."""
+    groups: list[tuple[set[Any], list[int]]] = []
+    for i, one in enumerate(chosen):
+        function = one.task.function
+        kind = (function.liftable, one.schedule.written_out)
+        operands: set[Any] = {(kind, *key) for key in function.inputs if key[1] is not None}
+        touching = [group for group in groups if group[0] & operands]
+        groups = [group for group in groups if group not in touching]
+        members = [n for group in touching for n in group[1]]
+        groups.append((operands.union(*(group[0] for group in touching)), [*members, i]))
+    return [members for _, members in groups]
+
+
+def _emit(asked: Sequence[Asked], known: Known) -> list[Computed]:
+    computed: dict[int, Computed] = {}
+    for group in _groups([one.chosen for one in asked]):
+        made = _together([asked[i] for i in group], known)
+        computed |= zip(group, made, strict=True)
+    return [computed[i] for i in range(len(asked))]
+
+
+def _together(asked: Sequence[Asked], known: Known) -> list[Computed]:
+    """What is summed is accumulated over the examples; what is not is stacked."""
+    examples, schedule = asked[0].task.examples, asked[0].chosen.schedule
+    padding, count = examples.padding(known), examples.count(known)
+    means = [examples.mean_gradient(one.task.gradient, known) for one in asked]
+
+    def summand(gradients: Sequence[jax.Array], *real: jax.Array) -> Any:
+        taken = [
+            (_taken(one, gradient, mean, is_sum=True), _divided(one, gradient))
+            for one, gradient, mean in zip(asked, gradients, means, strict=True)
+        ]
+        return jax.tree.map(partial(_of_real, *real), taken) if real else taken
+
+    def row(gradients: Sequence[jax.Array]) -> Any:
+        return [
+            _taken(one, gradient, mean, is_sum=False)
+            for one, gradient, mean in zip(asked, gradients, means, strict=True)
+        ]
+
+    function = jointly([one.task.function for one in asked])
+    beside = () if padding is None else (padding.real,)
+    loop = partial(looped_gradients, function, known, examples.size, schedule)
+    sums, rows = loop(summand, row, beside)
+    kept = jax.tree.map(partial(without_padding, padding=padding), rows)
+    return [
+        _computed(one, summed, mean, stacked, count)
+        for one, (summed, mean), stacked in zip(asked, sums, kept, strict=True)
+    ]
+
+
+def _taken(one: Asked, gradient: jax.Array, mean: jax.Array, is_sum: bool) -> list[Any]:
+    """What the measures that are sums, or those that are not, take of one example's gradient."""
+    return [m.each(gradient, mean) for m in _measures(one, is_sum)]
+
+
+def _measures(one: Asked, is_sum: bool) -> list[Defined]:
+    return [m for m in one.measures if isinstance(m, Defined) and m.is_sum is is_sum]
+
+
+def _divided(one: Asked, gradient: jax.Array) -> jax.Array | None:
+    """A B-th of the gradient, where the mean is wanted: the sum of B of them may overflow."""
+    return gradient / one.task.examples.size if one.chosen.reuse else None
+
+
+def _of_real(real: jax.Array, taken: jax.Array) -> jax.Array:
+    return jnp.where(real, taken, jnp.zeros_like(taken))
+
+
+def _computed(
+    one: Asked, sums: list[Any], mean: jax.Array | None, rows: list[Any], count: Any
+) -> Computed:
+    """The measures of one gradient, from what the loop has summed and stacked."""
+    taken = [*zip(_measures(one, True), sums, strict=True)]
+    taken += zip(_measures(one, False), rows, strict=True)
+    measured: Measured = {measure: measure.whole(found, count) for measure, found in taken}
+    gradient = None if mean is None else one.task.total(mean)
+    return Computed(in_own_dtype(one.task, measured), gradient)
+
+
+LOOP = Strategy("loop", _applies, _predict, _emit)

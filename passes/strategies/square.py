@@ -1,0 +1,75 @@
+"""Square: phi of the operands in place of the operands, where phi(ab) = phi(a) phi(b)."""
+
+from collections.abc import Sequence
+
+from hlo_surgery.passes.costs.gradient_costs import Predicted, site_seconds
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.measures.measures import (
+    MeanOf,
+    Measure,
+    TokenMeanOf,
+    Variance,
+    precise_phi,
+)
+from hlo_surgery.passes.strategies.centred_operands import CENTRED, centred_variance
+from hlo_surgery.passes.strategies.square_operands import is_squarable, squared_mean
+from hlo_surgery.passes.strategies.strategy import (
+    Asked,
+    Computed,
+    Measured,
+    Strategy,
+    one_by_one,
+)
+from hlo_surgery.passes.strategies.task import Known, Schedule, Task
+
+
+def _applies(task: Task, measure: Measure) -> bool:
+    """Whether each element of an example's gradient is one product, and the measure takes that."""
+    sliced = task.sliced
+    match measure:
+        case TokenMeanOf():
+            return is_squarable(sliced, per_token=True)
+        case MeanOf():
+            return is_squarable(sliced) and _factors(task, measure)
+        case Variance():
+            return is_squarable(sliced) and all(site.op.name in CENTRED for site in sliced.sites)
+        case _:
+            return False
+
+
+def _factors(task: Task, measure: MeanOf) -> bool:
+    """Whether phi(ab) = phi(a) phi(b) for the gradient's kind of numbers."""
+    # The rows of a table that an example does not look up are zero without a product.
+    looked_up = any(site.op.name == "stablehlo.scatter" for site in task.sliced.sites)
+    if looked_up and measure.factorable and not measure.vanishes_at_zero:
+        return False
+    return measure.complex_factorable if mlir.is_complex(task.sliced.value) else measure.factorable
+
+
+def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+    """The contractions of all these measures, one after the other, of operands written before."""
+    ops = [site.op.name for site in task.sliced.sites]
+    seconds, held = 0.0, 0
+    for measure in measures:
+        times = [CENTRED[op] if isinstance(measure, Variance) else 1 for op in ops]
+        each = list(zip(times, task.counts.sites, strict=True))
+        seconds += sum(n * site_seconds(site, task.device, copies=3) for n, site in each)
+        held = max(held, sum(n * site.read for n, site in each))
+    return Predicted(seconds, held)
+
+
+def _emit(asked: Asked, known: Known) -> Computed:
+    task, examples = asked.task, asked.task.examples
+    given = {key: known[key[0]] for key in task.function.inputs}
+    over = (task.dtype, examples.count(known), examples.is_mean, examples.flags(known))
+    measured: Measured = {}
+    for measure in asked.measures:
+        if isinstance(measure, MeanOf | TokenMeanOf):
+            phi = precise_phi(measure.phi, task.dtype)
+            measured[measure] = squared_mean(task.sliced, given, phi, *over)
+        else:
+            measured[measure] = centred_variance(task.sliced, given, *over)
+    return Computed(measured)
+
+
+SQUARE = Strategy("square", _applies, _predict, one_by_one(_emit))

@@ -1,0 +1,33 @@
+"""The table of strategies, and what all that were chosen compute."""
+
+from collections.abc import Mapping
+
+from hlo_surgery.passes.strategies.ghost.ghost import GHOST
+from hlo_surgery.passes.strategies.lift import LIFT
+from hlo_surgery.passes.strategies.loop import LOOP
+from hlo_surgery.passes.strategies.segments import SEGMENTS
+from hlo_surgery.passes.strategies.square import SQUARE
+from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Strategy
+from hlo_surgery.passes.strategies.task import Known
+
+# Of those that apply and pay, the first is taken; the last two make any measure that gradients
+# define, from each example's own.
+SHORTCUTS: tuple[Strategy, ...] = (SQUARE, SEGMENTS, GHOST)
+STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
+
+
+def compute_measures(chosen: Mapping[int, Chosen], known: Known) -> dict[int, Computed]:
+    """Every measure of each gradient, and the gradient where it is reused."""
+    computed = {i: Computed({}) for i in chosen}
+    for strategy in STRATEGIES:
+        measures = {i: one.made_by(strategy) for i, one in chosen.items()}
+        numbers = [i for i, asked in measures.items() if asked]
+        made = strategy.emit([Asked(chosen[i], measures[i]) for i in numbers], known)
+        for i, more in zip(numbers, made, strict=True):
+            computed[i] = _joined(computed[i], more, chosen[i].reuse)
+    return computed
+
+
+def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:
+    gradient = more.gradient if one.gradient is None else one.gradient
+    return Computed(one.measured | more.measured, gradient if reuse else None)
