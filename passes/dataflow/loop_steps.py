@@ -7,7 +7,7 @@ What varies is followed from the loop's own state through all that is made from 
 and branches within.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -20,12 +20,15 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 def varying_values(loop: Operation) -> frozenset[Value]:
     """What may differ between steps of a loop, of all values inside."""
     arguments: list[Value] = [a for region in loop.regions for a in region.blocks[0].arguments]
-    return frozenset(
-        closure(arguments, lambda value: (v for use in value.uses for v in _made_from(loop, use)))
-    )
+    return frozenset(values_from(arguments, loop))
 
 
-def _made_from(loop: Operation, use: Any) -> Iterator[Value]:
+def values_from(starts: Iterable[Value], loop: Operation | None = None) -> set[Value]:
+    """Values and all that is made from them; with a loop, what is within one step of it."""
+    return closure(starts, lambda value: (v for use in value.uses for v in _made_from(loop, use)))
+
+
+def _made_from(loop: Operation | None, use: Any) -> Iterator[Value]:
     """What takes up a value where it is used."""
     op, number = cast(Operation, use.owner.operation), int(use.operand_number)
     if op.name == "stablehlo.return":
@@ -36,11 +39,11 @@ def _made_from(loop: Operation, use: Any) -> Iterator[Value]:
         yield from op.results
 
 
-def _made_by_return(loop: Operation, op: Operation, number: int) -> Iterator[Value]:
+def _made_by_return(loop: Operation | None, op: Operation, number: int) -> Iterator[Value]:
     parent = cast(Operation, cast(Any, op).parent.operation)
     if parent.name != "stablehlo.while":
         yield from [parent.results[number]] if parent.name in mlir.CONTROL_FLOW else parent.results
-    elif not mlir.is_same(parent, loop):
+    elif loop is None or not mlir.is_same(parent, loop):
         decides = op.block == parent.regions[0].blocks[0]
         for i in range(len(parent.results)) if decides else [number]:
             yield from _state(parent, i)

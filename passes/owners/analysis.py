@@ -21,6 +21,7 @@ from hlo_surgery.passes.owners.alignment.positions import (
     placed_values,
     positional_sums,
 )
+from hlo_surgery.passes.owners.alignment.running_states import running_states
 from hlo_surgery.passes.owners.alignment.step_positions import step_sums
 from hlo_surgery.passes.owners.branches import classify_case
 from hlo_surgery.passes.owners.classes import (
@@ -75,6 +76,8 @@ def find_owners(
     if owners.contributions:
         _place_rows(owners, owners.contributions, block)
     owners.positional = positional_sums(owners, block) | step_sums(owners, block)
+    if not owners.contributions:
+        owners.positional |= running_states(owners, block)
     if owners.positional:
         classify_block(owners, block)
     return owners
@@ -130,6 +133,8 @@ def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
     if reason and (isinstance(known, Summed) or is_shared(known)):
         assert isinstance(known, Owned | Summed)
         return known if known.data else replace(known, data=reason)
+    if reason and isinstance(known, Owned):
+        return Mixed(reason, unknown=True)
     if isinstance(known, Mixed) and owners.contributions and not known.unknown:
         owners.data.setdefault(result, known.reason)
         return replace(owners.nobodys(result), data=known.reason)

@@ -203,8 +203,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/alignment/apart.py",
-        "if 0 < len(examples) < owners.size and",
-        "if 1 < len(examples) < owners.size and",
+        "alone = 0 < len(examples) < owners.size and",
+        "alone = 1 < len(examples) < owners.size and",
         "a mask of one example at a time",
     ),
     Bug(

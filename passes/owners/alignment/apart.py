@@ -41,26 +41,64 @@ def find_apart(owners: Owners, block: Block) -> Apart:
     """Where a block takes examples apart, and the data that some of them meet alone."""
     first, met, why = None, dict[Value, set[int]](), dict[Value, Reason]()
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
-        if op.name in mlir.CONTROL_FLOW or not len(op.results):
+        if not len(op.results):
             continue
-        classes = owners.at(op)
-        examples = frozenset[int]().union(*map(_examples_in, classes))
-        if 0 < len(examples) < owners.size and mlir.is_inexact(op.results[0]):
+        taken = _taken(owners, op)
+        examples = frozenset[int]().union(*(_examples_in(known) for _, known in taken))
+        alone = 0 < len(examples) < owners.size and op.name not in mlir.CONTROL_FLOW
+        if alone and mlir.is_inexact(op.results[0]):
             first = first or op
-        for value, data in _data(op, classes) if examples else ():
+        for value, data in _data(taken) if examples else ():
             met.setdefault(value, set()).update(examples)
             why.setdefault(value, rearranged(op, data).reason)
-    return Apart(first, {v: why[v] for v, examples in met.items() if len(examples) < owners.size})
+    return Apart(first, {v: why[v] for v in _met_by_some(owners, block, met)})
+
+
+def _met_by_some(owners: Owners, block: Block, met: dict[Value, set[int]]) -> list[Value]:
+    """The data that some examples meet, and others do not, nor what was computed just alike."""
+    partly = [v for v, examples in met.items() if len(examples) < owners.size]
+    if not partly:
+        return []
+    first = _first_alike(owners, block)
+    together: dict[Value, set[int]] = {}
+    for value, examples in met.items():
+        together.setdefault(first.get(value, value), set()).update(examples)
+    return [v for v in partly if len(together[first.get(v, v)]) < owners.size]
+
+
+def _first_alike(owners: Owners, block: Block) -> dict[Value, Value]:
+    """For values that no example reaches, the first that is computed by the same ops of the same.
+
+    Each round of a Python loop computes its own.
+    """
+    first: dict[Value, Value] = {}
+    seen: dict[object, list[Value]] = {}
+    for op in mlir.nested_operations(cast(Any, block.owner).operation):
+        if len(op.regions) or not all(is_shared(owners.of(v)) for v in op.results):
+            continue
+        operands = tuple(first.get(v, v) for v in mlir.operands(op))
+        attributes = tuple((name, op.attributes[name]) for name in op.attributes)
+        key = (op.name, attributes, operands)
+        alike = seen.setdefault(key, mlir.results(op))
+        first |= zip(op.results, alike, strict=True)
+    return first
 
 
 def _examples_in(known: Class) -> frozenset[int]:
     return known.labels.examples if isinstance(known, Owned) else frozenset()
 
 
-def _data(op: Operation, classes: Sequence[Class]) -> Iterator[tuple[Value, Reason]]:
-    """What no example reaches of an op's operands, and holds data of the batch."""
-    for value, known in zip(op.operands, classes, strict=False):
-        data = data_in(known) if is_shared(known) and mlir.is_inexact(value) else None
+def _taken(owners: Owners, op: Operation) -> list[tuple[Value, Class]]:
+    """What an op takes, and a loop or branch takes from outside as well."""
+    outside = mlir.captured(op) if op.name in mlir.CONTROL_FLOW else []
+    own = zip(op.operands, owners.at(op), strict=False)
+    return [*own, *((value, owners.of(value)) for value in outside)]
+
+
+def _data(taken: Sequence[tuple[Value, Class]]) -> Iterator[tuple[Value, Reason]]:
+    """What no example reaches of what an op takes, and holds data of the batch."""
+    for value, known in taken:
+        data = data_in(known) if is_shared(known) else None
         if data:
             yield _source(value), data
 
