@@ -1,4 +1,4 @@
-"""Linked values: those that a loop or branch passes on as one state.
+"""Linked values: those that a loop, branch or barrier passes on as one state.
 
 %r = while (%c = %initial) { ... return %next }       %initial, %c, %next, %r are one state
 """
@@ -8,15 +8,17 @@ from typing import Any
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
+BARRIER = "stablehlo.optimization_barrier"
+
 
 def linked(value: Value) -> list[Value]:
-    """Values that a loop or branch passes on as this one: initial, carried, returned, resulting."""
+    """Values that are passed on as this one: initial, carried, returned, resulting."""
     return [v for use in value.uses for v in _through(use)] + ties(value)
 
 
 def _through(use: Any) -> list[Value]:
     op, number = use.owner.operation, int(use.operand_number)
-    if op.name == "stablehlo.while":
+    if op.name in ("stablehlo.while", BARRIER):
         return _ties(op, number)
     if op.name == "stablehlo.return" and op.parent.name in mlir.CONTROL_FLOW:
         return (
@@ -26,17 +28,19 @@ def _through(use: Any) -> list[Value]:
 
 
 def ties(value: Value) -> list[Value]:
-    """For a result of a loop or branch, or an argument of a loop: all that it is one state with."""
+    """For what a loop, branch or barrier results in, or a loop carries: all of the same state."""
     owner: Any = value.owner
     op = mlir.defining_operation(value)
     if op is not None:
-        branches = op.name in mlir.CONTROL_FLOW
-        return _ties(op, mlir.results(op).index(value)) if branches else []
+        passes_on = op.name in mlir.CONTROL_FLOW or op.name == BARRIER
+        return _ties(op, mlir.results(op).index(value)) if passes_on else []
     loop = owner.owner.operation
     return _ties(loop, list(owner.arguments).index(value)) if loop.name == "stablehlo.while" else []
 
 
 def _ties(op: Operation, number: int) -> list[Value]:
+    if op.name == BARRIER:
+        return [op.operands[number], op.results[number]]
     returned = [mlir.operands(mlir.return_operation(r.blocks[0])) for r in op.regions]
     if op.name == "stablehlo.while":
         body = op.regions[1].blocks[0]

@@ -12,8 +12,9 @@ for all. Dead ops stay: they may show what belongs to which example.
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import EVALUATED
 from hlo_surgery.passes.ir.inlining import inline_calls
-from hlo_surgery.passes.ir.mlir import Module
+from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 from hlo_surgery.passes.normalise.devices.devices import join_devices
@@ -36,6 +37,7 @@ def normalize(module: Module) -> None:
     free_invariants(module)
     split_chunks(module)
     free_constants(module)
+    pass_barriers(module)
 
 
 def free_invariants(module: Module) -> None:
@@ -59,3 +61,17 @@ def free_constants(module: Module) -> None:
     for op in list(mlir.nested_operations(cast(Any, module.operation))):
         if op.name == "stablehlo.constant" and cast(Any, op.parent).name in mlir.CONTROL_FLOW:
             op.move_before(first)
+
+
+def pass_barriers(module: Module) -> None:
+    """Use what rests on no argument from before the barriers that `jax.checkpoint` puts it behind:
+    nothing is saved by computing it again, and what it is shows.
+    """
+    constants: set[Value] = set()
+    for op in mlir.nested_operations(cast(Any, module.operation)):
+        if op.name == "stablehlo.optimization_barrier":
+            for operand, result in zip(op.operands, op.results, strict=True):
+                if operand in constants:
+                    result.replace_all_uses_with(operand)
+        elif op.name in EVALUATED and constants.issuperset(op.operands):
+            constants.update(op.results)

@@ -47,7 +47,7 @@ ELSEWHERE = [
     ),
     Bug(
         "dataflow/linked.py",
-        "if branches else []",
+        "if passes_on else []",
         'if op.name == "stablehlo.while" else []',
         "weights of the examples that a branch chooses",
     ),

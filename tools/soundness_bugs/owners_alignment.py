@@ -59,8 +59,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/apart.py",
-        "        key = (op.name, attributes, operands)",
-        "        key = (op.name, attributes)",
+        "        key = (op.name, *mlir.attributes(op).items(), operands)",
+        "        key = (op.name, *mlir.attributes(op).items())",
         "other data, as what was computed alike",
     ),
     Bug(

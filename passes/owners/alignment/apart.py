@@ -77,8 +77,7 @@ def _first_alike(owners: Owners, block: Block) -> dict[Value, Value]:
         if len(op.regions) or not all(is_shared(owners.of(v)) for v in op.results):
             continue
         operands = tuple(first.get(v, v) for v in mlir.operands(op))
-        attributes = tuple((name, op.attributes[name]) for name in op.attributes)
-        key = (op.name, attributes, operands)
+        key = (op.name, *mlir.attributes(op).items(), operands)
         alike = seen.setdefault(key, mlir.results(op))
         first |= zip(op.results, alike, strict=True)
     return first

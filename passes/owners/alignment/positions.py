@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from hlo_surgery.passes.dataflow.axis import PerExample
-from hlo_surgery.passes.dataflow.linked import linked
+from hlo_surgery.passes.dataflow.linked import BARRIER, linked
 from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integers
@@ -56,7 +56,8 @@ MOVED = (
     "known whose share of this gradient is whose"
 )
 MOVED_HELP = "pass the rows as a batch argument (batch_argnums), in the order of the examples"
-FLOW = mlir.CONTROL_FLOW | {"stablehlo.return", "func.return"}
+PASSING = mlir.CONTROL_FLOW | {BARRIER}
+FLOW = PASSING | {"stablehlo.return", "func.return"}
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def _searched(owners: Owners, block: Block) -> Search:
 def _moved(owners: Owners, placed: Placed) -> Reason | None:
     """Why it is not known where the rows of a value come from, if parameters reach them."""
     op = mlir.defining_operation(placed.value)
-    if op is None or op.name in mlir.CONTROL_FLOW or placed.in_sum:
+    if op is None or op.name in PASSING or placed.in_sum:
         return None
     if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.places):
         return None
@@ -300,7 +301,7 @@ def _linked(search: Search, placed: Placed) -> Iterator[Placed]:
 def _behind(search: Search, placed: Placed) -> Iterator[Placed]:
     """The values that this one is made of, with the places of their elements in it."""
     op = mlir.defining_operation(placed.value)
-    if op is None or placed.in_sum or op.name in mlir.CONTROL_FLOW:
+    if op is None or placed.in_sum or op.name in PASSING:
         return
     for value, places in places_behind(op, placed.places):
         if is_shared(search.owners.of(value)) and _has_elements(value):
