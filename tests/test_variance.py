@@ -112,3 +112,19 @@ def test_factors_that_are_large_for_different_examples():
 
     how = {"batch_argnums": (1, 2), "strategy": "square", "statistics": hs.variance()}
     assert not np.any(hs.grad(loss, **how)(P["w"], x, u)[1])
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize("scale", [1e-30, 1e-25, 1e-10, 1.0, 1e10, 1e18, 1e25, 1e30])
+def test_a_ratio_is_right_or_not_a_number(scale, strategy):
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w) * np.float32(scale))
+
+    w, x = np.float32([0.3, -0.2]), np.float32(DRAW.normal(size=(B, 2)))
+    found = hs.grad(loss, statistics=hs.snr(), strategy=strategy)(w, x)[1]
+    own = x.astype(np.float64) / np.cosh(x.astype(np.float64) @ w)[:, None] ** 2
+    snr = np.abs(own.mean(0)) / own.std(0, ddof=1)
+    if 1e-15 < scale < 1e19:
+        np.testing.assert_allclose(found, snr, rtol=1e-3)
+    else:
+        assert np.all(np.isnan(found))

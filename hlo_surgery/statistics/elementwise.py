@@ -3,6 +3,7 @@ elementwise means.
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -182,15 +183,26 @@ def snr() -> Derived:
     Roulet and Agarwala, appendix on SNR.
 
     The deviation is the root of `variance`. Where examples do not differ but by rounding, the ratio
-    is huge or inf.
+    is huge or inf. It is NaN where the variance is too large for its dtype, or so small that it may
+    have been rounded to zero.
     """
     spread = variance()
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         pairs = zip(found.mean(), spread.combine(found, groups), strict=True)
-        return [jnp.abs(mean) / jnp.sqrt(variance) for mean, variance in pairs]
+        return [_in_deviations(mean, variance) for mean, variance in pairs]
 
     return Derived("snr", combine, spread.measures, least=2)
+
+
+def _in_deviations(mean: jax.Array, variance: jax.Array) -> jax.Array:
+    """|mean| over the root of a variance, NaN where that is out of the range of its dtype."""
+    limits, size = jnp.finfo(variance.dtype), jnp.abs(mean).astype(variance.dtype)
+    # Below this a spread as small as the mean's own roundings has no normal square.
+    smallest = math.sqrt(float(limits.tiny)) / float(limits.eps)
+    lost = (variance < limits.tiny) & (size < smallest)
+    known = jnp.isfinite(variance) & ~lost
+    return jnp.where(known, size / jnp.sqrt(variance), jnp.nan)
 
 
 def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
