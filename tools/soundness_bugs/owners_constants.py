@@ -225,10 +225,4 @@ CONSTANTS = [
         "return _uneven(output)\n            return data and None",
         "data of the batch as a gradient",
     ),
-    Bug(
-        "owners/verdicts.py",
-        "if lost and not isinstance(known, Mixed):",
-        "if lost and isinstance(known, Mixed):",
-        "in contributions, rows that were summed unseen",
-    ),
 ]
