@@ -213,6 +213,9 @@ UNEVEN = {
     "beside a sum": lambda v, x: x.sum(0) + (x[0] + v),
     "of one example alone": lambda v, x: x[0] + v,
     "in a loop": lambda v, x: lax.fori_loop(0, 3, lambda i, s: s + (x[i] + v), jnp.zeros(3)),
+    "in a loop that has some twice": lambda v, x: lax.fori_loop(
+        0, 12, lambda i, s: s + jnp.tanh(x[lax.rem(i, B)] * v) + v, jnp.zeros(3)
+    ),
     "in a branch": lambda v, x: x.sum(0) + lax.cond(v[0] > 0, lambda: x[0], lambda: x[0] + v),
     "in the other branch": lambda v, x: (
         x.sum(0) + lax.cond(v[0] > 0, lambda: x[0] + v, lambda: x[0])
