@@ -107,14 +107,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/constants.py",
-        "return bool((parted == parted[..., :1, :]).all())",
-        "return bool((parted == parted[..., :1, :]).any())",
-        "data at numbers that are the same for some examples",
-    ),
-    Bug(
-        "owners/constants.py",
-        "return all(is_alike(value, along, size) for along, size in digits)",
-        "return not digits or any(is_alike(value, along, size) for along, size in digits)",
+        "return all(is_uniform(value, along, size) for along, size in digits)",
+        "return not digits or any(is_uniform(value, along, size) for along, size in digits)",
         "data that is the same along one of two dimensions of the examples",
     ),
     Bug(
