@@ -89,7 +89,6 @@ def _place_rows(owners: Owners, notes: Contributions, block: Block) -> None:
         notes.even, even_rows(owners, block)
     ):
         notes.unplaced.clear()
-        notes.lost.clear()
         classify_block(owners, block)
 
 
@@ -177,11 +176,10 @@ def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Cl
         return [mixed(op, OUTSIDE, unknown=True)] * len(op.results)
     if not all(map(is_shared, outside)):
         return _with_captured(owners, op, own, outside)
-    notes = owners.contributions
     crossed = any(isinstance(c, Crossed) for c in own)
     found = [] if crossed else _of_operands(owners, op, own)
-    if notes and meets(own, found):
-        return classify_places(owners, op, own, notes, transfer)
+    if owners.contributions and meets(own, found):
+        return classify_places(owners, op, own, transfer)
     return found
 
 

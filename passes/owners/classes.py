@@ -150,14 +150,12 @@ class Contributions:
 
     `placed`: the rows of constants and sums that turned out to run along with the examples'.
     `even`: constants that hold the same in each example's row. `unplaced`: values that may hold
-    rows of the examples along dimensions where that is not known. `lost`: values in which such rows
-    were summed, so that their shares in a gradient are not known.
+    rows of the examples along dimensions where that is not known.
     """
 
     placed: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
     even: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
     unplaced: set[Value] = field(default_factory=set[Value])
-    lost: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
 
 
 @dataclass

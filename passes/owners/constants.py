@@ -20,7 +20,6 @@ import numpy as np
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.ir.source_lines import source_line
@@ -93,17 +92,6 @@ def rearranged(op: Operation, data: Reason) -> Mixed:
     return mixed(op, f"{why} ({data.op} at {data.where})")
 
 
-def is_alike(value: Value, along: PerExample, size: int) -> bool:
-    """Whether a value is the same at all places along a digit: by its making, or its numbers."""
-    if is_uniform(value, along, size):
-        return True
-    numbers = None if mlir.is_inexact(value) else evaluate(value)
-    if numbers is None:
-        return False
-    parted = numbers.reshape((*numbers.shape[: along.dim], along.before, size, -1))
-    return bool((parted == parted[..., :1, :]).all())
-
-
 def differs_by_place(op: Operation, classes: Sequence[Class], found: Meeting) -> Reason | None:
     """Data that is not the same at all places along which the examples beside it lie."""
     for i, known in enumerate(classes):
@@ -127,7 +115,7 @@ def _meets_alike(value: Value, number: int, found: Meeting) -> bool:
     if not others:
         return True
     digits = met_digits(value, number, found, reduce(join, others))
-    return all(is_alike(value, along, size) for along, size in digits)
+    return all(is_uniform(value, along, size) for along, size in digits)
 
 
 def met_digits(
@@ -180,7 +168,7 @@ def differs_by_index(
             return data
         shape = mlir.shape(value)
         dims = range(len(shape)) if is_index else _numbered_dims(owners, op, i)
-        if not all(is_alike(value, PerExample(d), shape[d]) for d in dims if shape[d] > 1):
+        if not all(is_uniform(value, PerExample(d), shape[d]) for d in dims if shape[d] > 1):
             return data
     return None
 
@@ -207,7 +195,7 @@ def differs_where_put(
         if _differs_at(owners, update, steps):
             return data
         moving = [spot] if isinstance(spot, int) else _moving_dims(spot, len(sizes))
-        if not all(is_alike(update, PerExample(k), sizes[k]) for k in moving):
+        if not all(is_uniform(update, PerExample(k), sizes[k]) for k in moving):
             return data
     return None
 

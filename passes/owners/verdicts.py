@@ -9,7 +9,7 @@ from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.apart import apart_reason
 from hlo_surgery.passes.owners.alignment.example_rows import example_rows
 from hlo_surgery.passes.owners.classes import PICKING, Crossed, Mixed, Owned, Owners, Summed
-from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, unclear
+from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers
 
 TERM = (
@@ -39,11 +39,9 @@ def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | 
 
 def mixing_reason(owners: Owners, output: Value) -> Reason | None:
     """Why the examples' shares of an output are not known; None where they are."""
-    notes, known = owners.contributions, owners.of(output)
-    lost = unclear(owners, notes, output) if notes else None
-    if lost and not isinstance(known, Mixed):
-        return lost
-    match known:
+    if owners.contributions and (met := met_rows(owners, output)):
+        return met
+    match owners.of(output):
         case Mixed(reason):
             return reason
         case Crossed():

@@ -177,37 +177,12 @@ REFUSED = {
 }
 
 
-def in_halves(met):
-    return lambda w, x: jnp.sum(hidden(w, x).reshape(2, 4, 4)[..., :3] * met(x.reshape(2, 4, 3)))
-
-
-def beside_positions(w, x):
-    """Weights of the rows, of which the sum is no data, and a running sum that is."""
-    weights = jnp.sin(jnp.arange(1.0, B + 1)) * jnp.abs(w).sum()
-    scale = lax.stop_gradient(jnp.cumsum(x.sum(1)) + weights.sum())
-    rows = energy(w, x * scale[:, None])
-    return rows + jnp.sum(lax.stop_gradient(weights) * (x @ w).sum(1))
-
-
-# What no parameter reaches is a constant where examples meet in it; here each meets another.
-OF_DATA = {
-    "a maximum of each half": in_halves(lambda x: x.max(1, keepdims=True)),
-    "a maximum over halves": in_halves(lambda x: x.max(0, keepdims=True)),
-    "features that data of all picks": lambda w, x: jnp.sum(
-        jnp.take_along_axis(hidden(w, x), jnp.argsort(x, 0), 1)
-    ),
-    "rows of sorted data at own numbers": lambda w, x: jnp.sum(
-        hidden(w, x)[:, 0] * jnp.sort(x, 0)[jnp.arange(B), jnp.argmax(hidden(w, x)[:, :3], 1)]
-    ),
-    "beside a sum over positions": beside_positions,
-    "sorted, one by one": lambda w, x: jnp.sum(
-        lax.map(lambda pair: energy(w, pair[0] * pair[1]), (x, jnp.sort(x, 0)))
-    ),
-    "cumulated": lambda w, x: jnp.sum(hidden(w, x) * jnp.cumsum(x.sum(1))[:, None]),
-    "a row of sorted data at each step": lambda w, x: lax.fori_loop(
-        0, B, lambda i, s: s + energy(w, x[i] * jnp.sort(x, 0)[i]), 0.0
-    ),
-}
+def turned(rows):
+    """[2, 4, 3] as [4, 2, 3], by a convolution of which each feature is a group."""
+    kernel, layouts = jnp.ones((1, 1, 4)), ("NCW", "WIO", "CNW")
+    return lax.conv_general_dilated(
+        rows, kernel, (1,), "VALID", dimension_numbers=layouts, feature_group_count=4
+    )
 
 
 # What a function returns as the gradient of v: no sum of the examples' terms.
@@ -218,8 +193,14 @@ RETURNED = {
     "the last of a loop, squared": lambda v, x: (
         lax.scan(lambda s, e: (s + jnp.tanh(e * v), None), jnp.zeros(3), x)[0] ** 2
     ),
-    "data in a second branch": lambda v, x: (
-        (x * v).sum(0) + lax.cond(v[0] > 0, lambda: v, lambda: jnp.max(x, 0))
+    "the last of a loop beside the first": lambda v, x: (
+        x[0] * lax.fori_loop(0, B, lambda i, s: jnp.tanh(x[i] * v), jnp.zeros(3))
+    ),
+    "all rows beside a loop's that is the first": lambda v, x: jnp.sum(
+        jnp.tanh(x * v) * lax.fori_loop(0, 3, lambda i, s: x[0], jnp.zeros(3)), 0
+    ),
+    "turned by a convolution": lambda v, x: jnp.sum(
+        turned((x * v).reshape(2, 4, 3)) * (x * v).reshape(4, 2, 3), (0, 1)
     ),
 }
 
@@ -232,9 +213,14 @@ UNEVEN = {
     "beside a sum": lambda v, x: x.sum(0) + (x[0] + v),
     "of one example alone": lambda v, x: x[0] + v,
     "in a loop": lambda v, x: lax.fori_loop(0, 3, lambda i, s: s + (x[i] + v), jnp.zeros(3)),
-    "in a second branch": lambda v, x: (
-        x.sum(0) + lax.cond(v[0] > 0, lambda: x[0], lambda: x[0] + v)
+    "in a loop that has some twice": lambda v, x: lax.fori_loop(
+        0, 12, lambda i, s: s + jnp.tanh(x[lax.rem(i, B)] * v) + v, jnp.zeros(3)
     ),
+    "in a branch": lambda v, x: x.sum(0) + lax.cond(v[0] > 0, lambda: x[0], lambda: x[0] + v),
+    "in the other branch": lambda v, x: (
+        x.sum(0) + lax.cond(v[0] > 0, lambda: x[0] + v, lambda: x[0])
+    ),
+    "beside one more term": lambda v, x: jnp.tanh(x * v).sum(0) + 3 * jnp.tanh(x[0] * v) + 3 * v,
     "the last of a loop": lambda v, x: lax.fori_loop(0, 3, lambda i, s: x[i] + v, jnp.zeros(3)),
 }
 
@@ -268,6 +254,25 @@ def by_row(v, x):
     return (x * v * weights).sum(0) + (weights * v).sum(0)
 
 
+def by_row_of_a_sum(v, x):
+    """Weights that are added to a sum of the examples, which is then summed itself."""
+    weights = jnp.sin(jnp.arange(1.0, B + 1))[:, None]
+    return jnp.sum((x * v * weights).sum(0)[None] + weights * v, 0)
+
+
+MASKS = np.float32([[1, 0, 1], [0, 1, 1]])
+
+
+def masked(total):
+    """Each half of the batch has a mask, which scales a total of the half, constants and all."""
+
+    def gradient(v, x):
+        rows = jnp.tanh(x.reshape(2, 4, 3) * (v * MASKS)[:, None])
+        return jnp.sum(total(v, rows) * MASKS, 0)
+
+    return gradient
+
+
 # Weights of the examples' steps or rows in a gradient that no example reaches.
 WEIGHED = {
     "by step": two_loops(lambda v, i: jnp.asarray(TABLE)[i] * v),
@@ -283,5 +288,12 @@ WEIGHED = {
     "rows that examples pick": lambda v, x: (
         jnp.sum(jnp.tanh(x * v)[:, 0] * (TABLE[:, None] * v)[jnp.argmax(x, 1), 0]) * v,
         (TABLE[:, None] * v).sum(0),
+    ),
+    "by row of a sum": by_row_of_a_sum,
+    "by half, of what a sum starts from": masked(
+        lambda v, rows: lax.reduce(rows, v[0], lax.add, (1,))
+    ),
+    "by half, of what a loop adds": masked(
+        lambda v, rows: lax.fori_loop(0, 3, lambda i, s: s + v, rows.sum(1))
     ),
 }

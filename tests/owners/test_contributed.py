@@ -115,6 +115,51 @@ def spread(v, x):
     return M * jnp.tanh(jnp.sum(jnp.tanh(x * v), 0))
 
 
+NEIGHBOURS = np.sin(np.arange(B * B, dtype=np.float32)).reshape(B, B)
+
+
+def neighbours(v, x):
+    """Rows of sums over the examples, each times v, and what flows into v from their sines."""
+    rows = NEIGHBOURS @ x
+    return rows * jnp.cos(rows * v)
+
+
+def in_order(v, x):
+    return jnp.sort(jnp.tanh(x * v), 0)
+
+
+def beside_each(v, x):
+    """All pairs of an example and a row that many have made."""
+    layout = (((), ()), ((1,), (1,)))
+    return lax.dot_general(jnp.tanh(x * v), in_order(v, x), layout).sum((1, 2))
+
+
+def beside_some(v, x):
+    """Rows in order, of which four meet one example each."""
+    rows = in_order(v, x)
+    return rows.sum(0) + jnp.sum(jnp.tanh(x * v)[:4] * rows[:4], 0)
+
+
+def beside_two(v, x):
+    """Rows in order, of which each meets two examples."""
+    rows, own = in_order(v, x), jnp.tanh(x * v)
+    return rows.sum(0) + jnp.sum(own * rows, 0) + jnp.sum(own * rows[::-1], 0)
+
+
+def along_two(v, x):
+    """A constant that meets the examples along two dimensions, and is summed along one of them."""
+    own = jnp.tanh(x * v)
+    constant = jnp.broadcast_to(own.max(0), (B, B, 3))
+    met = jnp.sum(own[:, None] * constant, (0, 1)) + jnp.sum(own[None] * constant, (0, 1))
+    return met + constant.sum(0)
+
+
+def similarities_in_order(v, x):
+    """Of each example its similarities to all, in order: whose each is, is not known."""
+    own = jnp.tanh(x * v)
+    return jnp.sum(own[:, None] * jnp.sort(own @ own.T, 1)[..., None], (0, 1))
+
+
 # Rows that are summed as the gradient of v, and may be the examples' own.
 LOST = {
     "a row for each": lambda v, x: spread(v, x).sum(0),
@@ -137,6 +182,22 @@ LOST = {
     "the largest of neighbours": lambda v, x: lax.reduce_window(
         jnp.tanh(x * v), -jnp.inf, lax.max, (2, 1), (1, 1), "VALID"
     ).sum(0),
+    "one sum, for each place": lambda v, x: jnp.sum(
+        jnp.broadcast_to(jnp.tanh(x * v).sum(0), (B, 3)), 0
+    ),
+    "sums of neighbours": lambda v, x: neighbours(v, x).sum(0),
+    "sums of neighbours, in windows": lambda v, x: lax.reduce_window(
+        neighbours(v, x), 0.0, lax.add, (B, 1), (1, 1), "VALID"
+    )[0],
+    "beside each": beside_each,
+    "beside each, scaled behind": lambda v, x: 2 * v * beside_each(v, x),
+    "beside each, in a branch": lambda v, x: lax.cond(
+        v[0] > 0, lambda: beside_each(v, x), lambda: 0 * v
+    ),
+    "beside some": beside_some,
+    "beside two": beside_two,
+    "along two dimensions": along_two,
+    "similarities in order": similarities_in_order,
 }
 
 

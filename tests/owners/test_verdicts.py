@@ -17,7 +17,7 @@ from tests import (
     test_views,
 )
 from tests.data_moves import B, W, X
-from tests.owners import meetings
+from tests.owners import data_meetings, meetings
 from tests.owners.verdicts import reasons, reasons_in
 
 MODES = pytest.mark.parametrize("contribution", [False, True], ids=["refuse", "contribution"])
@@ -142,7 +142,7 @@ def test_a_mean_of_what_is_differentiated(program):
     assert any(reasons(gradient, np.asarray(test_batch_gradients.X), batch=(0,)))
 
 
-@named({**meetings.REFUSED, **meetings.OF_DATA})
+@named({**meetings.REFUSED, **data_meetings.OF_DATA})
 def test_meetings_that_are_easily_missed(program):
     assert any(reasons(jax.grad(program), W, X))
 
@@ -152,6 +152,11 @@ V = np.float32([0.5, -1, 2])
 
 @named(meetings.RETURNED)
 def test_what_is_no_sum_of_the_examples(program):
+    assert any(reasons(program, V, X))
+
+
+@named(data_meetings.TERMS)
+def test_data_that_is_a_term(program):
     assert any(reasons(program, V, X))
 
 

@@ -107,14 +107,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/constants.py",
-        "return bool((parted == parted[..., :1, :]).all())",
-        "return bool((parted == parted[..., :1, :]).any())",
-        "data at numbers that are the same for some examples",
-    ),
-    Bug(
-        "owners/constants.py",
-        "return all(is_alike(value, along, size) for along, size in digits)",
-        "return not digits or any(is_alike(value, along, size) for along, size in digits)",
+        "return all(is_uniform(value, along, size) for along, size in digits)",
+        "return not digits or any(is_uniform(value, along, size) for along, size in digits)",
         "data that is the same along one of two dimensions of the examples",
     ),
     Bug(
@@ -224,11 +218,5 @@ CONSTANTS = [
         "return _uneven(output)\n            return data and as_term(data)",
         "return _uneven(output)\n            return data and None",
         "data of the batch as a gradient",
-    ),
-    Bug(
-        "owners/verdicts.py",
-        "if lost and not isinstance(known, Mixed):",
-        "if lost and isinstance(known, Mixed):",
-        "in contributions, rows that were summed unseen",
     ),
 ]

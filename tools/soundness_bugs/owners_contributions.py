@@ -29,9 +29,15 @@ CONTRIBUTIONS = [
     ),
     Bug(
         "owners/contributions/lost_rows.py",
-        "differ = not all(_is_alike(op, i) for i in summed)",
-        "differ = bool(summed) and not op.operands",
+        "any(is_sum(classes[i]) or not _is_alike(op, i) for i in summed)",
+        "any(is_sum(classes[i]) for i in summed)",
         "a sum over rows that differ, as over equal ones",
+    ),
+    Bug(
+        "owners/contributions/lost_rows.py",
+        "any(is_sum(classes[i]) or not _is_alike(op, i) for i in summed)",
+        "not all(_is_alike(op, i) for i in summed)",
+        "a sum over rows that are the same sum of the examples",
     ),
     Bug(
         "owners/contributions/lost_rows.py",
@@ -59,25 +65,6 @@ CONTRIBUTIONS = [
     ),
     Bug(
         "owners/contributions/lost_rows.py",
-        "reason = pairs or owners.positional.get(result)",
-        "reason = pairs",
-        "a sum over positions of the examples",
-    ),
-    Bug(
-        "owners/contributions/lost_rows.py",
-        "return next((notes.lost[op.operands[i]] for i in parts if op.operands[i] in notes.lost), "
-        "None)",
-        "return None",
-        "rows that were summed before",
-    ),
-    Bug(
-        "owners/contributions/lost_rows.py",
-        "    if lost:\n        notes.lost[value] = lost\n",
-        "",
-        "rows that were summed in a loop before",
-    ),
-    Bug(
-        "owners/contributions/lost_rows.py",
         "if places_of(owners.of(gradient)) and owners.data:",
         "if places_of(owners.of(gradient)) and not owners.data:",
         "a gradient with rows of its own, where the examples meet",
@@ -87,12 +74,6 @@ CONTRIBUTIONS = [
         "return all(is_uniform(value, PerExample(d), mlir.shape(value)[d]) for d in dims)",
         "return len(list(dims)) > 0",
         "a sum over rows of unlike examples, as over equal ones",
-    ),
-    Bug(
-        "owners/contributions/places.py",
-        "        notes.lost[result] = reason\n",
-        "",
-        "pairs of examples that are summed at once",
     ),
     Bug(
         "owners/contributions/places.py",

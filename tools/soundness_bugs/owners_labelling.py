@@ -77,12 +77,6 @@ LABELLING = [
         "a result whose dimensions lie in another order, as if they did not",
     ),
     Bug(
-        "owners/labelling/frames.py",
-        "        if end % inner:\n            return (size,)\n",
-        "        if end % inner:\n            continue\n",
-        "digits that do not divide each other",
-    ),
-    Bug(
         "owners/labelling/indexed_moves.py",
         "return joined([labels, *(spread(x, sizes) for x in operands[1:] if not x.is_nobodys)])",
         "return labels",

@@ -2,7 +2,7 @@
 
     %m = reduce %z over examples
     %r = broadcast %m : [B, D]                    =>  %r: unplaced, its rows may be the examples'
-    %g = reduce %r over the same dimension        =>  %g: lost, unless all rows are the same
+    %g = reduce %r over the same dimension        =>  %g: data, unless all rows are the same
 
 Where all that is mixed counts as constant, what flows into example b's copy of a parameter is row b
 of what flows into all. A sum over rows that were not known as such would be given to the wrong
@@ -56,21 +56,21 @@ MIXING = frozenset(
 
 
 def settle(owners: Owners, notes: Contributions, op: Operation, found: Sequence[Class]) -> None:
-    """Note of an op's results whether rows may lie in them unnoticed, or were summed. `found`:
-    before all is constant.
+    """Note of an op's results whether rows may lie in them unnoticed; what sums such rows is data
+    of the batch. `found`: before all is constant.
 
-    A sum of rows that are all the same is the same for every example, and so a constant.
+    In what has a place of its own they do not matter; and a sum of rows that are all the same is
+    the same for every example.
     """
     classes = owners.at(op)
     loose = [i for i, v in enumerate(op.operands) if v in notes.unplaced]
     loose = [i for i in loose if not _runs_along(op, classes, i)]
     summed = [i for i in loose if op.name in MIXING or _summed_dims(op, classes, i)]
-    differ = not all(_is_alike(op, i) for i in summed)
+    lost = any(is_sum(classes[i]) or not _is_alike(op, i) for i in summed)
     for number, (result, raw) in enumerate(zip(op.results, found, strict=True)):
-        if isinstance(owners.of(result), Summed) and any(is_sum(classes[i]) for i in summed):
-            lost = Reason(LOST, op.name, source_line(op))
-            owners.classes[result] = replace(owners.nobodys(result), data=lost)
-        _note_lost(owners, notes, op, number, differ)
+        if lost and is_constant_or_sum(owners.of(result)):
+            reason = Reason(LOST, op.name, source_line(op), HELP)
+            owners.classes[result] = replace(owners.nobodys(result), data=reason)
         scattered = isinstance(raw, Mixed) and op.name != REDUCTION
         rows = loose or scattered or _leaves_place(op, classes, owners.of(result))
         is_loose = bool(rows) or _makes_rows(owners, op, classes, number)
@@ -83,36 +83,6 @@ def _put_in_place(owners: Owners, notes: Contributions, result: Value) -> None:
     if result in notes.placed and is_constant_or_sum(owners.of(result)):
         owners.classes[result] = Owned(notes.placed[result])
         notes.unplaced.discard(result)
-        notes.lost.pop(result, None)
-
-
-def _note_lost(
-    owners: Owners, notes: Contributions, op: Operation, number: int, sums_rows: bool
-) -> None:
-    result, classes = op.results[number], owners.at(op)
-    pairs = notes.lost.get(result) if any(isinstance(c, Crossed) for c in classes) else None
-    reason = pairs or owners.positional.get(result)
-    reason = reason or _loss(owners, notes, op, owners.of(result), sums_rows)
-    if reason is not None:
-        notes.lost[result] = reason
-    else:
-        notes.lost.pop(result, None)
-
-
-def _loss(
-    owners: Owners, notes: Contributions, op: Operation, known: Class, sums_rows: bool
-) -> Reason | None:
-    """Why rows were lost in a result; in what has a place of its own they do not matter."""
-    if not is_constant_or_sum(known):
-        return None
-    if sums_rows:
-        return Reason(LOST, op.name, source_line(op), HELP)
-    classes, parts = owners.at(op), range(len(op.operands))
-    if isinstance(known, Summed):
-        terms = frozenset(i for i, c in enumerate(classes) if not is_shared(c))
-        kept = (linearity.is_linear(op, terms | {i}) or is_sum(classes[i]) for i in parts)
-        parts = [i for i, keep in enumerate(kept) if keep]
-    return next((notes.lost[op.operands[i]] for i in parts if op.operands[i] in notes.lost), None)
 
 
 def _factors_of(rule: Rule, dims: Dims, known: Class) -> set[int]:
@@ -200,29 +170,20 @@ def settle_flow(notes: Contributions, op: Operation) -> bool:
     """
     blocks, loops = [region.blocks[0] for region in op.regions], op.name == "stablehlo.while"
     returned = [mlir.operands(mlir.return_operation(b)) for b in (blocks[1:] if loops else blocks)]
-    new: list[bool] = []
+    is_new = False
     for i, result in enumerate(op.results):
         ends = [*(values[i] for values in returned), *([op.operands[i]] if loops else [])]
-        new += [_inherit(notes, block.arguments[i], ends) for block in (blocks if loops else [])]
-        _inherit(notes, result, ends)
-    return any(new)
+        arguments = [block.arguments[i] for block in blocks] if loops else []
+        if not notes.unplaced.isdisjoint(ends):
+            is_new = is_new or not notes.unplaced.issuperset(arguments)
+            notes.unplaced.update([result, *arguments])
+    return is_new
 
 
-def _inherit(notes: Contributions, value: Value, sources: Sequence[Value]) -> bool:
-    unplaced = value not in notes.unplaced and any(v in notes.unplaced for v in sources)
-    lost = next((notes.lost[v] for v in sources if v in notes.lost), None)
-    lost = None if value in notes.lost else lost
-    if unplaced:
-        notes.unplaced.add(value)
-    if lost:
-        notes.lost[value] = lost
-    return unplaced or bool(lost)
-
-
-def unclear(owners: Owners, notes: Contributions, gradient: Value) -> Reason | None:
-    """Why the examples' contributions to a gradient are not known; None where they are."""
-    if gradient in notes.lost:
-        return notes.lost[gradient]
+def met_rows(owners: Owners, gradient: Value) -> Reason | None:
+    """Why a gradient that has rows of the examples itself is refused; None where they do not
+    meet.
+    """
     if places_of(owners.of(gradient)) and owners.data:
         first = next(iter(owners.data.values()))
         return Reason(ROWS, first.op, first.where, HELP)

@@ -20,7 +20,6 @@ from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import (
     Class,
-    Contributions,
     Crossed,
     Mixed,
     Owned,
@@ -36,6 +35,7 @@ PAIRS = (
     "pairs of examples are summed at once, so that which of two examples a term belongs to is "
     "not known"
 )
+PAIRS_HELP = "ask for the statistics of other parameters"
 MOST_VIEWS = 256
 
 
@@ -58,7 +58,6 @@ def classify_places(
     owners: Owners,
     op: Operation,
     classes: Sequence[Class],
-    notes: Contributions,
     again: Transfer,
 ) -> list[Class]:
     """The classes of an op's results where examples meet in it."""
@@ -80,7 +79,7 @@ def classify_places(
         owners.taken[op.results[0]] = tuple(classes)
     owners.data.setdefault(op.results[0], reason)
     rows = [[seen[i] for seen in found] for i in range(len(op.results))]
-    return [_together(owners, op, i, row, notes) for i, row in enumerate(rows)]
+    return [_together(owners, op, i, row) for i, row in enumerate(rows)]
 
 
 def views(
@@ -115,17 +114,15 @@ def is_within(view: Sequence[Class], other: Sequence[Class]) -> bool:
     return all(not places_of(c) or c == o for c, o in zip(view, other, strict=True))
 
 
-def _together(
-    owners: Owners, op: Operation, number: int, found: Sequence[Class], notes: Contributions
-) -> Class:
+def _together(owners: Owners, op: Operation, number: int, found: Sequence[Class]) -> Class:
     """One result, from what it is along each labelling."""
     if len(found) == 1:
         return found[0]
     places = tuple(dict.fromkeys(labels for c in found for labels in places_of(c)))
     if places:
         return Owned(places[0]) if len(places) == 1 else Crossed(places)
-    if found and all(isinstance(c, Summed) for c in found):
-        reason, result = Reason(PAIRS, op.name, source_line(op)), op.results[number]
-        notes.lost[result] = reason
-        return replace(owners.nobodys(result), data=reason)
-    return mixed(op, MEETING)
+    sums = [isinstance(c, Summed) for c in found]
+    if found and all(sums):
+        reason = Reason(PAIRS, op.name, source_line(op), PAIRS_HELP)
+        return replace(owners.nobodys(op.results[number]), data=reason)
+    return mixed(op, PAIRS, help=PAIRS_HELP) if any(sums) else mixed(op, MEETING)
