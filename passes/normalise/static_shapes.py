@@ -12,9 +12,13 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.normalise.held_divisions import fold_divisions, hold_divisions, release_divisions
 from hlo_surgery.passes.ir.mlir import Module, Operation, ir
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.normalise.held_divisions import (
+    fold_divisions,
+    hold_divisions,
+    release_divisions,
+)
 
 HELP = (
     "lower or export the function at fixed shapes, or call the jax.export artifact at fixed ones: "

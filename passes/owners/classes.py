@@ -155,7 +155,7 @@ class Contributions:
 
     placed: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
     even: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
-    unplaced: set[Value] = field(default_factory=set[Value])
+    unplaced: dict[Value, frozenset[int]] = field(default_factory=dict[Value, frozenset[int]])
 
 
 @dataclass

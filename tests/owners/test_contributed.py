@@ -190,6 +190,9 @@ LOST = {
         neighbours(v, x), 0.0, lax.add, (B, 1), (1, 1), "VALID"
     )[0],
     "beside each": beside_each,
+    "beside each, along another dimension": jax.grad(
+        lambda v, x: jnp.sum(jnp.tanh(x[:, None] * (NEIGHBOURS @ x + v)[None]))
+    ),
     "beside each, scaled behind": lambda v, x: 2 * v * beside_each(v, x),
     "beside each, in a branch": lambda v, x: lax.cond(
         v[0] > 0, lambda: beside_each(v, x), lambda: 0 * v

@@ -62,19 +62,21 @@ def settle(owners: Owners, notes: Contributions, op: Operation, found: Sequence[
     In what has a place of its own they do not matter; and a sum of rows that are all the same is
     the same for every example.
     """
-    classes = owners.at(op)
-    loose = [i for i, v in enumerate(op.operands) if v in notes.unplaced]
-    loose = [i for i in loose if not _runs_along(op, classes, i)]
+    classes, rule = owners.at(op), rule_of(op)
+    unmet = {i: _unmet(notes, rule, classes, i, v) for i, v in enumerate(op.operands)}
+    loose = {i: dims for i, dims in unmet.items() if dims}
     summed = [i for i in loose if op.name in MIXING or _summed_dims(op, classes, i)]
     lost = any(is_sum(classes[i]) or not _is_alike(op, i) for i in summed)
     for number, (result, raw) in enumerate(zip(op.results, found, strict=True)):
         if lost and is_constant_or_sum(owners.of(result)):
             reason = Reason(LOST, op.name, source_line(op), HELP)
             owners.classes[result] = replace(owners.nobodys(result), data=reason)
+        dims = _made_rows(owners, op, classes, number)
+        dims = dims.union(*(_kept(op, rule, i, own, number) for i, own in loose.items()))
         scattered = isinstance(raw, Mixed) and op.name != REDUCTION
-        rows = loose or scattered or _leaves_place(op, classes, owners.of(result))
-        is_loose = bool(rows) or _makes_rows(owners, op, classes, number)
-        (notes.unplaced.add if is_loose and mlir.shape(result) else notes.unplaced.discard)(result)
+        if scattered or _leaves_place(op, classes, owners.of(result)):
+            dims |= _long_dims(owners, result)
+        notes.unplaced[result] = dims
         _put_in_place(owners, notes, result)
 
 
@@ -82,7 +84,39 @@ def _put_in_place(owners: Owners, notes: Contributions, result: Value) -> None:
     """Rows that run along with the examples' are theirs."""
     if result in notes.placed and is_constant_or_sum(owners.of(result)):
         owners.classes[result] = Owned(notes.placed[result])
-        notes.unplaced.discard(result)
+        notes.unplaced[result] = frozenset()
+
+
+def _unmet(
+    notes: Contributions, rule: Rule | None, classes: Sequence[Class], number: int, value: Value
+) -> frozenset[int]:
+    """The dimensions that may be rows and meet no examples here, whose the rows then were."""
+    dims = notes.unplaced.get(value, frozenset())
+    if rule is None or not is_shared(classes[number]):
+        return dims
+    pairs = zip(rule.operands, classes, strict=True)
+    met = set[int]().union(*(_factors_of(rule, own, known) for own, known in pairs))
+    return frozenset(d for d in dims if met.isdisjoint(rule.operands[number][d]))
+
+
+def _kept(
+    op: Operation, rule: Rule | None, number: int, dims: frozenset[int], result: int
+) -> frozenset[int]:
+    """The dimensions of a result in which those of an operand are, or any where that is unknown."""
+    everywhere = frozenset(range(len(mlir.shape(op.results[result]))))
+    if rule is None or op.name in MIXING:
+        return everywhere
+    own = [rule.operands[number][d] for d in dims]
+    factors = {f for each in own for f in each}
+    if not all(own) or factors & rule.blocked:
+        return everywhere
+    return frozenset(d for d in everywhere if not factors.isdisjoint(rule.results[result][d]))
+
+
+def _long_dims(owners: Owners, value: Value) -> frozenset[int]:
+    """The dimensions that are as long as the batch, or a multiple of that."""
+    lengths = enumerate(mlir.shape(value))
+    return frozenset(d for d, length in lengths if length and length % owners.size == 0)
 
 
 def _factors_of(rule: Rule, dims: Dims, known: Class) -> set[int]:
@@ -92,16 +126,6 @@ def _factors_of(rule: Rule, dims: Dims, known: Class) -> set[int]:
         placed, factors = on_factors(rule, dims, labels)
         found |= {f for k, f in enumerate(factors) if placed.varies_along(k)}
     return found
-
-
-def _runs_along(op: Operation, classes: Sequence[Class], number: int) -> bool:
-    """Whether a constant meets the examples row by row here, so that its rows are theirs."""
-    rule = rule_of(op)
-    if rule is None or not is_shared(classes[number]):
-        return False
-    own = {factor for factors in rule.operands[number] for factor in factors}
-    pairs = zip(rule.operands, classes, strict=True)
-    return any(own & _factors_of(rule, dims, known) for dims, known in pairs)
 
 
 def _summed_dims(op: Operation, classes: Sequence[Class], number: int) -> list[int]:
@@ -133,19 +157,22 @@ def _leaves_place(op: Operation, classes: Sequence[Class], known: Class) -> bool
     return not contracts and len(places_of(known)) < most
 
 
-def _makes_rows(owners: Owners, op: Operation, classes: Sequence[Class], number: int) -> bool:
-    """Whether a result of sums or constants has dimensions as long as B that none of these have."""
+def _made_rows(
+    owners: Owners, op: Operation, classes: Sequence[Class], number: int
+) -> frozenset[int]:
+    """The dimensions as long as B of a result of sums or constants that none of these have."""
     result, rule = op.results[number], rule_of(op)
     known = owners.of(result)
     if rule is None or not is_constant_or_sum(known) or not _spreads(op, known):
-        return False
+        return frozenset()
     constant = is_shared(known)
     carries = (not is_shared(c) or (constant and not is_bare(c)) for c in classes)
     pairs = zip(rule.operands, carries, strict=False)
     carried = {f for own, carrier in pairs if carrier for fs in own for f in fs}
     rows = enumerate(rule.results[number])
     new = [(d, own) for d, own in rows if own and carried.isdisjoint(own)]
-    return any(_may_be_rows(owners, op, rule, own, mlir.shape(result)[d]) for d, own in new)
+    shape = mlir.shape(result)
+    return frozenset(d for d, own in new if _may_be_rows(owners, op, rule, own, shape[d]))
 
 
 def _spreads(op: Operation, known: Class) -> bool:
@@ -174,9 +201,11 @@ def settle_flow(notes: Contributions, op: Operation) -> bool:
     for i, result in enumerate(op.results):
         ends = [*(values[i] for values in returned), *([op.operands[i]] if loops else [])]
         arguments = [block.arguments[i] for block in blocks] if loops else []
-        if not notes.unplaced.isdisjoint(ends):
-            is_new = is_new or not notes.unplaced.issuperset(arguments)
-            notes.unplaced.update([result, *arguments])
+        dims = frozenset[int]().union(*(notes.unplaced.get(v, frozenset()) for v in ends))
+        for value in [result, *arguments]:
+            known = notes.unplaced.get(value, frozenset())
+            is_new = is_new or (value in arguments and not dims <= known)
+            notes.unplaced[value] = known | dims
     return is_new
 
 
