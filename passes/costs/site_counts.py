@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.linearity import SUMMING
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.terms.convolution_patches import windows_of
-
-CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ def site_counts(op: Operation) -> SiteCounts:
     read, written = sum(map(bytes_of, op.operands)), sum(map(bytes_of, op.results))
     made = max(math.prod(mlir.shape(op.results[0])), 1)
     flops = flops_of(op)
-    contracts = op.name in CONTRACTIONS
+    contracts = op.name in SUMMING
     depth = max(flops // (2 * made), 1) if contracts else 1
     return SiteCounts(flops, read, written, depth, contracts, _spread(op))
 

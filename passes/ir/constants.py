@@ -10,48 +10,12 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
 from hlo_surgery.passes.ir.integer_division import guarded, is_defined, is_integer_division
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 
 LARGEST = 1 << 20  # elements: an index larger than this is not worth evaluating
-ARITHMETIC = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "add",
-        "subtract",
-        "multiply",
-        "divide",
-        "remainder",
-        "negate",
-        "minimum",
-        "maximum",
-        "clamp",
-        "compare",
-        "select",
-        "convert",
-        "and",
-        "or",
-        "not",
-        "xor",
-    )
-)
-MADE_OR_MOVED = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "constant",
-        "iota",
-        "broadcast_in_dim",
-        "reshape",
-        "transpose",
-        "concatenate",
-        "slice",
-        "reverse",
-        "pad",
-    )
-)
-EVALUATED = ARITHMETIC | MADE_OR_MOVED
-
-COPIES = frozenset(
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose")
-)
+# Elementwise ops that are evaluated.
+EVALUATED, COPIES = ops_of(Kind.EVALUATED), ops_of(Kind.COPIES)
+ARITHMETIC = ops_of(Kind.ELEMENTWISE | Kind.EVALUATED)
 # Of these element types the MLIR bindings hand over a constant's elements as a buffer.
 _BUFFERS = frozenset(
     map(np.dtype, ["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"])

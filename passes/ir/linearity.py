@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, ir
+from hlo_surgery.passes.ir.traits import COMBINES, CONTRACTS, TRAITS, Linear, Positions, ops_of
 
-Positions = frozenset[int]
 Rule = Callable[[Operation, Positions], bool]
 
 IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
@@ -43,8 +43,7 @@ BATCHED_CALLS = frozenset(
     for end in ("", "_ffi")
 )
 
-SUMMING = frozenset(["stablehlo.dot_general", "stablehlo.convolution"])
-SUMMING_BODIES = frozenset(["stablehlo.reduce", "stablehlo.scatter", "stablehlo.reduce_window"])
+SUMMING, SUMMING_BODIES = ops_of(CONTRACTS), ops_of(COMBINES)
 
 
 def is_batched_call(op: Operation) -> bool:
@@ -68,9 +67,13 @@ def is_linear(op: Operation, positions: Positions) -> bool:
     """Whether the op is linear (affine) in these operands jointly. Sums live in floats and complex
     numbers only.
     """
-    rule = _RULES.get(op.name)
+    row = TRAITS.get(op.name)
     inexact = all(map(mlir.is_inexact, [*op.results, *(op.operands[p] for p in positions)]))
-    return rule is not None and inexact and rule(op, positions)
+    if row is None or row.linear is None or not inexact:
+        return False
+    if isinstance(row.linear, Linear):
+        return _RULES[row.linear](op, positions)
+    return positions <= row.linear
 
 
 def sums(op: Operation, index: int) -> bool:
@@ -126,10 +129,6 @@ def _one_of(op: Operation, positions: Positions) -> bool:
     return len(positions) == 1
 
 
-def _only(*allowed: int) -> Rule:
-    return lambda op, positions: positions <= frozenset(allowed)
-
-
 def _reduction(op: Operation, positions: Positions) -> bool:
     return all(added_results(op))
 
@@ -153,38 +152,11 @@ def _to_inexact(op: Operation, positions: Positions) -> bool:
     return isinstance(kind, ir.FloatType | ir.ComplexType)
 
 
-_RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        [
-            "stablehlo.add",
-            "stablehlo.subtract",
-            "stablehlo.negate",
-            "stablehlo.real",
-            "stablehlo.imag",
-            "stablehlo.complex",
-            "stablehlo.transpose",
-            "stablehlo.reshape",
-            "stablehlo.broadcast_in_dim",
-            "stablehlo.reverse",
-            "stablehlo.slice",
-            "stablehlo.concatenate",
-            "stablehlo.reduce_precision",
-            "stablehlo.pad",
-            "stablehlo.fft",
-            "stablehlo.optimization_barrier",
-            "sdy.sharding_constraint",
-        ],
-        _anywhere,
-    ),
-    **dict.fromkeys(
-        ["stablehlo.multiply", "stablehlo.dot_general", "stablehlo.convolution"], _one_of
-    ),
-    **dict.fromkeys(["stablehlo.reduce", "stablehlo.reduce_window"], _reduction),
-    **dict.fromkeys(["stablehlo.divide", "stablehlo.gather", "stablehlo.dynamic_slice"], _only(0)),
-    "stablehlo.convert": _to_inexact,
-    "stablehlo.select": _only(1, 2),
-    "stablehlo.dynamic_update_slice": _only(0, 1),
-    "stablehlo.triangular_solve": _only(1),
-    "stablehlo.scatter": _scatter,
-    "stablehlo.custom_call": _custom_call,
+_RULES: dict[Linear, Rule] = {
+    Linear.ANYWHERE: _anywhere,
+    Linear.ONE_OF: _one_of,
+    Linear.IF_ADDING: _reduction,
+    Linear.IF_ADDING_UPDATES: _scatter,
+    Linear.BY_TARGET: _custom_call,
+    Linear.FROM_INEXACT: _to_inexact,
 }

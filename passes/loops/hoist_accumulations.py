@@ -20,7 +20,7 @@ from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.linearity import initial_operands
+from hlo_surgery.passes.ir.linearity import SUMMING, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.loops.lift_values import reached_values
 from hlo_surgery.passes.loops.step_stacks import (
@@ -38,7 +38,7 @@ from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
 from hlo_surgery.passes.terms.gradient_slices import Step, gradient_step
 from hlo_surgery.passes.terms.tails import is_monomial
 
-CONTRACTIONS = frozenset(["stablehlo.dot_general", "stablehlo.convolution", "stablehlo.reduce"])
+CONTRACTIONS = SUMMING | {"stablehlo.reduce"}
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.owners.labelling.digits import canonical
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
-from hlo_surgery.passes.raising.leading_dims import ELEMENTWISE as ELEMENTWISE_NAMES
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,7 @@ class Crossed:
 
 Class = Owned | Summed | Mixed | Crossed
 TOO_MANY = "the examples lie in too many places to follow"
-PICKING = frozenset(f"stablehlo.{name}" for name in ("slice", "dynamic_slice", "gather", "reverse"))
-ELEMENTWISE = frozenset(f"stablehlo.{name}" for name in ELEMENTWISE_NAMES)
+PICKING, ELEMENTWISE = ops_of(Kind.PICKS), ops_of(Kind.ELEMENTWISE)
 PICKED = "examples are taken out of the batch, or in another order, and meet others"
 APART = (
     "each example meets others: the operands hold the examples along different or divided "
@@ -149,8 +148,8 @@ class Contributions:
     """What is known of a module in which all that is mixed counts as a constant of the batch.
 
     `placed`: the rows of constants and sums that turned out to run along with the examples'.
-    `even`: constants that hold the same in each example's row. `unplaced`: values that may hold
-    rows of the examples along dimensions where that is not known.
+    `even`: constants that hold the same in each example's row. `unplaced`: the dimensions
+    of a value along which it may hold rows of the examples.
     """
 
     placed: dict[Value, Labels] = field(default_factory=dict[Value, Labels])

@@ -14,15 +14,12 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.constants import COPIES, is_splat
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Owners, has_owners
 
-PASSED = frozenset(
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "convert", "transpose")
-)
 LOGICAL = frozenset(["stablehlo.not", "stablehlo.and", "stablehlo.or"])
 Pair = tuple[Value, Value]
 
@@ -129,8 +126,8 @@ def _keeps_truth(op: Operation) -> bool:
     """Whether an op makes 0 or 1 of what is 0 or 1, as truth values are: `not` of an integer makes
     other numbers.
     """
-    kind = dtype_of(op.results[0]) if op.name in LOGICAL | PASSED else None
-    return kind is not None and (kind == np.bool_ or (op.name in PASSED and _holds_both(kind)))
+    kind = dtype_of(op.results[0]) if op.name in LOGICAL | COPIES else None
+    return kind is not None and (kind == np.bool_ or (op.name in COPIES and _holds_both(kind)))
 
 
 def _holds_both(kind: np.dtype) -> bool:

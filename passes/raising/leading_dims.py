@@ -13,6 +13,7 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 
 Sizes = tuple[int, ...]
 Extend = Callable[[ir.Attribute, Sizes], ir.Attribute]
@@ -65,70 +66,10 @@ WINDOW: dict[str, Extend] = {
     ),
     "padding": _unpadded,
 }
-ELEMENTWISE = (
-    *(
-        "abs",
-        "add",
-        "and",
-        "atan2",
-        "bitcast_convert",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "compare",
-        "complex",
-        "convert",
-    ),
-    *(
-        "cosine",
-        "count_leading_zeros",
-        "divide",
-        "exponential",
-        "exponential_minus_one",
-        "floor",
-        "imag",
-        "is_finite",
-    ),
-    *(
-        "log",
-        "log_plus_one",
-        "logistic",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "popcnt",
-        "power",
-    ),
-    *(
-        "real",
-        "reduce_precision",
-        "remainder",
-        "round_nearest_afz",
-        "round_nearest_even",
-        "rsqrt",
-        "select",
-    ),
-    *(
-        "shift_left",
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "sine",
-        "sqrt",
-        "subtract",
-        "tan",
-    ),
-    *("tanh", "xor"),
-)
 # How the attributes that speak of dimensions change; all others stay.
 ATTRIBUTES: dict[str, dict[str, Extend]] = {
-    **{
-        f"stablehlo.{name}": {}
-        for name in (*ELEMENTWISE, "reshape", "cholesky", "triangular_solve", "fft")
-    },
+    **{name: {} for name in ops_of(Kind.ELEMENTWISE)},
+    **{f"stablehlo.{name}": {} for name in ("reshape", "cholesky", "triangular_solve", "fft")},
     "stablehlo.transpose": {"permutation": _kept},
     "stablehlo.broadcast_in_dim": {"broadcast_dimensions": _kept},
     "stablehlo.slice": {"start_indices": _zeros, "limit_indices": _whole, "strides": _ones},

@@ -11,14 +11,10 @@ from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.raising.raise_op import raise_op
 
-MOVES = frozenset(
-    f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "slice", "reverse")
-)
-PASSED = frozenset(
-    ["stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"]
-)
+MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)
 SCALES = frozenset(["stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"])
 
 

@@ -26,7 +26,7 @@ from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised, single
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Step
-from hlo_surgery.passes.terms.tails import drops_unit_dimensions
+from hlo_surgery.passes.terms.tails import MOVES, drops_unit_dimensions
 
 
 def _scattered(op: Operation, dtype: np.dtype) -> Raised | None:
@@ -38,9 +38,6 @@ CONTRACTIONS: dict[str, Callable[[Operation, np.dtype], Raised | None]] = {
     "stablehlo.convolution": convolution_by_patches,
 }
 SUMS = CONTRACTIONS | {"stablehlo.scatter": _scattered}
-MOVES = frozenset(
-    f"stablehlo.{name}" for name in ("transpose", "reshape", "broadcast_in_dim", "reverse")
-)
 
 
 def is_widenable(sliced: GradientSlice) -> bool:
@@ -85,7 +82,7 @@ def _raise_wide(step: Step) -> Raised | None:
         return single(partial(_converted, wide_dtype(dtype_of(op.results[0]))))
     if drops_unit_dimensions(op):
         return single(partial(_reshaped, mlir.shape(op.results[0])))
-    return raise_op(op) if op.name in MOVES else None
+    return raise_op(op) if op.name in MOVES and op.name != "stablehlo.slice" else None
 
 
 def _added(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import COPIES
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
@@ -25,7 +26,6 @@ from hlo_surgery.passes.owners.classes import (
     is_shared,
 )
 from hlo_surgery.passes.owners.constants import data_in, rearranged
-from hlo_surgery.passes.owners.until_done import PASSED
 
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
@@ -107,7 +107,7 @@ def _source(value: Value) -> Value:
     while True:
         op = mlir.defining_operation(value)
         before = _carried_as(value) if op is None else None
-        if op is not None and op.name in PASSED:
+        if op is not None and op.name in COPIES:
             before = op.operands[0]
         if before is None:
             return value

@@ -19,6 +19,7 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.owners.classes import (
     Class,
     Contributions,
@@ -42,17 +43,7 @@ HELP = (
     "(a batch argument) before they are summed"
 )
 REDUCTION = "stablehlo.reduce"
-MIXING = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "reduce_window",
-        "select_and_scatter",
-        "convolution",
-        "fft",
-        "cholesky",
-        "triangular_solve",
-    )
-) | {"stablehlo.custom_call"}
+MIXING = ops_of(Kind.MIXES)
 
 
 def settle(owners: Owners, notes: Contributions, op: Operation, found: Sequence[Class]) -> None:

@@ -21,11 +21,8 @@ from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Held, Input, Step
 from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
-from hlo_surgery.passes.terms.tails import PASSED, drops_unit_dimensions, keeps_elements
+from hlo_surgery.passes.terms.tails import MOVES, PASSED, drops_unit_dimensions, keeps_elements
 
-REARRANGED = frozenset(
-    f"stablehlo.{name}" for name in ("reshape", "reverse", "broadcast_in_dim", "slice")
-)
 Dims = tuple[int, ...]
 
 
@@ -118,7 +115,7 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
         case "stablehlo.pad" if not is_splat(op.operands[1], 0):
             return None
         case name if (
-            name in (*REARRANGED, "stablehlo.pad") or drops_unit_dimensions(op)
+            name in (*MOVES, "stablehlo.pad") or drops_unit_dimensions(op)
         ) and keeps_elements(op, summed[0]):
             return [replace(p, order=None) for p in known]
         case _:
