@@ -155,14 +155,14 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/until_done.py",
-        "(kind == np.bool_ or (op.name in PASSED and _holds_both(kind)))",
+        "(kind == np.bool_ or (op.name in COPIES and _holds_both(kind)))",
         "_holds_both(kind)",
         "an update where the complement of an integer is not zero",
     ),
     Bug(
         "owners/until_done.py",
-        "op.name in PASSED and _holds_both(kind)",
-        "op.name in PASSED",
+        "op.name in COPIES and _holds_both(kind)",
+        "op.name in COPIES",
         "an update behind an element type without zero",
     ),
     Bug(
