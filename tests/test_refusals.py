@@ -195,5 +195,5 @@ def test_what_is_passed_already_is_no_help():
     f = hs.grad(scaled, statistics=hs.norms(), on_mixing="contribution")
     with pytest.raises(hs.Refusal) as refusal:
         f({"w": jnp.ones((3, 2)), "t": jnp.float32(2.0)}, jnp.ones((4, 3)))
-    assert "a per-example loss)" in refusal.value.help
+    assert "the statistics of other parameters" in refusal.value.help
     assert "contribution" not in refusal.value.help

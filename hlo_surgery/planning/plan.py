@@ -6,23 +6,10 @@ from typing import Any
 
 from hlo_surgery.counted import counted
 from hlo_surgery.passes.costs.gradient_costs import Predicted
+from hlo_surgery.passes.costs.site_counts import SitePlan
 from hlo_surgery.passes.ir.errors import Reason
 
 LISTED = 12
-
-
-@dataclass(frozen=True)
-class SitePlan:
-    """One site: its op, the user's source line, and the FLOPs and bytes of the plain contraction.
-
-    `trips`: how often it runs, where it lies in a loop.
-    """
-
-    op: str
-    where: str
-    flops: int
-    bytes: int
-    trips: int = 1
 
 
 @dataclass(frozen=True)

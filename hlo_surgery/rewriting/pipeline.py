@@ -25,6 +25,9 @@ from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
+from hlo_surgery.passes.rewriting.measurements import Measurements
+from hlo_surgery.passes.rewriting.replacement import Answer, Asking, Target, block_statistics
+from hlo_surgery.passes.strategies.reweight_examples import has_offset
 from hlo_surgery.passes.terms.axes import (
     Axes,
     Labelled,
@@ -32,12 +35,13 @@ from hlo_surgery.passes.terms.axes import (
     Mixed,
     Split,
 )
+from hlo_surgery.passes.terms.gradient_slices import Lifted
 from hlo_surgery.passes.terms.translation import translated
+from hlo_surgery.planning.choice import choose
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
+from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
-from hlo_surgery.rewriting.replacement import Answer, Target, block_statistics
-from hlo_surgery.rewriting.results import Measurements
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
@@ -46,6 +50,10 @@ Hoist = Callable[[Axes, mlir.Block, Sequence[Value]], bool]
 IN_PARTS = "this gradient has rows of examples, and not each example's in its place"
 IN_PARTS_HELP = "return rows in the order of the batch, and permute or choose them outside"
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
+SHARED_BY_REAL = (
+    "bounds each example's influence, but the real examples share a term by their number"
+)
+OFFSET_HELP = "leave terms without examples, such as decay, to the optimizer"
 PRIVATE_HELP = (
     "make the loss a mean or sum of per-example losses that rest on nothing but the example"
 )
@@ -149,7 +157,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
         request = replace(request, real=(flags, axes.count))
     end = mlir.return_operation(block)
     numbers = [*request.gradients, *request.losses]
-    targets = [Target(end, number, names[number]) for number in numbers]
+    targets = [Target(end, number) for number in numbers]
     statistics = request.statistics.values()
     measures = list(dict.fromkeys(m for s in statistics for m in measures_of(s)))
     for measure in measures:
@@ -159,16 +167,23 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
         *([measures] * len(request.gradients)),
         *([[PerExampleGradients()]] * len(request.losses)),
     ]
-    finish = partial(_results, request)
-    answers, made = block_statistics(
-        axes, block, targets, asked, _reweights(request), request, finish
+    asking = Asking(
+        request.examples,
+        request.planning.device,
+        partial(choose, options=request.planning),
+        _reweights(request),
+        len(request.gradients),
+        request.closed_over,
     )
+    finish = partial(_results, request)
+    answers, made = block_statistics(axes, block, targets, asked, asking, finish)
     _return(main, answers, made, request, names)
     sharding_rules.strip(code)
     mlir.run_passes(code, "cse", "func.func(trivial-dce)")
     data = tuple(dict.fromkeys(axes.data.values()))
     plans = tuple(
-        _by_statistic(answer.plan, request) for answer in answers[: len(request.gradients)]
+        _by_statistic(output_plan(names[number], answer), request)
+        for number, answer in zip(request.gradients, answers, strict=False)
     )
     loss = next((names[number] for number in request.losses), "")
     others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
@@ -189,12 +204,27 @@ def _widest(gradients: Sequence[Value]) -> jnp.dtype:
 
 def _results(request: Request, found: Measurements) -> list[jax.Array]:
     """The arrays of all statistics, in order."""
+    _refuse_shared_by_real(request, found)
     arrays = [
         x
         for name, s in request.statistics.items()
         for x in results_of(s, found, request.groups[name])
     ]
     return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
+
+
+def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
+    """What all share is divided by the number of the real: each gradient would rest on others."""
+    private = [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
+    if not private or request.real is None or request.size == 1:
+        return
+    for i in range(len(request.gradients)):
+        sliced = found.chosen[i].task.sliced
+        lifted = any(isinstance(axis, Lifted) for _, axis in sliced.inputs)
+        if lifted or has_offset(sliced):
+            raise Refusal(
+                Reason(f"{private[0]} {SHARED_BY_REAL}", "is_real", "request", OFFSET_HELP)
+            )
 
 
 def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:

@@ -7,7 +7,22 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.linearity import SUMMING
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.terms.convolution_patches import windows_of
+
+
+@dataclass(frozen=True)
+class SitePlan:
+    """One site: its op, the user's source line, and the FLOPs and bytes of the plain contraction.
+
+    `trips`: how often it runs, where it lies in a loop.
+    """
+
+    op: str
+    where: str
+    flops: int
+    bytes: int
+    trips: int = 1
 
 
 @dataclass(frozen=True)
@@ -23,6 +38,12 @@ class SiteCounts:
     depth: int
     contracts: bool
     spread: int = 1
+
+
+def site_plan(op: Operation) -> SitePlan:
+    """A site with its counted cost."""
+    counts = site_counts(op)
+    return SitePlan(op.name, source_line(op), counts.flops, counts.read + counts.written)
 
 
 def site_counts(op: Operation) -> SiteCounts:

@@ -1,4 +1,6 @@
-"""Results: statistics from the measures of all gradients, while a replacement is traced."""
+"""Measurements: what statistics are combined of, while the code that replaces a block's end is
+traced.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,54 +11,48 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.element_types import widened
-from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import Measure, PerExampleGradients
 from hlo_surgery.passes.measures.real_examples import without_padding
-from hlo_surgery.passes.strategies.reweight_examples import has_offset, reweighted
+from hlo_surgery.passes.strategies.reweight_examples import reweighted
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
-from hlo_surgery.passes.strategies.task import Examples, is_precise
+from hlo_surgery.passes.strategies.task import Examples, Known, is_precise
 from hlo_surgery.passes.strategies.weigh_by_example import along_by_example, weighted_by_example
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Lifted
-from hlo_surgery.requests.request import Request
-from hlo_surgery.statistics.derived import Derived
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """What is found of the gradients, as `statistics.found.Found`. A last target beyond them may
-    be the loss.
+    """What is found of the first `number` targets, which are gradients; a last one beyond
+    them may be the loss.
 
-    `chosen` holds those targets that no loop stacks; only of these there are sums with weights.
+    `measured`: by target; `values`: the targets themselves. `chosen` holds those that no loop
+    stacks; only of these there are sums with weights.
     """
 
-    request: Request
+    examples: Examples
+    number: int
     measured: Sequence[Measured]
     chosen: Mapping[int, Chosen]
-    known: Mapping[Value, jax.Array]
-    targets: Sequence[Value]
+    known: Known
+    values: Sequence[Value]
 
     @property
     def size(self) -> int:
         """B."""
-        return self.request.size
+        return self.examples.size
 
     @property
     def count(self) -> Any:
         """How many of them are real."""
-        return self._examples.count(self.known)
-
-    @property
-    def _examples(self) -> Examples:
-        return self.request.examples
+        return self.examples.count(self.known)
 
     @property
     def _real(self) -> jax.Array | None:
-        return self._examples.flags(self.known)
+        return self.examples.flags(self.known)
 
     @property
     def _gradients(self) -> range:
-        return range(len(self.request.gradients))
+        return range(self.number)
 
     def of(self, measure: Measure) -> list[jax.Array]:
         """A measure of each gradient."""
@@ -70,14 +66,14 @@ class Measurements:
 
     def mean(self) -> list[jax.Array]:
         """The mean of the examples' gradients."""
-        gradients = [self.targets[i] for i in self._gradients]
-        return [self._examples.mean_gradient(gradient, self.known) for gradient in gradients]
+        gradients = [self.values[i] for i in self._gradients]
+        return [self.examples.mean_gradient(gradient, self.known) for gradient in gradients]
 
     def weighted(
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:
         """The sum over b of w_b g_b."""
-        padding = self._examples.padding(self.known)
+        padding = self.examples.padding(self.known)
         if padding is not None:
             finite = padding.real if finite is None else finite & padding.real
             weights = [without_padding(w, padding) for w in weights]
@@ -88,7 +84,7 @@ class Measurements:
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
         """The inner product of each example's gradient with a direction."""
-        padding = self._examples.padding(self.known)
+        padding = self.examples.padding(self.known)
         pairs = zip(self._gradients, directions, strict=True)
         return [without_padding(self._along(i, direction), padding) for i, direction in pairs]
 
@@ -112,27 +108,7 @@ class Measurements:
 
     def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
         sliced = self.chosen[i].task.sliced
-        _refuse_shared_by_real(self.request, sliced)
         if self._by_example(i):
             return weighted_by_example(self.chosen[i], self.known, weights, finite)
-        scale = 1 if self._examples.is_mean else 1 / self.count
+        scale = 1 if self.examples.is_mean else 1 / self.count
         return reweighted(sliced, self.known, weights, self.count, finite) * scale
-
-
-def _refuse_shared_by_real(request: Request, sliced: GradientSlice) -> None:
-    """What all share is divided by the number of the real: each gradient would rest on others."""
-    private = [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
-    lifted = any(isinstance(axis, Lifted) for _, axis in sliced.inputs)
-    if private and request.real is not None and request.size > 1 and (lifted or has_offset(sliced)):
-        why = (
-            f"{private[0]} bounds each example's influence, but the real examples share a term "
-            "by their number"
-        )
-        raise Refusal(
-            Reason(
-                why,
-                "is_real",
-                "request",
-                "leave terms without examples, such as decay, to the optimizer",
-            )
-        )

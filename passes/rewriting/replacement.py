@@ -5,13 +5,16 @@ lifted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.costs.roofline import Roofline
+from hlo_surgery.passes.costs.site_counts import SitePlan, site_plan
 from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.emit.closed_over import ClosedOver
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -25,20 +28,33 @@ from hlo_surgery.passes.loops.scanned_gradients import (
     stack_values,
 )
 from hlo_surgery.passes.measures.measures import Defined, Measure
+from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
 from hlo_surgery.passes.strategies.loop import with_common_chunks
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
 from hlo_surgery.passes.strategies.table import compute_measures
-from hlo_surgery.passes.strategies.task import Task, is_precise, makes_float32
+from hlo_surgery.passes.strategies.task import Examples, Task, is_precise, makes_float32
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import GradientSlice, gradient_slice
 from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
 from hlo_surgery.passes.terms.wide_slices import is_widenable
-from hlo_surgery.planning.choice import choose
-from hlo_surgery.planning.output_plan import output_plan, repeated_plan, stacked_plan
-from hlo_surgery.planning.plan import OutputPlan
-from hlo_surgery.requests.request import Request
-from hlo_surgery.rewriting.results import Measurements
+
+Choose = Callable[[Task, Sequence[Measure]], Chosen]
+Finish = Callable[[Measurements], Sequence[jax.Array]]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How measures are asked for. `choose`: the strategy for each of one gradient; `reweights`:
+    whether sums of gradients with weights are made; `gradients`: how many targets are some.
+    """
+
+    examples: Examples
+    device: Roofline
+    choose: Choose
+    reweights: bool
+    gradients: int
+    closed_over: ClosedOver
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,6 @@ class Target:
 
     user: Operation
     operand: int
-    name: str
 
     @property
     def value(self) -> Value:
@@ -57,13 +72,20 @@ class Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """One gradient's plan, and the gradient where it came from the examples' own in one tensor."""
+    """What was chosen for a gradient, and the gradient where it came from the examples' own.
 
-    plan: OutputPlan
+    Of what a loop stacks, it was chosen for one of its slices, of which there are `trips`. `sites`,
+    `tail`, the gradient's size in `bytes` and whether examples reach it are told apart from their
+    ops, which may be gone when they are asked for.
+    """
+
+    chosen: Chosen
+    sites: tuple[SitePlan, ...]
+    tail: tuple[str, ...]
+    bytes: int
+    is_reached: bool
     gradient: Value | None = None
-
-
-Finish = Callable[[Measurements], Sequence[jax.Array]]
+    trips: int = 1
 
 
 def block_statistics(
@@ -71,53 +93,37 @@ def block_statistics(
     block: Block,
     targets: Sequence[Target],
     measures: Sequence[Sequence[Measure]],
-    reweights: bool,
-    request: Request,
+    asking: Asking,
     finish: Finish,
 ) -> tuple[list[Answer], list[Value]]:
-    """Every target's measures at the end of their block, and what `finish` makes of them.
-
-    `reweights`: whether it makes sums of gradients with weights.
-    """
-    plain = [
-        i
-        for i in range(len(targets))
-        if _scan(axes, targets[i], measures[i], reweights, request) is None
-    ]
-    lifted = (
-        lift_control_flow(axes, block, [targets[i].value for i in plain])
-        if request.size > 1
-        else {}
-    )
-    found = {
-        i: _scan(axes, t, measures[i], reweights, request)
-        for i, t in enumerate(targets)
-        if i not in plain
-    }
-    scans = {i: scan for i, scan in found.items() if scan is not None}
+    """Every target's measures at the end of their block, and what `finish` makes of them."""
+    plain = [i for i, t in enumerate(targets) if _scan(axes, t, measures[i], asking) is None]
+    values = [targets[i].value for i in plain]
+    lifted = lift_control_flow(axes, block, values) if asking.examples.size > 1 else {}
+    # What is lifted rebuilds loops.
+    found = {i: _scan(axes, targets[i], measures[i], asking) for i in range(len(targets))}
+    scans = {i: scan for i, scan in found.items() if scan is not None and i not in plain}
     stacked: dict[int, _Stacked] = {}
     while remaining := {i: scan for i, scan in scans.items() if i not in stacked}:
         loop = next(iter(remaining.values())).loop
         together = {i: scan for i, scan in remaining.items() if mlir.is_same(scan.loop, loop)}
-        stacked |= _inside_loop(axes, loop, together, measures, request, lifted)
-    chosen = {i: _chosen(axes, targets[i], measures[i], reweights, request, lifted) for i in plain}
-    return _at_end(axes, block, targets, chosen, stacked, request, finish)
+        stacked |= _inside_loop(axes, loop, together, measures, asking, lifted)
+    chosen = {i: _chosen(axes, targets[i], measures[i], asking, lifted) for i in plain}
+    return _at_end(axes, block, targets, chosen, stacked, asking, finish)
 
 
 @dataclass(frozen=True)
 class _Stacked:
-    """What a loop stacked for a target: gradient, measures, and the plan in the loop."""
+    """What a loop stacked for a target: gradient, measures, and what was chosen in the loop."""
 
     result: Value
     measures: Mapping[Measure, Value]
-    plan: OutputPlan
+    inside: Answer
 
 
-def _scan(
-    axes: Axes, target: Target, measures: Sequence[Measure], reweights: bool, request: Request
-) -> Scan | None:
+def _scan(axes: Axes, target: Target, measures: Sequence[Measure], asking: Asking) -> Scan | None:
     """The scan that stacks a target, if all that is asked for can be stacked with it."""
-    if request.size == 1 or reweights:
+    if asking.examples.size == 1 or asking.reweights:
         return None
     scan = scanned_gradient(axes, target.value)
     return scan if scan is not None and all(_is_stackable(scan, m) for m in measures) else None
@@ -133,17 +139,15 @@ def _inside_loop(
     loop: Operation,
     scans: Mapping[int, Scan],
     measures: Sequence[Sequence[Measure]],
-    request: Request,
+    asking: Asking,
     lifted: dict[Value, Value],
 ) -> dict[int, _Stacked]:
     """Compute the measures of the updates in the loop's body, and stack them in the same loop."""
     body = loop.regions[1].blocks[0]
     trips = len(next(iter((counter_values(loop) or {}).values())))
-    updates = [Target(scan.write, 1, "") for scan in scans.values()]
+    updates = [Target(scan.write, 1) for scan in scans.values()]
     asked = [measures[i] for i in scans]
-    answers, made = block_statistics(
-        axes, body, updates, asked, False, request, partial(_in_order, asked)
-    )
+    answers, made = block_statistics(axes, body, updates, asked, asking, partial(_in_order, asked))
     for scan, answer in zip(scans.values(), answers, strict=True):
         if answer.gradient is not None:
             replace_update(scan.write, answer.gradient)
@@ -161,7 +165,7 @@ def _inside_loop(
         i: _Stacked(
             renewed.results[scan.number],
             {measure: results[i, measure] for measure in measures[i]},
-            repeated_plan(answer.plan, trips),
+            replace(answer, trips=answer.trips * trips),
         )
         for (i, scan), answer in zip(scans.items(), answers, strict=True)
     }
@@ -187,21 +191,20 @@ def _chosen(
     axes: Axes,
     target: Target,
     measures: Sequence[Measure],
-    reweights: bool,
-    request: Request,
+    asking: Asking,
     lifted: Mapping[Value, Value],
 ) -> Chosen:
     alone = GradientSlice((target.value, None), ())
-    sliced = gradient_slice(axes, target.value, lifted) if request.size > 1 else alone
-    wide = request.size > 1 and is_widenable(sliced)
-    device, examples = request.planning.device, request.examples
+    device, examples = asking.device, asking.examples
+    sliced = gradient_slice(axes, target.value, lifted) if examples.size > 1 else alone
+    wide = examples.size > 1 and is_widenable(sliced)
     how = Contracting(device.group_patches, wide, upcast=not device.narrow_operands)
-    function = slice_function(sliced, request.size, examples.is_mean, how, axes.count)
+    function = slice_function(sliced, examples.size, examples.is_mean, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
-    paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
+    paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not asking.reweights else []
     precise = wide or makes_float32(sliced)
     task = Task(target.value, sliced, function, paths, examples, device, precise)
-    return choose(task, measures, request.planning)
+    return asking.choose(task, measures)
 
 
 def _at_end(
@@ -210,7 +213,7 @@ def _at_end(
     targets: Sequence[Target],
     chosen: Mapping[int, Chosen],
     stacked: Mapping[int, _Stacked],
-    request: Request,
+    asking: Asking,
     finish: Finish,
 ) -> tuple[list[Answer], list[Value]]:
     """One splice for all that is left to compute in this block."""
@@ -222,7 +225,9 @@ def _at_end(
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
-    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *(request.real or ())]))
+    values = list(
+        dict.fromkeys([*plain, *behind, *stacks, *outputs, *(asking.examples.real or ())])
+    )
     reused = [i for i in chosen if chosen[i].reuse]
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
@@ -231,19 +236,36 @@ def _at_end(
         computed |= {i: _behind_loop(s, tails[i], known) for i, s in stacked.items()}
         measured = [computed[i].measured for i in range(len(targets))]
         gradients = [gradient for i in reused if (gradient := computed[i].gradient) is not None]
-        return [*gradients, *finish(Measurements(request, measured, chosen, known, outputs))]
+        found = Measurements(asking.examples, asking.gradients, measured, chosen, known, outputs)
+        return [*gradients, *finish(found)]
 
-    made = splice(
-        values, replacement, mlir.return_operation(block), closed_over=request.closed_over
-    )
+    made = splice(values, replacement, mlir.return_operation(block), closed_over=asking.closed_over)
     gradients = dict(zip(reused, made, strict=False))
     answers = [
-        Answer(output_plan(target.name, chosen[i]), gradients.get(i))
+        _answer(chosen[i], gradients.get(i))
         if i in chosen
-        else Answer(stacked_plan(target.name, stacked[i].plan, tails[i]))
-        for i, target in enumerate(targets)
+        else _behind(stacked[i].inside, tails[i])
+        for i in range(len(targets))
     ]
-    return answers, made[len(reused) :]
+    return [answers[i] for i in range(len(targets))], made[len(reused) :]
+
+
+def _behind(inside: Answer, tail: GradientSlice) -> Answer:
+    """The answer for a gradient behind a loop, from that for its slices."""
+    return replace(inside, gradient=None, tail=(*inside.tail, *_names(tail)))
+
+
+def _answer(chosen: Chosen, gradient: Value | None) -> Answer:
+    sliced = chosen.task.sliced
+    sites = tuple(site_plan(step.op) for step in sliced.sites)
+    is_reached = bool(sliced.inputs and (sliced.steps or sliced.output[1] is not None))
+    own = chosen.task.counts.gradient
+    return Answer(chosen, sites, _names(sliced), own, is_reached, gradient)
+
+
+def _names(sliced: GradientSlice) -> tuple[str, ...]:
+    """The ops of a tail."""
+    return tuple(step.op.name for step in sliced.tail)
 
 
 def _behind_loop(

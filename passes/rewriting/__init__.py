@@ -1,0 +1,1 @@
+"""Rewriting: statistics of the gradients of a block, computed at its end and in its loops."""
