@@ -138,6 +138,12 @@ def test_max_norm_is_positive(max_norm):
         ho.dp_sgd(0.1, max_norm, 1.0, seed=0)
 
 
+@pytest.mark.parametrize("make", [ho.dp_sgd, ho.dp_adam])
+def test_flags_of_private_optimizers_are_true_or_false(make):
+    with pytest.raises(TypeError, match="takes True or False for nan_safe, not 'False'"):
+        make(0.1, 1.0, 1.0, seed=0, nan_safe="False")
+
+
 @pytest.mark.parametrize("multiplier", [-1.0, float("nan"), float("inf")])
 def test_a_noise_multiplier_is_no_negative_number(multiplier):
     with pytest.raises(ValueError, match="noise_multiplier"):

@@ -130,6 +130,19 @@ WRONG = {
     "an infinite max_norm": (lambda: hs.clipped_mean(float("inf")), "positive max_norm"),
     "a NaN max_norm": (lambda: hs.clipped_mean(float("nan")), "positive max_norm"),
     "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
+    "a number for coefficients": (lambda: hs.polynomial(2.0), "at least two, in a list"),
+    "text for a coefficient": (
+        lambda: hs.polynomial([1, "a"]),
+        "one real, finite number for a coefficient, not 'a'",
+    ),
+    "no coefficient": (lambda: hs.polynomial([1, None]), "for a coefficient, not None"),
+    "rows of coefficients": (lambda: hs.polynomial([[1, 2], [3, 4]]), r"not \[1, 2\]"),
+    "an infinite coefficient": (lambda: hs.polynomial([1, float("inf")]), "finite number"),
+    "a NaN coefficient": (lambda: hs.polynomial([float("nan"), 1.0]), "finite number"),
+    "an infinite factor": (
+        lambda: hs.linear_combination([(float("inf"), hs.mean_sign())]),
+        "linear_combination takes one real, finite number",
+    ),
     "one edge": (lambda: hs.histogram([0.0]), "at least two increasing edges"),
     "falling edges": (lambda: hs.histogram([0.0, 1.0, 0.5]), "at least two increasing edges"),
     "text for ord": (lambda: hs.norms(ord="fro"), "takes ord > 0"),
@@ -205,7 +218,25 @@ def test_phi_that_is_no_jax_function(phi, said):
         hs.mean_of(phi)
 
 
-@pytest.mark.parametrize("terms", [[], [(1.0, hs.variance())], [(1.0, hs.per_example())]])
+@pytest.mark.parametrize(
+    "flagged",
+    [
+        lambda flag: hs.clipped_mean(1.0, nan_safe=flag),
+        lambda flag: hs.weighted_mean(jnp.reciprocal, nan_safe=flag),
+        lambda flag: hs.variance(unbiased=flag),
+        lambda flag: hs.mean_of(jnp.square, factorable=flag),
+    ],
+)
+@pytest.mark.parametrize("flag", ["False", None, 1])
+def test_flags_are_true_or_false(flagged, flag):
+    with pytest.raises(TypeError, match=f"takes True or False for .*, not {flag!r}"):
+        flagged(flag)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [[], 3, [(1.0, hs.variance())], [(1.0, hs.per_example())], [hs.second_moment()], [(1.0,)]],
+)
 def test_terms_of_a_linear_combination_are_elementwise_means(terms):
     with pytest.raises(TypeError, match="elementwise mean"):
         hs.linear_combination(terms)

@@ -32,6 +32,12 @@ WHEN_MADE = {
     "a reduction": ({"loss_reduction": "avg"}, ValueError, "one of 'mean', 'sum'"),
     "a mode": ({"on_mixing": "allow"}, ValueError, "one of 'refuse', 'contribution'"),
     "a position": ({"batch_argnums": 1.0}, TypeError, "batch_argnums holds 1.0; pass the position"),
+    "a name that is no text": (
+        {"statistics": {"a": hs.norms(), 1: hs.norms()}},
+        TypeError,
+        "statistics has the key 1; keys are names",
+    ),
+    "a name that is none": ({"statistics": {None: hs.norms()}}, TypeError, "has the key None"),
     "two positions": ({"batch_argnums": (0, "x")}, TypeError, "batch_argnums holds 'x'"),
 }
 
