@@ -8,6 +8,7 @@ import jax
 
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.closed_over import trace
+from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.example_shards import example_shards
@@ -32,6 +33,12 @@ from hlo_surgery.statistics.derived import Derived, Statistic, named
 Statistics = Statistic | Mapping[str, Statistic]
 # The module, the tree of what it returns, and the traced values that are its last arguments.
 Rewritten = tuple[Module, Any, list[Any]]
+# What to say where JAX says that a module has no rule for a transformation.
+NO_RULES = {
+    "Batching rule": "a function with statistics cannot be mapped by jax.vmap; call it for each, "
+    "in a Python loop or in jax.lax.map",
+    "custom_vjp": UNDIFFERENTIABLE,
+}
 
 
 @dataclass(frozen=True)
@@ -154,16 +161,14 @@ class WithStatistics:
 
 
 def _run(module: Module, arrays: Sequence[Any]) -> Any:
-    """The module's outputs. Raises NotImplementedError in `jax.vmap`."""
+    """The module's outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
     try:
         return module.jitted(*arrays)
-    except NotImplementedError as problem:
-        if "Batching rule" not in str(problem):
+    except (NotImplementedError, TypeError) as problem:
+        said = next((text for rule, text in NO_RULES.items() if rule in str(problem)), None)
+        if said is None:
             raise
-        raise NotImplementedError(
-            "a function with statistics cannot be mapped by jax.vmap; call it for each, in a "
-            "Python loop or in jax.lax.map"
-        ) from problem
+        raise type(problem)(said) from problem
 
 
 def all_of_it(outputs: Any) -> Any:
