@@ -75,7 +75,7 @@ def test_every_keyword_has_its_option():
         | PlanningOptions.__annotations__.keys()
     )
     assert keywords - {"module", "planning"} <= SPELLED.keys()
-    assert all(option in answered("rewrite", "--help").stdout for option in SPELLED.values())
+    assert all(option in answered("verify", "--help").stdout for option in SPELLED.values())
 
 
 def test_names_of_the_users_stay():
