@@ -397,7 +397,7 @@ WRONG = {
     "square of all": (
         {"strategy": "square", "statistics": hs.per_example(), "batch_argnums": (1, 2)},
         ValueError,
-        "strategy='square' does not apply to per_example here",
+        "strategy='square' does not apply to per_example of ",
     ),
     "no statistic": ({"statistics": {}}, ValueError, "no statistic is asked for"),
     "a function": (

@@ -99,7 +99,7 @@ def block_statistics(
     while remaining := {i: scan for i, scan in scans.items() if i not in stacked}:
         loop = next(iter(remaining.values())).loop
         together = {i: scan for i, scan in remaining.items() if mlir.is_same(scan.loop, loop)}
-        stacked |= _inside_loop(axes, loop, together, measures, request, lifted)
+        stacked |= _inside_loop(axes, loop, together, targets, measures, request, lifted)
     chosen = {i: _chosen(axes, targets[i], measures[i], reweights, request, lifted) for i in plain}
     return _at_end(axes, block, targets, chosen, stacked, request, finish)
 
@@ -132,6 +132,7 @@ def _inside_loop(
     axes: Axes,
     loop: Operation,
     scans: Mapping[int, Scan],
+    targets: Sequence[Target],
     measures: Sequence[Sequence[Measure]],
     request: Request,
     lifted: dict[Value, Value],
@@ -139,7 +140,7 @@ def _inside_loop(
     """Compute the measures of the updates in the loop's body, and stack them in the same loop."""
     body = loop.regions[1].blocks[0]
     trips = len(next(iter((counter_values(loop) or {}).values())))
-    updates = [Target(scan.write, 1, "") for scan in scans.values()]
+    updates = [Target(scan.write, 1, targets[i].name) for i, scan in scans.items()]
     asked = [measures[i] for i in scans]
     answers, made = block_statistics(
         axes, body, updates, asked, False, request, partial(_in_order, asked)
@@ -201,7 +202,7 @@ def _chosen(
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not reweights else []
     precise = wide or makes_float32(sliced)
     task = Task(target.value, sliced, function, paths, examples, device, precise)
-    return choose(task, measures, request.planning)
+    return choose(task, measures, request.planning, target.name)
 
 
 def _at_end(
