@@ -63,7 +63,13 @@ def test_an_error_names_options(wrong, said):
 
 
 def test_texts_of_the_library_name_options():
-    texts = (errors.SUMS_HELP, pipeline.PADDING_HELP, example_rows.HELP, gradient_outputs._ask({}))
+    texts = (
+        errors.SUMS_HELP,
+        errors.LOSS_HELP,
+        pipeline.PADDING_HELP,
+        example_rows.HELP,
+        gradient_outputs._ask({}),
+    )
     for text in texts:
         assert PYTHON.search(text), text
         assert not PYTHON.search(spelled(text)), spelled(text)
