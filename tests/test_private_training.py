@@ -151,7 +151,14 @@ def test_a_noise_multiplier_is_no_negative_number(multiplier):
 
 
 @pytest.mark.parametrize(
-    ("per", "groups"), [("parameter", 2), ({"a": 0, "b": 0}, 2), ("global", 1)]
+    ("per", "groups"),
+    [
+        ("parameter", 2),
+        ({"a": 0, "b": 0}, 2),
+        ({"a": "first", "b": "second"}, 2),
+        ({"a": "all", "b": "all"}, 1),
+        ("global", 1),
+    ],
 )
 def test_groups_share_the_deviation_of_all(per, groups):
     """One example moves each of k groups by max_norm, and so all of them together by its

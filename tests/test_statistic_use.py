@@ -83,6 +83,36 @@ def graded(statistic, size=B):
     )
 
 
+def grouped(statistic):
+    """The statistic of a model with three parameters, of which two are in one part."""
+    params = {"v": np.ones((4, 2), "f"), "w": {"a": np.ones((2, 3), "f"), "b": np.ones(3, "f")}}
+
+    def loss(p, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x @ p["v"] @ p["w"]["a"] + p["w"]["b"]) ** 2, -1))
+
+    return hs.grad(loss, statistics=statistic)(params, X)[1]
+
+
+def test_leaves_with_equal_labels_are_one_group():
+    each = grouped(hs.norms("parameter"))
+    found = grouped(hs.norms({"v": "second", "w": {"a": "second", "b": "first"}}))
+    assert found.keys() == {"first", "second"}
+    np.testing.assert_allclose(found["first"], each["w"]["b"], rtol=1e-5)
+    both = np.hypot(each["v"], each["w"]["a"])
+    np.testing.assert_allclose(found["second"], both, rtol=1e-5)
+
+
+def test_a_label_of_all_is_global():
+    found = grouped(hs.gram({"v": "all", "w": "all"}))
+    np.testing.assert_allclose(found["all"], grouped(hs.gram()), rtol=1e-5)
+
+
+def test_leaves_that_are_no_text_are_groups_of_their_own():
+    found, each = grouped(hs.norms({"v": 0, "w": 0})), grouped(hs.norms("parameter"))
+    np.testing.assert_allclose(found["v"], each["v"], rtol=1e-5)
+    np.testing.assert_allclose(found["w"], np.hypot(*each["w"].values()), rtol=1e-5)
+
+
 WRONG = {
     "an unknown per": (
         lambda: rewritten(hs.norms("layer")),
@@ -100,6 +130,10 @@ WRONG = {
     "no prefix": (lambda: graded(hs.norms({"u": 0})), "no pytree prefix of the gradient"),
     "a leaf that is none": (lambda: graded(hs.norms({"u": 0, "w": 1})), r"no part of it: \['u'\]"),
     "a leaf left out": (lambda: graded(hs.clipped_mean(1.0, {"u": 0})), r"it leaves out \['w'\]"),
+    "text for some leaves": (
+        lambda: grouped(hs.norms({"v": "a", "w": 1})),
+        "has text for some leaves, and for others none",
+    ),
     "an empty group": (
         lambda: rewritten(hs.norms({"a": ["v", "w"], "b": []})),
         r"has \[\] for 'b'; it is a list",

@@ -22,8 +22,9 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
     """The norm of each example's gradient, [B]: over all parameters, for each, or for groups.
 
     `per`: "global" gives one array, "parameter" a pytree of arrays like the gradient, and a pytree
-    prefix of the gradient one array for each of its leaves (in `rewrite_module`: a dict from label
-    to outputs). `ord`: any p > 0.
+    prefix of the gradient one array for each of its leaves, or a dict with one for each label where
+    the leaves are text: equal ones are one group (in `rewrite_module`: a dict from label to
+    outputs). `ord`: any p > 0.
 
     >>> norms().name, norms("parameter", ord=1).name
     ('norms', "norms('parameter', ord=1)")
