@@ -114,6 +114,8 @@ def rewrite(
     mean more than one number. Everything else is as in `grad`.
     """
     check_keywords(rewrite, planning)
+    _check_picks("gradients", gradients, "lambda outputs: outputs[1]")
+    _check_picks("loss", loss, "lambda outputs: outputs[0]")
     options = Options(
         batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning, loss
     )
@@ -135,6 +137,14 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
             f"{target!r}; of jax.jit(f) pass f itself"
         )
     return explain_module(target, **kwargs)
+
+
+def _check_picks(name: str, pick: Any, example: str) -> None:
+    """Raises TypeError for what is no function, where one is given."""
+    if pick is not None and not callable(pick):
+        raise TypeError(
+            f"{name} is {pick!r}; it is a function of what grad_fun returns, such as {example}"
+        )
 
 
 def _gradient(has_aux: bool) -> Callable[[Any], Any]:

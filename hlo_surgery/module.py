@@ -25,6 +25,13 @@ from hlo_surgery.passes.normalise.out_of_scope import refuse_effects
 from hlo_surgery.passes.normalise.static_shapes import HELP as SHAPES_HELP
 from hlo_surgery.passes.normalise.static_shapes import is_static
 from hlo_surgery.planning.plan import Plan
+from hlo_surgery.unreadable import (
+    DUMPING,
+    no_file,
+    unreadable_bytecode,
+    unreadable_bytes,
+    unreadable_text,
+)
 from hlo_surgery.whole_files import write_atomically
 
 
@@ -135,10 +142,6 @@ class Module:
         )
 
 
-DUMPING = (
-    "dump one with jax.jit(f).lower(...).as_text(debug_info=True) or "
-    "jax.export.export(...)(...).serialize()"
-)
 Source = Module | str | bytes | bytearray | memoryview | os.PathLike[str]
 
 
@@ -161,6 +164,9 @@ def load(source: Source) -> Module:
     ):
         return _from_bytes(Path(source).read_bytes())
     if isinstance(source, str):
+        # The main function of a module has braces around it.
+        if source.strip() and "\n" not in source and "{" not in source:
+            raise ValueError(no_file(source))
         return _from_bytes(source.encode())
     if not isinstance(source, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
@@ -214,32 +220,12 @@ def _from_export(data: bytes, problem: Exception) -> mlir.Module:
         try:
             return mlir.parse(held)
         except ValueError:
-            raise ValueError(_unreadable_bytecode(held)) from None
+            raise ValueError(unreadable_bytecode(held)) from None
     if mlir.bytecode_producer(data):
-        raise ValueError(_unreadable_bytecode(data)) from None
+        raise ValueError(unreadable_bytecode(data)) from None
     if isinstance(problem, UnicodeDecodeError):
-        raise ValueError(
-            "this is no StableHLO module: neither text nor bytecode, nor a whole jax.export "
-            f"artifact; perhaps it is cut short: {DUMPING}"
-        ) from None
-    reason = str(problem).splitlines()[0] if str(problem) else "not MLIR"
-    raise ValueError(f"this is no StableHLO module: {reason}") from None
-
-
-def _unreadable_bytecode(data: bytes) -> str:
-    """MLIR promises nothing of bytecode across versions, and names internals in its errors."""
-    producer = mlir.bytecode_producer(data)
-    if mlir.is_portable_artifact(data):
-        why = f"the portable artifact by {producer} is damaged or newer than this jaxlib"
-    else:
-        why = (
-            f"this jaxlib cannot read the bytecode by {producer}, which differs between "
-            "versions of MLIR"
-        )
-    return (
-        f"this is no StableHLO module: {why}; dump text, a portable artifact or a jax.export "
-        "artifact"
-    )
+        raise ValueError(unreadable_bytes()) from None
+    raise ValueError(unreadable_text(data.decode(errors="replace"), str(problem))) from None
 
 
 def _checked(module: Module) -> Module:

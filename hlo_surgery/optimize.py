@@ -32,6 +32,8 @@ def optimize(fun: Callable[..., Any]) -> "Optimized":
     >>> "4x3x2x" in optimized.module(w, xs).text()
     False
     """
+    if not callable(fun):
+        raise TypeError(f"optimize takes a function, not {fun!r}")
     return Optimized(fun)
 
 

@@ -8,6 +8,7 @@ import jax
 
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.closed_over import trace
+from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.example_shards import example_shards
@@ -22,7 +23,7 @@ from hlo_surgery.requests.leaves import (
     returned_kind,
     signature,
 )
-from hlo_surgery.requests.parameter_groups import check_prefix
+from hlo_surgery.requests.parameter_groups import check_prefix, group_labels, groups_tree
 from hlo_surgery.requests.real_flags import check_flags, flags_among
 from hlo_surgery.requests.request import check_words, make_request
 from hlo_surgery.requests.trace_context import trace_context
@@ -32,6 +33,12 @@ from hlo_surgery.statistics.derived import Derived, Statistic, named
 Statistics = Statistic | Mapping[str, Statistic]
 # The module, the tree of what it returns, and the traced values that are its last arguments.
 Rewritten = tuple[Module, Any, list[Any]]
+# What to say where JAX says that a module has no rule for a transformation.
+NO_RULES = {
+    "Batching rule": "a function with statistics cannot be mapped by jax.vmap; call it for each, "
+    "in a Python loop or in jax.lax.map",
+    "custom_vjp": UNDIFFERENTIABLE,
+}
 
 
 @dataclass(frozen=True)
@@ -154,16 +161,14 @@ class WithStatistics:
 
 
 def _run(module: Module, arrays: Sequence[Any]) -> Any:
-    """The module's outputs. Raises NotImplementedError in `jax.vmap`."""
+    """The module's outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
     try:
         return module.jitted(*arrays)
-    except NotImplementedError as problem:
-        if "Batching rule" not in str(problem):
+    except (NotImplementedError, TypeError) as problem:
+        said = next((text for rule, text in NO_RULES.items() if rule in str(problem)), None)
+        if said is None:
             raise
-        raise NotImplementedError(
-            "a function with statistics cannot be mapped by jax.vmap; call it for each, in a "
-            "Python loop or in jax.lax.map"
-        ) from problem
+        raise type(problem)(said) from problem
 
 
 def all_of_it(outputs: Any) -> Any:
@@ -185,25 +190,24 @@ def _grouped(statistic: Statistic, numbers: Any) -> Statistic:
     """A statistic grouped by a pytree prefix of the gradient, with output numbers instead."""
     if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
         return statistic
-    paths, prefix = jax.tree.flatten_with_path(statistic.per)
-    check_prefix(statistic.name, statistic.per, numbers)
-    groups = prefix.flatten_up_to(numbers)
-    labels = [jax.tree_util.keystr(path) for path, _ in paths]
-    return replace(
-        statistic, per={k: jax.tree.leaves(group) for k, group in zip(labels, groups, strict=True)}
-    )
+    name, per = statistic.name, statistic.per
+    check_prefix(name, per, numbers)
+    groups: dict[str, list[int]] = {label: [] for label in jax.tree.leaves(groups_tree(name, per))}
+    parts = jax.tree.structure(per).flatten_up_to(numbers)
+    for label, part in zip(group_labels(name, per), parts, strict=True):
+        groups[label] += jax.tree.leaves(part)
+    return replace(statistic, per=groups)
 
 
 def _tree_of(statistic: Statistic, gradient: Any) -> Any:
     """A tree like a statistic's result."""
-    if (
-        isinstance(statistic, Derived)
-        and statistic.like == "group"
-        and statistic.per != "parameter"
-    ):
-        prefix = jax.tree.structure(statistic.per)
-        return prefix.unflatten([""] * prefix.num_leaves)
-    return jax.tree.unflatten(gradient, [""] * gradient.num_leaves)
+    tree = gradient
+    if isinstance(statistic, Derived) and statistic.like == "group":
+        if statistic.per == "global":
+            return ""
+        if statistic.per != "parameter":
+            tree = jax.tree.structure(groups_tree(statistic.name, statistic.per))
+    return jax.tree.unflatten(tree, [""] * tree.num_leaves)
 
 
 def lower(

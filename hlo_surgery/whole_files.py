@@ -12,7 +12,16 @@ def write_atomically(path: Path, data: bytes) -> None:
     stays.
 
     Where the system has files without a name, none is left behind even if the process is killed.
+    Raises OSError, which names this file and not the temporary one.
     """
+    try:
+        _write(path, data)
+    except OSError as problem:
+        why = problem.strerror or problem
+        raise OSError(problem.errno, f"cannot write {path}: {why}") from problem
+
+
+def _write(path: Path, data: bytes) -> None:
     target = Path(os.path.realpath(path))
     mode = _mode(target)
     nameless = _nameless(target.parent)

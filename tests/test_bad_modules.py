@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +18,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.structure import DEEPEST
 
 T = "tensor<4x3xf32>"
+ASKED = {"batch": [0], "statistics": hs.norms()}
 
 
 def function(name, body, kind=""):
@@ -160,3 +163,32 @@ def test_an_internal_error_asks_for_a_report(problem, monkeypatch):
     assert result.stderr.startswith(f"internal error: {type(problem).__name__}")
     assert "please report it" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+TEXT = jax.jit(jnp.tanh).lower(jnp.ones(3)).as_text(debug_info=True)
+OTHER_TEXTS = {
+    "HLO": (jax.jit(jnp.tanh).lower(jnp.ones(3)).as_text("hlo"), "it is HLO text, as"),
+    "a jaxpr": (str(jax.make_jaxpr(jnp.tanh)(jnp.ones(3))), "it is a jaxpr"),
+    "the first half": (TEXT[: len(TEXT) // 2], "so that it may be cut short"),
+    "all but the end": (TEXT[:-9], "so that it may be cut short"),
+    "an unknown dialect": (TEXT.replace("stablehlo.", "xhlo."), "Dialect `xhlo' not found"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), OTHER_TEXTS.values(), ids=OTHER_TEXTS)
+def test_other_texts_are_named_in_one_line(text, said):
+    with pytest.raises(ValueError, match="this is no StableHLO module: ") as problem:
+        hs.load(text)
+    message = str(problem.value)
+    assert said in message
+    assert "dump one with jax.jit(f).lower(...).as_text(debug_info=True)" in message
+    assert "\n" not in message
+    assert "Available dialects" not in message
+
+
+@pytest.mark.parametrize("use", [hs.load, hs.cost, lambda x: hs.rewrite_module(x, **ASKED)])
+@pytest.mark.parametrize("name", ["nofile.mlir", "func/module", "x" * 999])
+def test_a_name_of_no_file(use, name):
+    with pytest.raises(ValueError, match=r"there is no file .*; pass pathlib.Path\(...\)") as said:
+        use(name)
+    assert len(str(said.value)) < 200

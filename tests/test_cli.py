@@ -376,6 +376,13 @@ def test_wrong_use_says_what_to_do_and_touches_nothing(case, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.parametrize("name", ["run", "verify"])
+def test_a_negative_seed(name):
+    asked = (*MLP_BATCH, *SQUARES) if name == "verify" else ()
+    said = rejected(name, MLP, *asked, "--seed", "-1")
+    assert said.startswith("error: --seed is -1; it is an integer of 0 or more")
+
+
 def test_a_module_without_a_gradient(tmp_path):
     module = tmp_path / "none.mlir"
     module.write_text(NO_GRADIENT)

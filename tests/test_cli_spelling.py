@@ -63,7 +63,13 @@ def test_an_error_names_options(wrong, said):
 
 
 def test_texts_of_the_library_name_options():
-    texts = (errors.SUMS_HELP, pipeline.PADDING_HELP, example_rows.HELP, gradient_outputs._ask({}))
+    texts = (
+        errors.SUMS_HELP,
+        errors.LOSS_HELP,
+        pipeline.PADDING_HELP,
+        example_rows.HELP,
+        gradient_outputs._ask({}),
+    )
     for text in texts:
         assert PYTHON.search(text), text
         assert not PYTHON.search(spelled(text)), spelled(text)
@@ -75,7 +81,7 @@ def test_every_keyword_has_its_option():
         | PlanningOptions.__annotations__.keys()
     )
     assert keywords - {"module", "planning"} <= SPELLED.keys()
-    assert all(option in answered("rewrite", "--help").stdout for option in SPELLED.values())
+    assert all(option in answered("verify", "--help").stdout for option in SPELLED.values())
 
 
 def test_names_of_the_users_stay():

@@ -543,3 +543,8 @@ def test_any_sum_of_any_outer_product(drawn, seed):
     assert_close(
         optimize(total)(h, e, scale), jax.jit(total)(h, e, scale), np.finfo(np.float32).eps
     )
+
+
+def test_what_is_no_function_is_not_optimized():
+    with pytest.raises(TypeError, match="optimize takes a function, not 3"):
+        optimize(3)

@@ -95,3 +95,9 @@ def test_what_is_no_optimizer(wrong, said):
 def test_the_state_of_another_optimizer(other):
     with pytest.raises(ValueError, match=r"not of this optimizer; begin with optimizer\.init"):
         hs.train_step(loss, ho.micro_adam(0.1))(jnp.copy(W), other.init(W), X)
+
+
+@pytest.mark.parametrize(("base", "size"), [(0, 16), (-8, 16), (16, 0), ("16", 16)])
+def test_batch_sizes_that_are_none(base, size):
+    with pytest.raises(ValueError, match=r"batch_size_rule takes a positive (base_)?batch_size"):
+        ho.batch_size_rule(0.1, base, size)

@@ -127,3 +127,16 @@ def test_rewrite_is_told_the_loss():
     np.testing.assert_allclose(found, OWN, rtol=1e-5)
     with pytest.raises(ValueError, match="one real number"):
         hs.rewrite(with_metrics, **how, loss=lambda found: found["metrics"])(P, X)
+
+
+def test_a_loss_that_is_no_sum_of_terms_is_told_how_to_be_one():
+    def scaled(p, x, mask):
+        own = mask * jnp.sum(jnp.tanh(x @ p["w"]) ** 2, -1)
+        return jnp.sum(own) / mask.sum() * mask.sum()
+
+    asked = {"batch_argnums": (1, 2), "loss_reduction": "sum"}
+    f = hs.value_and_grad(scaled, statistics=hs.per_example_losses(), **asked)
+    with pytest.raises(hs.Refusal, match="two sums over the examples") as refusal:
+        f(P, X, jnp.ones(4))
+    assert refusal.value.help.startswith("write the loss as a sum or mean of one term for each")
+    assert hs.value_and_grad(scaled, statistics=hs.norms(), **asked)(P, X, jnp.ones(4))

@@ -1,5 +1,6 @@
 """What statistics optimizers say they need, alone and composed, and what where one is missing."""
 
+import jax
 import jax.numpy as jnp
 import optax
 import pytest
@@ -82,6 +83,22 @@ def test_a_missing_statistic_is_named(name, statistic):
     for optimizer in (own, optax.chain(optax.clip(1.0), own), ho.multi_steps(own, 2)):
         with pytest.raises(TypeError, match=statistic):
             update(optimizer, batch_size=SIZE)
+
+
+WRONG = {
+    "an array": lambda found: jnp.ones(3),
+    "nothing": lambda found: None,
+    "another tree": lambda found: {"other": found},
+    "other shapes": lambda found: jax.tree.map(lambda x: x[None], found),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("name", "statistic"), NEEDY)
+def test_a_statistic_that_is_not_like_the_gradient_is_named(name, statistic, wrong):
+    for optimizer in (OPTIMIZERS[name], ho.multi_steps(OPTIMIZERS[name], 2)):
+        with pytest.raises(ValueError, match=f"^{statistic} is not like the gradient"):
+            update(optimizer, batch_size=SIZE, **{statistic: wrong(FOUND[statistic])})
 
 
 @pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq", "dp_sgd"])

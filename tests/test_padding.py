@@ -191,8 +191,9 @@ def test_a_dumped_module():
     ("is_real", "kind", "said"),
     [
         (5, ValueError, "names argument 5; 3"),
-        (1, TypeError, "one array"),
-        (np.ones(4), ValueError, "each of the 6"),
+        (1, TypeError, r"one array \[B\] .*, not float32\[6,"),
+        (lambda w, x, real: {"w": w}, TypeError, r"not \{'w': 'float32\[[\d,]*\]'\}"),
+        (np.ones(4), ValueError, r"is_real must hold .* each of the 6 examples; it is float"),
         (lambda w, x, real: None, TypeError, "one array"),
         (1j * np.ones(6), ValueError, "one flag or 0/1"),
     ],

@@ -111,7 +111,9 @@ def weighted(p, weights, x, y):
 GROUPS = {
     "global": ("global", lambda tree: [tree]),
     "parameter": ("parameter", jax.tree.leaves),
-    "prefix": ({"hidden": "", "output": ""}, lambda tree: list(tree.values())),
+    "prefix": ({"hidden": 0, "output": 0}, lambda tree: list(tree.values())),
+    "labels": ({"hidden": "a", "output": "b"}, lambda tree: list(tree.values())),
+    "one label": ({"hidden": "a", "output": "a"}, lambda tree: [tree]),
 }
 
 

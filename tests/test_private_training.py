@@ -138,6 +138,12 @@ def test_max_norm_is_positive(max_norm):
         ho.dp_sgd(0.1, max_norm, 1.0, seed=0)
 
 
+@pytest.mark.parametrize("make", [ho.dp_sgd, ho.dp_adam])
+def test_flags_of_private_optimizers_are_true_or_false(make):
+    with pytest.raises(TypeError, match="takes True or False for nan_safe, not 'False'"):
+        make(0.1, 1.0, 1.0, seed=0, nan_safe="False")
+
+
 @pytest.mark.parametrize("multiplier", [-1.0, float("nan"), float("inf")])
 def test_a_noise_multiplier_is_no_negative_number(multiplier):
     with pytest.raises(ValueError, match="noise_multiplier"):
@@ -145,7 +151,14 @@ def test_a_noise_multiplier_is_no_negative_number(multiplier):
 
 
 @pytest.mark.parametrize(
-    ("per", "groups"), [("parameter", 2), ({"a": 0, "b": 0}, 2), ("global", 1)]
+    ("per", "groups"),
+    [
+        ("parameter", 2),
+        ({"a": 0, "b": 0}, 2),
+        ({"a": "first", "b": "second"}, 2),
+        ({"a": "all", "b": "all"}, 1),
+        ("global", 1),
+    ],
 )
 def test_groups_share_the_deviation_of_all(per, groups):
     """One example moves each of k groups by max_norm, and so all of them together by its

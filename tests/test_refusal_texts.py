@@ -53,6 +53,21 @@ def cumulated_over_examples(p, x):
     return squares(h)
 
 
+def mixed_with_the_next(p, x):
+    x = 0.3 * x + 0.7 * jnp.roll(x, 1, 0)  # refused here
+    return squares(jnp.tanh(x @ p["w"]))
+
+
+def mixed_in_reverse(p, x):
+    x = 0.3 * x + 0.7 * x[::-1]  # refused here
+    return squares(jnp.tanh(x @ p["w"]))
+
+
+def mixed_in_an_order(p, x):
+    x = 0.3 * x + 0.7 * x[ORDER]  # refused here
+    return squares(jnp.tanh(x @ p["w"]))
+
+
 def penalised_gradient(p, x):
     def inner(p):
         return squares(jnp.tanh(x @ p["w"]))  # summed here
@@ -82,10 +97,19 @@ def read_and_written(p, x):
     return squares(x @ p["w"] * sines)
 
 
+APART = (
+    "each example meets others: the operands hold the examples along different or divided "
+    "dimensions"
+)
 ALONG = "values are moved or combined along the example axis"
 CALLS = (
     "refused: stablehlo.custom_call: the program calls its host back (by "
     "xla_ffi_python_cpu_callback)"
+)
+
+
+MOVING_HELP = MIXING_HELP.replace(
+    "make every", "permute, choose or mix examples before the call; else make every"
 )
 
 
@@ -94,14 +118,18 @@ def mixing(op, why, output, way_out=MIXING_HELP):
 
 
 TEXTS = {
-    experts_with_capacity: mixing("reduce_window", ALONG, "['experts'] (and 1 more)"),
+    experts_with_capacity: mixing("reduce_window", ALONG, "['experts'] (and 1 more)", MOVING_HELP),
     experts_with_balanced_load: mixing(
         "add",
         "a sum over the examples (stablehlo.reduce at {summed}) meets each example's own values",
         "['router']",
     ),
-    sorted_over_examples: mixing("sort", ALONG, "['w']"),
-    cumulated_over_examples: mixing("reduce_window", ALONG, "['w']"),
+    sorted_over_examples: mixing("sort", ALONG, "['w']", MOVING_HELP),
+    cumulated_over_examples: mixing("reduce_window", ALONG, "['w']", MOVING_HELP),
+    **{
+        loss: mixing("add", APART, "['w']", MOVING_HELP)
+        for loss in (mixed_with_the_next, mixed_in_reverse, mixed_in_an_order)
+    },
     penalised_gradient: mixing(
         "multiply",
         "two sums over the examples (the first by stablehlo.dot_general at {summed}) are "

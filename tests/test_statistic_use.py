@@ -83,6 +83,36 @@ def graded(statistic, size=B):
     )
 
 
+def grouped(statistic):
+    """The statistic of a model with three parameters, of which two are in one part."""
+    params = {"v": np.ones((4, 2), "f"), "w": {"a": np.ones((2, 3), "f"), "b": np.ones(3, "f")}}
+
+    def loss(p, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x @ p["v"] @ p["w"]["a"] + p["w"]["b"]) ** 2, -1))
+
+    return hs.grad(loss, statistics=statistic)(params, X)[1]
+
+
+def test_leaves_with_equal_labels_are_one_group():
+    each = grouped(hs.norms("parameter"))
+    found = grouped(hs.norms({"v": "second", "w": {"a": "second", "b": "first"}}))
+    assert found.keys() == {"first", "second"}
+    np.testing.assert_allclose(found["first"], each["w"]["b"], rtol=1e-5)
+    both = np.hypot(each["v"], each["w"]["a"])
+    np.testing.assert_allclose(found["second"], both, rtol=1e-5)
+
+
+def test_a_label_of_all_is_global():
+    found = grouped(hs.gram({"v": "all", "w": "all"}))
+    np.testing.assert_allclose(found["all"], grouped(hs.gram()), rtol=1e-5)
+
+
+def test_leaves_that_are_no_text_are_groups_of_their_own():
+    found, each = grouped(hs.norms({"v": 0, "w": 0})), grouped(hs.norms("parameter"))
+    np.testing.assert_allclose(found["v"], each["v"], rtol=1e-5)
+    np.testing.assert_allclose(found["w"], np.hypot(*each["w"].values()), rtol=1e-5)
+
+
 WRONG = {
     "an unknown per": (
         lambda: rewritten(hs.norms("layer")),
@@ -100,6 +130,10 @@ WRONG = {
     "no prefix": (lambda: graded(hs.norms({"u": 0})), "no pytree prefix of the gradient"),
     "a leaf that is none": (lambda: graded(hs.norms({"u": 0, "w": 1})), r"no part of it: \['u'\]"),
     "a leaf left out": (lambda: graded(hs.clipped_mean(1.0, {"u": 0})), r"it leaves out \['w'\]"),
+    "text for some leaves": (
+        lambda: grouped(hs.norms({"v": "a", "w": 1})),
+        "has text for some leaves, and for others none",
+    ),
     "an empty group": (
         lambda: rewritten(hs.norms({"a": ["v", "w"], "b": []})),
         r"has \[\] for 'b'; it is a list",
@@ -130,6 +164,19 @@ WRONG = {
     "an infinite max_norm": (lambda: hs.clipped_mean(float("inf")), "positive max_norm"),
     "a NaN max_norm": (lambda: hs.clipped_mean(float("nan")), "positive max_norm"),
     "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
+    "a number for coefficients": (lambda: hs.polynomial(2.0), "at least two, in a list"),
+    "text for a coefficient": (
+        lambda: hs.polynomial([1, "a"]),
+        "one real, finite number for a coefficient, not 'a'",
+    ),
+    "no coefficient": (lambda: hs.polynomial([1, None]), "for a coefficient, not None"),
+    "rows of coefficients": (lambda: hs.polynomial([[1, 2], [3, 4]]), r"not \[1, 2\]"),
+    "an infinite coefficient": (lambda: hs.polynomial([1, float("inf")]), "finite number"),
+    "a NaN coefficient": (lambda: hs.polynomial([float("nan"), 1.0]), "finite number"),
+    "an infinite factor": (
+        lambda: hs.linear_combination([(float("inf"), hs.mean_sign())]),
+        "linear_combination takes one real, finite number",
+    ),
     "one edge": (lambda: hs.histogram([0.0]), "at least two increasing edges"),
     "falling edges": (lambda: hs.histogram([0.0, 1.0, 0.5]), "at least two increasing edges"),
     "text for ord": (lambda: hs.norms(ord="fro"), "takes ord > 0"),
@@ -205,7 +252,25 @@ def test_phi_that_is_no_jax_function(phi, said):
         hs.mean_of(phi)
 
 
-@pytest.mark.parametrize("terms", [[], [(1.0, hs.variance())], [(1.0, hs.per_example())]])
+@pytest.mark.parametrize(
+    "flagged",
+    [
+        lambda flag: hs.clipped_mean(1.0, nan_safe=flag),
+        lambda flag: hs.weighted_mean(jnp.reciprocal, nan_safe=flag),
+        lambda flag: hs.variance(unbiased=flag),
+        lambda flag: hs.mean_of(jnp.square, factorable=flag),
+    ],
+)
+@pytest.mark.parametrize("flag", ["False", None, 1])
+def test_flags_are_true_or_false(flagged, flag):
+    with pytest.raises(TypeError, match=f"takes True or False for .*, not {flag!r}"):
+        flagged(flag)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [[], 3, [(1.0, hs.variance())], [(1.0, hs.per_example())], [hs.second_moment()], [(1.0,)]],
+)
 def test_terms_of_a_linear_combination_are_elementwise_means(terms):
     with pytest.raises(TypeError, match="elementwise mean"):
         hs.linear_combination(terms)

@@ -97,7 +97,7 @@ OF_TWO = {
 
 def of_any(params):
     """Those for any model, of which some take its parameters' structure."""
-    prefix = dict.fromkeys(params, "")
+    prefix = dict.fromkeys(params, 0)
     direction = jax.tree.map(lambda p: draws(7)(*p.shape).astype(p.dtype), params)
     return {
         **{name: (s, every_leaf(lambda g, f=f: f(g).mean(0))) for name, (s, f) in MEANS.items()},

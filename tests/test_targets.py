@@ -168,6 +168,12 @@ def test_what_jax_compiled_already_has_a_cost():
     assert cost_of(compiled, "cpu").flops == 2 * 64**3
 
 
+@pytest.mark.parametrize("function", [jax.jit(jnp.square), jnp.square])
+def test_what_is_not_compiled_has_no_cost(function):
+    with pytest.raises(TypeError, match=r"pass jax.jit\(f\).lower\(...\).compile\(\)"):
+        cost_of(function, "cpu")
+
+
 @pytest.mark.parametrize("donate", [(), (0,)])
 def test_arguments_that_the_module_donates_are_donated(donate):
     lowered = jax.jit(lambda x, y: (x + y, y.sum()), donate_argnums=donate).lower(

@@ -97,3 +97,14 @@ def test_an_archive_is_written_through_a_link(tmp_path):
     (tmp_path / "link.npz").symlink_to("real.npz")
     CliRunner().invoke(main, ["run", str(MODULE), "-o", str(tmp_path / "link.npz")])
     assert len(np.load(tmp_path / "real.npz").files) == 4
+
+
+@pytest.mark.usefixtures("way")
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for():
+    if not Path("/proc/self").is_dir():
+        pytest.skip("this system has no folder that takes no files")
+    with pytest.raises(
+        FileNotFoundError, match=r"cannot write /proc/o\.mlir: No such file"
+    ) as said:
+        write_atomically(Path("/proc/o.mlir"), b"module")
+    assert str(said.value).count("o.mlir") == 1

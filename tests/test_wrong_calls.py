@@ -32,8 +32,34 @@ WHEN_MADE = {
     "a reduction": ({"loss_reduction": "avg"}, ValueError, "one of 'mean', 'sum'"),
     "a mode": ({"on_mixing": "allow"}, ValueError, "one of 'refuse', 'contribution'"),
     "a position": ({"batch_argnums": 1.0}, TypeError, "batch_argnums holds 1.0; pass the position"),
+    "a name that is no text": (
+        {"statistics": {"a": hs.norms(), 1: hs.norms()}},
+        TypeError,
+        "statistics has the key 1; keys are names",
+    ),
+    "a name that is none": ({"statistics": {None: hs.norms()}}, TypeError, "has the key None"),
     "two positions": ({"batch_argnums": (0, "x")}, TypeError, "batch_argnums holds 'x'"),
 }
+
+
+@pytest.mark.parametrize("name", ["gradients", "loss"])
+def test_outputs_of_a_function_are_picked_by_a_function(name):
+    with pytest.raises(TypeError, match=rf"{name} is 1; it is a function of what grad_fun returns"):
+        of_rewrite(**{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        ({"x": "a"}, "the example axis of x is 'a'; it is an integer"),
+        ({"x": None}, "the example axis of x is None"),
+        ([1.5], "the position of the argument is 1.5; it is an integer"),
+    ],
+)
+def test_axes_and_positions_in_a_module_are_integers(batch, said):
+    text = jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True)
+    with pytest.raises(TypeError, match=said):
+        hs.rewrite_module(text, batch=batch, statistics=hs.norms())
 
 
 @pytest.mark.parametrize("make", [of_grad, of_rewrite, of_train_step])

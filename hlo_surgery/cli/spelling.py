@@ -16,6 +16,7 @@ SPELLED = {
     "target": "--target",
     "reuse_gradient": "--reuse-gradient",
     "shards": "--shards",
+    "seed": "--seed",
 }
 NAMES = "|".join(SPELLED)
 VALUE = r"""\[\.\.\.\]|\.\.\.|"[^"]*"|'[^']*'|[\w.:-]*\w"""

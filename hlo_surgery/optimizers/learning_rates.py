@@ -10,6 +10,7 @@ import optax
 
 from hlo_surgery.optimizers.hyperparameters import check_rate
 from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.statistics.derived import positive
 
 LearningRate = float | jax.Array | Callable[[Any], Any]
 
@@ -21,13 +22,15 @@ def batch_size_rule(
 
     "linear" (lr ~ B, for MicroAdam and what else does not depend on the batch size) or "sqrt" (lr ~
     sqrt(B), for Adam): the paper's section "Adam, MicroAdam and batch-size scalings". Raises
-    ValueError for another rule.
+    ValueError for another rule, and for numbers that are not positive.
 
     >>> batch_size_rule(1e-3, 64, 256), batch_size_rule(1e-3, 64, 256, "sqrt")
     (0.004, 0.002)
     """
     if rule not in ("linear", "sqrt"):
         raise ValueError(f"rule is {rule!r}; it is 'linear' or 'sqrt'")
+    positive("batch_size_rule", "base_batch_size", base_batch_size)
+    positive("batch_size_rule", "batch_size", batch_size)
     ratio = batch_size / base_batch_size
     return learning_rate * (ratio if rule == "linear" else math.sqrt(ratio))
 

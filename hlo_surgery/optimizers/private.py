@@ -21,6 +21,7 @@ from hlo_surgery.optimizers.required import (
 )
 from hlo_surgery.optimizers.sums import summing
 from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.requests.parameter_groups import group_labels
 from hlo_surgery.statistics.derived import Per, Statistic, positive
 from hlo_surgery.statistics.norms import clipped_mean
 
@@ -59,7 +60,7 @@ def private_gradient(
     ['clipped_mean']
     """
     (limit, multiplier), (words, generator) = _checked(max_norm, noise_multiplier), key_of(seed)
-    groups = per if isinstance(per, str) else jax.tree.structure(per)
+    groups = per if isinstance(per, str) else (jax.tree.structure(per), tuple(_labels(per)))
     statistics = {"clipped_mean": _clipped_mean(limit, groups, nan_safe)}
 
     def init(params: Any) -> PrivateState:
@@ -145,7 +146,7 @@ def _groups(per: Per, means: Any) -> int:
     if per == "global":
         return 1
     if per != "parameter":
-        return len(jax.tree.leaves(per))
+        return len(set(_labels(per)))
     if any(map(is_masked, jax.tree.leaves(means, is_leaf=is_masked))):
         raise ValueError(
             'per="parameter" does not tell how many groups others clip: pass the pytree of all '
@@ -154,10 +155,14 @@ def _groups(per: Per, means: Any) -> int:
     return len(jax.tree.leaves(means))
 
 
+def _labels(per: Per) -> list[str]:
+    return group_labels("private_gradient", per)
+
+
 @cache
 def _clipped_mean(limit: float, groups: Any, nan_safe: bool) -> Statistic:
     """Two of the same bound are one statistic. `groups` is "global", "parameter" or the structure
-    of a prefix.
+    of a prefix with the label of each leaf.
     """
-    per = groups if isinstance(groups, str) else groups.unflatten(range(groups.num_leaves))
+    per = groups if isinstance(groups, str) else groups[0].unflatten(groups[1])
     return clipped_mean(limit, per, nan_safe)

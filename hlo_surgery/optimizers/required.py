@@ -65,7 +65,7 @@ def taken(
     one was not.
 
     `statistics` among what was given, where it is, says what each is, and ValueError is raised
-    where it is another one.
+    where it is another one, and where a statistic is not like the updates.
     """
     for name, statistic in statistics.items():
         if name not in given:
@@ -76,7 +76,7 @@ def taken(
                 f"two parts of the optimizer need different {name}: {other.name} and "
                 f"{statistic.name}"
             )
-    return {name: _masked_like(updates, given[name]) for name in statistics}
+    return {name: _masked_like(name, updates, given[name]) for name in statistics}
 
 
 def batch_size(given: Mapping[str, Any]) -> BatchSize:
@@ -162,8 +162,20 @@ def is_masked(x: Any) -> bool:
     return isinstance(x, optax.MaskedNode)
 
 
-def _masked_like(updates: Any, statistic: Any) -> Any:
-    """The statistic without the leaves that `optax.masked` has taken from the updates."""
-    return jax.tree.map(
-        lambda u, s: u if is_masked(u) else s, updates, statistic, is_leaf=is_masked
-    )
+def _masked_like(name: str, updates: Any, statistic: Any) -> Any:
+    """The statistic without the leaves that `optax.masked` has taken from the updates. Raises
+    ValueError where it is no pytree like them.
+    """
+
+    def kept(update: Any, array: Any) -> Any:
+        if not is_masked(update) and jnp.shape(array) != jnp.shape(update):
+            raise ValueError
+        return update if is_masked(update) else array
+
+    try:
+        return jax.tree.map(kept, updates, statistic, is_leaf=is_masked)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} is not like the gradient; it is a pytree of arrays of the same shapes, as "
+            "hlo_surgery.value_and_grad returns it of the same parameters"
+        ) from None

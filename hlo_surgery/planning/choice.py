@@ -21,10 +21,14 @@ UNNOTICED_BYTES = 4 << 20
 
 
 def choose(task: Task, measures: Sequence[Measure], options: PlanningChoices) -> Chosen:
-    """The strategy for each measure. Raises Refusal for per-token proxies that do not apply."""
+    """The strategy for each measure of a gradient. Raises Refusal for per-token
+    proxies that do not apply, ValueError for a shortcut that is forced and does not.
+    """
     schedule = _schedule(task, options)
     instantiating = _instantiating(task, schedule, options)
     applying = {m: [s for s in _possible(task) if s.applies(task, m)] for m in measures}
+    for measure in measures:
+        _refuse_unless_applying(task, measure, options.strategy, applying[measure])
     strategies = {
         m: _strategy(task, m, applying[m], schedule, instantiating, options) for m in measures
     }
@@ -51,7 +55,6 @@ def _strategy(
 ) -> Strategy:
     if isinstance(measure, PerToken):
         return applying[0] if applying else _refuse_proxy(task)
-    _refuse_unless_applying(task, measure, options.strategy, applying)
     for shortcut in (s for s in SHORTCUTS if s in applying):
         forced = options.strategy == shortcut.name
         if forced or (options.strategy == "auto" and shortcut.pays(task, measure, schedule)):
@@ -81,10 +84,13 @@ def _refuse_unless_applying(
     """Raises ValueError for a shortcut that was asked for and makes no such measure."""
     shortcuts = {strategy.name for strategy in SHORTCUTS}
     applies = requested in {strategy.name for strategy in applying}
-    if task.examples.size > 1 and requested in shortcuts and not applies:
-        name = getattr(measure, "name", type(measure).__name__.lower())
+    many = task.examples.size > 1 and not isinstance(measure, PerToken)
+    if many and requested in shortcuts and not applies:
+        what = getattr(measure, "name", type(measure).__name__.lower())
         raise ValueError(
-            f"strategy={requested!r} does not apply to {name} here; leave it at 'auto'"
+            f"strategy={requested!r} does not apply to {what} of {task.name}, and what is forced "
+            "must apply to every statistic of every gradient; leave it at 'auto', which takes it "
+            "where it applies"
         )
 
 

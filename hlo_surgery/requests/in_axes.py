@@ -26,6 +26,11 @@ def leaf_axes(
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
     arrays = [axis for axis, leaf in pairs if is_array(leaf)]
     axes_by_number = {i: axis for i, axis in enumerate(arrays) if axis is not None}
+    if chosen and not axes_by_number:
+        raise ValueError(
+            "in_axes names no axis of any array in the batch arguments; pass the axis of the "
+            "examples, such as 0, for at least one"
+        )
     _check_sizes(args, axes_by_number)
     return axes_by_number
 

@@ -52,6 +52,30 @@ def _check(
         raise ValueError(f"the groups of {statistic} must hold every gradient once; they {said}")
 
 
+def group_labels(statistic: str, per: Any) -> list[str]:
+    """The group of each leaf of a pytree prefix: that of its text, or its own where none is text.
+
+    Raises ValueError where only some are.
+    """
+    leaves = jax.tree.leaves_with_path(per)
+    texts = [leaf for _, leaf in leaves if isinstance(leaf, str)]
+    if texts and len(texts) < len(leaves):
+        raise ValueError(
+            f"per of {statistic} has text for some leaves, and for others none: {per!r}; leaves "
+            "with equal text are one group, so give all of them text, or none"
+        )
+    return texts or [jax.tree_util.keystr(path) for path, _ in leaves]
+
+
+def groups_tree(statistic: str, per: Any) -> Any:
+    """The groups' labels as the leaves of what a statistic of groups returns: like the prefix, or a
+    dict where labels are text.
+    """
+    labels, prefix = group_labels(statistic, per), jax.tree.structure(per)
+    named = isinstance(jax.tree.leaves(per)[0], str)
+    return dict(zip(labels, labels, strict=True)) if named else prefix.unflatten(labels)
+
+
 def check_prefix(statistic: str, per: Any, gradient: Any) -> None:
     """Raises ValueError where `per` is no pytree prefix of the gradient: says what is left out, and
     what is no part.

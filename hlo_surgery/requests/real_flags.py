@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from hlo_surgery.requests.leaves import is_array
+
 
 def flags_among(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The flags [B]: an array, an argument's position, or what a function picks of the arguments.
@@ -22,8 +24,15 @@ def flags_among(is_real: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     except (TypeError, ValueError):
         flags = jnp.zeros(())
     if flags.ndim != 1:
-        raise TypeError(f"is_real must be or pick one array [B] of flags or 0/1, not {found!r}")
+        raise TypeError(
+            f"is_real must be or pick one array [B] of flags or 0/1, not {_shapes(found)}"
+        )
     return flags
+
+
+def _shapes(found: Any) -> str:
+    """A pytree with the shapes of its arrays for these, which may be long."""
+    return str(jax.tree.map(lambda x: jax.typeof(x).str_short() if is_array(x) else x, found))
 
 
 def check_flags(is_real: Any, flags: Any) -> None:

@@ -96,9 +96,9 @@ def _flags(arguments: Sequence[Port], is_real: str | int, size: int) -> int:
     number = _number(arguments, is_real, "argument")
     port = arguments[number]
     if port.shape != (size,) or port.dtype.kind not in "biuf":
-        said = f"{port.name} is {port.dtype}{list(port.shape)}"
         raise ValueError(
-            f"is_real must hold one flag or 0/1 for each of the {size} examples; {said}"
+            f"is_real must hold one flag or 0/1 for each of the {size} examples; it is "
+            f"{port.dtype}{list(port.shape)}"
         )
     return number
 
@@ -155,6 +155,7 @@ def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
     axes: dict[int, int] = {}
     for key, axis in pairs:
         number = _number(arguments, key, "argument")
+        axis = _integer(f"the example axis of {arguments[number].name}", axis)
         axes[number] = _axis(arguments[number], axes.get(number, axis), axis)
     if not axes:
         raise ValueError("batch is empty; name at least one argument that carries the examples")
@@ -170,10 +171,18 @@ def _number(ports: Sequence[Port], key: str | int, kind: str) -> int:
                 f"{how} {kind} is named {key!r}; there are {', '.join(names)}{_unnamed(names)}"
             )
         return names.index(key)
-    number = operator.index(key)
+    number = _integer(f"the position of the {kind}", key)
     if not -len(ports) <= number < len(ports):
         raise ValueError(f"there is no {kind} {number}; the module has {len(ports)}")
     return number % len(ports)
+
+
+def _integer(what: str, number: Any) -> int:
+    """Raises TypeError for what is none."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeError(f"{what} is {number!r}; it is an integer") from None
 
 
 def _unnamed(names: Sequence[str]) -> str:
@@ -188,7 +197,7 @@ def _axis(port: Port, first: int, axis: int) -> int:
         raise ValueError(
             f"argument {port.name} is given twice, with example axes {first} and {axis}"
         )
-    if not -rank <= operator.index(axis) < rank:
+    if not -rank <= axis < rank:
         raise ValueError(
             f"argument {port.name} has shape {port.shape}: there is no example axis {axis}"
         )

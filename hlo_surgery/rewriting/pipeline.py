@@ -14,7 +14,7 @@ from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.errors import Reason, Refusal, as_contribution
+from hlo_surgery.passes.ir.errors import Reason, Refusal, as_contribution, as_loss
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
@@ -157,7 +157,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
         request = replace(request, real=(flags, axes.count))
     end = mlir.return_operation(block)
     numbers = [*request.gradients, *request.losses]
-    targets = [Target(end, number) for number in numbers]
+    targets = [Target(end, number, names[number]) for number in numbers]
     statistics = request.statistics.values()
     measures = list(dict.fromkeys(m for s in statistics for m in measures_of(s)))
     for measure in measures:
@@ -303,7 +303,8 @@ def _refuse_mixed(
         return
     outputs = mlir.operands(mlir.return_operation(block))
     reasons = {n: undivided_reason(owners, block, outputs[n]) for n in request.gradients}
-    reasons |= {n: mixing_reason(owners, outputs[n]) for n in request.losses}
+    losses = {n: mixing_reason(owners, outputs[n]) for n in request.losses}
+    reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
     reasons = {n: reason or _unworded(axes, outputs[n]) for n, reason in reasons.items()}
     first = next((reason for reason in reasons.values() if reason), None)
     if first is not None:

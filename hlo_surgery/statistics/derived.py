@@ -83,6 +83,11 @@ def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statisti
         )
     wanted = dict(statistics)
     for name, statistic in wanted.items():
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"statistics has the key {name!r}; keys are names, such as 'squares': text that "
+                "the results go by"
+            )
         if not isinstance(statistic, Statistic):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"statistics[{name!r}] is {statistic!r}; pass a statistic, such as second_moment()"

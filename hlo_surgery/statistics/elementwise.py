@@ -4,7 +4,7 @@ elementwise means.
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,7 +32,16 @@ from hlo_surgery.statistics.factorable import (
     is_complex_factorable,
 )
 from hlo_surgery.statistics.found import Found
-from hlo_surgery.statistics.traced_numbers import Number, as_float, like, number, positive_in, shown
+from hlo_surgery.statistics.traced_numbers import (
+    Number,
+    as_float,
+    entries_of,
+    flag,
+    like,
+    number,
+    positive_in,
+    shown,
+)
 
 
 def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
@@ -53,7 +62,7 @@ def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
     """
     name = f"mean_of({getattr(phi, '__name__', 'phi')})"
     check_elementwise(phi)
-    if not factorable:
+    if not flag("mean_of", "factorable", factorable):
         return MeanOf(name, phi, is_given=True)
     check_factorable(phi)
     return MeanOf(name, phi, True, is_complex_factorable(phi), is_given=True)
@@ -127,12 +136,14 @@ def linear_combination(terms: Sequence[tuple[Number, MeanOf]]) -> Derived:
     >>> linear_combination([(1.0, mean_power(1)), (-1 / 6, mean_power(3))]).name
     'linear_combination'
     """
-    pairs = [(number("linear_combination", "a coefficient", c), s) for c, s in terms]
-    if not pairs or not all(isinstance(s, MeanOf) for _, s in pairs):  # pyright: ignore[reportUnnecessaryIsInstance]
+    given = entries_of(terms)
+    if not given or not all(map(_is_term, given)):
         raise TypeError(
             "linear_combination takes pairs (coefficient, elementwise mean), such as (0.5, "
             "mean_power(2))"
         )
+    pairs: list[tuple[Number, MeanOf]]
+    pairs = [(number("linear_combination", "a coefficient", c), s) for c, s in given]
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         each = zip(*(found.of(s) for _, s in pairs), strict=True)
@@ -143,19 +154,26 @@ def linear_combination(terms: Sequence[tuple[Number, MeanOf]]) -> Derived:
     return Derived("linear_combination", combine, tuple(s for _, s in pairs))
 
 
+def _is_term(term: Any) -> bool:
+    return len(entries_of(term)) == 2 and isinstance(term[1], MeanOf)
+
+
 def polynomial(coefficients: Sequence[Number]) -> Derived:
     """The mean over the examples of c0 + c1 g + c2 g**2 + ..., elementwise; each power is one
     contraction.
     """
-    if len(coefficients) < 2:
-        raise ValueError("polynomial takes the coefficients of 1, g, g**2, ...; give at least two")
-    constant, *rest = (number("polynomial", "a coefficient", c) for c in coefficients)
+    given = entries_of(coefficients)
+    if len(given) < 2:
+        raise ValueError(
+            "polynomial takes the coefficients of 1, g, g**2, ...; give at least two, in a list"
+        )
+    constant, *rest = (number("polynomial", "a coefficient", c) for c in given)
     powers = linear_combination([(c, mean_power(k)) for k, c in enumerate(rest, 1)])
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         return [like(constant, value) + value for value in powers.combine(found, groups)]
 
-    return Derived(f"polynomial({', '.join(map(shown, coefficients))})", combine, powers.measures)
+    return Derived(f"polynomial({', '.join(map(shown, given))})", combine, powers.measures)
 
 
 def variance(unbiased: bool = True) -> Derived:
@@ -166,6 +184,7 @@ def variance(unbiased: bool = True) -> Derived:
     precise as the gradients are. The unbiased one needs two examples; with one, ValueError is
     raised.
     """
+    flag("variance", "unbiased", unbiased)
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         scale = unbiased_factor(found.count) if unbiased else 1.0
@@ -246,7 +265,7 @@ def _edges(bins: Any) -> tuple[float, ...] | jax.Array:
                 f"{jax.typeof(traced).str_short()}"
             )
         return traced
-    edges = tuple(map(as_float, bins)) if isinstance(bins, Iterable) else ()
+    edges = tuple(map(as_float, entries_of(bins)))
     if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(edges)):
         raise ValueError(f"histogram takes at least two increasing edges, not {bins!r}")
     return edges

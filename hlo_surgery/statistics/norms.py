@@ -13,7 +13,7 @@ from hlo_surgery.passes.measures.moments import unbiased
 from hlo_surgery.passes.measures.scaled_norms import joint_norm
 from hlo_surgery.statistics.derived import Derived, Groups, Per, positive
 from hlo_surgery.statistics.found import Found
-from hlo_surgery.statistics.traced_numbers import Number, as_float, known, positive_in, shown
+from hlo_surgery.statistics.traced_numbers import Number, as_float, flag, known, positive_in, shown
 
 NORMS = Norms()
 
@@ -22,8 +22,9 @@ def norms(per: Per = "global", ord: float = 2) -> Derived:
     """The norm of each example's gradient, [B]: over all parameters, for each, or for groups.
 
     `per`: "global" gives one array, "parameter" a pytree of arrays like the gradient, and a pytree
-    prefix of the gradient one array for each of its leaves (in `rewrite_module`: a dict from label
-    to outputs). `ord`: any p > 0.
+    prefix of the gradient one array for each of its leaves, or a dict with one for each label where
+    the leaves are text: equal ones are one group (in `rewrite_module`: a dict from label to
+    outputs). `ord`: any p > 0.
 
     >>> norms().name, norms("parameter", ord=1).name
     ('norms', "norms('parameter', ord=1)")
@@ -146,7 +147,7 @@ def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) 
         _name("clipped_mean", per, shown(max_norm), default=False),
         clip,
         per,
-        nan_safe,
+        flag("clipped_mean", "nan_safe", nan_safe),
         private=True,
     )
 
@@ -177,9 +178,8 @@ def weighted_mean(
             "weighted_mean takes a function from the norms [B] to weights [B]; for weights that "
             "are known, pass one that returns them: weighted_mean(lambda norms: weights)"
         )
-    return _weighted(
-        _name("weighted_mean", per, getattr(w, "__name__", "w"), default=False), w, per, nan_safe
-    )
+    name = _name("weighted_mean", per, getattr(w, "__name__", "w"), default=False)
+    return _weighted(name, w, per, flag("weighted_mean", "nan_safe", nan_safe))
 
 
 def _weighted(

@@ -28,7 +28,7 @@ def as_float(value: Any) -> float:
     """A known number, or NaN for what is no real number, as text is none."""
     try:
         return math.nan if isinstance(value, str | bytes) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
@@ -41,8 +41,27 @@ def traced_number(statistic: str, name: str, value: Any) -> jax.Array:
 
 
 def number(statistic: str, name: str, value: Any) -> Number:
-    """A real number, traced or not. Raises ValueError or TypeError."""
-    return traced_number(statistic, name, value) if isinstance(value, Tracer) else float(value)
+    """A real number, traced or finite; else ValueError."""
+    if isinstance(value, Tracer):
+        return traced_number(statistic, name, value)
+    if not math.isfinite(as_float(value)):
+        raise ValueError(f"{statistic} takes one real, finite number for {name}, not {value!r}")
+    return as_float(value)
+
+
+def flag(statistic: str, name: str, value: Any) -> bool:
+    """True or False; else TypeError, as text such as "False" counts as true elsewhere."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{statistic} takes True or False for {name}, not {value!r}")
+    return value
+
+
+def entries_of(values: Any) -> list[Any]:
+    """What a sequence or an array holds; nothing where it is none."""
+    try:
+        return list(values)
+    except TypeError:
+        return []
 
 
 def positive_in(dtype: Any, value: Number) -> Number:

@@ -86,6 +86,11 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
     >>> cost_of(jax.jit(lambda x: x + 1).lower(x).compile(), "cpu").argument_bytes
     12
     """
+    if not isinstance(executable, jax.stages.Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"cost_of takes a compiled function, not {type(executable).__name__}; pass "
+            "jax.jit(f).lower(...).compile()"
+        )
     target = target if isinstance(target, Target) else find_target(target)
     program = parse(executable.as_text() or "")
     memory: Any = executable.memory_analysis()

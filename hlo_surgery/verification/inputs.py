@@ -14,8 +14,10 @@ Order = np.ndarray[Any, np.dtype[np.int64]]
 
 def draw_inputs(arguments: Sequence[Port], seed: int = 0) -> Arrays:
     """Random arrays: normal floats of deviation 0.5, booleans, and integers 0 or 1, valid as any
-    token or label.
+    token or label. Raises ValueError for a negative seed.
     """
+    if seed < 0:
+        raise ValueError(f"seed is {seed}; it is an integer of 0 or more")
     generator = np.random.default_rng(seed)
     return [_draw(generator, port) for port in arguments]
 

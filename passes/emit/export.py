@@ -21,6 +21,11 @@ from hlo_surgery.passes.ir.structure import calls_of
 # XLA recurses over nested calls on threads whose stacks end at some 150 of them.
 DEEPEST_CALLS = 50
 
+UNDIFFERENTIABLE = (
+    "a rewritten function cannot be differentiated: JAX knows no derivative of its module; where "
+    "its results count as constants, put jax.lax.stop_gradient around its arguments"
+)
+
 Result = TypeVar("Result")
 
 
@@ -44,8 +49,8 @@ def carry(
     """An Exported with this module's code. `inputs`, `outputs`: their avals. It cannot be
     differentiated.
 
-    It is made from the export of a function of the same signature. Its vjp is dropped: it would be
-    that function's.
+    It is made from the export of a function of the same signature. Its vjp would be that
+    function's, and raises TypeError instead.
     """
 
     def signature(*_: Any) -> tuple[jax.Array, ...]:
@@ -58,8 +63,12 @@ def carry(
         template,
         fun_name="hlo_surgery",
         mlir_module_serialized=portable_artifact(module),
-        _get_vjp=None,
+        _get_vjp=_no_derivative,
     )
+
+
+def _no_derivative(_: export.Exported) -> export.Exported:
+    raise TypeError(UNDIFFERENTIABLE)
 
 
 def portable_artifact(module: Module) -> bytes:

@@ -12,6 +12,12 @@ SUMS_HELP = (
     f"clip or normalise gradients outside, once the function has returned them; else {MIXING_HELP}"
 )
 
+# Of such sums where they make a loss, whose gradient may be had all the same.
+LOSS_HELP = (
+    "write the loss as a sum or mean of one term for each example, or ask for statistics without "
+    f"per_example_losses{CONTRIBUTION_HELP}"
+)
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -30,6 +36,11 @@ class Reason:
 def as_contribution(reason: Reason) -> Reason:
     """The reason where such values are treated as constants already, which is no help then."""
     return replace(reason, help=reason.help.replace(CONTRIBUTION_HELP, ""))
+
+
+def as_loss(reason: Reason) -> Reason:
+    """The reason with the way out of a loss, where it has that of gradients."""
+    return replace(reason, help=LOSS_HELP) if reason.help == SUMS_HELP else reason
 
 
 class Refusal(Exception):

@@ -131,7 +131,7 @@ def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
     reason = owners.positional.get(result)
     if reason and (isinstance(known, Summed) or is_shared(known)):
         assert isinstance(known, Owned | Summed)
-        return known if known.data else replace(known, data=reason)
+        return replace(known, data=reason)
     if reason and isinstance(known, Owned):
         return Mixed(reason, unknown=True)
     if isinstance(known, Mixed) and owners.contributions and not known.unknown:

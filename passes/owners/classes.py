@@ -77,13 +77,18 @@ APART = (
     "dimensions"
 )
 MOVED = "values are moved or combined along the example axis"
-PICKING_HELP = f"permute or choose examples before the call; else {MIXING_HELP}"
+PICKING_HELP = f"permute, choose or mix examples before the call; else {MIXING_HELP}"
 
 
 def mixed(op: Operation, why: str, unknown: bool = False, help: str = MIXING_HELP) -> Mixed:
     """The class of a value that this op mixes, or of which nothing is known."""
-    fitting = PICKING_HELP if op.name in PICKING and help == MIXING_HELP else help
+    fitting = PICKING_HELP if _is_moved(op, why) and help == MIXING_HELP else help
     return Mixed(Reason(why, op.name, source_line(op), fitting), unknown)
+
+
+def _is_moved(op: Operation, why: str) -> bool:
+    """Whether examples meet because they were moved among each other's places, as in mixup."""
+    return op.name in PICKING or why == MOVED or (why == APART and op.name in ELEMENTWISE)
 
 
 def is_shared(known: Class) -> bool:

@@ -63,6 +63,7 @@ class Target:
 
     user: Operation
     operand: int
+    name: str
 
     @property
     def value(self) -> Value:
@@ -107,7 +108,7 @@ def block_statistics(
     while remaining := {i: scan for i, scan in scans.items() if i not in stacked}:
         loop = next(iter(remaining.values())).loop
         together = {i: scan for i, scan in remaining.items() if mlir.is_same(scan.loop, loop)}
-        stacked |= _inside_loop(axes, loop, together, measures, asking, lifted)
+        stacked |= _inside_loop(axes, loop, together, targets, measures, asking, lifted)
     chosen = {i: _chosen(axes, targets[i], measures[i], asking, lifted) for i in plain}
     return _at_end(axes, block, targets, chosen, stacked, asking, finish)
 
@@ -138,6 +139,7 @@ def _inside_loop(
     axes: Axes,
     loop: Operation,
     scans: Mapping[int, Scan],
+    targets: Sequence[Target],
     measures: Sequence[Sequence[Measure]],
     asking: Asking,
     lifted: dict[Value, Value],
@@ -145,7 +147,7 @@ def _inside_loop(
     """Compute the measures of the updates in the loop's body, and stack them in the same loop."""
     body = loop.regions[1].blocks[0]
     trips = len(next(iter((counter_values(loop) or {}).values())))
-    updates = [Target(scan.write, 1) for scan in scans.values()]
+    updates = [Target(scan.write, 1, targets[i].name) for i, scan in scans.items()]
     asked = [measures[i] for i in scans]
     answers, made = block_statistics(axes, body, updates, asked, asking, partial(_in_order, asked))
     for scan, answer in zip(scans.values(), answers, strict=True):
@@ -203,7 +205,7 @@ def _chosen(
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not asking.reweights else []
     precise = wide or makes_float32(sliced)
-    task = Task(target.value, sliced, function, paths, examples, device, precise)
+    task = Task(target.name, target.value, sliced, function, paths, examples, device, precise)
     return asking.choose(task, measures)
 
 

@@ -68,8 +68,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Task:
-    """One gradient of the module. `precise`: nothing on the way to it is rounded below float32."""
+    """One gradient of the module, by its name.
 
+    `precise`: nothing on the way to it is rounded below float32.
+    """
+
+    name: str
     gradient: Value
     sliced: GradientSlice
     function: SliceFunction
