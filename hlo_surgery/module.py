@@ -18,7 +18,7 @@ from hlo_surgery.passes.dataflow.reached import sources
 from hlo_surgery.passes.emit.export import carry, in_clean_config
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
+from hlo_surgery.passes.ir.element_types import kinds_of
 from hlo_surgery.passes.ir.mlir import Value, ir
 from hlo_surgery.passes.ir.structure import check_structure, check_text
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects
@@ -56,12 +56,11 @@ class Module:
         self.code, self.plan, self.platform = code, plan, platform
         main = mlir.main_function(code)
         block = mlir.body(main)
-        self.arguments = tuple(
-            _port(v, _argument_name(main, v, i)) for i, v in enumerate(block.arguments)
-        )
-        self.outputs = tuple(
-            _port(v, _output_name(main, i)) for i, v in enumerate(_returned(block))
-        )
+        arguments: list[Value] = list(block.arguments)
+        names = [_argument_name(main, v, i) for i, v in enumerate(arguments)]
+        self.arguments = _ports(names, arguments)
+        outputs = _returned(block)
+        self.outputs = _ports([_output_name(main, i) for i in range(len(outputs))], outputs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
         """Itself: nothing changes it."""
@@ -230,21 +229,17 @@ def _from_export(data: bytes, problem: Exception) -> mlir.Module:
 
 def _checked(module: Module) -> Module:
     block = mlir.body(mlir.main_function(module.code))
-    named = [
-        *(
-            (f"argument {p.name}", v)
-            for p, v in zip(module.arguments, block.arguments, strict=True)
-        ),
-        *((f"output {p.name}", v) for p, v in zip(module.outputs, _returned(block), strict=True)),
-    ]
-    for name, value in named:
-        if mlir.is_token(value):
-            refuse_effects(module.code)
-        if not is_static_array(value):
-            help = f": {SHAPES_HELP}" if not is_static(value.type) else ""
-            raise ValueError(
-                f"{name} has type {value.type}; only tensors of static shape are supported{help}"
-            )
+    for kind, ports, values in (
+        ("argument", module.arguments, block.arguments),
+        ("output", module.outputs, _returned(block)),
+    ):
+        for port, value in zip(ports, values, strict=True):
+            if mlir.is_token(value):
+                refuse_effects(module.code)
+            if port.dtype == object:
+                help = f": {SHAPES_HELP}" if not is_static(value.type) else ""
+                said = f"{kind} {port.name} has type {value.type}"
+                raise ValueError(f"{said}; only tensors of static shape are supported{help}")
     return module
 
 
@@ -252,9 +247,8 @@ def _returned(block: mlir.Block) -> list[Value]:
     return mlir.operands(mlir.return_operation(block))
 
 
-def _port(value: Value, name: str) -> Port:
-    static = is_static_array(value)
-    return Port(name, mlir.shape(value), dtype_of(value) if static else np.dtype(object))
+def _ports(names: Sequence[str], values: Sequence[Value]) -> tuple[Port, ...]:
+    return tuple(Port(n, *kind) for n, kind in zip(names, kinds_of(values), strict=True))
 
 
 def _argument_name(main: Any, argument: Any, number: int) -> str:

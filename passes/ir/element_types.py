@@ -1,11 +1,13 @@
 """Element types: `bf16`, `complex<f32>`, `ui8` in the module, and the same as a numpy dtype."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 
 _DTYPES: dict[str, np.dtype] = {
@@ -45,6 +47,12 @@ def is_static_array(value: Value) -> bool:
     if not isinstance(value.type, ir.RankedTensorType):
         return False
     return value.type.has_static_shape and str(value.type.element_type) in _DTYPES
+
+
+def kinds_of(values: Iterable[Value]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and element type of each value; that of objects, where numpy cannot hold it."""
+    unknown = np.dtype(object)
+    return [(mlir.shape(v), dtype_of(v) if is_static_array(v) else unknown) for v in values]
 
 
 def has_numbers(op: Operation) -> bool:

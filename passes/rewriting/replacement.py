@@ -29,6 +29,7 @@ from hlo_surgery.passes.loops.scanned_gradients import (
 )
 from hlo_surgery.passes.measures.measures import Defined, Measure
 from hlo_surgery.passes.rewriting.measurements import Measurements
+from hlo_surgery.passes.strategies.choice import Limits, choose
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
 from hlo_surgery.passes.strategies.loop import with_common_chunks
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
@@ -39,19 +40,18 @@ from hlo_surgery.passes.terms.gradient_slices import GradientSlice, gradient_sli
 from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
 from hlo_surgery.passes.terms.wide_slices import is_widenable
 
-Choose = Callable[[Task, Sequence[Measure]], Chosen]
 Finish = Callable[[Measurements], Sequence[jax.Array]]
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How measures are asked for. `choose`: the strategy for each of one gradient; `reweights`:
-    whether sums of gradients with weights are made; `gradients`: how many targets are some.
+    """How measures are asked for. `reweights`: whether sums of gradients with weights are made;
+    `gradients`: how many targets are some.
     """
 
     examples: Examples
     device: Roofline
-    choose: Choose
+    limits: Limits
     reweights: bool
     gradients: int
     closed_over: ClosedOver
@@ -206,7 +206,7 @@ def _chosen(
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not asking.reweights else []
     precise = wide or makes_float32(sliced)
     task = Task(target.name, target.value, sliced, function, paths, examples, device, precise)
-    return asking.choose(task, measures)
+    return choose(task, measures, asking.limits)
 
 
 def _at_end(

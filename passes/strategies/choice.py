@@ -1,6 +1,7 @@
-"""Planning: for each gradient and measure, the exact strategy predicted to be fastest in budget."""
+"""Choice: for each gradient and measure, the exact strategy predicted to be fastest in budget."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.ir import mlir
@@ -13,14 +14,37 @@ from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
 from hlo_surgery.passes.strategies.table import SHORTCUTS, STRATEGIES
 from hlo_surgery.passes.strategies.task import Schedule, Task
 from hlo_surgery.passes.terms.scatter_onto import scatters_onto
-from hlo_surgery.planning.options import PlanningChoices
 
 # Temporaries up to this size, or up to half of what the sites read, go unnoticed beside those of
 # the gradient itself.
 UNNOTICED_BYTES = 4 << 20
 
 
-def choose(task: Task, measures: Sequence[Measure], options: PlanningChoices) -> Chosen:
+class Limits(Protocol):
+    """What a choice is bound to; see `hlo_surgery.planning.options` for what each means."""
+
+    @property
+    def strategy(self) -> str:
+        """The name of a strategy that is forced, or "auto"."""
+        ...
+
+    @property
+    def memory_budget(self) -> int | None:
+        """Bytes of temporaries for one gradient."""
+        ...
+
+    @property
+    def reuse_gradient(self) -> bool | None:
+        """Whether to take the gradient from each example's."""
+        ...
+
+    @property
+    def shards(self) -> int | None:
+        """Over how many devices the examples lie."""
+        ...
+
+
+def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     """The strategy for each measure of a gradient. Raises Refusal for per-token
     proxies that do not apply, ValueError for a shortcut that is forced and does not.
     """
@@ -51,7 +75,7 @@ def _strategy(
     applying: Sequence[Strategy],
     schedule: Schedule,
     instantiating: Strategy,
-    options: PlanningChoices,
+    options: Limits,
 ) -> Strategy:
     if isinstance(measure, PerToken):
         return applying[0] if applying else _refuse_proxy(task)
@@ -94,7 +118,7 @@ def _refuse_unless_applying(
         )
 
 
-def _schedule(task: Task, options: PlanningChoices) -> Schedule:
+def _schedule(task: Task, options: Limits) -> Schedule:
     """As many examples at once as budget and device allow, on each device with examples.
 
     What cannot be lifted goes one by one through all.
@@ -115,18 +139,18 @@ def _is_written_out(task: Task, shards: int) -> bool:
     return alone and few and (scattered > 0 or task.counts.gradient <= task.device.cache)
 
 
-def _chunk(task: Task, options: PlanningChoices) -> int:
+def _chunk(task: Task, options: Limits) -> int:
     if not task.function.liftable:
         return 1
     fitting = _budget(task, options) // max(task.counts.gradient, 1)
     return max(1, min(fitting, task.device.widest_chunk, task.examples.size))
 
 
-def _budget(task: Task, options: PlanningChoices) -> int:
+def _budget(task: Task, options: Limits) -> int:
     return options.memory_budget or max(UNNOTICED_BYTES, task.counts.read // 2)
 
 
-def _instantiating(task: Task, schedule: Schedule, options: PlanningChoices) -> Strategy:
+def _instantiating(task: Task, schedule: Schedule, options: Limits) -> Strategy:
     """The faster way to examples' gradients; lifting only in budget, or if loops take no less."""
     single = task.examples.size == 1
     if not task.function.liftable or (options.strategy == "loop" and not single):
@@ -138,7 +162,7 @@ def _instantiating(task: Task, schedule: Schedule, options: PlanningChoices) -> 
     return LIFT if fits and lift.seconds <= loop.seconds else LOOP
 
 
-def _reuses(task: Task, schedule: Schedule, taken: set[Strategy], options: PlanningChoices) -> bool:
+def _reuses(task: Task, schedule: Schedule, taken: set[Strategy], options: Limits) -> bool:
     """Whether the gradient is taken from the tensors that hold each example's own.
 
     It is not where that would round each example's before they are summed.

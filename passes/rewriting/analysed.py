@@ -1,0 +1,154 @@
+"""Analysed: a module that has been normalised, with what its values are to the examples.
+
+It is analysed again after contractions have been moved out of loops.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax.numpy as jnp
+
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.ancestors import ancestors
+from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.errors import Reason, as_contribution, as_loss
+from hlo_surgery.passes.ir.mlir import Block, Module, Value
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
+from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
+from hlo_surgery.passes.measures.real_examples import flags_and_count
+from hlo_surgery.passes.normalise.normalize import normalize
+from hlo_surgery.passes.owners.analysis import find_owners
+from hlo_surgery.passes.owners.classes import Owners
+from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
+from hlo_surgery.passes.terms.axes import Axes, Labelled, Local, Mixed, Split
+from hlo_surgery.passes.terms.translation import translated
+
+IN_PARTS = "this gradient has rows of examples, and not each example's in its place"
+IN_PARTS_HELP = "return rows in the order of the batch, and permute or choose them outside"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What arguments and outputs are, by number. `batch`: the examples' axis by argument.
+
+    `contribution`: whether all that is mixed counts as constant.
+    """
+
+    batch: Mapping[int, int]
+    size: int
+    gradients: Sequence[int]
+    losses: Sequence[int]
+    contribution: bool
+
+
+@dataclass
+class Analysed:
+    """A module in place; `axes` says how its values hold the examples."""
+
+    code: Module
+    roles: Roles
+    owners: Owners
+    axes: Axes
+
+    @property
+    def block(self) -> Block:
+        """The body of main."""
+        return mlir.body(mlir.main_function(self.code))
+
+    @property
+    def outputs(self) -> list[Value]:
+        """What main returns."""
+        return mlir.operands(mlir.return_operation(self.block))
+
+    @property
+    def gradients(self) -> list[Value]:
+        """The outputs that are."""
+        outputs = self.outputs
+        return [outputs[number] for number in self.roles.gradients]
+
+
+def analyse(code: Module, roles: Roles) -> Analysed:
+    """Normalise a module in place, and classify its values. Raises Refusal for what is no program
+    on static arrays.
+    """
+    normalize(code)
+    return Analysed(code, roles, *_classified(code, roles))
+
+
+def _classified(code: Module, roles: Roles) -> tuple[Owners, Axes]:
+    sharding_rules.populate(code)
+    asked = (dict(roles.batch), roles.size, roles.gradients, roles.contribution)
+    owners = find_owners(mlir.main_function(code), *asked)
+    return owners, translated(owners)
+
+
+def undivided_outputs(module: Analysed) -> dict[int, Reason]:
+    """Why examples have no share of their own, by number of the outputs where they have none."""
+    roles, owners, outputs = module.roles, module.owners, module.outputs
+    if roles.size == 1:
+        return {}
+    reasons = {n: undivided_reason(owners, module.block, outputs[n]) for n in roles.gradients}
+    losses = {n: mixing_reason(owners, outputs[n]) for n in roles.losses}
+    reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
+    worded = {n: reason or _unworded(module.axes, outputs[n]) for n, reason in reasons.items()}
+    found = {n: reason for n, reason in worded.items() if reason}
+    return {n: as_contribution(r) for n, r in found.items()} if roles.contribution else found
+
+
+def _unworded(axes: Axes, output: Value) -> Reason | None:
+    """Why an output's examples, each known, lie so that nothing is emitted for them."""
+    match axes.of(output):
+        case Mixed(reason):
+            return reason
+        case Split() | Local() | Labelled():
+            op = mlir.defining_operation(output)
+            where = ("func.return", "module") if op is None else (op.name, source_line(op))
+            return Reason(IN_PARTS, *where, IN_PARTS_HELP)
+        case _:
+            return None
+
+
+def free_of_loops(module: Analysed, reweights: bool) -> None:
+    """Move contractions out of loops; out of scans only where weights behind need it."""
+    hoists: list[Callable[[Axes, Block, Sequence[Value]], bool]] = [hoist_accumulations]
+    hoists += [hoist_stacks] if reweights else []
+    for hoist in hoists if module.roles.size > 1 else []:
+        if hoist(module.axes, module.block, module.gradients):
+            module.owners, module.axes = _classified(module.code, module.roles)
+    _forget_unused(module)
+
+
+def _forget_unused(module: Analysed) -> None:
+    """Constants that no gradient, nor a loss that was asked for, rests on concern nobody."""
+    outputs, roles = module.outputs, module.roles
+    behind = ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
+    data = module.axes.data
+    module.axes.data = {value: reason for value, reason in data.items() if value in behind}
+
+
+def real_examples(module: Analysed, argument: int) -> tuple[Value, Value]:
+    """The values that say which examples are no padding, [B], and how many, by the flags of an
+    argument.
+    """
+    flag = partial(flags_and_count, _widest(module.gradients))
+    block = module.block
+    flags, count = splice([block.arguments[argument]], flag, mlir.operations(block)[0])
+    module.axes.count = count
+    return flags, count
+
+
+def _widest(gradients: Sequence[Value]) -> jnp.dtype:
+    """The real dtype in which numbers lose nothing beside these gradients: float32 at least."""
+    return jnp.finfo(jnp.result_type(jnp.float32, *map(dtype_of, gradients))).dtype
+
+
+def finished(module: Analysed, results: Sequence[Value], labels: Sequence[str]) -> None:
+    """Return these values, those behind the module's own by their labels, and tidy up."""
+    names = [{"jax.result_info": label} for label in labels]
+    mlir.set_results(mlir.main_function(module.code), list(results), names)
+    sharding_rules.strip(module.code)
+    mlir.run_passes(module.code, "cse", "func.func(trivial-dce)")
