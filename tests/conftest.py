@@ -13,7 +13,7 @@ import pathlib
 
 from hypothesis import HealthCheck, Phase, settings
 
-from .fast_compiles import FAST_COMPILES
+from tests.fast_compiles import FAST_COMPILES
 
 # Before JAX is imported.
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILES)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hlo_surgery.passes.dataflow.axis import PerExample
-from tests.op_snippets import (
+from tests.raising.op_snippets import (
     ROWS_BY_INDEX,
     adds,
     convolution,

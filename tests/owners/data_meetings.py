@@ -5,7 +5,7 @@ x [8, 3]), or what a function returns as a gradient of v [3].
 import jax.numpy as jnp
 from jax import lax
 
-from tests.data_moves import B, energy, hidden
+from tests.programs.data_moves import B, energy, hidden
 
 
 def features(w, x):

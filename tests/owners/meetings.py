@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.data_moves import ORDER, B, energy, hidden
+from tests.programs.data_moves import ORDER, B, energy, hidden
 
 TABLE = np.sin(np.arange(B, dtype=np.float32))
 COLUMNS = np.arange(B) % 4

@@ -11,7 +11,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.verdicts import undivided_reason
-from tests.data_moves import MEETINGS, MOVES, B, W, X
+from tests.programs.data_moves import MEETINGS, MOVES, B, W, X
 
 
 def reason(loss):

@@ -10,8 +10,8 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from tests.data_moves import ORDER, B, W, X
 from tests.owners.verdicts import reasons, reasons_in
+from tests.programs.data_moves import ORDER, B, W, X
 
 M = np.arange(1.0, B + 1, dtype=np.float32)[:, None]
 GROUP = np.array([0, 0, 1, 1, 1, 2, 2, 0])

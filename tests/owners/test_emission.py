@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from tests.data_moves import MOVES, ORDER, B, W, X, energy
+from tests.programs.data_moves import MOVES, ORDER, B, W, X, energy
 
 LIMIT = 0.2
 STATISTICS = {

@@ -5,20 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import (
+from tests.acceptance import (
     test_batch_constants,
     test_batch_gradients,
     test_example_rows,
     test_group_masks,
     test_near_misses,
     test_products_of_sums,
-    test_split_batches,
     test_until_done,
-    test_views,
 )
-from tests.data_moves import B, W, X
+from tests.loops import test_split_batches, test_views
 from tests.owners import data_meetings, meetings
 from tests.owners.verdicts import reasons, reasons_in
+from tests.programs.data_moves import B, W, X
 
 MODES = pytest.mark.parametrize("contribution", [False, True], ids=["refuse", "contribution"])
 

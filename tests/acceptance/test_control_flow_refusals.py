@@ -1,0 +1,178 @@
+"""Loops and branches in which examples meet, or that hold what belongs to positions: refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+from tests.loops.test_control_flow import B, features, sequences, single, squares, stacked, zeros
+
+
+def centred_at_each_step(p, x):
+    def step(h, q):
+        h = jnp.tanh(h @ q["w"])
+        return h - h.mean(0), None
+
+    return squares(lax.scan(step, x, p)[0])
+
+
+def attending_over_the_batch(p, x):
+    def step(h, q):
+        h = jnp.tanh(h @ q["w"])
+        return jax.nn.softmax(h @ h.T) @ h, None
+
+    return squares(lax.scan(step, x, p)[0])
+
+
+def cumulated_over_the_batch(p, x):
+    return squares(lax.scan(lambda h, q: (jnp.sin(jnp.cumsum(h @ q["w"], 0)), None), x, p)[0])
+
+
+def mean_kept_for_the_next_step(p, x):
+    def step(carry, q):
+        h = jnp.tanh(carry[0] @ q["w"] + carry[1])
+        return (h, h.mean(0)), None
+
+    return squares(lax.scan(step, (x, jnp.zeros(x.shape[1])), p)[0][0])
+
+
+def centred_at_the_last_step(p, x):
+    def step(h, q):
+        h = jnp.tanh(h @ q[0]["w"])
+        return lax.cond(q[1] == 2, lambda h: h - h.mean(0), lambda h: h, h), None
+
+    return squares(lax.scan(step, x, (p, jnp.arange(3)))[0])
+
+
+def weights_learned_from_the_batch(p, x):
+    def step(w, _):
+        return w - 0.1 * jax.grad(lambda w: squares(jnp.tanh(x @ w)))(w), None
+
+    return squares(x @ lax.scan(step, p["w"], None, length=2)[0])
+
+
+def branch_on_the_batch(p, x):
+    h = x @ p["w"]
+    return squares(lax.cond(h.sum() > 0, jnp.tanh, jnp.sin, h))
+
+
+def until_the_batch_says(p, x):
+    h = x @ p["w"]
+    grown = lax.while_loop(
+        lambda h: jnp.sum(h) < 20, lambda h: 1.5 * h + 0.1, lax.stop_gradient(jnp.abs(h))
+    )
+    return squares(jnp.tanh(h) * grown)
+
+
+def an_example_after_the_other(p, x):
+    def step(h, row):
+        h = jnp.tanh(h @ p["w"] + row)
+        return h, h
+
+    return squares(lax.scan(step, jnp.zeros(x.shape[1]), x)[1])
+
+
+MEETING = {
+    **{
+        f.__name__: (f, stacked(), features(), 0)
+        for f in (centred_at_each_step, attending_over_the_batch, cumulated_over_the_batch)
+    },
+    **{
+        f.__name__: (f, stacked(), features(), 0)
+        for f in (mean_kept_for_the_next_step, centred_at_the_last_step)
+    },
+    **{
+        f.__name__: (f, single(), features(), 0)
+        for f in (
+            weights_learned_from_the_batch,
+            branch_on_the_batch,
+            until_the_batch_says,
+            an_example_after_the_other,
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(("loss", "params", "x", "axis"), MEETING.values(), ids=MEETING.keys())
+def test_examples_that_meet_in_a_loop_are_refused(loss, params, x, axis):
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(loss, in_axes=axis, statistics=hs.second_moment())(params, x)
+    assert "test_control_flow" in str(refused.value.where)
+
+
+def turned_at_each_step(p, x):
+    """As many features as examples: behind one step the examples lie where the features were."""
+    return jnp.mean(lax.scan(lambda h, _: (jnp.tanh(h @ p).T, None), x, None, length=2)[0][0])
+
+
+def turned_in_a_branch(p, x):
+    h = jnp.tanh(x @ p)
+    return jnp.mean(jnp.sin(lax.cond(p[0, 0] > 0, lambda h: h, lambda h: h.T, h))[0])
+
+
+@pytest.mark.parametrize("loss", [turned_at_each_step, turned_in_a_branch])
+def test_examples_now_along_one_dimension_and_now_along_another_are_refused(loss):
+    with pytest.raises(hs.Refusal, match="now in one way, now in another"):
+        hs.grad(loss, statistics=hs.second_moment())(jnp.eye(4) + 0.1, features()[:4, :4])
+
+
+MASKS = np.random.default_rng(0).random((3, B, 1)).astype(np.float32)
+
+
+def linear_under_masks(p, xs):
+    """One weight for each step and example, behind a linear layer: no example reaches its gradient,
+    yet g_b differ.
+    """
+
+    def step(total, xm):
+        return total + xm[1] * (xm[0] + p["t"]), None
+
+    return jnp.mean(jnp.sum(lax.scan(step, zeros(xs), (xs, MASKS))[0], 1))
+
+
+def linear_under_dropout(p, xs):
+    def step(total, xk):
+        keep = jax.random.bernoulli(xk[1], 0.5, total.shape)
+        return total + keep * (xk[0] + p["t"]), None
+
+    return jnp.mean(
+        jnp.sum(lax.scan(step, zeros(xs), (xs, jax.random.split(jax.random.key(0), 3)))[0], 1)
+    )
+
+
+@pytest.mark.parametrize("loss", [linear_under_masks, linear_under_dropout])
+def test_what_belongs_to_positions_is_no_constant_in_a_loop(loss):
+    with pytest.raises(hs.Refusal, match="something for each example's position"):
+        hs.grad(loss, in_axes=1, statistics=hs.second_moment())(single(), sequences())
+
+
+def mapped_weights(p, x):
+    return jnp.mean(
+        lax.map(lambda xm: xm[1] * jnp.sum(xm[0] + p["t"]), (x, jnp.arange(1.0, len(x) + 1)))
+    )
+
+
+def counted_examples(p, x):
+    def step(carry, row):
+        number, total = carry
+        return (number + 1, total + number * jnp.sum(row + p["t"])), None
+
+    return lax.scan(step, (1.0, 0.0), x)[0][1] / len(x)
+
+
+def weighted_microbatches(p, x):
+    def step(total, xw):
+        return total + xw[1] * jnp.mean(jnp.sum(xw[0] + p["t"], 1)), None
+
+    return lax.scan(step, 0.0, (x.reshape(2, 2, -1), jnp.array([1.0, 3.0])))[0] / 2
+
+
+@pytest.mark.parametrize("loss", [mapped_weights, counted_examples, weighted_microbatches])
+def test_what_belongs_to_the_steps_of_a_loop_over_the_batch_is_no_constant(loss):
+    """Each part has a weight of its own, behind a linear layer. Refused, or each example with its
+    own weight.
+    """
+    with pytest.raises(hs.Refusal):
+        hs.grad(loss, statistics=hs.second_moment())({"t": jnp.float32(0.5)}, features()[:4])

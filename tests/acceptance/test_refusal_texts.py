@@ -1,0 +1,244 @@
+"""Refusals of losses in Python word for word: the line of meeting, op, reason and the way out."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+
+import hlo_surgery as hs
+from tests.acceptance.test_contributions import EXPERTS, PARAMS, WIDTH, X, squares
+from tests.acceptance.test_refusals import MIXING_HELP, SUMS_HELP
+from tests.equivalence.test_dumps import EFFECT_HELP
+
+
+def experts_loss(p, x, gates):
+    """gates [N, E]"""
+    outputs = jnp.tanh(jnp.einsum("nd,edf->nef", x, p["experts"]))
+    return squares((gates[..., None] * outputs).sum(1))
+
+
+def routed(p, x):
+    """Each token's probabilities, and its expert, one hot: [N, E] both."""
+    probabilities = jax.nn.softmax(x @ p["router"])
+    return probabilities, jax.nn.one_hot(jnp.argmax(probabilities, -1), EXPERTS)
+
+
+def experts_with_capacity(p, x):
+    probabilities, chosen = routed(p, x)
+    place = jnp.cumsum(chosen, 0)  # refused here
+    return experts_loss(p, x, probabilities * chosen * (place <= 2))
+
+
+def experts_with_capacity_for_tokens(p, x):
+    return experts_with_capacity(p, x.reshape(-1, WIDTH))
+
+
+def experts_with_balanced_load(p, x):
+    probabilities, chosen = routed(p, x)
+    load = jnp.sum(chosen.mean(0) * probabilities.mean(0))  # refused here, summed here
+    return experts_loss(p, x, probabilities * chosen) + 0.01 * load
+
+
+def sorted_over_examples(p, x):
+    h = jnp.sort(x @ p["w"], axis=0)  # refused here
+    return squares(h + x)
+
+
+def cumulated_over_examples(p, x):
+    h = jnp.cumsum(x @ p["w"], axis=0)  # refused here
+    return squares(h)
+
+
+def mixed_with_the_next(p, x):
+    x = 0.3 * x + 0.7 * jnp.roll(x, 1, 0)  # refused here
+    return squares(jnp.tanh(x @ p["w"]))
+
+
+def mixed_in_reverse(p, x):
+    x = 0.3 * x + 0.7 * x[::-1]  # refused here
+    return squares(jnp.tanh(x @ p["w"]))
+
+
+def mixed_in_an_order(p, x):
+    x = 0.3 * x + 0.7 * x[ORDER]  # refused here
+    return squares(jnp.tanh(x @ p["w"]))
+
+
+def penalised_gradient(p, x):
+    def inner(p):
+        return squares(jnp.tanh(x @ p["w"]))  # summed here
+
+    slope = jax.grad(inner)(p)["w"]
+    return inner(p) + 0.1 * jnp.sqrt(jnp.sum(slope**2))  # refused here
+
+
+def ragged(p, x):
+    h = jnp.tanh(x @ p["w"])  # refused here
+    return squares(jax.ops.segment_sum(h, jnp.array([0, 0, 1, 1, 1, 2]), 3))  # summed here
+
+
+def printed(p, x):
+    h = x @ p["w"]
+    jax.debug.print("{}", h.sum())  # refused here
+    return squares(h)
+
+
+def called_back(p, x):
+    sines = jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)  # refused here
+    return squares(x @ p["w"] * sines)
+
+
+def read_and_written(p, x):
+    sines = io_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)  # refused here
+    return squares(x @ p["w"] * sines)
+
+
+APART = (
+    "each example meets others: the operands hold the examples along different or divided "
+    "dimensions"
+)
+ALONG = "values are moved or combined along the example axis"
+CALLS = (
+    "refused: stablehlo.custom_call: the program calls its host back (by "
+    "xla_ffi_python_cpu_callback)"
+)
+
+
+MOVING_HELP = MIXING_HELP.replace(
+    "make every", "permute, choose or mix examples before the call; else make every"
+)
+
+
+def mixing(op, why, output, way_out=MIXING_HELP):
+    return f"{{refused}}: refused: stablehlo.{op}: {why}\n  output:  {output}\n{way_out}"
+
+
+TEXTS = {
+    experts_with_capacity: mixing("reduce_window", ALONG, "['experts'] (and 1 more)", MOVING_HELP),
+    experts_with_balanced_load: mixing(
+        "add",
+        "a sum over the examples (stablehlo.reduce at {summed}) meets each example's own values",
+        "['router']",
+    ),
+    sorted_over_examples: mixing("sort", ALONG, "['w']", MOVING_HELP),
+    cumulated_over_examples: mixing("reduce_window", ALONG, "['w']", MOVING_HELP),
+    **{
+        loss: mixing("add", APART, "['w']", MOVING_HELP)
+        for loss in (mixed_with_the_next, mixed_in_reverse, mixed_in_an_order)
+    },
+    penalised_gradient: mixing(
+        "multiply",
+        "two sums over the examples (the first by stablehlo.dot_general at {summed}) are "
+        "multiplied",
+        "['w']",
+        SUMS_HELP,
+    ),
+    ragged: mixing(
+        "multiply",
+        "a sum over the examples (stablehlo.scatter at {summed}) meets each example's own values",
+        "['w']",
+    ),
+    **dict.fromkeys(
+        (printed, called_back, read_and_written), f"{{refused}}: {CALLS}\n{EFFECT_HELP}"
+    ),
+}
+
+
+def marked(function, mark):
+    """The line of this file, in the function, that holds the mark."""
+    lines, first = inspect.getsourcelines(function)
+    return next(
+        (f"{__file__}:{first + i}" for i, line in enumerate(lines) if f"{mark} here" in line), ""
+    )
+
+
+@pytest.mark.parametrize(("loss", "text"), TEXTS.items(), ids=[loss.__name__ for loss in TEXTS])
+def test_a_loss_is_refused_in_these_words(loss, text):
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(loss, statistics=hs.second_moment())(PARAMS, X)
+    assert str(refused.value) == text.format(
+        refused=marked(loss, "refused"), summed=marked(loss, "summed")
+    )
+
+
+def test_capacity_over_the_tokens_of_all_examples():
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(experts_with_capacity_for_tokens, statistics=hs.second_moment())(
+            PARAMS, X.reshape(3, 2, WIDTH)
+        )
+    assert str(refused.value) == TEXTS[experts_with_capacity].format(
+        refused=marked(experts_with_capacity, "refused")
+    )
+
+
+def test_capacity_within_each_example_is_exact():
+    """Tokens of one example alone compete for an expert's places."""
+    x = X.reshape(3, 2, WIDTH)
+
+    def loss(p, x):
+        return jnp.mean(jax.vmap(experts_with_capacity, (None, 0))(p, x))
+
+    examples = jax.jit(jax.vmap(lambda one: jax.grad(loss)(PARAMS, one[None])))(x)
+    _, squared = hs.grad(loss, statistics=hs.second_moment())(PARAMS, x)
+    for name, g in examples.items():
+        np.testing.assert_allclose(
+            squared[name], (g**2).mean(0), rtol=0, atol=1e-5 * float((g**2).max())
+        )
+
+
+def of_one(w, row):
+    return squares(jnp.tanh(row @ w)[None])
+
+
+def of_rows(w, rows):
+    return jnp.mean(jax.vmap(of_one, (None, 0))(w, rows))
+
+
+ORDER = np.array([2, 0, 5, 1, 4, 3])
+PICKED = {
+    "one by one": lambda w, x: sum(of_one(w, x[b]) for b in range(6)) / 6,
+    "stacked": lambda w, x: jnp.mean(jnp.stack([of_one(w, x[b]) for b in range(6)])),
+    "by a number": lambda w, x: (
+        sum(of_one(w, jax.lax.dynamic_index_in_dim(x, b, 0, False)) for b in range(6)) / 6
+    ),
+    "group by group": lambda w, x: sum(of_rows(w, x.reshape(2, 3, WIDTH)[g]) for g in range(2)) / 2,
+    "in slices": lambda w, x: (of_rows(w, x[:3]) + of_rows(w, x[3:])) / 2,
+    "reversed": lambda w, x: of_rows(w, x[::-1]),
+    "permuted": lambda w, x: of_rows(w, x[ORDER]),
+}
+# The same, written with jax.vmap or jax.lax.map.
+WAYS_OUT = {
+    "one by one": lambda w, x: of_rows(w, x),
+    "in a loop": lambda w, x: jnp.mean(jax.lax.map(lambda row: of_one(w, row), x)),
+    "group by group": lambda w, x: jnp.mean(
+        jax.vmap(of_rows, (None, 0))(w, x.reshape(2, 3, WIDTH))
+    ),
+    "groups in a loop": lambda w, x: jnp.mean(
+        jax.lax.map(lambda rows: of_rows(w, rows), x.reshape(2, 3, WIDTH))
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", PICKED.values(), ids=PICKED)
+def test_examples_that_are_picked_are_told_apart(loss):
+    squared = hs.grad(loss, statistics=hs.second_moment())(PARAMS["w"], X)[1]
+    expected = hs.grad(of_rows, statistics=hs.second_moment())(PARAMS["w"], X)[1]
+    np.testing.assert_allclose(squared, expected, rtol=1e-5, atol=1e-7)
+
+
+def layers_reversed(w, x):
+    return squares(jnp.tanh(x @ w) * jnp.tanh(x @ w)[::-1])
+
+
+def test_examples_that_meet_others_in_reverse_are_refused():
+    with pytest.raises(hs.Refusal, match="each example meets others") as refused:
+        hs.grad(layers_reversed, statistics=hs.second_moment())(PARAMS["w"], X)
+    assert refused.value.where.startswith(__file__)
+
+
+@pytest.mark.parametrize("loss", WAYS_OUT.values(), ids=WAYS_OUT)
+def test_the_same_without_picking_is_accepted(loss):
+    assert hs.explain(hs.grad(loss, statistics=hs.second_moment()), PARAMS["w"], X[ORDER]).outputs

@@ -1,0 +1,562 @@
+"""The command line: what commands print and write, all module formats, answers to bad inputs."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+from jax.extend.mlir import serialize_portable_artifact
+from typer.testing import CliRunner
+
+import hlo_surgery as hs
+from hlo_surgery.cli.commands import main
+from hlo_surgery.passes.ir import mlir
+
+FIXTURES = Path(__file__).resolve().parent.parent.parent / "fixtures"
+MLP = str(FIXTURES / "mlp_biases" / "module.mlir")
+MLP_INPUTS = str(FIXTURES / "mlp_biases" / "inputs.npz")
+CONTRASTIVE = str(FIXTURES / "contrastive" / "module.mlir")
+MLP_BATCH = ("--batch", "x", "--batch", "labels:0")
+SQUARES = ("--statistic", "second_moment")
+
+
+def command(*arguments, stdin=None):
+    return CliRunner().invoke(main, [str(a) for a in arguments], input=stdin)
+
+
+def answered(*arguments, stdin=None):
+    """The result of a command that must succeed."""
+    result = command(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def rejected(*arguments, code=2, stdin=None):
+    """What a command that must fail says: on stderr, without a traceback."""
+    result = command(*arguments, stdin=stdin)
+    assert result.exit_code == code, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.output
+    return " ".join(result.stderr.split())
+
+
+def loss(w, x):
+    return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+
+W, X = (
+    np.linspace(-1, 1, 3, dtype=np.float32),
+    np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3),
+)
+
+
+def as_text():
+    return jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True).encode()
+
+
+def as_bytecode():
+    return mlir.to_bytecode(mlir.parse(as_text()))
+
+
+def as_portable_artifact():
+    return serialize_portable_artifact(as_text(), mlir.stablehlo.get_current_version())
+
+
+def as_export():
+    return bytes(export.export(jax.jit(jax.grad(loss)))(W, X).serialize())
+
+
+FORMATS = {
+    "text": as_text,
+    "bytecode": as_bytecode,
+    "portable artifact": as_portable_artifact,
+    "jax.export artifact": as_export,
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_is_rewritten_and_run(form, tmp_path):
+    module, out, inputs = tmp_path / "in", tmp_path / "out.mlirbc", tmp_path / "in.npz"
+    module.write_bytes(FORMATS[form]())
+    np.savez(inputs, arg0=W, arg1=X)
+    answered("rewrite", module, "--batch", "1", *SQUARES, "-o", out)
+    answered("run", out, "--inputs", inputs, "-o", tmp_path / "out.npz")
+    stored = np.load(tmp_path / "out.npz")
+    each = jax.vmap(jax.grad(loss), (None, 0))(W, X[:, None])
+    gradient, squares = (stored[name] for name in stored.files)
+    np.testing.assert_allclose(gradient, each.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(squares, (each**2).mean(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("part", [0.3, 0.8, 0.99])
+def test_truncated_files_of_every_format(form, part, tmp_path):
+    whole = FORMATS[form]()
+    module = tmp_path / "cut"
+    module.write_bytes(whole[: int(len(whole) * part)])
+    said = rejected("inspect", module)
+    assert "cut: this is no StableHLO module" in said
+    assert "codec" not in said
+    assert form != "jax.export artifact" or "perhaps it is cut short: dump one with" in said
+
+
+@pytest.mark.parametrize("suffix", [".mlir", ".mlirbc", ".jax_export"])
+def test_every_suffix_is_written_and_read_again(suffix, tmp_path):
+    out = tmp_path / f"out{suffix}"
+    answered("rewrite", MLP, *MLP_BATCH, *SQUARES, "-o", out)
+    listed = json.loads(answered("inspect", out, "--json").stdout)
+    assert [len(listed["arguments"]), len(listed["outputs"])] == [6, 8]
+
+
+def test_inspect_lists_names_shapes_and_dtypes():
+    shown = answered("inspect", MLP).stdout
+    for part in ("params['hidden']['kernel']", "labels", "6 x 13", "int32", "['output']['bias']"):
+        assert part in shown
+    listed = json.loads(answered("inspect", MLP, "--json").stdout)
+    assert listed["arguments"][4] == {"name": "x", "shape": [5, 6], "dtype": "float32"}
+    assert "plan" not in listed
+
+
+def test_inspect_with_a_batch_shows_the_plan():
+    shown = answered("inspect", MLP, *MLP_BATCH).stdout
+    assert "5 examples, loss reduced by mean" in shown
+    assert "dense.py:15" in shown
+    plan = json.loads(answered("inspect", MLP, *MLP_BATCH, "--json").stdout)["plan"]
+    assert [o["name"] for o in plan["outputs"]] == [
+        port.name for port in hs.load(Path(MLP)).outputs
+    ]
+    assert plan["outputs"][1]["strategies"] == {"second_moment": "square"}
+
+
+def test_names_with_brackets_and_positions_are_arguments():
+    dlrm = FIXTURES / "dlrm" / "module.mlir"
+    names = ("batch['clicked']", "batch['dense']:0", "8", "-1:0")
+    plan = json.loads(answered("inspect", dlrm, *(f"--batch={n}" for n in names), "--json").stdout)[
+        "plan"
+    ]
+    assert plan["batch_size"] == 5
+
+
+def test_gradient_picks_outputs_by_name_and_position():
+    asked = ("--gradient", "['hidden']['bias']", "--gradient", "3", "--json")
+    plan = json.loads(answered("inspect", MLP, *MLP_BATCH, *asked).stdout)["plan"]
+    assert [o["name"] for o in plan["outputs"]] == ["['hidden']['bias']", "['output']['kernel']"]
+
+
+def test_statistics_with_arguments_name_the_outputs(tmp_path):
+    asked = ("second_moment", "mean_power(3)", "mean_sign", "mean_abs", "per_example")
+    flags = [part for name in asked for part in ("--statistic", name)]
+    done = answered(
+        "rewrite", MLP, *MLP_BATCH, *flags, "-o", tmp_path / "o.mlir", "--json", "--gradient", "0"
+    )
+    outputs = json.loads(done.stdout)["outputs"]
+    assert [o["name"] for o in outputs[4:]] == [f"{name}/['hidden']['bias']" for name in asked]
+    assert outputs[-1]["shape"] == [5, 13]
+
+
+def test_run_shows_and_saves_what_the_module_returns(tmp_path):
+    out = tmp_path / "o.npz"
+    rows = json.loads(answered("run", MLP, "--inputs", MLP_INPUTS, "-o", out, "--json").stdout)[
+        "outputs"
+    ]
+    stored, reference = np.load(out), np.load(FIXTURES / "mlp_biases" / "reference.npz")
+    for number, row in enumerate(rows):
+        np.testing.assert_allclose(stored[row["name"]], reference[f"grad{number}"], atol=1e-6)
+        assert row["largest"] == pytest.approx(stored[row["name"]].max())
+        assert row["not_finite"] == 0
+    assert "['hidden']['kernel']" in answered("run", MLP).stdout
+
+
+def test_run_reports_what_is_not_finite_as_strict_json():
+    module = (
+        "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n %y = stablehlo.log %x : "
+        "tensor<2xf32>\n"
+    )
+    module = module.replace("%x)", "%x)") + " %z = stablehlo.divide %y, %y : tensor<2xf32>\n"
+    module += (
+        " %n = stablehlo.subtract %z, %z : tensor<2xf32>\n %r = stablehlo.log %n : tensor<2xf32>\n"
+    )
+    row = json.loads(
+        answered("run", "-", "--json", stdin=module + " return %r : tensor<2xf32>\n}").stdout
+    )["outputs"][0]
+    assert (row["not_finite"], row["largest"]) == (2, None)
+
+
+def test_bfloat16_arrays_are_read_as_float32(tmp_path):
+    module, inputs, out = tmp_path / "m.mlir", tmp_path / "in.npz", tmp_path / "out.npz"
+    module.write_text(
+        "func.func @main(%x: tensor<2xbf16>) -> tensor<2xbf16> { return %x : tensor<2xbf16> }\n"
+    )
+    np.savez(inputs, arg0=np.array([0.5, -2], np.float32))
+    answered("run", module, "--inputs", inputs, "-o", out)
+    assert np.load(out)["result0"].tolist() == [0.5, -2]
+
+
+def test_arrays_may_go_by_argument_name(tmp_path):
+    stored = np.load(MLP_INPUTS)
+    names = [port.name for port in hs.load(Path(MLP)).arguments]
+    np.savez(tmp_path / "named.npz", **{name: stored[f"arg{i}"] for i, name in enumerate(names)})
+    by_name = answered("run", MLP, "--inputs", tmp_path / "named.npz").stdout
+    assert by_name == answered("run", MLP, "--inputs", MLP_INPUTS).stdout
+
+
+def test_verify_says_equivalent():
+    asked = (*MLP_BATCH, *SQUARES, "--statistic", "mean_sign")
+    assert "equivalent: " in answered("verify", MLP, *asked).stdout.splitlines()[-1]
+    verdict = json.loads(answered("verify", MLP, *asked, "--inputs", MLP_INPUTS, "--json").stdout)
+    assert verdict["verdict"] == "equivalent"
+    assert {c["kind"] for c in verdict["comparisons"]} == {
+        "output",
+        "second difference",
+        "mean of copies",
+        "statistic",
+    }
+
+
+def test_verify_of_a_sum_loss():
+    folder = FIXTURES / "mlp_sum_loss"
+    batch = [
+        f"--batch={i}" for i, a in enumerate(_arguments(folder)) if a["example_axis"] is not None
+    ]
+    answered("verify", folder / "module.mlir", *batch, *SQUARES, "--loss-reduction", "sum")
+
+
+def test_verify_where_copies_show_nothing_is_not_applicable():
+    masked = FIXTURES / "masked_mean"
+    batch = [
+        f"--batch={i}" for i, a in enumerate(_arguments(masked)) if a["example_axis"] is not None
+    ]
+    result = command(
+        "verify",
+        masked / "module.mlir",
+        *batch,
+        *SQUARES,
+        "--inputs",
+        masked / "inputs.npz",
+        "--json",
+    )
+    assert result.exit_code == 1
+    verdict = json.loads(result.stdout)
+    assert verdict["verdict"] == "not applicable"
+    assert "language.py:55" in verdict["why"]
+
+
+def _arguments(fixture):
+    return json.loads((fixture / "meta.json").read_text())["arguments"]
+
+
+@pytest.mark.parametrize("name", ["inspect", "verify", "rewrite"])
+def test_mixing_examples_is_refused_with_its_line(name, tmp_path):
+    out = tmp_path / "out.mlir"
+    asked = {"inspect": (), "verify": SQUARES, "rewrite": (*SQUARES, "-o", out)}[name]
+    said = rejected(name, CONTRASTIVE, "--batch", "images", "--batch", "texts", *asked, code=1)
+    assert "mixing.py:31: refused: stablehlo.dot_general" in said
+    result = command(name, CONTRASTIVE, "--batch", "images", "--batch", "texts", *asked, "--json")
+    assert (result.exit_code, json.loads(result.stdout)["refusal"]["where"]) == (1, "mixing.py:31")
+    assert not out.exists()
+
+
+def pipe(*arguments, data=b""):
+    program = [
+        sys.executable,
+        "-c",
+        "from hlo_surgery.cli.commands import main; main()",
+        *map(str, arguments),
+    ]
+    return subprocess.run(program, input=data, capture_output=True, timeout=120, check=False)
+
+
+def test_dash_is_stdin_and_stdout():
+    done = pipe("rewrite", "-", *MLP_BATCH, *SQUARES, "-o", "-", data=Path(MLP).read_bytes())
+    assert done.returncode == 0, done.stderr
+    assert len(hs.load(done.stdout).outputs) == 8
+    assert b"\x1b[" not in done.stdout + done.stderr
+    again = pipe("inspect", "-", "--json", data=done.stdout)
+    assert json.loads(again.stdout)["outputs"][4]["name"] == "second_moment/['hidden']['bias']"
+
+
+BAD_FILES = {
+    b"": "the module is empty",
+    b" \n": "the module is empty",
+    b"hello, world\n": "this is no StableHLO module",
+    bytes(range(256)) * 9: "this is no StableHLO module",
+    b"ML\xefR" + bytes(99): "this is no StableHLO module",
+    b"module {}": "no function @main",
+    b"func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> "
+    b"{ return %x : tensor<?xf32> }": "static shape",
+}
+
+
+@pytest.mark.parametrize("name", ["inspect", "rewrite", "run", "verify"])
+@pytest.mark.parametrize("content", BAD_FILES)
+def test_files_that_are_no_module(name, content, tmp_path):
+    module, out = tmp_path / "bad", tmp_path / "out"
+    module.write_bytes(content)
+    out.write_bytes(b"untouched")
+    asked = {
+        "rewrite": ("--batch", "0", *SQUARES, "-o", out),
+        "run": ("-o", out),
+        "verify": ("--batch", "0", *SQUARES),
+    }
+    said = rejected(name, module, *asked.get(name, ()))
+    assert BAD_FILES[content] in said
+    assert str(module) in said
+    assert out.read_bytes() == b"untouched"
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    assert "nowhere.mlir: No such file or directory" in rejected(
+        "inspect", tmp_path / "nowhere.mlir"
+    )
+    assert "Is a directory" in rejected("inspect", tmp_path)
+
+
+NO_GRADIENT = "func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> { return %x : tensor<4xi32> }\n"
+WRONG_USE = {
+    "an axis that is not there": (
+        ("--batch", "x:7"),
+        "argument x has shape (5, 6): there is no example axis 7",
+    ),
+    "an unknown argument": (
+        ("--batch", "y"),
+        "no argument is named 'y'; there are params['hidden']['bias'],",
+    ),
+    "a colon without an axis": (("--batch", "x:"), "no argument is named 'x:'"),
+    "a position beyond": (("--batch", "6"), "there is no argument 6; the module has 6"),
+    "an argument twice": (("--batch", "x", "--batch", "x:1"), "--batch names 'x' twice"),
+    "sizes that differ": (
+        ("--batch", "x:1", "--batch", "labels"),
+        "different numbers of examples along their axes",
+    ),
+    "an unknown gradient": (
+        (*MLP_BATCH, "--gradient", "w"),
+        "no output is named 'w'; there are ['hidden']['bias'],",
+    ),
+    "an unknown statistic": (
+        (*MLP_BATCH, "--statistic", "median"),
+        "there is no statistic 'median'",
+    ),
+    "code for a statistic": (
+        (*MLP_BATCH, "--statistic", "mean_power(exit())"),
+        "are no plain values",
+    ),
+    "a statistic without its argument": (
+        (*MLP_BATCH, "--statistic", "mean_power"),
+        "write mean_power(k)",
+    ),
+    "a power that is none": ((*MLP_BATCH, "--statistic", "mean_power(0)"), "integer k >= 1"),
+    "an unknown reduction": (
+        (*MLP_BATCH, "--loss-reduction", "max"),
+        "--loss-reduction is 'max'; it is one of",
+    ),
+    "an unknown strategy": ((*MLP_BATCH, "--strategy", "fast"), "strategy is 'fast'; it is one of"),
+    "an unknown way with mixing": (
+        (*MLP_BATCH, "--on-mixing", "hope"),
+        "--on-mixing is 'hope'; it is one of",
+    ),
+    "an option that is none": ((*MLP_BATCH, "--colour"), "No such option"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_USE)
+def test_wrong_use_says_what_to_do_and_touches_nothing(case, tmp_path):
+    arguments, message = WRONG_USE[case]
+    out = tmp_path / "out.mlir"
+    out.write_bytes(b"untouched")
+    statistic = () if "--statistic" in arguments else SQUARES
+    assert message in rejected("rewrite", MLP, *arguments, *statistic, "-o", out)
+    assert message in rejected("verify", MLP, *arguments, *statistic)
+    assert out.read_bytes() == b"untouched"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("name", ["run", "verify"])
+def test_a_negative_seed(name):
+    asked = (*MLP_BATCH, *SQUARES) if name == "verify" else ()
+    said = rejected(name, MLP, *asked, "--seed", "-1")
+    assert said.startswith("error: --seed is -1; it is an integer of 0 or more")
+
+
+def test_a_module_without_a_gradient(tmp_path):
+    module = tmp_path / "none.mlir"
+    module.write_text(NO_GRADIENT)
+    assert "the module has no gradient" in rejected("inspect", module, "--batch", "0")
+
+
+def dump_with_metrics(path):
+    """A module that returns the loss, an accuracy, the gradient and a new average of the
+    parameters.
+    """
+
+    def step(w, average, x):
+        value, gradient = jax.value_and_grad(loss)(w, x)
+        return {"accuracy": jnp.mean(x), "loss": value}, gradient, 0.9 * average + 0.1 * w
+
+    path.write_text(jax.jit(step).lower(W, W, X).as_text(debug_info=True))
+    return path
+
+
+def test_which_outputs_are_meant_is_asked_and_told(tmp_path):
+    module, out = dump_with_metrics(tmp_path / "step.mlir"), tmp_path / "out.mlir"
+    asked = ("--batch", "x", "--statistic", "per_example_losses")
+    for each in ("inspect", module), ("rewrite", module, "-o", out), ("verify", module):
+        assert "2 [1]: float32[3], 3 [2]: float32[3]" in rejected(*each, *asked)
+        assert "name it in --loss" in rejected(*each, *asked, "--gradient", "[1]")
+        assert "more than once" in rejected(
+            *each, *asked, "--gradient", "2", "--gradient", "[1]", "--gradient", "-2"
+        )
+        told = answered(*each, *asked, "--gradient", "[1]", "--loss", "[0]['loss']")
+        assert (
+            "gradients: [1]; no gradients: [0]['accuracy'], [0]['loss'] (the loss), [2]"
+            in told.stdout
+        )
+    shown = json.loads(
+        answered("inspect", module, *asked, "--gradient", "2", "--loss", "1", "--json").stdout
+    )
+    assert (shown["plan"]["loss"], shown["plan"]["outputs"][0]["name"]) == ("[0]['loss']", "[1]")
+
+
+def test_what_is_needed_is_asked_for(tmp_path):
+    assert "Missing option '--batch'" in rejected("rewrite", MLP, *SQUARES, "-o", tmp_path / "o")
+    assert "Missing option '--statistic'" in rejected(
+        "rewrite", MLP, *MLP_BATCH, "-o", tmp_path / "o"
+    )
+    assert "Missing option '-o'" in rejected("rewrite", MLP, *MLP_BATCH, *SQUARES)
+    assert "Missing argument" in rejected("run")
+
+
+def test_outputs_that_cannot_be_written(tmp_path):
+    asked = ("rewrite", MLP, *MLP_BATCH, *SQUARES, "-o")
+    assert f"there is no folder {tmp_path / 'none'}" in rejected(
+        *asked, tmp_path / "none" / "o.mlir"
+    )
+    assert "is no regular file" in rejected(*asked, tmp_path)
+    assert "is no regular file" in rejected("run", MLP, "-o", "/dev/null")
+    assert "does not go to stdout" in rejected("run", MLP, "-o", "-")
+    assert "both write to stdout" in rejected(*asked, "-", "--json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def changed_inputs(path, **changes):
+    arrays = {**np.load(MLP_INPUTS), **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return path
+
+
+def bad_inputs():
+    return {
+        "an array is missing": ({"arg4": None}, "holds no array x or arg4 for argument 4"),
+        "an array is of no argument": (
+            {"arg9": np.zeros(2)},
+            "holds arg9; the module has no such arguments",
+        ),
+        "a shape differs": (
+            {"arg4": np.zeros((4, 6), np.float32)},
+            "x is float32[4, 6]; the module takes float32[5, 6]",
+        ),
+        "a dtype differs": (
+            {"arg4": np.zeros((5, 6))},
+            "x is float64[5, 6]; the module takes float32[5, 6]",
+        ),
+        "an array holds objects": ({"arg4": np.array([{}])}, "is no npz archive of plain arrays"),
+    }
+
+
+@pytest.mark.parametrize("name", ["run", "verify"])
+@pytest.mark.parametrize("case", bad_inputs())
+def test_inputs_that_do_not_fit(name, case, tmp_path):
+    changes, message = bad_inputs()[case]
+    inputs, out = changed_inputs(tmp_path / "in.npz", **changes), tmp_path / "out.npz"
+    out.write_bytes(b"untouched")
+    asked = ("-o", out) if name == "run" else (*MLP_BATCH, *SQUARES)
+    assert message in rejected(name, MLP, "--inputs", inputs, *asked)
+    assert out.read_bytes() == b"untouched"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", b"PK\x03\x04", Path(MLP_INPUTS).read_bytes()[:700]]
+)
+def test_inputs_that_are_no_archive(content, tmp_path):
+    inputs = tmp_path / "in.npz"
+    inputs.write_bytes(content)
+    assert "is no npz archive" in rejected("run", MLP, "--inputs", inputs)
+
+
+def test_a_single_array_is_no_archive(tmp_path):
+    np.save(tmp_path / "in.npy", np.zeros(3))
+    assert "is no npz archive" in rejected("run", MLP, "--inputs", tmp_path / "in.npy")
+    assert "No such file" in rejected("run", MLP, "--inputs", tmp_path / "none.npz")
+
+
+def test_a_module_that_xla_cannot_run(tmp_path):
+    module = tmp_path / "m.mlir"
+    call = "%y = stablehlo.custom_call @nowhere(%x) : (tensor<2xf32>) -> tensor<2xf32>"
+    module.write_text(
+        f"func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{\n {call}\n return %y : "
+        f"tensor<2xf32>\n}}"
+    )
+    assert "XLA cannot run this module here" in rejected("run", module)
+
+
+def test_one_pass_by_itself(tmp_path):
+    out = tmp_path / "same.mlir"
+    said = answered("rewrite", MLP, "--pass", "fold_squared_sums", "-o", out).stdout
+    assert "4 outputs of the original, 0 sums folded: it has none over outer products" in said
+    assert [o.name for o in hs.load(out).outputs] == [o.name for o in hs.load(MLP).outputs]
+
+
+def test_a_pass_says_how_much_it_did(tmp_path):
+    def squares(w, x):
+        return jnp.mean(jax.vmap(jax.grad(loss), (None, 0))(w, x) ** 2, 0)
+
+    whole, out = tmp_path / "whole.mlir", tmp_path / "out.mlir"
+    weights = jax.ShapeDtypeStruct((3, 2), jnp.float32)
+    batch = jax.ShapeDtypeStruct((4, 1, 3), jnp.float32)
+    whole.write_text(jax.jit(squares).lower(weights, batch).as_text())
+    options = ("rewrite", whole, "--pass", "fold_squared_sums", "-o", out)
+    assert "1 output of the original, 1 sum folded" in answered(*options).stdout
+    assert json.loads(answered(*options, "--json").stdout)["folded"] == 1
+
+
+def test_the_version():
+    said = answered("--version").stdout
+    assert re.fullmatch(rf"hlo-surgery \d+\.\d+\.\d+, JAX {re.escape(jax.__version__)}\n", said)
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--pass", "none"], ["--pass", "fold_squared_sums", "--batch", "x"]]
+)
+def test_a_pass_takes_nothing_else(tmp_path, options):
+    out = tmp_path / "same.mlir"
+    assert "fold_squared_sums" in rejected("rewrite", MLP, *options, "-o", out)
+    assert not out.exists()
+
+
+def test_demo_ends_equivalent_and_shows_the_costs():
+    lines = answered("demo").stdout.splitlines()
+    assert lines[-1] == "equivalent"
+    for model in ("decoder LM", "MLP"):
+        assert {
+            row
+            for row in ("plain", "rewritten", "jit(vmap)")
+            for line in lines
+            if model in line and row in line
+        } == {
+            "plain",
+            "rewritten",
+            "jit(vmap)",
+        }
+
+
+def test_demo_as_json_has_time_and_temporaries():
+    shown = json.loads(answered("demo", "--json").stdout)
+    assert shown["verdict"] == "equivalent"
+    mlp = shown["models"][1]["costs"]
+    assert mlp["rewritten"]["temporaries"] < mlp["jit(vmap)"]["temporaries"] / 10
+    assert all(cost["seconds"] > 0 for model in shown["models"] for cost in model["costs"].values())

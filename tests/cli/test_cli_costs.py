@@ -1,0 +1,186 @@
+"""The commands compile and cost: what they print, write and refuse."""
+
+import importlib.util
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from hlo_surgery.cli.costs import WORK
+from hlo_surgery.cli.memory_plot import blocks
+from hlo_surgery.targets.scheduled.live_memory import Step
+from tests.cli.test_cli import CONTRASTIVE, MLP, answered, rejected
+
+
+@pytest.fixture
+def matmuls(tmp_path):
+    """Modules with one and three matmuls of 64."""
+    for count in (1, 3):
+        looped = jax.jit(
+            lambda x, count=count: jax.lax.fori_loop(0, count, lambda _, c: jnp.tanh(c @ x), x)
+        )
+        text = looped.lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).as_text()
+        (tmp_path / f"{count}.mlir").write_text(text)
+    return str(tmp_path / "1.mlir"), str(tmp_path / "3.mlir")
+
+
+def cells(shown):
+    """The cells of a table by the first of their row."""
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in shown.splitlines()
+        if line.startswith("│")
+    ]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_compile_shows_memory():
+    rows = cells(answered("compile", MLP, "--target", "cpu").stdout)
+    assert set(rows) == {"peak memory", "arguments", "outputs", "temporaries"}
+    assert rows["arguments"] == ["896 B"]
+    found = json.loads(answered("compile", MLP, "--json").stdout)
+    assert found["target"] == jax.default_backend()
+    assert found["argument_bytes"] == 896
+    assert found["peak_bytes"] >= 896 + found["output_bytes"]
+
+
+def test_compile_writes_what_runs(tmp_path):
+    out = tmp_path / "out.hlo"
+    assert "wrote" in answered("compile", MLP, "--target", "cpu", "-o", out).stdout
+    assert out.read_text() == answered("compile", MLP, "--target", "cpu", "-o", "-").stdout
+    assert out.read_text().startswith("HloModule ")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.hlo"]
+    assert json.loads(answered("compile", MLP, "-o", out, "--json").stdout)["file"] == str(out)
+
+
+def test_cost_shows_work_and_memory(matmuls):
+    shown = answered("cost", matmuls[1], "--target", "cpu").stdout
+    rows = cells(shown)
+    assert float(rows["FLOPs"][0].split()[0]) == pytest.approx(3 * 2 * 64**3 / 1e6, rel=0.01)
+    assert {"bytes moved", "time at peak rates"} < set(rows)
+    assert "estimated time" not in rows
+    assert "XLA estimates no time for cpu" in shown
+    assert "█" in shown
+
+
+def test_cost_against_another_shows_ratios(matmuls):
+    shown = answered("cost", matmuls[1], "--against", matmuls[0]).stdout
+    rows = cells(shown)
+    assert float(rows["FLOPs"][2].removesuffix(" x")) == pytest.approx(3, rel=0.01)
+    assert rows["arguments"][2] == "1.000 x"
+    assert shown.count("live memory of") == 2
+    found = json.loads(answered("cost", matmuls[1], "--against", matmuls[0], "--json").stdout)
+    assert found["cost"]["flops"] == pytest.approx(3 * found["against"]["flops"], rel=0.01)
+    assert found["cost"]["staircase"][0].keys() == {"instruction", "bytes"}
+    assert found["cost"]["estimated_seconds"] is None
+
+
+def test_loops_by_data_are_pointed_out(tmp_path):
+    looped = jax.jit(lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x))
+    (tmp_path / "loop.mlir").write_text(looped.lower(jnp.ones(3)).as_text())
+    shown = answered("cost", tmp_path / "loop.mlir", "--target", "cpu").stdout
+    assert "loops whose trip count depends on data: 1, so that work and time are unknown" in shown
+    assert [row[0] for name, row in cells(shown).items() if name in WORK] == ["unknown"] * 3
+    assert (
+        json.loads(answered("cost", tmp_path / "loop.mlir", "--json").stdout)["cost"]["flops"]
+        is None
+    )
+
+
+def test_cost_draws_a_picture(tmp_path, matmuls):
+    pytest.importorskip("matplotlib")
+    answered("cost", matmuls[1], "--against", matmuls[0], "--plot", tmp_path / "memory.png")
+    picture = (tmp_path / "memory.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert picture.endswith(b"IEND\xaeB`\x82")
+
+
+def test_a_picture_needs_matplotlib(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "matplotlib" else found(name),
+    )
+    said = rejected("cost", MLP, "--plot", tmp_path / "memory.png")
+    assert (
+        said == "error: a plot needs matplotlib, which is not installed: pip install "
+        "'hlo-surgery[plots]'"
+    )
+    assert not (tmp_path / "memory.png").exists()
+
+
+REFUSED = {
+    (
+        "cost",
+        MLP,
+        "--target",
+        "npu",
+    ): "error: there is no target 'npu'; there is cpu, gpu, tpu, or ahead of time "
+    "tpu:GENERATION:SIZES with v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2",
+    (
+        "compile",
+        MLP,
+        "--target",
+        "tpu:v5e:0x1",
+    ): "error: a topology of v5e has 2 sizes above zero, and not 0x1",
+    ("cost", MLP, "--plot", "-"): "error: a picture does not go to stdout; name a file",
+    (
+        "compile",
+        MLP,
+        "--json",
+        "-o",
+        "-",
+    ): "error: --json and -o - both write to stdout; name an output file",
+    (
+        "compile",
+        MLP,
+        "-o",
+        "/no/such/out",
+    ): "error: cannot write /no/such/out: there is no folder /no/such",
+    ("cost", "missing.mlir"): "error: missing.mlir: No such file or directory",
+    ("cost", MLP, "--against", "missing.mlir"): "error: missing.mlir: No such file or directory",
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED)
+def test_what_is_refused(arguments):
+    assert rejected(*arguments) == REFUSED[arguments]
+
+
+def test_missing_libtpu_is_named(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "libtpu" else found(name)
+    )
+    said = rejected("cost", MLP, "--target", "tpu:v5e:2x4")
+    assert (
+        said
+        == "error: tpu:v5e:2x4 needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'"
+    )
+
+
+def test_modules_from_stdin_and_those_that_mix_examples_have_costs():
+    with open(CONTRASTIVE) as file:
+        assert "peak memory" in answered("cost", "-", stdin=file.read()).stdout
+
+
+STEPS = [Step(str(i), live) for i, live in enumerate([2, 8, 8, 8, 1, 0, 0, 4])]
+
+
+def test_blocks_show_the_most_of_each_part():
+    rows = blocks(STEPS, 4, 8)
+    assert rows[0] == "██  "
+    assert rows[-1] == "███" + "█"
+    assert rows[4] == "██ █"
+
+
+def test_blocks_are_as_wide_as_the_program_is_long():
+    assert {len(row) for row in blocks(STEPS, 72, 8)} == {len(STEPS)}
+    assert blocks(STEPS[:1], 72, 8)[-1] == "█"
+    assert blocks([Step("x", 0)], 72, 0)[-1] == " "
+
+
+def test_eighths_of_a_character():
+    assert [row[0] for row in blocks([Step("x", 10)], 1, 64)] == [" "] * 6 + ["▂", "█"]

@@ -1,0 +1,186 @@
+"""Statistics on the command line: each by name with arguments, their list, answers to bad ones."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.cli.statistics import NEED_A_FUNCTION, listed, parse_statistics, statistics
+from tests.cli.test_cli import MLP, MLP_BATCH, MLP_INPUTS, answered, command, rejected
+
+# Each statistic as it may be written, and as Python makes it.
+WRITTEN = {
+    "clipped_mean(max_norm=0.5)": hs.clipped_mean(0.5),
+    "clipped_mean(0.5, per='parameter', nan_safe=True)": hs.clipped_mean(
+        0.5, "parameter", nan_safe=True
+    ),
+    "gram": hs.gram(),
+    "histogram([-1, 0.01, 1])": hs.histogram([-1, 0.01, 1]),
+    "inner_products()": hs.inner_products(),
+    "mean_abs": hs.mean_abs(),
+    "mean_clipped(0.1)": hs.mean_clipped(0.1),
+    "mean_power(3)": hs.mean_power(3),
+    "mean_sign": hs.mean_sign(),
+    "noise_scale": hs.noise_scale(),
+    "norms": hs.norms(),
+    'norms("parameter")': hs.norms("parameter"),
+    'norms({"hidden": [0, 1], "output": [2, "[\'output\'][\'kernel\']"]}, ord=1)': hs.norms(
+        {"hidden": [0, 1], "output": [2, 3]}, ord=1
+    ),
+    "per_example": hs.per_example(),
+    "per_token_second_moment": hs.per_token_second_moment(),
+    "polynomial([1, 2, 3])": hs.polynomial([1, 2, 3]),
+    "second_moment": hs.second_moment(),
+    "snr": hs.snr(),
+    "token_norms": hs.token_norms(),
+    "variance(unbiased=False)": hs.variance(unbiased=False),
+}
+
+
+def flags(texts):
+    return [part for text in texts for part in ("--statistic", text)]
+
+
+def test_every_statistic_returns_what_that_of_python_does(tmp_path):
+    out, stored = tmp_path / "out.mlir", tmp_path / "out.npz"
+    done = answered("rewrite", MLP, *MLP_BATCH, *flags(WRITTEN), "-o", out)
+    answered("run", out, "--inputs", MLP_INPUTS, "-o", stored)
+    made = {text.removesuffix("()"): statistic for text, statistic in WRITTEN.items()}
+    wanted = hs.rewrite_module(Path(MLP), batch=["x", "labels"], statistics=made)
+    assert f"4 outputs of the original, {len(wanted.outputs) - 4} statistics" in done.stdout
+    arrays = np.load(stored)
+    assert arrays.files == [port.name for port in wanted.outputs]
+    for name, array in zip(arrays.files, wanted.call(*np.load(MLP_INPUTS).values()), strict=True):
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+
+
+def test_every_statistic_is_tried_or_needs_python():
+    tried = {text.split("(")[0] for text in WRITTEN}
+    assert tried | {*NEED_A_FUNCTION, "per_example_losses"} == set(statistics())
+
+
+def test_statistics_of_all_parameters_have_a_name_without_a_slash(tmp_path):
+    out = tmp_path / "out.mlir"
+    asked = flags(["norms", 'norms("parameter")', "gram"])
+    shown = answered("inspect", MLP, *MLP_BATCH, *asked).stdout
+    assert all(name in shown for name in ("norms", 'norms("parameter")', "gram"))
+    plan = json.loads(answered("inspect", MLP, *MLP_BATCH, *asked, "--json").stdout)["plan"]
+    assert set(plan["outputs"][1]["strategies"]) == {"norms", 'norms("parameter")', "gram"}
+    outputs = json.loads(answered("rewrite", MLP, *MLP_BATCH, *asked, "-o", out, "--json").stdout)[
+        "outputs"
+    ]
+    assert [o["name"] for o in outputs[4:]] == [
+        "norms",
+        *(f'norms("parameter")/{o["name"]}' for o in outputs[:4]),
+        "gram",
+    ]
+
+
+def test_the_plan_shows_the_strategies():
+    plan = json.loads(
+        answered(
+            "inspect", MLP, *MLP_BATCH, *flags(["clipped_mean(1)", "mean_abs"]), "--json"
+        ).stdout
+    )
+    strategies = plan["plan"]["outputs"][1]["strategies"]
+    assert strategies == {"clipped_mean(1)": "ghost + reweight", "mean_abs": "square"}
+    shown = answered("inspect", MLP, *MLP_BATCH, *flags(["clipped_mean(1)"])).stdout
+    assert shown.count("ghost + reweight") == 4
+
+
+def test_verify_holds_statistics_of_all_outputs():
+    asked = (*MLP_BATCH, *flags(["norms", "clipped_mean(max_norm=0.5)", "variance"]), "--json")
+    verdict = json.loads(answered("verify", MLP, *asked).stdout)
+    assert verdict["verdict"] == "equivalent"
+    held = [c["name"] for c in verdict["comparisons"] if c["kind"] == "statistic"]
+    assert len(held) == 1 + 4 + 4
+    assert "norms" in held
+
+
+def test_verify_of_a_proxy_alone_is_not_applicable():
+    result = command("verify", MLP, *MLP_BATCH, "--statistic", "token_norms")
+    assert result.exit_code == 1
+    assert "not applicable: not verified: token_norms" in result.stdout.splitlines()[-1]
+
+
+def test_losses_of_the_examples(tmp_path):
+    w, x = (
+        np.linspace(-1, 1, 3, dtype=np.float32),
+        np.linspace(-2, 1, 12, dtype=np.float32).reshape(4, 3),
+    )
+
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    module, out, inputs = tmp_path / "m.mlir", tmp_path / "o.mlir", tmp_path / "in.npz"
+    module.write_text(jax.jit(jax.value_and_grad(loss)).lower(w, x).as_text(debug_info=True))
+    np.savez(inputs, arg0=w, arg1=x)
+    asked = ("--batch", "1", "--statistic", "per_example_losses")
+    answered("verify", module, *asked)
+    answered("rewrite", module, *asked, "-o", out)
+    answered("run", out, "--inputs", inputs, "-o", tmp_path / "o.npz")
+    np.testing.assert_allclose(
+        np.load(tmp_path / "o.npz")["per_example_losses"], np.tanh(x @ w) ** 2, rtol=1e-5
+    )
+    assert "needs a module that returns its loss" in rejected("verify", MLP, *MLP_BATCH, *asked[2:])
+
+
+def test_the_list_has_each_statistic_with_one_line():
+    rows = json.loads(answered("statistics", "--json").stdout)["statistics"]
+    assert rows == listed()
+    assert [row["name"] for row in rows if row["python_only"]] == sorted(NEED_A_FUNCTION)
+    assert all(row["summary"].endswith(".") for row in rows)
+    shown = answered("statistics").stdout.splitlines()
+    for row in rows:
+        (line,) = [line for line in shown if f"│ {row['usage']} " in line]
+        assert row["summary"] in line
+        assert ("Python only" in line) == row["python_only"]
+
+
+def test_the_same_statistic_with_other_arguments_keeps_its_own_name():
+    assert list(parse_statistics(["norms", "norms(ord=1)", "norms(per='parameter')"])) == [
+        "norms",
+        "norms(ord=1)",
+        "norms(per='parameter')",
+    ]
+
+
+BAD = {
+    "median": "there is no statistic 'median'; there are clipped_mean, gram,",
+    "": "is no name and no call",
+    "norms + gram": "is no name and no call",
+    "os.remove('x')": "is no name and no call",
+    "norms(": "is no name and no call",
+    "(" * 3000: "is no name and no call",
+    "mean_of(lambda g: g)": "use it from Python, as hlo_surgery.mean_of",
+    "weighted_mean": "use it from Python, as hlo_surgery.weighted_mean",
+    "linear_combination([(1, 2)])": "use it from Python, as hlo_surgery.linear_combination",
+    "mean_power(exit())": "are no plain values; write mean_power(k) with",
+    "mean_clipped(*[1])": "are no plain values",
+    "mean_power(x=3)": "unexpected keyword argument 'x'; write mean_power(k)",
+    "clipped_mean": "missing 1 required positional argument: 'max_norm'; write "
+    "clipped_mean(max_norm, per='global',",
+    "clipped_mean(max_norm='a')": "clipped_mean takes a positive max_norm that is finite, not 'a'",
+    "clipped_mean(-1)": "clipped_mean takes a positive max_norm that is finite, not -1",
+    "clipped_mean(1e400)": "clipped_mean takes a positive max_norm that is finite, not inf",
+    f"clipped_mean(1{'0' * 400})": "clipped_mean takes a positive max_norm that is finite, not 10",
+    "clipped_mean(1, nan_safe='no')": "takes True or False for nan_safe, not 'no'",
+    "norms(ord=0)": "norms takes ord > 0",
+    "norms('weights')": "per is 'weights'; it is 'global', 'parameter', or a dict",
+    "norms({'a': [0]})": "the groups of norms(per=...) must hold every gradient once",
+    "norms({'a': ['w']})": "no output is named 'w'",
+    "polynomial([1])": "give at least two",
+    "polynomial(3)": "give at least two, in a list",
+    "polynomial([1, 'a'])": "polynomial takes one real, finite number for a coefficient, not 'a'",
+    "histogram([1, 0])": "increasing edges",
+    "inner_products([1.0, 2.0])": "must be like the gradient",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_bad_statistics_say_what_to_write(text):
+    assert BAD[text] in rejected("inspect", MLP, *MLP_BATCH, "--statistic", text)

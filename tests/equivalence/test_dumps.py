@@ -1,0 +1,316 @@
+"""Modules as jax 0.4.30 to 0.10 write them, in every form: held to references, or refused."""
+
+import json
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+import hlo_surgery as hs
+
+DUMPS = Path(__file__).resolve().parent.parent.parent / "fixtures" / "dumps"
+METAS = {
+    path.parent.name: json.loads(path.read_text()) for path in sorted(DUMPS.glob("*/meta.json"))
+}
+SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] == "separable"]
+# Bytecode of these versions encodes functions in a way that later ones took for other things.
+UNREADABLE = [name for name in SEPARABLE if re.fullmatch(r"\w+_bytecode_jax_0\.4\.\d+", name)]
+# Sums of a few dozen float32 numbers in another order, relative to each output's largest entry.
+TOLERANCE = 2e-6
+
+EFFECT_HELP = (
+    "  help:    take jax.debug.print, jax.debug.callback, jax.pure_callback and io_callback out "
+    "of the function; "
+    "what the host computes from the examples alone can be an argument"
+)
+DEVICES_HELP = (
+    "  help:    leave the partitioning to jit (in_shardings, with_sharding_constraint) instead of "
+    "shard_map or pmap; "
+    "or call hs.grad inside the mapped function, and average over the devices what it returns"
+)
+SHAPES_HELP = (
+    "lower or export the function at fixed shapes, or call the jax.export artifact at fixed ones: "
+    "jax.jit(exported.call).lower(...)"
+)
+
+
+def file_of(name):
+    (file,) = (DUMPS / name).glob("module.*")
+    return file
+
+
+def rewritten(source, axes):
+    return hs.rewrite_module(source, batch=axes, statistics={"second_moment": hs.second_moment()})
+
+
+def axes_of(name):
+    arguments = enumerate(METAS[name]["arguments"])
+    return {i: a["example_axis"] for i, a in arguments if a["example_axis"] is not None}
+
+
+def inputs(name):
+    stored = np.load(DUMPS / name / "inputs.npz")
+    return [stored[f"arg{i}"] for i in range(len(stored))]
+
+
+def assert_references(name, outputs):
+    stored = np.load(DUMPS / name / "reference.npz")
+    count = len(stored) // 2
+    labels = [f"{kind}{i}" for kind in ("grad", "second_moment") for i in range(count)]
+    for label, got in zip(labels, outputs, strict=True):
+        scale = np.abs(stored[label]).max()
+        np.testing.assert_allclose(
+            got, stored[label], rtol=0, atol=TOLERANCE * scale, err_msg=label
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in SEPARABLE if name not in UNREADABLE])
+def test_a_dump_of_any_age_is_rewritten(name):
+    module = rewritten(file_of(name), axes_of(name))
+    assert_references(name, module.call(*inputs(name)))
+
+
+@pytest.mark.parametrize("suffix", [".mlir", ".mlirbc", ".jax_export"])
+@pytest.mark.parametrize(
+    "name", ["by_platform_cpu_tpu_jax_0.4.30", "sharded_export_jax_0.10.2", "donated_jax_0.4.30"]
+)
+def test_what_is_saved_says_the_same(name, suffix, tmp_path):
+    rewritten(file_of(name), axes_of(name)).save(tmp_path / f"saved{suffix}")
+    assert_references(name, hs.load(tmp_path / f"saved{suffix}").call(*inputs(name)))
+
+
+@pytest.mark.parametrize("name", ["sharded_gspmd_jax_0.4.30", "sharded_shardy_jax_0.10.2"])
+def test_a_dump_for_several_devices_runs_on_one_as_it_is(name):
+    for i, gradient in enumerate(hs.load(file_of(name)).call(*inputs(name))):
+        np.testing.assert_allclose(
+            gradient, np.load(DUMPS / name / "reference.npz")[f"grad{i}"], rtol=2e-5, atol=1e-7
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["by_platform_cpu_tpu_jax_0.4.30", "by_platform_cpu_cuda_jax_0.10.2"]
+)
+def test_the_platform_index_is_an_argument_by_name(name):
+    module = rewritten(file_of(name), {"x": 0, "y": 0})
+    assert [port.name for port in module.arguments] == [
+        "_platform_index",
+        "p[0]",
+        "p[1]",
+        "p[2]",
+        "x",
+        "y",
+    ]
+    _, *others = inputs(name)
+    with pytest.raises(AssertionError):  # the other platform's branch computes something else
+        assert_references(name, module.call(np.int32(1), *others))
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_bytecode_of_another_mlir_says_what_to_dump_instead(name):
+    said = (
+        r"this is no StableHLO module: this jaxlib cannot read the bytecode by MLIR\d+\.0\.0git, "
+        r"which differs between "
+        "versions of MLIR; dump text, a portable artifact or a jax.export artifact"
+    )
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        hs.load(file_of(name))
+
+
+def test_a_portable_artifact_of_the_future_says_what_to_dump_instead():
+    data = file_of("convolution_portable_jax_0.10.2").read_bytes()
+    producer = re.search(rb"StableHLO_v[\d.]+", data)[0]
+    later = producer.replace(b"_v1.", b"_v9.")
+    said = (
+        f"this is no StableHLO module: the portable artifact by {later.decode()} is damaged or "
+        "newer than this jaxlib; "
+        "dump text, a portable artifact or a jax.export artifact"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        hs.load(data.replace(producer, later)[:-100])
+
+
+def by_verdict(verdict):
+    return [name for name, meta in METAS.items() if meta["verdict"] == verdict]
+
+
+WHERE_HOST_IS_CALLED = {
+    "printing": r"dump_models\.py:(\d+)",
+    "printing_in_order": r"dump_models\.py:(\d+)",
+    "calling_back": r"module:(\d+)",
+}
+
+
+@pytest.mark.parametrize("name", by_verdict("side effect"))
+def test_a_call_to_the_host_is_refused(name):
+    with pytest.raises(hs.Refusal) as refused:
+        rewritten(file_of(name), axes_of(name))
+    target = r"xla(_ffi)?_python_cpu_callback"
+    where = WHERE_HOST_IS_CALLED[METAS[name]["model"]]
+    said = (
+        rf"{where}: refused: stablehlo\.custom_call: the program calls its host back \(by "
+        rf"{target}\)\n"
+    )
+    matched = re.fullmatch(said + re.escape(EFFECT_HELP), str(refused.value))
+    assert matched
+    if where.startswith("module"):
+        assert "callback" in file_of(name).read_text().splitlines()[int(matched[1]) - 1]
+
+
+@pytest.mark.parametrize("name", ["printing_jax_0.4.30", "printing_jax_0.10.2"])
+def test_a_call_to_the_host_of_another_process_is_not_run(name):
+    module = hs.load(file_of(name))
+    with pytest.raises(hs.Refusal, match="the program calls its host back"):
+        module.call(*inputs(name))
+
+
+@pytest.mark.parametrize("name", by_verdict("written for each device"))
+def test_a_program_for_each_device_in_gspmd_form_is_refused(name):
+    with pytest.raises(hs.Refusal) as refused:
+        rewritten(file_of(name), axes_of(name))
+    assert re.sub(r"^dump_(shardings|forms)\.py:\d+", "LINE", str(refused.value)) == (
+        "LINE: refused: stablehlo.custom_call: the program is written for each device on its own "
+        f"(SPMDFullToShardShape), and examples lie on several\n{DEVICES_HELP}"
+    )
+
+
+@pytest.mark.parametrize("name", by_verdict("no static shape"))
+def test_a_symbolic_batch_is_no_batch(name):
+    said = re.escape(f"; only tensors of static shape are supported: {SHAPES_HELP}")
+    with pytest.raises(ValueError, match=rf"^argument \S+ has type tensor<\?x3xf32>{said}$"):
+        hs.load(file_of(name))
+
+
+def test_a_symbolic_batch_called_at_a_fixed_size_is_one():
+    """What the message above names as the way out."""
+
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    weights, x = jnp.arange(3.0), jnp.cos(jnp.arange(12.0)).reshape(4, 3)
+    (size,) = export.symbolic_shape("b", constraints=["b >= 2"])
+    specs = jax.ShapeDtypeStruct((3,), x.dtype), jax.ShapeDtypeStruct((size, 3), x.dtype)
+    exported = export.deserialize(export.export(jax.jit(jax.grad(loss)))(*specs).serialize())
+    _, moment = rewritten(jax.jit(exported.call).lower(weights, x).as_text(), [1]).call(weights, x)
+    examples = jax.vmap(lambda one: jax.grad(loss)(weights, one[None]))(x)
+    np.testing.assert_allclose(moment, (examples**2).mean(0), rtol=1e-5)
+
+
+def test_a_shape_that_an_artifact_excludes_is_refused():
+    text = """
+    func.func @main(%w: tensor<3xf32>, %x: tensor<4x3xf32>) -> tensor<3xf32> {
+      %any = stablehlo.convert %x : (tensor<4x3xf32>) -> tensor<?x3xf32>
+      %size = stablehlo.get_dimension_size %any, dim = 0 : (tensor<?x3xf32>) -> tensor<i32>
+      %least = stablehlo.constant dense<8> : tensor<i32>
+      %holds = stablehlo.compare GE, %size, %least : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.custom_call @shape_assertion(%holds, %size) {has_side_effect = true}
+        : (tensor<i1>, tensor<i32>) -> ()
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %g = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<4x3xf32>, tensor<f32>) -> tensor<3xf32>
+      return %g : tensor<3xf32>
+    }"""
+    with pytest.raises(hs.Refusal) as refused:
+        rewritten(text, [1])
+    assert str(refused.value).startswith(
+        "module:7: refused: stablehlo.custom_call: shape_assertion has a side effect"
+    )
+
+
+def test_a_shape_that_the_data_decides_is_refused():
+    text = """
+    func.func @main(%w: tensor<3xf32>, %x: tensor<4x3xf32>, %n: tensor<1xi32>) -> tensor<3xf32> {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %many = stablehlo.dynamic_broadcast_in_dim %zero, %n, dims = []
+        : (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+      %sum = stablehlo.reduce(%many init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<?xf32>, tensor<f32>) -> tensor<f32>
+      %all = stablehlo.broadcast_in_dim %sum, dims = [] : (tensor<f32>) -> tensor<3xf32>
+      %own = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<4x3xf32>, tensor<f32>) -> tensor<3xf32>
+      %g = stablehlo.add %own, %all : tensor<3xf32>
+      return %g : tensor<3xf32>
+    }"""
+    with pytest.raises(hs.Refusal) as refused:
+        rewritten(text, [1])
+    assert str(refused.value) == (
+        "module:4: refused: stablehlo.dynamic_broadcast_in_dim: the shape of what this op returns "
+        "is known at run time "
+        f"only\n  help:    {SHAPES_HELP}"
+    )
+
+
+OUTFEED = """
+func.func @main(%w: tensor<3xf32>, %x: tensor<4x3xf32>) -> tensor<3xf32> {
+  %token = stablehlo.create_token : !stablehlo.token
+  %done = "stablehlo.outfeed"(%x, %token) : (tensor<4x3xf32>, !stablehlo.token) -> !stablehlo.token
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %g = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<4x3xf32>, tensor<f32>) -> tensor<3xf32>
+  return %g : tensor<3xf32>
+}"""
+
+
+def test_an_outfeed_is_refused():
+    with pytest.raises(hs.Refusal) as refused:
+        rewritten(OUTFEED, [1])
+    assert str(refused.value) == (
+        "module:4: refused: stablehlo.outfeed: data is moved between the program and its host\n"
+        + EFFECT_HELP
+    )
+
+
+def test_an_unknown_side_effect_is_refused():
+    effect = "stablehlo.custom_call @launch(%x) {has_side_effect = true} : (tensor<4x3xf32>) -> ()"
+    with pytest.raises(hs.Refusal) as refused:
+        rewritten(re.sub(r"%token.*\n.*\n", f"{effect}\n", OUTFEED), [1])
+    assert (
+        str(refused.value)
+        == "module:3: refused: stablehlo.custom_call: launch has a side effect\n" + EFFECT_HELP
+    )
+
+
+def test_a_print_in_the_loss_is_refused_by_the_python_api():
+    def loss(w, x):
+        jax.debug.print("{}", x.sum(), ordered=True)
+        return jnp.mean((x @ w) ** 2)
+
+    with pytest.raises(
+        hs.Refusal, match=r"test_dumps\.py:\d+: refused: .*the program calls its host back"
+    ):
+        hs.grad(loss, statistics=hs.second_moment())(jnp.ones(3), jnp.ones((4, 3)))
+
+
+def test_inside_shard_map_each_device_takes_its_own_statistics():
+    """What the refusal of such programs names as the way out."""
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("data",))
+    rows = jax.sharding.PartitionSpec("data")
+    everywhere = jax.sharding.PartitionSpec()
+    weights, x = jnp.arange(3.0), jnp.cos(jnp.arange(12.0)).reshape(4, 3)
+
+    def loss(w, x):
+        return jnp.mean((x @ w) ** 2)
+
+    def step(w, x):
+        return jax.lax.pmean(hs.grad(loss, statistics=hs.second_moment())(w, x), "data")
+
+    options = {
+        "mesh": mesh,
+        "in_specs": (everywhere, rows),
+        "out_specs": (everywhere, everywhere),
+        "check_vma": False,
+    }
+    gradient, moment = jax.jit(jax.shard_map(step, **options))(weights, x)
+    examples = jax.vmap(lambda one: jax.grad(loss)(weights, one[None]))(x)
+    np.testing.assert_allclose(gradient, examples.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(moment, (examples**2).mean(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", METAS)
+def test_a_dump_is_complete_and_names_no_folder(name):
+    assert [list(a.shape) for a in inputs(name)] == [a["shape"] for a in METAS[name]["arguments"]]
+    assert name.endswith(f"_jax_{METAS[name]['jax']}")
+    assert not re.search(rb"/(?:home|root|tmp|Users|opt|work)/", file_of(name).read_bytes())

@@ -1,0 +1,130 @@
+"""Every fixture, a dumped gradient module: held to its references, or refused at the right line."""
+
+import json
+import re
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+FIXTURES = Path(__file__).resolve().parent.parent.parent / "fixtures"
+METAS = {
+    path.parent.name: json.loads(path.read_text()) for path in sorted(FIXTURES.glob("*/meta.json"))
+}
+SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] != "not separable"]
+NOT_SEPARABLE = [name for name, meta in METAS.items() if meta["verdict"] == "not separable"]
+
+STRUCTURES = {
+    "MLP with biases": "separable",
+    "CNN with GroupNorm": "separable",
+    "residual net with strided and depthwise convolutions": "separable",
+    "decoder LM untied": "separable",
+    "decoder LM tied": "separable",
+    "ViT": "separable",
+    "DLRM-like embeddings": "separable",
+    "U-Net with transposed convolutions": "separable",
+    "weight-normalised MLP": "separable",
+    "time-major batch": "separable",
+    "mixed precision": "separable",
+    "several batch arguments": "separable",
+    "flattened tokens": "separable",
+    "loss that sums": "separable",
+    "parameter dimension equal to the batch size": "separable",
+    "decoder LM that scans over its layers": "separable",
+    "decoder LM that scans over checkpointed layers": "separable",
+    "LSTM over time": "separable",
+    "branch on a parameter": "separable",
+    "masked mean": "separable given data",
+    "standardised inputs": "separable given data",
+    "BatchNorm in training mode": "not separable",
+    "in-batch contrastive loss": "not separable",
+    "global-norm gradient clipping": "not separable",
+    "batch mean in a scan over layers": "not separable",
+}
+
+
+def rewritten(name):
+    meta = METAS[name]
+    axes = {
+        i: a["example_axis"]
+        for i, a in enumerate(meta["arguments"])
+        if a["example_axis"] is not None
+    }
+    return hs.rewrite_module(
+        (FIXTURES / name / "module.mlir").read_text(),
+        batch=axes,
+        statistics={"second_moment": hs.second_moment()},
+        loss_reduction=meta["loss_reduction"],
+    )
+
+
+def inputs(name):
+    stored = np.load(FIXTURES / name / "inputs.npz")
+    return [
+        jnp.asarray(stored[f"arg{i}"], a["dtype"]) for i, a in enumerate(METAS[name]["arguments"])
+    ]
+
+
+def references(name):
+    """The gradients, then the second moments, in the order in which a rewritten module returns
+    them.
+    """
+    stored = np.load(FIXTURES / name / "reference.npz")
+    count = len(METAS[name]["gradients"])
+    return [stored[f"{kind}{k}"] for kind in ("grad", "second_moment") for k in range(count)]
+
+
+@pytest.mark.parametrize("name", SEPARABLE)
+def test_rewritten_module_gives_the_references(name):
+    meta, wanted = METAS[name], references(name)
+    outputs = [np.asarray(output, np.float32) for output in rewritten(name).call(*inputs(name))]
+    labels = [
+        f"{kind} {gradient}"
+        for kind in ("gradient", "second moment")
+        for gradient in meta["gradients"]
+    ]
+    for label, got, want in zip(labels, outputs, wanted, strict=True):
+        np.testing.assert_allclose(
+            got, want, rtol=0, atol=meta["tolerance"] * np.abs(want).max(), err_msg=label
+        )
+
+
+@pytest.mark.parametrize("name", NOT_SEPARABLE)
+def test_not_separable_is_refused_where_the_examples_meet(name):
+    with pytest.raises(hs.Refusal) as refused:
+        rewritten(name)
+    mixing = METAS[name]["mixing"]
+    where = re.search(rf"{re.escape(mixing['file'])}:(\d+)", str(refused.value.where))
+    assert where, f"{refused.value.where} names no line of {mixing['file']}"
+    first, last = mixing["lines"]
+    assert first <= int(where[1]) <= last, (
+        f"{where[0]} is outside {mixing['function']}, lines {first} to {last}"
+    )
+
+
+def test_every_structure_has_its_fixture():
+    assert {meta["structure"]: meta["verdict"] for meta in METAS.values()} == STRUCTURES
+    assert {folder.name for folder in FIXTURES.iterdir() if folder.is_dir()} == {*METAS, "dumps"}
+
+
+@pytest.mark.parametrize("name", METAS)
+def test_fixture_is_complete(name):
+    meta, module = METAS[name], (FIXTURES / name / "module.mlir").read_text()
+    arguments = meta["arguments"]
+    assert [a.shape for a in inputs(name)] == [tuple(a["shape"]) for a in arguments]
+    assert meta["batch_size"] in {
+        a["shape"][a["example_axis"]] for a in arguments if a["example_axis"] is not None
+    }
+    kinds = {"grad"} if meta["verdict"] == "not separable" else {"grad", "second_moment"}
+    stored = np.load(FIXTURES / name / "reference.npz")
+    assert set(stored) == {f"{kind}{k}" for kind in kinds for k in range(len(meta["gradients"]))}
+    shapes = [tuple(a["shape"]) for a in arguments[: len(meta["gradients"])]]
+    assert all(
+        stored[f"{kind}{k}"].shape == shape for kind in kinds for k, shape in enumerate(shapes)
+    )
+    assert len(module) < 150_000
+    assert re.search(r'loc\("\w+\.py":\d+', module), "no source locations"
+    assert not re.search(r'loc\("[^"]*/[^"]*\.py":', module), "a source location with a folder"

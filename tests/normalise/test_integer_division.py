@@ -1,0 +1,123 @@
+"""Integer division evaluated ahead: StableHLO's interpreter would end for want of a result."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import evaluate
+from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
+from tests.raising.single_ops import parsed
+
+BITS = {
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "ui8": np.uint8,
+    "ui64": np.uint64,
+}
+
+
+def evaluated(name, kind, dividends, divisors):
+    """What a division of two constants evaluates to, with an op of its own behind it."""
+    lines = (
+        f"%{i} = stablehlo.constant dense<{list(v)}> : tensor<3x{kind}>"
+        for i, v in enumerate((dividends, divisors))
+    )
+    text = "\n".join([*lines, f"%2 = stablehlo.{name} %0, %1 : tensor<3x{kind}>"])
+    module = parsed(
+        f"func.func @main() -> tensor<3x{kind}> {{ {text} \n return %2 : tensor<3x{kind}> }}"
+    )
+    return evaluate(mlir.return_operation(mlir.body(mlir.main_function(module))).operands[0])
+
+
+@pytest.mark.parametrize("kind", [*BITS, "ui4", "i4"])
+@pytest.mark.parametrize("name", ["divide", "remainder"])
+def test_by_zero_there_is_no_number(name, kind):
+    assert evaluated(name, kind, (1, 2, 3), (1, 0, 2)) is None
+
+
+@pytest.mark.parametrize("kind", BITS)
+def test_numbers_of_both_signs(kind):
+    signed = BITS[kind](0) - 1 < 0 if kind[0] == "i" else False
+    dividends, divisors = ((-7, 7, 6), (2, -3, -1)) if signed else ((7, 8, 9), (2, 3, 1))
+    quotients = np.array([int(a / b) for a, b in zip(dividends, divisors, strict=True)], BITS[kind])
+    np.testing.assert_array_equal(evaluated("divide", kind, dividends, divisors), quotients)
+    remainders = np.array(dividends) - quotients.astype(int) * np.array(divisors)
+    np.testing.assert_array_equal(evaluated("remainder", kind, dividends, divisors), remainders)
+
+
+@pytest.mark.parametrize("name", ["divide", "remainder"])
+def test_the_least_integer_by_minus_one_overflows(name):
+    assert evaluated(name, "i32", (-(2**31), 1, 2), (-1, 1, 1)) is None
+    assert evaluated(name, "i32", (-(2**31), 1, 2), (1, -1, 1)) is not None
+
+
+def by_zero_along_the_examples(w, x):
+    numbers = lax.div(lax.iota(jnp.int32, 6), jnp.zeros(6, jnp.int32))
+    return jnp.mean((x * w)[numbers, 0] * x[:, 0] * w)
+
+
+def by_zero_in_a_loop(w, x):
+    def step(total, k):
+        return total + lax.dynamic_index_in_dim(x, lax.rem(k, jnp.int32(0)), keepdims=False)[
+            0
+        ] * w, None
+
+    return lax.scan(step, jnp.float32(0), jnp.arange(6, dtype=jnp.int32))[0] / 6
+
+
+def through_complex_numbers(w, x):
+    numbers = lax.iota(jnp.int32, 6).astype(jnp.complex64).real.astype(jnp.int32)
+    return jnp.mean((x * w)[numbers, 0] ** 2)
+
+
+@pytest.mark.parametrize("loss", [by_zero_along_the_examples, through_complex_numbers])
+def test_indices_that_cannot_be_evaluated_are_refused(loss):
+    with pytest.raises(hs.Refusal):
+        hs.grad(loss, statistics=hs.norms())(jnp.float32(2), jnp.ones((6, 4)))
+
+
+def test_an_index_that_is_not_evaluated_picks_what_it_picks_when_run():
+    x = jnp.arange(24.0).reshape(6, 4) + 1
+    gradient, each = hs.grad(by_zero_in_a_loop, statistics=hs.per_example())(jnp.float32(2), x)
+    alone = [jax.grad(by_zero_in_a_loop)(2.0, x * (jnp.arange(6) == b)[:, None]) for b in range(6)]
+    np.testing.assert_allclose(each, 6 * jnp.stack(alone), rtol=1e-6)
+    np.testing.assert_allclose(gradient, jnp.stack(alone).sum(), rtol=1e-6)
+
+
+def shaped_by(name, divisor):
+    """A module in which a shape is the result of a division by the batch's size, or by what is left
+    of it.
+    """
+    return f"""func.func @main(%w: tensor<f32>, %x: tensor<4xf32>) -> tensor<f32> {{
+        %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<4xf32>) -> tensor<i32>
+        %k = stablehlo.constant dense<{divisor}> : tensor<i32>
+        %d = stablehlo.subtract %n, %k : tensor<i32>
+        %q = stablehlo.{name} %n, %d : tensor<i32>
+        %s = stablehlo.reshape %q : (tensor<i32>) -> tensor<1xi32>
+        %b = stablehlo.dynamic_broadcast_in_dim %w, %s, dims = [] :
+          (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
+        %z = stablehlo.constant dense<0.0> : tensor<f32>
+        %t = stablehlo.reduce(%b init: %z) applies stablehlo.add across dimensions = [0] :
+          (tensor<?xf32>, tensor<f32>) -> tensor<f32>
+        return %t : tensor<f32> }}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "divisor", "count"), [("divide", 2, 2), ("divide", 3, 4), ("remainder", 1, 1)]
+)
+def test_shapes_made_by_division(name, divisor, count):
+    code = mlir.parse(shaped_by(name, divisor))
+    make_shapes_static(code)
+    assert f"tensor<{count}xf32>" in mlir.to_text(code)
+
+
+@pytest.mark.parametrize("name", ["divide", "remainder"])
+def test_a_shape_made_by_dividing_by_zero_is_refused(name):
+    with pytest.raises(hs.Refusal, match="known at run time only"):
+        make_shapes_static(mlir.parse(shaped_by(name, 4)))

@@ -1,0 +1,184 @@
+"""DP-SGD: its steps without noise, the noise's distribution, and that every step draws anew."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import hlo_surgery as hs
+import hlo_surgery.optimizers as ho
+from tests.optimizers.optimizer_references import private_adam, private_sgd
+from tests.optimizers.optimizer_runs import (
+    MAX_NORM,
+    assert_within,
+    drawn,
+    followed,
+    norms_of,
+    trained,
+)
+from tests.training.test_train_step import assert_followed, each_gradient, on_device
+from tests.training.training_models import SIZE, TRAININGS
+
+MULTIPLIER, COUNT = 1.3, 40_000
+# Of a statistic that is about normal: one sound sample in 1.7 million is further off, and the seeds
+# are fixed.
+STANDARD_ERRORS = 5
+MANY = {name: jnp.zeros((200, COUNT // 200)) for name in ("a", "b")}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("momentum", [None, 0.8])
+def test_without_noise_as_the_reference(momentum, dtype):
+    with jax.enable_x64(dtype == jnp.float64):
+        found = trained(ho.dp_sgd(0.1, MAX_NORM, 0.0, seed=0, momentum=momentum), drawn(), dtype)
+    assert_within(
+        found, followed(private_sgd(0.1, MAX_NORM, momentum or 0.0), drawn(), dtype), dtype
+    )
+
+
+def test_adam_without_noise_as_the_reference():
+    options = {"b1": 0.8, "b2": 0.95, "eps": 1e-4, "eps_root": 1e-6, "weight_decay": 0.01}
+    found = trained(ho.dp_adam(0.01, MAX_NORM, 0.0, seed=0, **options), drawn(10), jnp.float32)
+    reference = private_adam(0.01, MAX_NORM, **options)
+    assert_within(found, followed(reference, drawn(10), jnp.float32), jnp.float32)
+
+
+def test_the_drawn_runs_clip_some_examples():
+    assert 0.2 < np.mean(norms_of(drawn()) > MAX_NORM) < 0.8
+
+
+def test_a_train_step_without_noise_follows_the_reference():
+    training, steps, max_norm = TRAININGS["mlp"], 15, 1.0
+    optimizer, reference = ho.dp_sgd(0.5, max_norm, 0.0, seed=0), private_sgd(0.5, max_norm)
+    step = hs.train_step(
+        training.loss, optimizer, batch_argnums=(1, 2), statistics={"norms": hs.norms()}
+    )
+    params, clipped = on_device(training.params, jnp.float32), []
+    state = optimizer.init(params)
+    for t in range(steps):
+        before = jax.tree.map(np.asarray, params)
+        params, state, metrics = step(params, state, *on_device(training.batch(t), jnp.float32))
+        assert_followed(reference, before, each_gradient(training, before, t), params, jnp.float32)
+        clipped.append(metrics["norms"] > max_norm)
+    assert 0.1 < np.mean(clipped) < 0.9
+
+
+def noise(steps, seed=0, every_k=1, max_norm=0.7):
+    """The noise of each step on many parameters: the updates of rate 1 where the clipped mean is
+    zero.
+    """
+    optimizer = ho.multi_steps(ho.dp_sgd(1.0, max_norm, MULTIPLIER, seed), every_k)
+    update = jax.jit(partial(optimizer.update, batch_size=SIZE))
+    state, found = optimizer.init(MANY), []
+    for t in range(steps * every_k):
+        updates, state = update(MANY, state, MANY, clipped_mean=MANY)
+        if t % every_k == every_k - 1:
+            found.append(
+                np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(updates)]).astype(
+                    np.float64
+                )
+            )
+    return found
+
+
+def assert_normal(sample, deviation):
+    """Mean, variance and fourth moment: their standard errors are 1, sqrt(2) and sqrt(96) over the
+    root of the size.
+    """
+    scaled, error = sample / deviation, STANDARD_ERRORS / np.sqrt(sample.size)
+    assert abs(scaled.mean()) < error
+    assert abs((scaled**2).mean() - 1) < np.sqrt(2) * error
+    assert abs((scaled**4).mean() - 3) < np.sqrt(96) * error
+
+
+@pytest.mark.parametrize(("max_norm", "every_k"), [(0.7, 1), (20.0, 1), (0.7, 3)])
+def test_the_noise_is_normal_of_the_deviation_promised(max_norm, every_k):
+    """Over microbatches it is drawn once, for all of their examples."""
+    (sample,) = noise(1, max_norm=max_norm, every_k=every_k)
+    assert_normal(sample, MULTIPLIER * max_norm / (every_k * SIZE))
+
+
+def test_steps_parameters_and_seeds_have_noise_of_their_own():
+    """Correlations of independent normal samples have the standard error 1 / sqrt(size)."""
+    samples = [half for seed in (0, 1) for step in noise(3, seed) for half in np.split(step, 2)]
+    correlations = np.corrcoef(samples)[np.triu_indices(len(samples), 1)]
+    assert np.abs(correlations).max() < STANDARD_ERRORS / np.sqrt(COUNT)
+
+
+def linear(p, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ p), -1))
+
+
+def ran(seed, multiplier, steps=2, momentum=None):
+    """The parameters [200, 200] after some real train steps."""
+    optimizer = ho.dp_sgd(0.1, 0.7, multiplier, seed, momentum)
+    step = hs.train_step(linear, optimizer)
+    params = jnp.zeros((200, 200))
+    state = optimizer.init(params)
+    for t in range(steps):
+        params, state, _ = step(
+            params, state, np.random.default_rng(t).normal(size=(SIZE, 200)).astype(np.float32)
+        )
+    return np.asarray(params, np.float64)
+
+
+def test_a_train_step_adds_it():
+    """Of both the clipped mean is the same in a first step: with the batch size that the step found
+    itself.
+    """
+    assert_normal(ran(0, MULTIPLIER, steps=1) - ran(0, 0.0, steps=1), 0.1 * MULTIPLIER * 0.7 / SIZE)
+
+
+def test_the_same_seed_makes_the_same_run():
+    first, again, other = (ran(seed, MULTIPLIER, momentum=0.9) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert np.mean(first == other) < 0.01
+
+
+@pytest.mark.parametrize("max_norm", [0.0, -1.0, float("nan"), float("inf")])
+def test_max_norm_is_positive(max_norm):
+    with pytest.raises(ValueError, match="max_norm"):
+        ho.dp_sgd(0.1, max_norm, 1.0, seed=0)
+
+
+@pytest.mark.parametrize("make", [ho.dp_sgd, ho.dp_adam])
+def test_flags_of_private_optimizers_are_true_or_false(make):
+    with pytest.raises(TypeError, match="takes True or False for nan_safe, not 'False'"):
+        make(0.1, 1.0, 1.0, seed=0, nan_safe="False")
+
+
+@pytest.mark.parametrize("multiplier", [-1.0, float("nan"), float("inf")])
+def test_a_noise_multiplier_is_no_negative_number(multiplier):
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        ho.private_gradient(1.0, multiplier, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("per", "groups"),
+    [
+        ("parameter", 2),
+        ({"a": 0, "b": 0}, 2),
+        ({"a": "first", "b": "second"}, 2),
+        ({"a": "all", "b": "all"}, 1),
+        ("global", 1),
+    ],
+)
+def test_groups_share_the_deviation_of_all(per, groups):
+    """One example moves each of k groups by max_norm, and so all of them together by its
+    sqrt(k)-fold.
+    """
+    private = ho.private_gradient(0.7, MULTIPLIER, 0, per=per)
+    noise, _ = private.update(MANY, private.init(MANY), clipped_mean=MANY, batch_size=SIZE)
+    sample = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(noise)]).astype(np.float64)
+    assert_normal(sample, MULTIPLIER * 0.7 * np.sqrt(groups) / SIZE)
+
+
+def test_groups_that_others_clip_are_not_forgotten():
+    masked = optax.masked(
+        ho.dp_sgd(0.1, 1.0, 1.0, seed=0, per="parameter"), {"a": True, "b": False}
+    )
+    with pytest.raises(ValueError, match="how many groups"):
+        ho.required_statistics(masked, MANY)

@@ -1,0 +1,117 @@
+"""Normalisation, attention, gates, residuals, shared weights, dropout."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tests.programs.layer_table import features_last, layer, per_feature, times, width
+
+# --- gains, biases, normalisation; the large epsilon keeps tiny groups well conditioned
+
+
+@layer()
+def scale_by_parameter(s, x, axes):
+    return x * s.param(), axes
+
+
+@layer()
+def gain(s, x, axes):
+    return x * per_feature(s.param(width(x, axes)), axes), axes
+
+
+@layer("LC")
+def position_embedding(s, x, axes):
+    table = s.param(*(x.shape[axes.index(a)] for a in axes if a != "N"))
+    return x + jnp.expand_dims(table, axes.index("N")), axes
+
+
+def standardised(x, over):
+    return (x - x.mean(over, keepdims=True)) * lax.rsqrt(x.var(over, keepdims=True) + 0.1)
+
+
+@layer()
+def layer_norm(s, x, axes):
+    g, b = (per_feature(s.param(width(x, axes)), axes) for _ in range(2))
+    return standardised(x, axes.index("C")) * g + b, axes
+
+
+@layer()
+def rms_norm(s, x, axes):
+    square = jnp.mean(x * x, axis=axes.index("C"), keepdims=True)
+    return x * lax.rsqrt(square + 0.1) * per_feature(s.param(width(x, axes)), axes), axes
+
+
+@layer()
+def group_norm(s, x, axes):
+    there, back = features_last(axes)
+    y = x.transpose(there)
+    groups = 2 if y.shape[-1] % 2 == 0 else 1
+    split = y.reshape(*y.shape[:-1], groups, -1)
+    example = axes.replace("C", "").index("N")
+    over = tuple(i for i in range(split.ndim) if i not in (example, split.ndim - 2))
+    return standardised(split, over).reshape(y.shape).transpose(back) * per_feature(
+        s.param(y.shape[-1]), axes
+    ), axes
+
+
+# --- attention, gates, residuals, shared weights
+
+
+@layer("LC")
+def attention(s, x, axes):
+    keys, c = axes.replace("L", "M"), width(x, axes)
+    q, k, v = (times(x, s.param(c, c), axes) for _ in range(3))
+    scores = jnp.einsum(f"{axes},{keys}->NLM", q, k) / np.sqrt(c).astype(s.compute)
+    causal = np.tri(scores.shape[-1], dtype=bool)
+    p = jax.nn.softmax(jnp.where(causal, scores, -1e9), axis=-1)
+    return jnp.einsum(f"NLM,{keys}->{axes}", p, v), axes
+
+
+@layer()
+def gated(s, x, axes):
+    c = width(x, axes)
+    return times(x, s.weight(c, s.knob), axes) * jax.nn.sigmoid(
+        times(x, s.param(c, s.knob), axes)
+    ), axes
+
+
+@layer()
+def residual(s, x, axes):
+    c = width(x, axes)
+    return x + jnp.tanh(times(x, s.weight(c, c), axes)), axes
+
+
+@layer()
+def repeated(s, x, axes):
+    c = width(x, axes)
+    w = s.weight(c, c)
+    for _ in range(s.knob % 3 + 1):
+        x = jnp.tanh(times(x, w, axes))
+    return x, axes
+
+
+@layer()
+def rematerialised(s, x, axes):
+    w = s.weight(width(x, axes), s.knob)
+    return jax.checkpoint(lambda x, w: jnp.tanh(times(x, w, axes)))(x, w), axes
+
+
+@layer()
+def frozen(s, x, axes):
+    return jnp.sin(x) + lax.stop_gradient(jnp.sin(times(x, s.param(width(x, axes), 1), axes))), axes
+
+
+@layer()
+def dropout(s, x, axes):
+    """One mask for the whole batch: a value without examples whose rows belong to them."""
+    whole = [s.batch if a == "N" else n for a, n in zip(axes, x.shape, strict=True)]
+    keep = jax.random.bernoulli(jax.random.key(s.knob), 0.7, whole)
+    return jnp.where(s.rows(keep, axes.index("N")), x / 0.7, 0).astype(s.compute), axes
+
+
+@layer()
+def constant_rows(s, x, axes):
+    """Importance weights as a constant of the program, one for each place in the batch."""
+    whole = np.linspace(0.5, 1.5, s.batch).reshape([-1 if a == "N" else 1 for a in axes])
+    return x * s.rows(jnp.asarray(whole, x.dtype), axes.index("N")), axes

@@ -1,0 +1,245 @@
+"""Each raising rule is a claim: the raised function does what XLA does with the op itself.
+
+Its vmap is a loop; and applied to single examples it returns contributions that add up to what the
+op makes of all.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.raising.raise_op import raise_op, raises
+from hlo_surgery.passes.raising.table import RULES
+from tests.raising import op_snippets as rows
+from tests.raising.lowered_op_programs import PROGRAMS
+from tests.raising.single_ops import execute, lowered_ops, random_array, random_operands, snippet_op
+
+
+def assert_equal_to_rounding(actual, expected, dtype):
+    """Equal element types, and values within a few roundings at the scale of the inputs, 1, or of
+    the results.
+    """
+    assert actual.dtype == dtype
+    assert actual.shape == expected.shape
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        np.testing.assert_array_equal(actual, expected)
+        return
+    wide = np.complex128 if dtype.kind == "c" else np.float64
+    actual, expected = np.asarray(actual).astype(wide), np.asarray(expected).astype(wide)
+    scale = 1 + np.max(np.abs(expected[np.isfinite(expected)]), initial=0)
+    np.testing.assert_allclose(
+        actual, expected, rtol=0, atol=float(16 * jnp.finfo(dtype).eps * scale)
+    )
+
+
+def operands_for(op, seed=0):
+    operands = random_operands(op, np.random.default_rng(seed))
+    if op.name == "stablehlo.triangular_solve":  # keep the matrix well away from singular
+        operands[0] = operands[0] + 4 * np.eye(3, dtype=operands[0].dtype)
+    if op.name in ("stablehlo.reduce", "stablehlo.reduce_window"):
+        # StableHLO leaves open how often another initial value than zero counts, and XLA's answer
+        # depends on sizes.
+        operands = [np.zeros_like(x) if x.ndim == 0 else x for x in operands]
+    return operands
+
+
+def assert_raised_as_executed(op):
+    raised = raise_op(op)
+    assert raised is not None
+    for seed in range(3):
+        operands = operands_for(op, seed)
+        with jax.enable_x64(True):
+            actual = jax.jit(raised)(*operands)
+        for result, y, expected in zip(op.results, actual, execute(op, operands), strict=True):
+            assert_equal_to_rounding(y, expected, dtype_of(result))
+
+
+def assert_vmap_is_a_loop(op, shared):
+    """Three sets of operands at once; the operands named in `shared` are one for all three, and not
+    batched.
+    """
+    raised = raise_op(op)
+    sets = [operands_for(op, seed) for seed in range(3)]
+    for operands in sets:
+        for i in shared:
+            operands[i] = sets[0][i]
+    in_axes = [None if i in shared else 0 for i in range(len(op.operands))]
+    batched = [
+        sets[0][i] if i in shared else np.stack([s[i] for s in sets])
+        for i in range(len(op.operands))
+    ]
+    with jax.enable_x64(True):
+        together = jax.jit(jax.vmap(raised, in_axes))(*batched)
+        one_by_one = [jax.jit(raised)(*operands) for operands in sets]
+    for i, result in enumerate(op.results):
+        expected = np.stack([np.asarray(ys[i]) for ys in one_by_one])
+        assert_equal_to_rounding(together[i], expected, dtype_of(result))
+
+
+def named(table):
+    return pytest.mark.parametrize("row", table.values(), ids=table.keys())
+
+
+@named(rows.EXACT)
+def test_raised_as_executed(row):
+    assert_raised_as_executed(snippet_op(*row))
+
+
+@named({name: row for name, row in rows.EXACT.items() if row[0]})
+def test_vmap_is_a_loop(row):
+    op = snippet_op(*row)
+    assert_vmap_is_a_loop(op, shared=())
+
+
+@named(rows.CONTRACTIONS | rows.INDEXING | rows.TRANSFORMS)
+@pytest.mark.parametrize("batched", ["the first operand", "the last operand"])
+def test_vmap_over_one_operand_is_a_loop(row, batched):
+    op = snippet_op(*row)
+    count = len(op.operands)
+    assert_vmap_is_a_loop(
+        op, shared=range(1, count) if batched == "the first operand" else range(count - 1)
+    )
+
+
+@pytest.mark.parametrize(("name", "function", "shapes"), PROGRAMS.values(), ids=PROGRAMS.keys())
+def test_ops_lowered_from_jax(name, function, shapes):
+    rng = np.random.default_rng(0)
+    ops = lowered_ops(
+        name, function, *(random_array(shape, np.dtype(dtype), rng) for shape, dtype in shapes)
+    )
+    assert ops
+    for op in ops:
+        assert_raised_as_executed(op)
+        assert_vmap_is_a_loop(op, shared=())
+
+
+# Sites, and the axis of each operand that holds 2 examples; every other operand is shared.
+SITES = {
+    "dot_general": (
+        rows.dot("2x3xf32", "2x4xf32", "3x4xf32", "contracting_dims = [0] x [0]"),
+        {0: 0, 1: 0},
+    ),
+    "dot_general over examples and positions": (
+        rows.dot("3x2x4xf32", "2x5x3xf32", "4x5xf32", "contracting_dims = [0, 1] x [2, 0]"),
+        {0: 1, 1: 0},
+    ),
+    "dot_general over examples merged with positions": (
+        rows.dot("6x4xf32", "6x5xf32", "4x5xf32", "contracting_dims = [0] x [0]"),
+        {0: 0, 1: 0},
+    ),
+    "dot_general batched": (
+        rows.dot(
+            "5x2x3xbf16",
+            "5x2x4xbf16",
+            "5x3x4xf32",
+            "batching_dims = [0] x [0], contracting_dims = [1] x [1]",
+        ),
+        {0: 1, 1: 1},
+    ),
+    "reduce": (rows.reduce("3x2x4xf32", "f32", "4xf32", [0, 1]), {0: 1}),
+    "reduce merged": (rows.reduce("6x4xf32", "f32", "4xf32", [0]), {0: 0}),
+    "filter gradient": (
+        rows.convolution("2x6x3xf32", "2x4x5xf32", "3x3x5xf32", "[f, 0, b]x[i, 0, o]->[0, b, f]"),
+        {0: 0, 1: 0},
+    ),
+    "filter gradient, strided and padded": (
+        rows.convolution(
+            "2x6x3xf32",
+            "2x3x5xf32",
+            "4x3x5xf32",
+            "[f, 0, b]x[i, 0, o]->[0, b, f]",
+            "pad = [[1, 1]], rhs_dilate = [2]",
+        ),
+        {0: 0, 1: 0},
+    ),
+    "filter gradient in batch groups": (
+        rows.convolution(
+            "2x6x4xf32", "2x4x4xf32", "3x1x4xf32", "[f, 0, b]x[i, 0, o]->[0, b, f]", batch_groups=4
+        ),
+        {0: 0, 1: 0},
+    ),
+    "scatter of updates": (
+        rows.scatter(
+            ["4x3xf32", "6x1xi32", "6x3xf32"],
+            rows.ROWS_BY_INDEX + ", index_vector_dim = 1",
+            rows.adds("f32"),
+        ),
+        {1: 0, 2: 0},
+    ),
+    "scatter of updates at pairs": (
+        rows.scatter(
+            ["5x6xf32", "2x2x3xi32", "2x2x3x2xf32"],
+            "update_window_dims = [1, 3], scatter_dims_to_operand_dims = [1, 0], index_vector_dim "
+            "= 1",
+            rows.adds("f32"),
+        ),
+        {1: 0, 2: 0},
+    ),
+}
+
+
+@pytest.mark.parametrize(("row", "axes"), SITES.values(), ids=SITES.keys())
+def test_contributions_of_single_examples_add_up(row, axes):
+    op = snippet_op(*row)
+    raised, dtype = raise_op(op), dtype_of(op.results[0])
+    operands = [x if i in axes else np.zeros_like(x) for i, x in enumerate(operands_for(op))]
+    (expected,) = execute(op, operands)
+    examples = [np.stack(np.split(operands[i], 2, axis)) for i, axis in axes.items()]
+
+    def contribution(*example):
+        (y,) = raised(
+            *(example[list(axes).index(i)] if i in axes else x for i, x in enumerate(operands))
+        )
+        return y
+
+    def accumulate(total, example):
+        return total + contribution(*example), None
+
+    lifted = jax.jit(jax.vmap(contribution))(*examples).sum(0)
+    looped, _ = jax.jit(lambda xs: lax.scan(accumulate, jnp.zeros(expected.shape, dtype), xs))(
+        examples
+    )
+    assert_equal_to_rounding(lifted, expected, dtype)
+    assert_equal_to_rounding(looped, expected, dtype)
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_the_initial_value_of_a_reduce_counts_once(count):
+    raised = raise_op(snippet_op(*rows.reduce(f"{count}xf32", "f32", "f32", [0])))
+    np.testing.assert_array_equal(raised(np.ones(count, np.float32), np.float32(2))[0], count + 2)
+
+
+def test_the_initial_value_of_a_reduce_window_counts_once():
+    raised = raise_op(snippet_op(*rows.TRANSFORMS["reduce_window"]))
+    np.testing.assert_array_equal(
+        raised(np.ones((6, 5), np.float32), np.float32(2))[0], np.full((3, 4), 6)
+    )
+
+
+@named(rows.WITHOUT_RULE)
+def test_no_rule(row):
+    assert raise_op(snippet_op(*row)) is None
+
+
+def test_a_sharding_constraint_is_the_identity():
+    op = snippet_op(
+        ["4xf32"], '%r = sdy.sharding_constraint %0 <mesh<["x"=2]>, [{"x"}]> : tensor<4xf32>'
+    )
+    (x,) = random_operands(op, np.random.default_rng(0))
+    (y,) = raise_op(op)(x)
+    np.testing.assert_array_equal(y, x)
+
+
+def test_every_rule_has_a_row():
+    covered = {snippet_op(*row).name for row in rows.EXACT.values()}
+    assert covered | {"sdy.sharding_constraint"} == set(RULES)
+
+
+def test_two_rules_for_one_op_are_an_error():
+    with pytest.raises(
+        ValueError, match=r"stablehlo.transpose has a raising rule already: transpose"
+    ):
+        raises("stablehlo.transpose")(lambda op: None)

@@ -1,0 +1,66 @@
+"""The fallback of ops without a raising rule: statistics must not rest on the raising table."""
+
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.passes.raising import raise_op as raising
+from tests.equivalence.test_fixtures import METAS, inputs, references, rewritten
+
+FIXTURES = [
+    "mlp_biases",
+    "mlp_weight_normalised",
+    "dlrm",
+    "flattened_tokens",
+    "several_batch_arguments",
+]
+
+BY_ALGORITHM = """
+func.func @main(%w: tensor<4x5xf32>, %h: tensor<3x4xf32>, %l: tensor<3x5xf32>) -> tensor<4x5xf32> {
+  %g = stablehlo.dot_general %h, %l, contracting_dims = [0] x [0],
+    algorithm = <lhs_precision_type = f32, rhs_precision_type = f32, accumulation_type = f32,
+    lhs_component_count = 1, rhs_component_count = 1,
+    num_primitive_operations = 1, allow_imprecise_accumulation = false>
+    : (tensor<3x4xf32>, tensor<3x5xf32>) -> tensor<4x5xf32>
+  %s = stablehlo.add %g, %w : tensor<4x5xf32>
+  return %s : tensor<4x5xf32>
+}
+"""
+
+
+@pytest.fixture
+def no_raising_rules(monkeypatch):
+    monkeypatch.setattr(raising, "RULES", {})
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+@pytest.mark.usefixtures("no_raising_rules")
+def test_fixtures_without_any_raising_rule(name):
+    module = rewritten(name)
+    assert {s for output in module.plan.outputs for s in output.strategies.values()} <= {
+        "loop",
+        "square",
+    }
+    outputs = [np.asarray(output, np.float32) for output in module.call(*inputs(name))]
+    for got, want in zip(outputs, references(name), strict=True):
+        np.testing.assert_allclose(
+            got, want, rtol=0, atol=METAS[name]["tolerance"] * np.abs(want).max()
+        )
+
+
+@pytest.mark.parametrize(
+    "statistic", [hs.second_moment(), hs.per_example()], ids=["second_moment", "per_example"]
+)
+def test_an_op_without_a_rule_is_looped(statistic):
+    module = hs.rewrite_module(
+        BY_ALGORITHM, batch=[1, 2], statistics=statistic, gradients=[0], loss_reduction="mean"
+    )
+    assert set(module.plan.outputs[0].strategies.values()) == {"loop"}
+    w, h, cotangent = (
+        np.random.default_rng(0).normal(size=s).astype(np.float32) for s in [(4, 5), (3, 4), (3, 5)]
+    )
+    gradient, found = module.call(w, h, cotangent)
+    examples = 3 * np.einsum("bi,bj->bij", h, cotangent) + w
+    expected = examples if statistic == hs.per_example() else np.mean(examples**2, 0)
+    np.testing.assert_allclose(gradient, h.T @ cotangent + w, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,193 @@
+"""Clipped means as in differentially private training: other libraries, and what they promise."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.passes.ir import mlir
+from tests.statistics.statistic_models import MODELS, draws, examples_in_float64
+from tests.strategies.test_ghost_norms import tensors
+
+ROUNDING = 64 * float(np.finfo(np.float32).eps)
+MAX_NORM = 0.5
+CLIP = hs.clipped_mean(MAX_NORM)
+
+
+@cache
+def clipping(name, nan_safe=False):
+    model, statistic = MODELS[name], hs.clipped_mean(MAX_NORM, nan_safe=nan_safe)
+    return hs.grad(model.loss, batch_argnums=range(1, 1 + len(model.batch)), statistics=statistic)
+
+
+def clipped_sum(name, *first, nan_safe=False):
+    """B times the clipped mean, with another first array of the batch where one is given."""
+    model = MODELS[name]
+    _, mean = clipping(name, nan_safe)(model.params, *first, *model.batch[len(first) :])
+    return jax.tree.map(lambda x: model.size * np.asarray(x), mean)
+
+
+def length(tree):
+    return np.sqrt(
+        sum(np.sum(np.abs(leaf).astype(np.float64) ** 2) for leaf in jax.tree.leaves(tree))
+    )
+
+
+def clip(tree):
+    factor = min(1, MAX_NORM / length(tree))
+    return jax.tree.map(lambda g: factor * g, tree)
+
+
+def assert_close(found, expected):
+    """Within the roundings of a sum of clipped gradients."""
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for actual, value in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(actual, value, rtol=0, atol=ROUNDING * MAX_NORM)
+
+
+@cache
+def gradients(name):
+    """Each example's gradient in float64, as a list."""
+    model = MODELS[name]
+    _, found = examples_in_float64(model)
+    return [jax.tree.map(lambda g, b=b: g[b], found) for b in range(model.size)]
+
+
+@pytest.mark.parametrize("name", ["mlp", "tied", "scans"])
+def test_as_jax_privacy_does(name):
+    jax_privacy = pytest.importorskip("jax_privacy")
+    model = MODELS[name]
+    clipped = jax_privacy.clipped_grad(
+        model.loss, l2_clip_norm=MAX_NORM, batch_argnums=tuple(range(1, 1 + len(model.batch)))
+    )
+    assert_close(
+        clipped_sum(name), jax.tree.map(np.asarray, jax.jit(clipped)(model.params, *model.batch))
+    )
+
+
+def test_as_optax_does():
+    optax = pytest.importorskip("optax")
+    model = MODELS["mlp"]
+    aggregate = optax.contrib.differentially_private_aggregate(
+        MAX_NORM, noise_multiplier=0.0, key=jax.random.key(0)
+    )
+    each = jax.tree.map(lambda *leaves: jnp.stack(leaves).astype(jnp.float32), *gradients("mlp"))
+    updates, _ = aggregate.update(each, aggregate.init(model.params))
+    assert_close(clipped_sum("mlp"), jax.tree.map(lambda x: model.size * np.asarray(x), updates))
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution", "scans"])
+def test_examples_that_are_not_finite_count_as_zero_on_request(name):
+    others = [clip(g) for b, g in enumerate(gradients(name)) if b != 2]
+    for bad in (np.nan, np.inf):
+        first = np.array(MODELS[name].batch[0])
+        first[2].flat[1] = bad
+        safe = clipped_sum(name, first, nan_safe=True)
+        assert_close(safe, jax.tree.map(lambda *leaves: sum(leaves), *others))
+        assert all(np.isnan(leaf).any() for leaf in jax.tree.leaves(clipped_sum(name, first)))
+    assert_close(clipped_sum(name, nan_safe=True), clipped_sum(name))
+
+
+@pytest.mark.parametrize("name", ["mlp", "scans"])
+def test_replacing_one_example_moves_the_sum_by_at_most_twice_max_norm(name):
+    first = np.array(MODELS[name].batch[0])
+    for factor in (0.0, 1.0, 1e4):
+        first[0] = factor * draws(9)(*first.shape[1:])
+        moved = jax.tree.map(np.subtract, clipped_sum(name), clipped_sum(name, first))
+        assert 0 < length(moved) <= 2 * MAX_NORM * (1 + ROUNDING)
+
+
+def weighted(p, weights, x, y):
+    """A mean over the batch in which padding has weight zero."""
+    alone = jax.vmap(lambda *example: MODELS["mlp"].loss(p, *(a[None] for a in example)))
+    return jnp.mean(weights * alone(x, y))
+
+
+GROUPS = {
+    "global": ("global", lambda tree: [tree]),
+    "parameter": ("parameter", jax.tree.leaves),
+    "prefix": ({"hidden": 0, "output": 0}, lambda tree: list(tree.values())),
+    "labels": ({"hidden": "a", "output": "b"}, lambda tree: list(tree.values())),
+    "one label": ({"hidden": "a", "output": "a"}, lambda tree: [tree]),
+}
+
+
+@pytest.mark.parametrize(("per", "groups"), GROUPS.values(), ids=GROUPS.keys())
+def test_padding_counts_for_nothing_and_no_group_of_an_example_is_longer_than_max_norm(per, groups):
+    """With all others as padding, however large, the sum is one example's own."""
+    model = MODELS["mlp"]
+    f = hs.grad(weighted, batch_argnums=(1, 2, 3), statistics=hs.clipped_mean(MAX_NORM, per))
+    for b, own in enumerate(gradients("mlp")):
+        alone = (np.arange(model.size) == b).astype(np.float32)
+        x = np.where(alone[:, None], model.batch[0], 1e4).astype(np.float32)
+        _, mean = f(model.params, alone, x, model.batch[1])
+        clipped = jax.tree.map(lambda m: model.size * np.asarray(m), mean)
+        assert all(length(group) <= MAX_NORM * (1 + ROUNDING) for group in groups(clipped))
+        assert_close(groups(clipped), [clip(group) for group in groups(own)])
+
+
+def masked_mean(p, x, mask):
+    """The count of the mask is a constant for other statistics."""
+    return jnp.sum(mask * jnp.sum(jnp.tanh(x @ p) ** 2, -1)) / jnp.sum(mask)
+
+
+def batch_norm(p, x, mask):
+    h = x @ p
+    return jnp.mean(mask * jnp.sum(((h - h.mean(0)) / jnp.sqrt(h.var(0) + 0.1)) ** 3, -1))
+
+
+@pytest.mark.parametrize(
+    ("loss", "on_mixing"), [(masked_mean, "refuse"), (batch_norm, "contribution")]
+)
+def test_what_lets_one_example_act_on_the_others_is_refused(loss, on_mixing):
+    arguments = (draws(0)(4, 3), draws(1)(6, 4), np.float32([1, 1, 0, 1, 1, 0]))
+    options = {"batch_argnums": (1, 2), "on_mixing": on_mixing}
+    hs.grad(loss, statistics=hs.norms(), **options)(*arguments)
+    said = (
+        r"clipped_mean\(0.5\) bounds each example's influence, but here all examples meet in a "
+        r"constant"
+    )
+    with pytest.raises(hs.Refusal, match=said) as refusal:
+        hs.grad(loss, statistics={"clipped_mean(0.5)": CLIP, "norms": hs.norms()}, **options)(
+            *arguments
+        )
+    assert refusal.value.where.startswith(__file__)
+
+
+def wide_mlp(p, x, y):
+    return jnp.mean(jnp.sum((jnp.tanh(jnp.tanh(x @ p["a"]) @ p["b"]) - y) ** 2, -1))
+
+
+def wide_scan(p, x, y):
+    h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p["layers"])
+    return jnp.mean(jnp.sum((h - y) ** 2, -1))
+
+
+@pytest.mark.parametrize(
+    ("loss", "shapes"),
+    [(wide_mlp, {"a": (16, 16), "b": (16, 16)}), (wide_scan, {"layers": (3, 16, 16)})],
+)
+def test_no_examples_gradients_are_in_memory(loss, shapes):
+    b, draw = 8, draws(5)
+    params = {name: draw(*shape) for name, shape in shapes.items()}
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=CLIP)
+    module = f.module(params, draw(b, 16), draw(b, 16))
+    assert max(tensors(mlir.main_function(module.code).operation)) < b * 16 * 16
+    assert "stablehlo.case" not in module.text()
+
+
+def test_low_precision_is_accumulated_in_float32():
+    """A sum of ones in bfloat16 ends at 256."""
+    b = 1024
+    x = draws(6)(b, 8).astype(ml_dtypes.bfloat16)
+    x[:, 0] = 1
+    f = hs.grad(lambda w, x: jnp.mean(x @ w), statistics=hs.clipped_mean(100.0))
+    gradient, mean = f(np.ones(8, ml_dtypes.bfloat16), x)
+    assert (gradient.dtype, mean.dtype) == (jnp.bfloat16, jnp.float32)
+    np.testing.assert_allclose(
+        mean, x.astype(np.float64).mean(0), rtol=0, atol=b * float(np.finfo(np.float32).eps)
+    )

@@ -1,0 +1,315 @@
+"""How statistics are asked for: arrays' names, groups of outputs, wrong use, per-token proxies."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from tests.statistics.statistic_models import MODELS, draws, in_float64, tokens
+
+B = 3
+MODULE = """
+func.func @main(%v: tensor<4xf32>, %w: tensor<2x2xf32>, %x: tensor<3x4xf32>, %y: tensor<3x2x2xf32>)
+    -> (tensor<4xf32> {jax.result_info = "v"}, tensor<2x2xf32> {jax.result_info = "w"}) {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %gx = stablehlo.reduce(%x init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>
+  %gy = stablehlo.reduce(%y init: %z) applies stablehlo.add across dimensions = [0]
+    : (tensor<3x2x2xf32>, tensor<f32>) -> tensor<2x2xf32>
+  return %gx, %gy : tensor<4xf32>, tensor<2x2xf32>
+}"""
+DRAW = draws(0)
+X, Y = DRAW(B, 4), DRAW(B, 2, 2)
+BOTH = np.concatenate([X, Y.reshape(B, -1)], 1)
+
+
+def rewritten(statistics, batch=(2, 3), **options):
+    return hs.rewrite_module(
+        MODULE, batch=list(batch), statistics=statistics, loss_reduction="sum", **options
+    )
+
+
+def outputs(statistics):
+    """What the module returns beyond its gradients, by name."""
+    module = rewritten(statistics)
+    results = module.call(np.zeros(4, "f"), np.zeros((2, 2), "f"), X, Y)
+    return {
+        port.name: np.asarray(r) for port, r in zip(module.outputs[2:], results[2:], strict=True)
+    }
+
+
+def test_names_of_one_array_of_one_for_each_parameter_and_of_groups():
+    grouped = {"all of it": ["v", 1]}
+    found = outputs({
+        "norms": hs.norms(),
+        "each": hs.norms("parameter"),
+        "gram": hs.gram(grouped),
+        "clipped": hs.clipped_mean(1.0, {"a": ["w"], "b": [0]}),
+        "noise": hs.noise_scale(),
+    })  # fmt: skip
+    assert list(found) == [
+        "norms",
+        "each/v",
+        "each/w",
+        "gram/all of it",
+        "clipped/v",
+        "clipped/w",
+        "noise",
+    ]
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(found["norms"], np.linalg.norm(BOTH, axis=1), **close)
+    np.testing.assert_allclose(found["each/v"], np.linalg.norm(X, axis=1), **close)
+    np.testing.assert_allclose(found["each/w"], np.linalg.norm(Y, axis=(1, 2)), **close)
+    np.testing.assert_allclose(found["gram/all of it"], BOTH @ BOTH.T, **close)
+    of_each = X / np.maximum(1, np.linalg.norm(X, axis=1, keepdims=True))
+    np.testing.assert_allclose(found["clipped/v"], of_each.mean(0), **close)
+
+
+def test_one_statistic_goes_by_its_own_name():
+    assert list(outputs(hs.norms(ord=1))) == ["norms(ord=1)"]
+    assert list(outputs(hs.clipped_mean(2.0))) == ["clipped_mean(2.0)/v", "clipped_mean(2.0)/w"]
+
+
+def squares(p, x):
+    return jnp.mean(jnp.sum((x @ p["w"]) ** 2, -1))
+
+
+def graded(statistic, size=B):
+    """The statistic of a small model with one parameter."""
+    return hs.grad(squares, statistics=statistic)(
+        {"w": np.ones((4, 2), "f")}, np.ones((size, 4), "f")
+    )
+
+
+def grouped(statistic):
+    """The statistic of a model with three parameters, of which two are in one part."""
+    params = {"v": np.ones((4, 2), "f"), "w": {"a": np.ones((2, 3), "f"), "b": np.ones(3, "f")}}
+
+    def loss(p, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x @ p["v"] @ p["w"]["a"] + p["w"]["b"]) ** 2, -1))
+
+    return hs.grad(loss, statistics=statistic)(params, X)[1]
+
+
+def test_leaves_with_equal_labels_are_one_group():
+    each = grouped(hs.norms("parameter"))
+    found = grouped(hs.norms({"v": "second", "w": {"a": "second", "b": "first"}}))
+    assert found.keys() == {"first", "second"}
+    np.testing.assert_allclose(found["first"], each["w"]["b"], rtol=1e-5)
+    both = np.hypot(each["v"], each["w"]["a"])
+    np.testing.assert_allclose(found["second"], both, rtol=1e-5)
+
+
+def test_a_label_of_all_is_global():
+    found = grouped(hs.gram({"v": "all", "w": "all"}))
+    np.testing.assert_allclose(found["all"], grouped(hs.gram()), rtol=1e-5)
+
+
+def test_leaves_that_are_no_text_are_groups_of_their_own():
+    found, each = grouped(hs.norms({"v": 0, "w": 0})), grouped(hs.norms("parameter"))
+    np.testing.assert_allclose(found["v"], each["v"], rtol=1e-5)
+    np.testing.assert_allclose(found["w"], np.hypot(*each["w"].values()), rtol=1e-5)
+
+
+WRONG = {
+    "an unknown per": (
+        lambda: rewritten(hs.norms("layer")),
+        "it is 'global', 'parameter', or a dict",
+    ),
+    "an unknown output": (lambda: rewritten(hs.norms({"a": ["v", "u"]})), "no output is named 'u'"),
+    "an output left out": (
+        lambda: rewritten(hs.gram({"a": ["v"]})),
+        "must hold every gradient once",
+    ),
+    "an output twice": (
+        lambda: rewritten(hs.norms({"a": ["v", "w"], "b": [0]})),
+        "must hold every gradient once",
+    ),
+    "no prefix": (lambda: graded(hs.norms({"u": 0})), "no pytree prefix of the gradient"),
+    "a leaf that is none": (lambda: graded(hs.norms({"u": 0, "w": 1})), r"no part of it: \['u'\]"),
+    "a leaf left out": (lambda: graded(hs.clipped_mean(1.0, {"u": 0})), r"it leaves out \['w'\]"),
+    "text for some leaves": (
+        lambda: grouped(hs.norms({"v": "a", "w": 1})),
+        "has text for some leaves, and for others none",
+    ),
+    "an empty group": (
+        lambda: rewritten(hs.norms({"a": ["v", "w"], "b": []})),
+        r"has \[\] for 'b'; it is a list",
+    ),
+    "a group that is no list": (
+        lambda: rewritten(hs.norms({"a": "v", "b": ["w"]})),
+        "has 'v' for 'a'; it is a list",
+    ),
+    "other shapes": (
+        lambda: graded(hs.inner_products({"w": np.ones((2, 4))})),
+        "must be like the gradient",
+    ),
+    "more arrays": (
+        lambda: graded(hs.inner_products([np.ones((4, 2))] * 2)),
+        "must be like the gradient",
+    ),
+    "an unknown direction": (lambda: hs.inner_products("median"), "'mean' or a pytree"),
+    "no loss": (lambda: graded(hs.per_example_losses()), "needs a module that returns its loss"),
+    "variance of one": (lambda: graded(hs.variance(), 1), "at least 2 examples; the batch has 1"),
+    "snr of one": (lambda: graded(hs.snr(), 1), "at least 2 examples"),
+    "noise scale of one": (lambda: graded(hs.noise_scale(), 1), "at least 2 examples"),
+    "ord of zero": (lambda: hs.norms(ord=0), "takes ord > 0"),
+    "a NaN ord": (lambda: hs.norms(ord=float("nan")), "takes ord > 0"),
+    "a power of zero": (lambda: hs.mean_power(0), "integer k >= 1"),
+    "a broken power": (lambda: hs.mean_power(1.5), "integer k >= 1"),
+    "a negative threshold": (lambda: hs.mean_clipped(-1.0), "positive threshold"),
+    "no max_norm": (lambda: hs.clipped_mean(0.0), "positive max_norm"),
+    "an infinite max_norm": (lambda: hs.clipped_mean(float("inf")), "positive max_norm"),
+    "a NaN max_norm": (lambda: hs.clipped_mean(float("nan")), "positive max_norm"),
+    "a constant polynomial": (lambda: hs.polynomial([1.0]), "at least two"),
+    "a number for coefficients": (lambda: hs.polynomial(2.0), "at least two, in a list"),
+    "text for a coefficient": (
+        lambda: hs.polynomial([1, "a"]),
+        "one real, finite number for a coefficient, not 'a'",
+    ),
+    "no coefficient": (lambda: hs.polynomial([1, None]), "for a coefficient, not None"),
+    "rows of coefficients": (lambda: hs.polynomial([[1, 2], [3, 4]]), r"not \[1, 2\]"),
+    "an infinite coefficient": (lambda: hs.polynomial([1, float("inf")]), "finite number"),
+    "a NaN coefficient": (lambda: hs.polynomial([float("nan"), 1.0]), "finite number"),
+    "an infinite factor": (
+        lambda: hs.linear_combination([(float("inf"), hs.mean_sign())]),
+        "linear_combination takes one real, finite number",
+    ),
+    "one edge": (lambda: hs.histogram([0.0]), "at least two increasing edges"),
+    "falling edges": (lambda: hs.histogram([0.0, 1.0, 0.5]), "at least two increasing edges"),
+    "text for ord": (lambda: hs.norms(ord="fro"), "takes ord > 0"),
+    "text for max_norm": (lambda: hs.clipped_mean("1"), "positive max_norm"),
+    "infinity, which says so": (lambda: hs.clipped_mean(float("inf")), "finite, not inf"),
+    "a per that is none": (lambda: hs.norms("layer"), "it is 'global', 'parameter'"),
+    "a number of bins": (lambda: hs.histogram(10), "at least two increasing edges, not 10"),
+    "text for bins": (lambda: hs.histogram("auto"), "increasing edges, not 'auto'"),
+    "a weight": (lambda: graded(hs.weighted_mean(lambda n: 2.0)), "w made 2.0"),
+    "no weight": (lambda: graded(hs.weighted_mean(lambda n: None)), "w made None"),
+    "a list of weights": (lambda: graded(hs.weighted_mean(list)), "one for each example, a real"),
+    "complex weights": (lambda: graded(hs.weighted_mean(lambda n: n * 1j)), "made complex64"),
+    "one weight for all": (lambda: graded(hs.weighted_mean(jnp.sum)), "one for each example"),
+}
+
+
+@pytest.mark.parametrize(("call", "said"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_use(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+def test_weights_of_numpy_are_weights():
+    found, expected = (
+        graded(hs.weighted_mean(lambda norms, of=of: of.ones(norms.shape)))[1] for of in (np, jnp)
+    )
+    np.testing.assert_array_equal(found["w"], expected["w"])
+
+
+def test_weights_are_made_by_a_function():
+    with pytest.raises(TypeError, match="takes a function from the norms"):
+        hs.weighted_mean(jnp.ones(B))
+
+
+NOT_ELEMENTWISE = {
+    "normalised": lambda g: g / jnp.sum(jnp.abs(g)),
+    "by the largest": lambda g: g / jnp.max(jnp.abs(g)),
+    "by the smallest": lambda g: g / jnp.min(jnp.abs(g)),
+    "centred": lambda g: g - jnp.mean(g),
+    "summed up": lambda g: jnp.cumsum(g, -1),
+    "reversed": lambda g: jnp.flip(g),
+    "softmax": jax.nn.softmax,
+    "other noise for each": lambda g: g + jax.random.normal(jax.random.key(0), g.shape),
+}
+
+
+@pytest.mark.parametrize("phi", NOT_ELEMENTWISE.values(), ids=NOT_ELEMENTWISE)
+def test_phi_that_keeps_the_shape_but_is_not_elementwise(phi):
+    statistic = hs.mean_of(phi)
+    with pytest.raises(TypeError, match="phi must work on each element alone"):
+        hs.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)), statistics=statistic)(X[0], X)
+
+
+@pytest.mark.parametrize(
+    "phi", [jax.nn.gelu, jnp.reciprocal, lambda g: g > 0, jnp.log, jax.jit(jnp.arctan), jnp.round]
+)
+def test_phi_that_is_elementwise(phi):
+    statistic = hs.mean_of(phi)
+    f = hs.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)), statistics=statistic)
+    assert f(X[0], X)[1].shape == X[0].shape
+
+
+def test_phi_that_closes_over_what_is_traced_is_not_sampled():
+    found = jax.jit(lambda c: graded(hs.mean_of(lambda g: jnp.tanh(c * g)))[1]["w"])(0.0)
+    assert not found.any()
+
+
+@pytest.mark.parametrize(
+    ("phi", "said"), [(3, "such as jnp.tanh, not 3"), (np.tanh, "that of jax.numpy")]
+)
+def test_phi_that_is_no_jax_function(phi, said):
+    with pytest.raises(TypeError, match=said):
+        hs.mean_of(phi)
+
+
+@pytest.mark.parametrize(
+    "flagged",
+    [
+        lambda flag: hs.clipped_mean(1.0, nan_safe=flag),
+        lambda flag: hs.weighted_mean(jnp.reciprocal, nan_safe=flag),
+        lambda flag: hs.variance(unbiased=flag),
+        lambda flag: hs.mean_of(jnp.square, factorable=flag),
+    ],
+)
+@pytest.mark.parametrize("flag", ["False", None, 1])
+def test_flags_are_true_or_false(flagged, flag):
+    with pytest.raises(TypeError, match=f"takes True or False for .*, not {flag!r}"):
+        flagged(flag)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [[], 3, [(1.0, hs.variance())], [(1.0, hs.per_example())], [hs.second_moment()], [(1.0,)]],
+)
+def test_terms_of_a_linear_combination_are_elementwise_means(terms):
+    with pytest.raises(TypeError, match="elementwise mean"):
+        hs.linear_combination(terms)
+
+
+def test_histogram_of_complex_gradients():
+    model = MODELS["complex"]
+    with pytest.raises(TypeError, match="a complex one has no order"):
+        hs.grad(model.loss, statistics=hs.histogram([0.0, 1.0]))(model.params, *model.batch)
+
+
+def shares(p, x):
+    """Each position's own share of each example's gradient, [B, L, *parameter]: that of a copy of
+    the parameters.
+    """
+
+    def alone(copies, row):
+        h = jnp.tanh(jnp.einsum("ld,ldf->lf", row, copies["w"]))
+        return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("ld,ldf->lf", h, copies["v"])) ** 2, -1))
+
+    copies = jax.tree.map(lambda w: jnp.stack([w] * x.shape[1]), p)
+    return jax.vmap(jax.grad(alone), (None, 0))(copies, x)
+
+
+def test_per_token_proxies():
+    model = MODELS["tokens"]
+    asked = {"squares": hs.per_token_second_moment(), "norms": hs.token_norms()}
+    _, found = hs.grad(tokens, statistics=asked)(model.params, *model.batch)
+    with jax.enable_x64(True):
+        each = jax.tree.map(np.asarray, shares(in_float64(model.params), *in_float64(model.batch)))
+    for name, share in each.items():
+        np.testing.assert_allclose(found["squares"][name], np.sum(share**2, 1).mean(0), rtol=1e-4)
+        np.testing.assert_allclose(
+            found["norms"][name], np.linalg.norm(share, axis=(2, 3)), rtol=1e-4
+        )
+
+
+@pytest.mark.parametrize("statistic", [hs.per_token_second_moment(), hs.token_norms()])
+def test_per_token_proxies_are_refused_where_a_gradient_is_no_single_contraction(statistic):
+    model = MODELS["tied"]
+    f = hs.grad(model.loss, batch_argnums=(1, 2), statistics=statistic)
+    with pytest.raises(hs.Refusal, match="needs a single contraction over examples and positions"):
+        f(model.params, *model.batch)

@@ -1,0 +1,183 @@
+"""Every public statistic of small models, against float64 NumPy on one gradient at a time."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from tests.statistics.statistic_models import MODELS, draws, examples_in_float64
+
+BINS = [-0.3, -0.1, 0.0, 0.05, 0.3]
+# No sum in these models has more terms: each entry of a gradient is off by this many roundings of
+# the largest.
+TERMS = 64
+ROUNDING = TERMS * float(np.finfo(np.float32).eps)
+
+
+def flat(tree):
+    return np.concatenate([g.reshape(len(g), -1) for g in jax.tree.leaves(tree)], axis=1)
+
+
+def length(tree, ord=2):
+    return np.linalg.norm(flat(tree), ord=ord, axis=1)
+
+
+def inner(a, b):
+    return np.real(flat(a) @ flat(b).conj().T)
+
+
+def against(direction):
+    return lambda g: inner(g, jax.tree.map(lambda v: v[None], direction))[:, 0]
+
+
+def mean(tree):
+    return jax.tree.map(lambda g: g.mean(0), tree)
+
+
+def every_leaf(function):
+    return lambda tree: jax.tree.map(function, tree)
+
+
+def each_prefix(function):
+    return lambda tree: {key: function(part) for key, part in tree.items()}
+
+
+def noise_scale(tree):
+    b, g = len(flat(tree)), flat(tree)
+    noise = np.sum(np.abs(g - g.mean(0)) ** 2) / (b - 1)
+    return noise / (np.sum(np.abs(g.mean(0)) ** 2) - noise / b)
+
+
+def weighted(w, tree):
+    factors = w(length(tree))
+    return jax.tree.map(lambda g: np.mean(factors.reshape(-1, *[1] * (g.ndim - 1)) * g, 0), tree)
+
+
+def clipped(tree):
+    return weighted(lambda n: np.minimum(1, 0.5 / n), tree)
+
+
+def auto_s(n):
+    return 1 / (n + 0.01)
+
+
+def psac(n):
+    return 0.5 / (n + 0.1 / (n + 0.1))
+
+
+def to_median(xp):
+    return lambda n: xp.minimum(1, xp.quantile(n, 0.5) / n)
+
+
+SINE = [(1.0, hs.mean_power(1)), (-1 / 6, hs.mean_power(3)), (1 / 120, hs.mean_power(5))]
+MEANS = {
+    "second_moment": (hs.second_moment(), lambda g: np.abs(g) ** 2),
+    "mean_of": (hs.mean_of(lambda g: jnp.tanh(jnp.abs(g))), lambda g: np.tanh(np.abs(g))),
+    "factorable": (hs.mean_of(lambda g: g * jnp.abs(g), factorable=True), lambda g: g * np.abs(g)),
+    "mean_sign": (hs.mean_sign(), np.sign),
+    "mean_abs": (hs.mean_abs(), np.abs),
+    "mean_power": (hs.mean_power(3), lambda g: g**3),
+    "polynomial": (hs.polynomial([1, -2, 0.5, 3]), lambda g: 1 - 2 * g + 0.5 * g**2 + 3 * g**3),
+    "taylor_series": (hs.linear_combination(SINE), lambda g: g - g**3 / 6 + g**5 / 120),
+}
+OF_REAL = {
+    "mean_clipped": (hs.mean_clipped(0.1), every_leaf(lambda g: np.clip(g, -0.1, 0.1).mean(0))),
+    "histogram": (hs.histogram(BINS), every_leaf(lambda g: np.histogram(g, BINS)[0])),
+}
+OF_TWO = {
+    "variance": (hs.variance(), every_leaf(lambda g: np.var(g, 0, ddof=1))),
+    "snr": (hs.snr(), every_leaf(lambda g: np.abs(g.mean(0)) / np.std(g, 0, ddof=1))),
+    "noise_scale": (hs.noise_scale(), noise_scale),
+}
+
+
+def of_any(params):
+    """Those for any model, of which some take its parameters' structure."""
+    prefix = dict.fromkeys(params, 0)
+    direction = jax.tree.map(lambda p: draws(7)(*p.shape).astype(p.dtype), params)
+    return {
+        **{name: (s, every_leaf(lambda g, f=f: f(g).mean(0))) for name, (s, f) in MEANS.items()},
+        "biased_variance": (hs.variance(unbiased=False), every_leaf(lambda g: np.var(g, 0))),
+        **{f"norms{p}": (hs.norms(ord=p), lambda g, p=p: length(g, p)) for p in (1, 2, 3, np.inf)},
+        "norms_each": (hs.norms("parameter"), every_leaf(length)),
+        "norms_prefix": (hs.norms(prefix, ord=1), each_prefix(lambda g: length(g, 1))),
+        "gram": (hs.gram(), lambda g: inner(g, g)),
+        "gram_each": (hs.gram("parameter"), every_leaf(lambda g: inner(g, g))),
+        "gram_prefix": (hs.gram(prefix), each_prefix(lambda g: inner(g, g))),
+        "inner_mean": (hs.inner_products(), lambda g: against(mean(g))(g)),
+        "inner_given": (hs.inner_products(direction), against(direction)),
+        "inner_each": (
+            hs.inner_products(per="parameter"),
+            every_leaf(lambda g: against(g.mean(0))(g)),
+        ),
+        "clipped": (hs.clipped_mean(0.5), clipped),
+        "clipped_each": (hs.clipped_mean(0.5, "parameter"), every_leaf(clipped)),
+        "clipped_prefix": (hs.clipped_mean(0.5, prefix), each_prefix(clipped)),
+        "auto_s": (hs.weighted_mean(auto_s), lambda g: weighted(auto_s, g)),
+        "psac": (hs.weighted_mean(psac), lambda g: weighted(psac, g)),
+        "to_median": (hs.weighted_mean(to_median(jnp)), lambda g: weighted(to_median(np), g)),
+        "per_example": (hs.per_example(), lambda g: g),
+    }
+
+
+def cases(name):
+    model = MODELS[name]
+    found = of_any(model.params) | (OF_TWO if model.size > 1 else {})
+    return found | (OF_REAL if name != "complex" else {})
+
+
+@cache
+def answers(name):
+    """What the rewritten function returns, the examples' losses and gradients in float64."""
+    model = MODELS[name]
+    asked = {key: statistic for key, (statistic, _) in cases(name).items()} | {
+        "losses": hs.per_example_losses()
+    }
+    arguments = tuple(range(1, 1 + len(model.batch)))
+    f = hs.value_and_grad(
+        model.loss, batch_argnums=arguments, statistics=asked, loss_reduction=model.reduction
+    )
+    found = jax.tree.map(np.asarray, f(model.params, *model.batch))
+    return (*found, *examples_in_float64(model))
+
+
+def moved(examples, rng):
+    """Gradients with every entry as far off as roundings may put it; what is zero stays so."""
+    largest = np.abs(flat(examples)).max()
+    return jax.tree.map(
+        lambda g: g + ROUNDING * largest * rng.choice([-1, 1], g.shape) * (g != 0), examples
+    )
+
+
+def assert_statistic(found, reference, examples):
+    """Within what the reference itself moves by when the gradients do, twice over, and its own
+    roundings.
+    """
+    rng, expected = np.random.default_rng(0), reference(examples)
+    others = [reference(moved(examples, rng)) for _ in range(16)]
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for actual, value, *near in zip(*map(jax.tree.leaves, (found, expected, *others)), strict=True):
+        assert np.shape(actual) == np.shape(value)
+        moves = 2 * np.max([np.abs(x - value) for x in near], 0) + ROUNDING * np.abs(value)
+        same = (np.abs(actual - value) <= moves) | (np.isnan(actual) & np.isnan(value))
+        assert np.all(same), f"{actual} is not {value} within {moves}"
+
+
+@pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
+@pytest.mark.parametrize(("model", "statistic"), [(m, s) for m in MODELS for s in cases(m)])
+def test_statistics(model, statistic):
+    _, found, _, examples = answers(model)
+    assert_statistic(found[statistic], cases(model)[statistic][1], examples)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_and_gradients_are_as_they_were(name):
+    model = MODELS[name]
+    (value, gradient), found, losses, examples = answers(name)
+    total = np.mean if model.reduction == "mean" else np.sum
+    np.testing.assert_allclose(found["losses"], losses, rtol=ROUNDING)
+    np.testing.assert_allclose(value, total(losses), rtol=ROUNDING)
+    assert_statistic(gradient, every_leaf(lambda g: total(g, 0)), examples)

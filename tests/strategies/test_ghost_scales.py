@@ -1,0 +1,174 @@
+"""Ghost norms of uneven and low-precision gradients, and gradients that they do not apply to."""
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from tests.strategies.test_ghost_norms import (
+    GHOSTLY,
+    ROUNDING,
+    TIED,
+    C,
+    H,
+    W,
+    dense,
+    lengths,
+    moved,
+    shares,
+    strategy,
+    two_products,
+    with_statistics,
+)
+
+SCALES = np.array([1e-20, 1, 1e20], np.float32)[:, None, None]
+
+
+def norms(f, arguments):
+    return np.asarray(with_statistics(f, arguments, hs.norms())(W, *arguments)[1])
+
+
+@pytest.mark.parametrize(
+    "name", ["dense", "moved", "heads", "one position", "embedding", "bias of one position"]
+)
+def test_examples_of_uneven_scales(name):
+    """No square of theirs would be a float32."""
+    f, (first, *others) = GHOSTLY[name]
+    arguments = (first * SCALES, *others)
+    assert strategy(f, arguments) == "ghost"
+    np.testing.assert_allclose(norms(f, arguments), lengths(shares(f, W, arguments)), rtol=ROUNDING)
+
+
+def test_sites_of_uneven_scales():
+    """Of an embedding and a head: either, or neither, is all of the norm."""
+    f, (rows, ids, first, second) = *GHOSTLY["tied"][:1], TIED
+    arguments = (rows * SCALES, ids, first, second / SCALES)
+    assert strategy(f, arguments) == "ghost"
+    np.testing.assert_allclose(norms(f, arguments), lengths(shares(f, W, arguments)), rtol=ROUNDING)
+
+
+@pytest.mark.parametrize("positions", [1, 2])
+@pytest.mark.parametrize("scales", [(1e-25, 1e22), (1e22, 1e-25), (1e-18, 1e-15)])
+def test_factors_of_uneven_scales(positions, scales):
+    """Squares of either factor would over- or underflow, and those of the product need not."""
+    arguments = tuple(np.float32(s) * x[:, :positions] for s, x in zip(scales, (H, C), strict=True))
+    asked = {"norms": hs.norms(), "squares": hs.second_moment(), "one": hs.norms(ord=1)}
+    _, found = with_statistics(dense, arguments, asked)(W, *arguments)
+    g = shares(dense, W, arguments)
+    np.testing.assert_allclose(found["norms"], lengths(g), rtol=ROUNDING)
+    np.testing.assert_allclose(found["one"], np.abs(g).sum((1, 2)), rtol=ROUNDING)
+    # The squares of the smallest gradients are no numbers of float32.
+    squares, least = (g**2).mean(0), float(np.finfo(np.float32).tiny)
+    np.testing.assert_allclose(
+        found["squares"], squares, rtol=0, atol=ROUNDING * squares.max() + least
+    )
+
+
+@pytest.mark.parametrize("f", [dense, moved, two_products])
+def test_low_precision_parameters(f):
+    """Norms of bfloat16 gradients are float32; where they weigh gradients, they are those of the
+    same roundings.
+    """
+    w, *arguments = (x.astype(ml_dtypes.bfloat16) for x in (W, H, C))
+    alone = with_statistics(f, arguments, {"norms": hs.norms()})
+    rewritten = with_statistics(
+        f, arguments, {"norms": hs.norms(), "clipped": hs.clipped_mean(1.0)}
+    )
+    gradient, found = rewritten(w, *arguments)
+    assert alone.explain(w, *arguments).outputs[0].strategies["norms"] == "ghost"
+    assert rewritten.explain(w, *arguments).outputs[0].strategies["norms"] != "ghost"
+    assert gradient.dtype == jnp.bfloat16
+    assert found["norms"].dtype == found["clipped"].dtype == jnp.float32
+    wide = [x.astype(np.float32) for x in arguments]
+    g = shares(f, w.astype(np.float32), wide)
+    # A gradient in bfloat16 is rounded some three times: in a product, in the scale, in a sum.
+    rounding = 3 * float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps)
+    np.testing.assert_allclose(found["norms"], lengths(g), rtol=rounding)
+    clipped = np.mean(g / np.maximum(1, lengths(g))[:, None, None], 0)
+    np.testing.assert_allclose(
+        found["clipped"], clipped, rtol=0, atol=rounding * np.abs(clipped).max()
+    )
+
+
+def regularised(w, h, c):
+    return dense(w, h, c) + 0.1 * w
+
+
+def cumulated(w, h, c):
+    return jnp.cumsum(dense(w, h, c), 0)
+
+
+def contracted(w, h, c):
+    return w @ dense(w, h, c).T
+
+
+def scaled_by_parameters(w, h, c):
+    return w * dense(w, h, c)
+
+
+def doubled(w, h, c):
+    """Elements that are there twice count twice."""
+    return jnp.concatenate([dense(w, h, c)] * 2)
+
+
+def part(w, h, c):
+    return dense(w, h, c)[1:, ::2]
+
+
+@pytest.mark.parametrize(
+    "f", [regularised, cumulated, contracted, scaled_by_parameters, doubled, part]
+)
+def test_where_ghost_norms_do_not_apply(f):
+    arguments = (H, C)
+    assert strategy(f, arguments) in ("lift", "loop")
+    g = shares(f, W, arguments)
+    if f is regularised:
+        # The examples of a sum have the regulariser in equal parts.
+        g += 0.1 * W.astype(np.float64) * (1 / len(g) - 1)
+    np.testing.assert_allclose(norms(f, arguments), lengths(g), rtol=ROUNDING)
+
+
+@pytest.mark.parametrize("scale", [1e10, 1e20])
+def test_positions_of_uneven_scale(scale):
+    """What is large in one factor is small in the other: every position counts, though its factors'
+    squares do not.
+    """
+    h = np.random.default_rng(0).normal(size=(3, 2, 5)).astype(np.float32)
+    c = np.random.default_rng(1).normal(size=(3, 2, 4)).astype(np.float32)
+    h, c = (
+        x * np.array(s, np.float32)[None, :, None]
+        for x, s in ((h, [scale, 1 / scale]), (c, [1 / scale, scale]))
+    )
+
+    def loss(w, h, c):
+        return jnp.mean(jnp.sum((h @ w) * c, (1, 2)))
+
+    asked = {"norms": hs.norms(), "tokens": hs.token_norms(), "clipped": hs.clipped_mean(1.0)}
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=asked)
+    found = f(jnp.zeros((5, 4)), h, c)[1]
+    assert f.explain(jnp.zeros((5, 4)), h, c).outputs[0].strategies["norms"] == "ghost"
+    g = np.einsum("bti,btj->bij", h.astype(np.float64), c.astype(np.float64))
+    tokens = np.linalg.norm(h.astype(np.float64), axis=2) * np.linalg.norm(
+        c.astype(np.float64), axis=2
+    )
+    np.testing.assert_allclose(found["norms"], lengths(g), rtol=1e-5)
+    np.testing.assert_allclose(found["tokens"], tokens, rtol=1e-5)
+    clipped = np.mean(g / np.maximum(1, lengths(g))[:, None, None], 0)
+    np.testing.assert_allclose(found["clipped"], clipped, rtol=0, atol=1e-5 * np.abs(clipped).max())
+
+
+def test_rows_that_a_scatter_drops_have_no_scale():
+    rows = np.array([[0, 1, 9], [2, 9, 9], [3, 3, 9]])
+    updates = np.random.default_rng(0).normal(size=(3, 3, 4)).astype(np.float32)
+    updates[:, 2] = 1e30
+    g = np.zeros((3, 4, 4))
+    for b in range(3):
+        np.add.at(g[b], rows[b][rows[b] < 9], updates[b][rows[b] < 9])
+
+    def gradient(w, rows, updates):
+        return jnp.zeros((4, 4)).at[rows].add(updates, mode="drop")
+
+    asked = {"statistics": hs.norms(), "strategy": "ghost", "loss_reduction": "sum"}
+    found = hs.rewrite(gradient, batch_argnums=(1, 2), **asked)(jnp.zeros(1), rows, updates)[1]
+    np.testing.assert_allclose(found, lengths(g), rtol=1e-5)

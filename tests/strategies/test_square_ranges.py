@@ -1,0 +1,137 @@
+"""Squares, and what else factors, by contractions: finite and right wherever the statistic is."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from tests.strategies.test_norm_ranges import found_by, gradients
+
+# One program for each is compiled.
+ASKED = {"2": hs.second_moment(), "1": hs.mean_abs(), "3": hs.mean_power(3), "sign": hs.mean_sign()}
+TRUE = {"2": np.square, "1": np.abs, "3": lambda g: g**3, "sign": np.sign}
+
+
+def held(found, g, phi):
+    """Elements against the mean of phi, where it is finite and no example's is lost beside its
+    largest one.
+    """
+    each = phi(g)
+    least = (
+        1e3
+        * np.finfo(np.float32).tiny
+        * np.maximum(1, np.sqrt(np.abs(each).max((1, 2), keepdims=True)))
+    )
+    expected = each.mean(0)
+    known = ((np.abs(each) > least) | (g == 0)).all(0) & (np.abs(each).max(0) < 1e37)
+    assert known.any()
+    rounding = 2e-5 * np.abs(each).mean(0)
+    return np.all(np.abs(found - expected)[known] <= rounding[known])
+
+
+def rows(first, second):
+    """Operands of four examples, of which the elements of each have these magnitudes in turn."""
+    draw = np.random.default_rng(0)
+    x, y = (
+        np.resize(np.float32(m), (4, 1, 4)) * draw.uniform(1, 2, (4, 1, 4)) for m in (first, second)
+    )
+    return x.astype(np.float32), y.astype(np.float32)
+
+
+WIDE = {
+    "large times small": ([1e-30, 1e-28], [1e29, 1e31]),
+    "small beside large": ([1, 1e-20], [1e10, 1e9]),
+    "small beside large, second": ([1e10, 1e9], [1, 1e-20]),
+    "all but zero": ([0, 1e-18], [1e20, 1]),
+    "zero beside what overflows": ([0, 1e-30], [1e25, 1e15]),
+    "some overflow": ([1e19, 1e-19, 0, 1], [1e-14, 1e5, 0, 1]),
+    "only one is large": ([0], [1e25]),
+}
+
+
+@pytest.mark.parametrize("wide", WIDE)
+def test_operands_of_any_range(wide):
+    x, y = rows(*WIDE[wide])
+    found = {name: found_by(s, "square", x, y) for name, s in ASKED.items()}
+    g = gradients(x, y).astype(float)
+    for name, value in found.items():
+        assert held(np.float64(value), g, TRUE[name]), name
+
+
+def test_heads_of_opposite_ranges():
+    """Each head's factors are scaled on their own."""
+    x, y = (
+        np.ones((4, 2, 3), np.float32) * np.float32(s)[:, None]
+        for s in ([1e-25, 1e25], [1e25, 1e-25])
+    )
+
+    def loss(w, x, y):
+        return jnp.sum(jnp.einsum("bhi,hij->bhj", x, w) * y)
+
+    how = {"loss_reduction": "sum", "strategy": "square", "statistics": hs.second_moment()}
+    found = hs.grad(loss, batch_argnums=(1, 2), **how)(jnp.zeros((2, 3, 3)), x, y)[1]
+    np.testing.assert_allclose(found, np.ones((2, 3, 3)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+@pytest.mark.parametrize("divides", [False, True])
+def test_a_scale_whose_square_is_no_number(scale, divides):
+    x, y = np.ones((2, 4, 1, 3), np.float32)
+    x = x * np.float32(1 / scale**0.5 if not divides else scale**0.5) * np.float32(1e-3)
+    scales = np.full((3, 3), scale, np.float32)
+
+    def gradient(w, x, y, s):
+        g = jnp.einsum("bti,btj->ij", x, y)
+        return g / s if divides else g * s
+
+    how = {"loss_reduction": "sum", "strategy": "square", "statistics": hs.second_moment()}
+    found = hs.rewrite(gradient, batch_argnums=(1, 2), **how)(jnp.zeros((3, 3)), x, y, scales)[1]
+    g = gradients(x, y) * (1 / np.float64(scale) if divides else scale)
+    np.testing.assert_allclose(found, (g**2).mean(0).astype(float), rtol=1e-5)
+
+
+BEHIND = {
+    "only behind is it a small number": (1e15, 1e15, 1e-30),
+    "only behind is it a large number": (1e-15, 1e-15, 1e30),
+    "its square would be zero in front": (1e-12, 1e-13, 1e10),
+}
+
+
+@pytest.mark.parametrize("magnitudes", BEHIND.values(), ids=BEHIND)
+@pytest.mark.parametrize("divides", [False, True])
+@pytest.mark.parametrize("model", ["dense", "bias"])
+def test_what_is_in_range_only_behind_a_scale(magnitudes, divides, model):
+    first, second, scale = magnitudes
+    draw = np.random.default_rng(0)
+    x, y = (np.float32(m * draw.uniform(1, 2, (4, n))) for m, n in ((first, 3), (second, 5)))
+    y = y if model == "dense" else y * np.float32(first)
+
+    def loss(w, x, y):
+        scaled = w / np.float32(1 / scale) if divides else w * np.float32(scale)
+        return jnp.mean(jnp.sum((x @ scaled if model == "dense" else scaled) * y, 1))
+
+    asked = {
+        "second_moment": hs.second_moment(),
+        "mean_abs": hs.mean_abs(),
+        "variance": hs.variance(unbiased=False),
+    }
+    w = np.ones((3, 5) if model == "dense" else 5, np.float32)
+    _, found = hs.grad(loss, batch_argnums=(1, 2), statistics=asked, strategy="square")(w, x, y)
+    g = (x[:, :, None] * y[:, None].astype(float) if model == "dense" else y.astype(float)) * scale
+    expected = {
+        "second_moment": np.mean(g**2, 0),
+        "mean_abs": np.mean(np.abs(g), 0),
+        "variance": np.var(g, 0),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(np.float64(found[name]), value, rtol=2e-5, err_msg=name)
+
+
+def test_the_sign_of_nan_stays_nan():
+    x, y = rows([1], [1])
+    x[1, 0, 2], y[1, 0, 1] = np.inf, 0
+    found = found_by({"sign": hs.mean_sign()}, "square", x, y)["sign"]
+    assert np.isnan(found[2, 1])
+    np.testing.assert_array_equal(
+        found[:, [0, 2, 3]], np.sign(gradients(x, y)).mean(0)[:, [0, 2, 3]].astype(float)
+    )

@@ -1,0 +1,82 @@
+"""Train steps with all kinds of optimizer: donation, summed losses, microbatches, bfloat16."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+import hlo_surgery.optimizers as ho
+from tests.training.training_runs import (
+    BATCH,
+    OPTIMIZERS,
+    PARAMS,
+    SIZE,
+    assert_same,
+    run,
+    square_error,
+)
+
+ACCUMULATED = {
+    f"{name} of microbatches": ho.multi_steps(OPTIMIZERS[name], 2)
+    for name in ("micro_adam_msq", "dp_sgd")
+}
+ALL = OPTIMIZERS | ACCUMULATED
+
+
+@pytest.mark.parametrize("optimizer", ALL.values(), ids=ALL.keys())
+def test_parameters_and_state_are_donated(optimizer):
+    step = hs.train_step(square_error, optimizer, batch_argnums=(1, 2))
+    params = jax.tree.map(jnp.array, PARAMS)
+    state = optimizer.init(params)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Some donated buffers were not usable")
+        step(params, state, *BATCH)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((params, state)))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_a_sum_over_the_examples_makes_the_same_steps(optimizer):
+    found, metrics = run(
+        optimizer, lambda p, x, y: SIZE * square_error(p, x, y), loss_reduction="sum"
+    )
+    expected, mean = run(optimizer)
+    assert_same(found, expected)
+    assert_same(metrics["loss"], SIZE * mean["loss"])
+
+
+@pytest.mark.parametrize("name", ["micro_adam_msq", "dp_sgd"])
+def test_microbatches(name):
+    """Two steps of halves of the batch are one of the whole."""
+    optimizer = OPTIMIZERS[name]
+    whole, _ = run(optimizer, steps=1)
+    halves = ho.multi_steps(optimizer, 2)
+    step = hs.train_step(square_error, halves, batch_argnums=(1, 2))
+    params = jax.tree.map(jnp.array, PARAMS)
+    state = halves.init(params)
+    for half in (slice(0, SIZE // 2), slice(SIZE // 2, SIZE)):
+        params, state, _ = step(params, state, *(x[half] for x in BATCH))
+    assert_same(params, whole)
+
+
+@pytest.mark.parametrize("optimizer", ALL.values(), ids=ALL.keys())
+def test_bfloat16_parameters(optimizer):
+    step = hs.train_step(square_error, optimizer, batch_argnums=(1, 2))
+    params = jax.tree.map(lambda p: jnp.asarray(p, jnp.bfloat16), PARAMS)
+    state = optimizer.init(params)
+    start, kinds = (
+        jax.tree.map(np.float32, params),
+        jax.tree.map(lambda x: (x.shape, x.dtype), state),
+    )
+    for _ in range(2):
+        params, state, _ = step(params, state, *BATCH)
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == kinds
+    for leaf, before in zip(jax.tree.leaves(params), jax.tree.leaves(start), strict=True):
+        assert leaf.dtype == jnp.bfloat16
+        assert np.isfinite(np.float32(leaf)).all()
+        assert np.any(np.float32(leaf) != before)
+    assert {x.dtype for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.inexact)} == {
+        np.dtype(np.float32)
+    }

@@ -1,0 +1,347 @@
+"""Verification holds statistics to their definitions: claims by numpy pass, wrong ones do not."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.requests.request import make_request
+from hlo_surgery.verification.verify import verify, verify_rewritten
+
+FIXTURES = Path(__file__).resolve().parent.parent.parent / "fixtures"
+EDGES = [-0.5, -0.03, 0.03, 0.5]
+
+
+@dataclass
+class Claimed:
+    """What stands in for a rewritten module that returns these arrays."""
+
+    outputs: list[Any]
+    plan: None = None
+
+    def call(self, *arrays):
+        return self.outputs
+
+
+def losses(p, x):
+    return jnp.sum(jnp.tanh(x @ p["w"] + p["b"]) ** 2, -1)
+
+
+P = {
+    "b": np.linspace(-0.2, 0.3, 4, dtype=np.float32),
+    "w": np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32),
+}
+X = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+SIZE, OWN = len(X), 3
+
+
+def lowered(fun, *arrays):
+    return hs.load(jax.jit(fun).lower(*arrays).as_text(debug_info=True))
+
+
+def module(reduce=jnp.mean):
+    return lowered(jax.value_and_grad(lambda p, x: reduce(losses(p, x))), P, X)
+
+
+def truth():
+    """The loss, its gradients, and those of each example, in double precision."""
+    with jax.enable_x64(True):
+        p, x = jax.tree.map(np.float64, (P, X))
+        each = jax.vmap(jax.grad(lambda p, x: losses(p, x)), (None, 0))(p, x)
+        return [np.asarray(a) for a in (losses(p, x), each["b"], each["w"])]
+
+
+def norm(*each, p=2):
+    return sum((np.abs(g.reshape(SIZE, -1)) ** p).sum(1) for g in each) ** (1 / p)
+
+
+def weighted(w, g):
+    return np.einsum("b,b...->...", w, g) / SIZE
+
+
+def clip(norms, limit):
+    return np.minimum(1, limit / norms)
+
+
+def inner(*each):
+    return sum(np.tensordot(g, g.mean(0), g.ndim - 1) for g in each)
+
+
+def gram(*each):
+    flat = np.concatenate([g.reshape(SIZE, -1) for g in each], 1)
+    return flat @ flat.T
+
+
+def noise(b, w):
+    flat = np.concatenate([b, w.reshape(SIZE, -1)], 1)
+    trace = flat.var(0, ddof=1).sum()
+    return trace / ((flat.mean(0) ** 2).sum() - trace / SIZE)
+
+
+def snr(g):
+    return np.abs(g.mean(0)) / g.std(0, ddof=1)
+
+
+def both(f):
+    """A claim on both gradients, each alone."""
+    return lambda b, w: [f(b), f(w)]
+
+
+CLAIMS = {
+    "second_moment": (hs.second_moment(), both(lambda g: (g**2).mean(0))),
+    "mean_clipped": (hs.mean_clipped(0.1), both(lambda g: g.clip(-0.1, 0.1).mean(0))),
+    "polynomial": (hs.polynomial([1, -2, 3]), both(lambda g: (1 - 2 * g + 3 * g**2).mean(0))),
+    "combination": (
+        hs.linear_combination([(0.5, hs.mean_sign()), (2, hs.mean_abs())]),
+        both(lambda g: (0.5 * np.sign(g) + 2 * np.abs(g)).mean(0)),
+    ),
+    "variance": (hs.variance(), both(lambda g: g.var(0, ddof=1))),
+    "biased": (hs.variance(unbiased=False), both(lambda g: g.var(0))),
+    "snr": (hs.snr(), both(snr)),
+    "norms": (hs.norms(), lambda b, w: [norm(b, w)]),
+    "norms of each": (hs.norms("parameter", ord=1), lambda b, w: [norm(b, p=1), norm(w, p=1)]),
+    "norms of groups": (
+        hs.norms({"w": [2], "b": ["[1]['b']"]}, ord=3),
+        lambda b, w: [norm(w, p=3), norm(b, p=3)],
+    ),
+    "clipped": (
+        hs.clipped_mean(0.8),
+        lambda b, w: [weighted(clip(norm(b, w), 0.8), g) for g in (b, w)],
+    ),
+    "clipped each": (
+        hs.clipped_mean(0.8, "parameter", nan_safe=True),
+        both(lambda g: weighted(clip(norm(g), 0.8), g)),
+    ),
+    "auto_s": (
+        hs.weighted_mean(lambda n: 1 / (n + 0.01)),
+        lambda b, w: [weighted(1 / (norm(b, w) + 0.01), g) for g in (b, w)],
+    ),
+    "gram": (hs.gram(), lambda b, w: [gram(b, w)]),
+    "gram of each": (hs.gram("parameter"), both(gram)),
+    "inner_products": (hs.inner_products(), lambda b, w: [inner(b, w)]),
+    "direction": (hs.inner_products(P), lambda b, w: [b @ P["b"] + np.tensordot(w, P["w"], 2)]),
+    "noise_scale": (hs.noise_scale(), lambda b, w: [noise(b, w)]),
+    "histogram": (hs.histogram(EDGES), both(lambda g: np.histogram(g, EDGES)[0])),
+    "per_example": (hs.per_example(), lambda b, w: [b, w]),
+}
+
+
+def claimed(names):
+    own, b, w = truth()
+    made = [a for name in names for a in CLAIMS[name][1](b, w)]
+    return [own.mean(), b.mean(0), w.mean(0), *made]
+
+
+def judge(names, outputs):
+    original = module()
+    statistics = {name: CLAIMS[name][0] for name in names}
+    request = make_request(original, [2], statistics, None, "mean", "refuse", {})
+    return verify_rewritten(original, Claimed(outputs), request, [P["b"], P["w"], X])
+
+
+def test_claims_made_by_numpy_are_equivalent():
+    verdict = judge(CLAIMS, claimed(CLAIMS))
+    assert verdict.verdict == "equivalent", verdict
+    held = [c.name for c in verdict.comparisons if c.kind == "statistic"]
+    assert len(held) == len(claimed(CLAIMS)) - OWN
+    assert {name.split("/")[0] for name in held} == set(CLAIMS)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_one_entry_off_by_a_thousandth_is_caught(name):
+    outputs = claimed([name])
+    for number in range(OWN, len(outputs)):
+        wrong = [np.array(a) for a in outputs]
+        flat = wrong[number].reshape(-1)
+        worst = np.argmax(np.abs(flat))
+        flat[worst] = flat[worst] + 1 if name == "histogram" else flat[worst] * 1.001
+        verdict = judge([name], wrong)
+        assert verdict.verdict == "not equivalent"
+        assert verdict.why.startswith(name)
+
+
+def mean_clipped_whole(b, w):
+    """The mean gradient clipped, in place of each example's."""
+    n = np.sqrt((b.mean(0) ** 2).sum() + (w.mean(0) ** 2).sum())
+    return [min(1, 0.8 / n) * g.mean(0) for g in (b, w)]
+
+
+def one_unclipped(b, w):
+    weights = clip(norm(b, w), 0.8)
+    weights[np.argmin(weights)] = 1
+    return [weighted(weights, g) for g in (b, w)]
+
+
+MISTAKES = {
+    "the mean is clipped": ("clipped", mean_clipped_whole),
+    "each parameter is clipped": ("clipped", CLAIMS["clipped each"][1]),
+    "one example is not clipped": ("clipped", one_unclipped),
+    "a sum in place of a mean": (
+        "clipped",
+        lambda b, w: [SIZE * g for g in CLAIMS["clipped"][1](b, w)],
+    ),
+    "the norms of B c_b": ("norms", lambda b, w: [SIZE * norm(b, w)]),
+    "examples in another order": ("norms", lambda b, w: [norm(b, w)[::-1]]),
+    "groups in another order": ("norms of groups", lambda b, w: [norm(b, p=3), norm(w, p=3)]),
+    "no cross terms": ("gram", lambda b, w: [np.diag(norm(b, w) ** 2)]),
+    "a biased variance": ("variance", both(lambda g: g.var(0))),
+    "a second moment": ("variance", both(lambda g: (g**2).mean(0))),
+    "a direction of another length": ("inner_products", lambda b, w: [SIZE * inner(b, w)]),
+    "NaN": ("noise_scale", lambda b, w: [np.float64(np.nan)]),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_mistakes_are_caught(case):
+    name, mistake = MISTAKES[case]
+    _, b, w = truth()
+    assert judge([name], [*claimed([]), *mistake(b, w)]).verdict == "not equivalent"
+
+
+STATISTICS = {
+    name: s for name, (s, _) in CLAIMS.items() if name not in ("norms of groups", "direction")
+}
+
+
+@pytest.mark.parametrize("name", ["lm_tied", "mlp_mixed_precision"])
+def test_rewritten_fixtures_are_equivalent(name):
+    folder = FIXTURES / name
+    axes = {
+        i: a["example_axis"]
+        for i, a in enumerate(json.loads((folder / "meta.json").read_text())["arguments"])
+    }
+    batch = {i: axis for i, axis in axes.items() if axis is not None}
+    verdict = verify(hs.load(folder / "module.mlir"), batch=batch, statistics=STATISTICS)
+    assert verdict.verdict == "equivalent", verdict
+
+
+@pytest.mark.parametrize(("reduce", "reduction"), [(jnp.mean, "mean"), (jnp.sum, "sum")])
+def test_losses_and_sums(reduce, reduction):
+    original = module(reduce)
+    inputs = [P["b"], P["w"], X]
+    statistics = {
+        "losses": hs.per_example_losses(),
+        "norms": hs.norms(),
+        "clipped": hs.clipped_mean(0.8),
+    }
+    options = {"batch": [2], "statistics": statistics, "loss_reduction": reduction}
+    assert verify(original, inputs=inputs, **options).verdict == "equivalent"
+    own, b, w = truth()
+    request = make_request(original, [2], statistics, None, reduction, "refuse", {})
+    plain = [np.asarray(a) for a in original.call(*inputs)]
+    claims = [own, norm(b, w), *CLAIMS["clipped"][1](b, w)]
+    assert (
+        verify_rewritten(original, Claimed([*plain, *claims]), request, inputs).verdict
+        == "equivalent"
+    )
+    wrong = verify_rewritten(original, Claimed([*plain, own[::-1], *claims[1:]]), request, inputs)
+    assert (wrong.verdict, wrong.why) == (
+        "not equivalent",
+        "losses is not that of the examples' gradients",
+    )
+
+
+def dead_loss(w, x):
+    """The second weight acts on nothing, and the first on all examples alike."""
+    return jnp.mean(x[:, 0] * w[0] ** 2 + 0 * w[1] + jnp.sin(x[:, 1] * w[2]))
+
+
+W = np.array([0.3, 0.2, 0.7], np.float32)
+ALIKE = np.stack([np.full(4, 1 / 3), np.arange(4)], 1).astype(np.float32)
+
+
+def dead(statistics, change=lambda outputs: outputs):
+    original = lowered(jax.grad(dead_loss), W, ALIKE)
+    rewritten = hs.rewrite_module(original, batch=[1], statistics=statistics)
+    outputs = [np.array(a) for a in rewritten.call(W, ALIKE)]
+    request = make_request(original, [1], statistics, None, "mean", "refuse", {})
+    return verify_rewritten(original, Claimed(change(outputs)), request, [W, ALIKE])
+
+
+def test_a_variance_that_cancels_is_known_up_to_rounding():
+    def change(outputs):
+        outputs[1][0] = 1e-3
+        return outputs
+
+    assert dead({"variance": hs.variance()}).verdict == "equivalent"
+    assert dead({"variance": hs.variance()}, change).verdict == "not equivalent"
+
+
+def test_nothing_by_nothing_may_be_anything_but_the_other_entries_may_not():
+    def change(number):
+        def changed(outputs):
+            outputs[1][number] = np.nan
+            return outputs
+
+        return changed
+
+    assert dead({"snr": hs.snr()}).verdict == "equivalent"
+    assert dead({"snr": hs.snr()}, change(1)).verdict == "equivalent"
+    verdict = dead({"snr": hs.snr()}, change(2))
+    assert verdict.verdict == "not equivalent"
+    assert "nan" in str(verdict)
+
+
+def test_weights_that_are_nan_make_nan():
+    statistics = {"nothing": hs.weighted_mean(lambda n: n * jnp.nan)}
+    assert dead(statistics).verdict == "equivalent"
+    assert dead(statistics, lambda outputs: [outputs[0], np.zeros(3)]).verdict == "not equivalent"
+
+
+def complex_loss(w, x):
+    return jnp.mean(jnp.abs(jnp.tanh(x @ w)) ** 2)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.float16, jnp.bfloat16])
+def test_other_dtypes_are_verified(dtype):
+    w, x = jax.ShapeDtypeStruct((3,), dtype), jax.ShapeDtypeStruct((4, 3), dtype)
+    names = ("variance", "norms", "clipped", "gram", "inner_products")
+    statistics = {name: STATISTICS[name] for name in names}
+    verdict = verify(lowered(jax.grad(complex_loss), w, x), batch=[1], statistics=statistics)
+    assert verdict.verdict == "equivalent", verdict
+
+
+def test_one_example_is_its_own_batch():
+    statistics = {
+        name: STATISTICS[name] for name in ("norms", "clipped", "gram", "biased", "inner_products")
+    }
+    w, x = np.ones(3, np.float32), np.ones((1, 3), np.float32)
+    verdict = verify(
+        lowered(jax.grad(complex_loss), w, x), batch=[1], statistics=statistics, inputs=[w, x]
+    )
+    assert verdict.verdict == "equivalent"
+
+
+def sequence_loss(w, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ w) ** 2, (1, 2)))
+
+
+def test_proxies_of_positions_are_said_not_to_be_verified():
+    w, x = np.eye(3, 2, dtype=np.float32), np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 4, 3)
+    original = lowered(jax.grad(sequence_loss), w, x)
+    proxies = {"tokens": hs.token_norms(), "squares": hs.per_token_second_moment()}
+    alone = verify(original, batch=[1], statistics=proxies, inputs=[w, x])
+    assert alone.verdict == "not applicable"
+    assert alone.why.startswith("not verified: tokens, squares, of single positions")
+    verdict = verify(original, batch=[1], statistics=proxies | {"norms": hs.norms()}, inputs=[w, x])
+    assert verdict.verdict == "equivalent"
+    assert "; not verified: tokens, squares, of single positions" in verdict.why
+    assert [c.name for c in verdict.comparisons if c.kind == "statistic"] == ["norms"]
+
+
+def test_a_contracted_variance_is_known_up_to_a_rounding_of_its_terms():
+    """Of two examples, differences of both factors cancel in some entries or other."""
+    draw = np.random.default_rng(0)
+    x, w = (np.float32(draw.normal(size=(n, 64)) / 8) for n in (2, 64))
+    original = lowered(jax.grad(lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x @ w) ** 2, -1))), w, x)
+    statistics = {"variance": hs.variance(), "snr": hs.snr()}
+    verdict = verify(original, batch=[1], statistics=statistics, inputs=[w, x], strategy="square")
+    assert verdict.verdict == "equivalent", verdict
+    looped = verify(original, batch=[1], statistics=statistics, inputs=[w, x], strategy="loop")
+    assert looped.verdict == "equivalent", looped
