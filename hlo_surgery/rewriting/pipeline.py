@@ -25,7 +25,7 @@ from hlo_surgery.passes.rewriting.analysed import (
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking, Target, block_statistics
 from hlo_surgery.passes.strategies.reweight_examples import has_offset
-from hlo_surgery.passes.terms.gradient_slices import Lifted
+from hlo_surgery.passes.terms.steps import Lifted
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.costs.site_counts import SiteCounts, bytes_of, site_counts
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice
+from hlo_surgery.passes.terms.steps import GradientSlice
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from hlo_surgery.passes.loops.step_stacks import (
 )
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
-from hlo_surgery.passes.terms.gradient_slices import Step, gradient_step
+from hlo_surgery.passes.terms.gradient_slices import gradient_step
+from hlo_surgery.passes.terms.steps import Step
 from hlo_surgery.passes.terms.tails import is_monomial
 
 CONTRACTIONS = SUMMING | {"stablehlo.reduce"}

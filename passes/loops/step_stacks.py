@@ -19,7 +19,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.terms.axes import Axes
-from hlo_surgery.passes.terms.gradient_slices import Step
+from hlo_surgery.passes.terms.steps import Step
 
 
 @dataclass(frozen=True)

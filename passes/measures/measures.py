@@ -19,7 +19,7 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
 from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Input
+from hlo_surgery.passes.terms.steps import GradientSlice, Input
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, variance_behind
 
 Phi = Callable[[jax.Array], jax.Array]

@@ -36,8 +36,9 @@ from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
 from hlo_surgery.passes.strategies.table import compute_measures
 from hlo_surgery.passes.strategies.task import Examples, Task, is_precise, makes_float32
 from hlo_surgery.passes.terms.axes import Axes
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice, gradient_slice
+from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
+from hlo_surgery.passes.terms.steps import GradientSlice
 from hlo_surgery.passes.terms.wide_slices import is_widenable
 
 Finish = Callable[[Measurements], Sequence[jax.Array]]

@@ -22,9 +22,9 @@ from hlo_surgery.passes.strategies.square_operands import (
     of_real_examples,
     raised,
 )
-from hlo_surgery.passes.terms.gradient_slices import Axis, GradientSlice, Input, Step
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.paired_dims import Dims
+from hlo_surgery.passes.terms.steps import Axis, GradientSlice, Input, Step
 from hlo_surgery.passes.terms.tail_statistics import tail_powers, variance_behind
 
 # Where the mean square is so many variances, centred factors take over. Elsewhere they need not be

@@ -20,7 +20,14 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.gradient_slices import (
+from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, weighted_by_owner
+from hlo_surgery.passes.terms.monomials.paired_dims import (
+    holds_all,
+    laid_along,
+    magnitudes,
+    paired_dims,
+)
+from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
     Held,
@@ -29,13 +36,6 @@ from hlo_surgery.passes.terms.gradient_slices import (
     Parted,
     Step,
     is_made,
-)
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, weighted_by_owner
-from hlo_surgery.passes.terms.monomials.paired_dims import (
-    holds_all,
-    laid_along,
-    magnitudes,
-    paired_dims,
 )
 
 Known = Mapping[Value, jax.Array]

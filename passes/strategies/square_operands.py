@@ -25,7 +25,11 @@ from hlo_surgery.passes.ir.mlir import Value, stablehlo
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import along_examples
 from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.gradient_slices import (
+from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
+from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
+from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
+from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
     Held,
@@ -35,10 +39,6 @@ from hlo_surgery.passes.terms.gradient_slices import (
     Placed,
     Step,
 )
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
-from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
-from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
-from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
 from hlo_surgery.passes.terms.tails import is_monomial
 

@@ -15,8 +15,8 @@ from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.real_examples import Padding
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice
 from hlo_surgery.passes.terms.slice_functions import SliceFunction
+from hlo_surgery.passes.terms.steps import GradientSlice
 from hlo_surgery.passes.terms.wide_slices import narrowest
 
 Known = Mapping[Value, jax.Array]

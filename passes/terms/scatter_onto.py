@@ -23,7 +23,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised
-from hlo_surgery.passes.terms.gradient_slices import Input, Step, is_made
+from hlo_surgery.passes.terms.steps import Input, Step, is_made
 
 MOVES = frozenset(["stablehlo.convert", "stablehlo.transpose"])
 

@@ -23,7 +23,9 @@ from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.terms.gradient_slices import (
+from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, exposed_kept, exposed_rows
+from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
+from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
     Held,
@@ -33,8 +35,6 @@ from hlo_surgery.passes.terms.gradient_slices import (
     Step,
     is_made,
 )
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, exposed_kept, exposed_rows
-from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
 from hlo_surgery.passes.terms.wide_slices import raise_wide
 
 Result = TypeVar("Result")

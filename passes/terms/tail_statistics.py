@@ -14,8 +14,8 @@ from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Input, Step
 from hlo_surgery.passes.terms.monomials.binary_exponents import exponent_of, times_power_of_two
+from hlo_surgery.passes.terms.steps import GradientSlice, Input, Step
 from hlo_surgery.passes.terms.tails import PASSED
 
 Phi = Callable[[jax.Array], jax.Array]

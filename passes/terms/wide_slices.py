@@ -25,7 +25,7 @@ from hlo_surgery.passes.raising.indexing import scatter
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised, single
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Step
+from hlo_surgery.passes.terms.steps import GradientSlice, Step
 from hlo_surgery.passes.terms.tails import MOVES, drops_unit_dimensions
 
 

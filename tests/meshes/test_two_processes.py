@@ -36,7 +36,7 @@ def start(port, number, directory):
             [
                 sys.executable,
                 "-m",
-                "tests.meshes.two_process_worker",
+                WORKER,
                 f"localhost:{port}",
                 str(number),
             ],

@@ -19,7 +19,6 @@ from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import stablehlo
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Dims, Path, factor_dims
 from hlo_surgery.passes.terms.convolution_patches import positions_of_convolution
-from hlo_surgery.passes.terms.gradient_slices import Input
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
     LOWEST,
     Scaled,
@@ -29,6 +28,7 @@ from hlo_surgery.passes.terms.monomials.binary_exponents import (
     product_of,
     times_power_of_two,
 )
+from hlo_surgery.passes.terms.steps import Input
 
 Given = Mapping[Input, jax.Array]
 

@@ -19,8 +19,8 @@ from hlo_surgery.passes.ir.linearity import added_results, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.gradient_slices import GradientSlice, Held, Input, Step
 from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Step
 from hlo_surgery.passes.terms.tails import MOVES, PASSED, drops_unit_dimensions, keeps_elements
 
 Dims = tuple[int, ...]

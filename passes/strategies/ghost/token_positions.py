@@ -9,7 +9,7 @@ from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import stablehlo
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
 from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.gradient_slices import Input
+from hlo_surgery.passes.terms.steps import Input
 
 Given = Mapping[Input, jax.Array]
 

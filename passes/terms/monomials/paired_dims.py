@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.ir.linearity import SUMMING
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
 from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.gradient_slices import Axis, Parted
+from hlo_surgery.passes.terms.steps import Axis, Parted
 
 Dims = tuple[int, ...]
 
