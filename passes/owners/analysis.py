@@ -15,12 +15,7 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
-from hlo_surgery.passes.owners.alignment.positions import (
-    even_rows,
-    evenly_summed,
-    placed_values,
-    positional_sums,
-)
+from hlo_surgery.passes.owners.alignment.positions import positional_sums
 from hlo_surgery.passes.owners.alignment.running_states import running_states
 from hlo_surgery.passes.owners.alignment.step_positions import step_sums
 from hlo_surgery.passes.owners.branches import classify_case
@@ -38,6 +33,11 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.constants import as_constant, data_in
 from hlo_surgery.passes.owners.contributions.lost_rows import settle, settle_flow
+from hlo_surgery.passes.owners.contributions.placed_rows import (
+    even_rows,
+    evenly_summed,
+    placed_values,
+)
 from hlo_surgery.passes.owners.contributions.places import classify_places, meets
 from hlo_surgery.passes.owners.labelling.indices import places
 from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows, undivided

@@ -88,19 +88,19 @@ CONTRIBUTIONS = [
         "what both of two examples compute, as the first one's",
     ),
     Bug(
-        "owners/alignment/positions.py",
+        "owners/contributions/placed_rows.py",
         "everyone == set(placed.places.owners.ravel().tolist())\n",
         "placed.places.varies\n",
         "rows that run along with some of the examples",
     ),
     Bug(
-        "owners/alignment/positions.py",
-        "return not any(True for _ in _if_uneven(search, value, labels))",
+        "owners/contributions/placed_rows.py",
+        "return not any(True for _ in if_uneven(search, value, labels))",
         "return search is not None",
         "rows that differ among the examples, as even shares",
     ),
     Bug(
-        "owners/alignment/positions.py",
+        "owners/contributions/placed_rows.py",
         "if len(labels) == 1}",
         "if labels}",
         "constants that meet the examples in two orders",

@@ -20,8 +20,7 @@ import numpy as np
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.linked import BARRIER, linked
 from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
-from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
@@ -87,7 +86,7 @@ def positional_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
 
     The values that lie beside the examples are noted in `owners`.
     """
-    search = _searched(owners, block)
+    search = searched(owners, block)
     owners.beside.clear()
     owners.beside.update(placed.value for placed in search.placed)
     owners.moved = next(filter(None, (_moved(owners, placed) for placed in search.placed)), None)
@@ -106,64 +105,14 @@ def _note_loop(owners: Owners, placed: Placed) -> None:
         owners.part_loops.setdefault(op.results[0], loop.trips)
 
 
-def placed_values(owners: Owners, block: Block) -> dict[Value, Labels]:
-    """Constants and sums whose rows run along with those of all examples, and whose they are."""
-    everyone, found = set(range(owners.size)), dict[Value, set[Labels]]()
-    for placed in _searched(owners, block).placed:
-        whole = everyone == set(placed.places.owners.ravel().tolist())
-        if whole and not placed.in_sum and _is_placeable(owners, placed.value):
-            found.setdefault(placed.value, set()).add(owners.kept(placed.places))
-    # Rows that run along in two ways are of none.
-    return {value: rows.pop() for value, rows in found.items() if len(rows) == 1}
-
-
-def _is_placeable(owners: Owners, value: Value) -> bool:
-    op = mlir.defining_operation(value)
-    is_made = op is not None and op.name not in mlir.CONTROL_FLOW
-    return is_made and _is_mixed_constant(owners.of(value))
-
-
-def _is_mixed_constant(known: Class) -> bool:
-    constant = isinstance(known, Owned) and known.is_shared and known.data is not None
-    return constant or isinstance(known, Summed)
-
-
-def even_rows(owners: Owners, block: Block) -> dict[Value, Labels]:
-    """Constants that meet examples row by row, and are alike in each; and whose rows they are."""
-    search, met = Search(owners), dict[Value, dict[object, Labels]]()
-    for value, places in _met_directly(search, block):
-        if _is_mixed_constant(owners.of(value)):
-            labels = owners.kept(places)
-            met.setdefault(value, {})[labels] = labels
-    once = {v: next(iter(labels.values())) for v, labels in met.items() if len(labels) == 1}
-    return {v: labels for v, labels in once.items() if _is_even_for_all(search, v, labels)}
-
-
-def _is_even_for_all(search: Search, value: Value, labels: Labels) -> bool:
-    everyone = set(range(search.owners.size))
-    if everyone != set(labels.owners.ravel().tolist()):
-        return False
-    return not any(True for _ in _if_uneven(search, value, labels))
-
-
-def evenly_summed(owners: Owners, op: Operation) -> Owned | None:
-    """The rows over which an op sums a constant, alike in all examples' rows: even shares."""
-    notes = owners.contributions
-    if notes is None or op.name != "stablehlo.reduce" or len(op.results) != 1:
-        return None
-    labels, known = notes.even.get(op.operands[0]), owners.of(op.operands[0])
-    if labels is None or not is_constant_or_sum(known) or not linearity.sums(op, 0):
-        return None
-    return Owned(labels) if any(map(labels.varies_along, integers(op, "dimensions"))) else None
-
-
 def _known_rows(search: Search) -> Iterator[Placed]:
     notes = search.owners.contributions
     for value, labels in notes.placed.items() if notes else ():
         yield _placed(search, value, labels)
 
 
-def _searched(owners: Owners, block: Block) -> Search:
+def searched(owners: Owners, block: Block) -> Search:
+    """All that lies beside the examples of a block, and the sums over it."""
     search = Search(owners)
     pending = [*_met_unevenly(search, block), *_known_rows(search)]
     while pending:
@@ -192,15 +141,15 @@ def _placed(search: Search, value: Value, places: Labels) -> Placed:
 
 def _met_unevenly(search: Search, block: Block) -> Iterator[Placed]:
     """What nobody owns and lies beside what the examples own, and may differ among them."""
-    for value, places in _met_directly(search, block):
+    for value, places in met_directly(search, block):
         if not _is_splat(value):
-            for placed in _if_uneven(search, value, places):
+            for placed in if_uneven(search, value, places):
                 # In contributions a sum that meets rows is a constant there.
                 is_sum = placed.in_sum and search.owners.contributions is None
                 yield replace(placed, in_sum=is_sum)
 
 
-def _met_directly(search: Search, block: Block) -> Iterator[tuple[Value, Labels]]:
+def met_directly(search: Search, block: Block) -> Iterator[tuple[Value, Labels]]:
     """What nobody owns and lies beside what the examples own, in one op, and where."""
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if op.name in mlir.CONTROL_FLOW or not len(op.results):
@@ -271,7 +220,7 @@ def _has_elements(value: Value) -> bool:
     return 0 not in mlir.shape(value)
 
 
-def _if_uneven(search: Search, value: Value, places: Labels) -> Iterator[Placed]:
+def if_uneven(search: Search, value: Value, places: Labels) -> Iterator[Placed]:
     """The value with these places, but for digits along which it is the same everywhere."""
     numbers, within = places.owners, range(places.steps, places.owners.ndim)
     dims = [dim for dim, group in enumerate(places.digits) for _ in group]
@@ -305,7 +254,7 @@ def _behind(search: Search, placed: Placed) -> Iterator[Placed]:
         return
     for value, places in places_behind(op, placed.places):
         if is_shared(search.owners.of(value)) and _has_elements(value):
-            yield from _if_uneven(search, value, places)
+            yield from if_uneven(search, value, places)
 
 
 def _ahead(search: Search, placed: Placed) -> Iterator[Placed]:
