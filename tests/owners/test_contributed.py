@@ -161,6 +161,15 @@ def similarities_in_order(v, x):
 
 
 # Rows that are summed as the gradient of v, and may be the examples' own.
+def laid_out(through):
+    """What flows into v, where each example meets all rows of sums of the examples, and v."""
+
+    def loss(v, x):
+        return jnp.sum(jnp.tanh(x[:, None] * through(NEIGHBOURS @ x + v, v)[None]))
+
+    return jax.grad(loss)
+
+
 LOST = {
     "a row for each": lambda v, x: spread(v, x).sum(0),
     "in windows": lambda v, x: lax.reduce_window(
@@ -190,8 +199,12 @@ LOST = {
         neighbours(v, x), 0.0, lax.add, (B, 1), (1, 1), "VALID"
     )[0],
     "beside each": beside_each,
-    "beside each, along another dimension": jax.grad(
-        lambda v, x: jnp.sum(jnp.tanh(x[:, None] * (NEIGHBOURS @ x + v)[None]))
+    "beside each, along another dimension": laid_out(lambda rows, v: rows),
+    "beside each, through a loop": laid_out(
+        lambda rows, v: lax.fori_loop(0, 2, lambda _, rows: jnp.sin(rows), rows)
+    ),
+    "beside each, through a branch": laid_out(
+        lambda rows, v: lax.cond(v[0] > 0, jnp.sin, lambda rows: rows, rows)
     ),
     "beside each, scaled behind": lambda v, x: 2 * v * beside_each(v, x),
     "beside each, in a branch": lambda v, x: lax.cond(
