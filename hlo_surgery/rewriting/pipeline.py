@@ -144,10 +144,10 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
 
 def _refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> None:
     """One refusal for all outputs without shares, for the first one's reason."""
-    for reason in reasons.values():
-        concerned = [names[number] for number in reasons]
-        more = f" (and {len(concerned) - 1} more)" if len(concerned) > 1 else ""
-        raise Refusal(reason, concerned[0] + more)
+    if reasons:
+        first, *others = reasons
+        more = f" (and {len(others)} more)" if others else ""
+        raise Refusal(reasons[first], names[first] + more)
 
 
 def _computed(
@@ -209,7 +209,7 @@ def _results(request: Request, found: Measurements) -> list[jax.Array]:
 
 def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
     """What all share is divided by the number of the real: each gradient would rest on others."""
-    private = [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
+    private = _private(request)
     if not private or request.real is None or request.size == 1:
         return
     for i in range(len(request.gradients)):
@@ -231,9 +231,14 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
     return replace(plan, strategies=strategies)
 
 
+def _private(request: Request) -> list[str]:
+    """The statistics that bound one example's effect, by name."""
+    return [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
+
+
 def _refuse_unprotected(data: Mapping[Value, Reason], request: Request) -> None:
     """A private statistic bounds one example's effect, so no constant may rest on others."""
-    private = [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
+    private = _private(request)
     if private and request.is_real is not None and request.loss_reduction == "mean":
         why = (
             f"{private[0]} bounds each example's influence, but a mean over the real examples "
