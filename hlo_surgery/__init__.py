@@ -11,7 +11,6 @@ from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.elementwise import (
-    histogram,
     linear_combination,
     mean_abs,
     mean_clipped,
@@ -26,6 +25,7 @@ from hlo_surgery.statistics.elementwise import (
     snr,
     variance,
 )
+from hlo_surgery.statistics.histograms import histogram
 from hlo_surgery.statistics.norms import (
     clipped_mean,
     gram,
