@@ -6,9 +6,7 @@
 from typing import Any
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation, Value
-
-BARRIER = "stablehlo.optimization_barrier"
+from hlo_surgery.passes.ir.mlir import BARRIER, Operation, Value
 
 
 def linked(value: Value) -> list[Value]:

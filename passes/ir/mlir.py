@@ -29,6 +29,7 @@ Module: TypeAlias = ir.Module
 
 
 CONTROL_FLOW = frozenset(["stablehlo.while", "stablehlo.case", "stablehlo.if"])
+BARRIER = "stablehlo.optimization_barrier"
 
 
 @functools.cache

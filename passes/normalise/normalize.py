@@ -69,7 +69,7 @@ def pass_barriers(module: Module) -> None:
     """
     constants: set[Value] = set()
     for op in mlir.nested_operations(cast(Any, module.operation)):
-        if op.name == "stablehlo.optimization_barrier":
+        if op.name == mlir.BARRIER:
             for operand, result in zip(op.operands, op.results, strict=True):
                 if operand in constants:
                     result.replace_all_uses_with(operand)

@@ -162,7 +162,7 @@ def _classify(owners: Owners, op: Operation) -> list[Class]:
 
 def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """The classes of an op's results; `classes`: of its operands, and of what its body captures."""
-    if op.name == "stablehlo.optimization_barrier":
+    if op.name == mlir.BARRIER:
         return list(classes)
     bad = next((c for c in classes if isinstance(c, Mixed)), None)
     if bad is not None:

@@ -103,8 +103,9 @@ def block_statistics(
     values = [targets[i].value for i in plain]
     lifted = lift_control_flow(axes, block, values) if asking.examples.size > 1 else {}
     # What is lifted rebuilds loops.
-    found = {i: _scan(axes, targets[i], measures[i], asking) for i in range(len(targets))}
-    scans = {i: scan for i, scan in found.items() if scan is not None and i not in plain}
+    left = [i for i in range(len(targets)) if i not in plain]
+    found = {i: _scan(axes, targets[i], measures[i], asking) for i in left}
+    scans = {i: scan for i, scan in found.items() if scan is not None}
     stacked: dict[int, _Stacked] = {}
     while remaining := {i: scan for i, scan in scans.items() if i not in stacked}:
         loop = next(iter(remaining.values())).loop

@@ -82,7 +82,7 @@ def _output_axis(axes: Axes, output: Value) -> Axis:
 def behind_barriers(value: Value) -> Value:
     """The value itself, behind optimization barriers, which pass on each operand as it is."""
     op = mlir.defining_operation(value)
-    while op is not None and op.name == "stablehlo.optimization_barrier":
+    while op is not None and op.name == mlir.BARRIER:
         value = op.operands[mlir.results(op).index(value)]
         op = mlir.defining_operation(value)
     return value

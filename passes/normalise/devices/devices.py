@@ -187,7 +187,7 @@ def _join_computation(varying: Varying, op: Operation) -> None:
     axes = varying.joined(mlir.results(op))
     if is_annotation(op):
         replace(varying, op, mlir.operands(op))
-    elif op.name == "stablehlo.optimization_barrier":
+    elif op.name == mlir.BARRIER:
         for result in op.results:
             extend(varying, result)
     elif has_leading_dims(op, lambda v: bool(varying.of(v))):

@@ -50,7 +50,7 @@ def _results(varying: Varying, op: Operation, manual: frozenset[str] | None) -> 
     if numbers is not None:
         varying.numbers[op.results[0]] = numbers
         return [axes_of(numbers, varying.mesh)]
-    if op.name == "stablehlo.optimization_barrier" or is_annotation(op):
+    if op.name == mlir.BARRIER or is_annotation(op):
         return list(map(varying.of, operands))
     return _of_computation(varying, op)
 

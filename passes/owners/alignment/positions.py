@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from hlo_surgery.passes.dataflow.axis import PerExample
-from hlo_surgery.passes.dataflow.linked import BARRIER, linked
+from hlo_surgery.passes.dataflow.linked import linked
 from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
@@ -55,7 +55,7 @@ MOVED = (
     "known whose share of this gradient is whose"
 )
 MOVED_HELP = "pass the rows as a batch argument (batch_argnums), in the order of the examples"
-PASSING = mlir.CONTROL_FLOW | {BARRIER}
+PASSING = mlir.CONTROL_FLOW | {mlir.BARRIER}
 FLOW = PASSING | {"stablehlo.return", "func.return"}
 
 

@@ -54,8 +54,8 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
 
 def _pays(task: Task, measure: Measure, schedule: Schedule) -> bool:
     """Whether pairs of positions are fewer than an example's gradient has elements."""
-    cheaper = is_cheaper(task.paths, task.sliced.value, task.examples.size)
-    return isinstance(measure, Gram | TokenNorms) or cheaper
+    always = isinstance(measure, Gram | TokenNorms)
+    return always or is_cheaper(task.paths, task.sliced.value, task.examples.size)
 
 
 def _emit(asked: Asked, known: Known) -> Computed:
