@@ -5,14 +5,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-import jax
-
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
-from hlo_surgery.passes.measures.real_examples import nan_unless_flags
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
     Roles,
@@ -22,23 +19,18 @@ from hlo_surgery.passes.rewriting.analysed import (
     real_examples,
     undivided_outputs,
 )
-from hlo_surgery.passes.rewriting.measurements import Measurements
+from hlo_surgery.passes.rewriting.by_microbatch import statistics_by_microbatch
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking, Target, block_statistics
-from hlo_surgery.passes.strategies.reweight_examples import has_offset
-from hlo_surgery.passes.terms.steps import Lifted
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
-from hlo_surgery.statistics.derived import Derived, Statistic, measures_of, results_of
+from hlo_surgery.rewriting.results import private_statistics, results, reweights, staged
+from hlo_surgery.statistics.derived import Derived, Statistic, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
 
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
-SHARED_BY_REAL = (
-    "bounds each example's influence, but the real examples share a term by their number"
-)
-OFFSET_HELP = "leave terms without examples, such as decay, to the optimizer"
 PRIVATE_HELP = (
     "make the loss a mean or sum of per-example losses that rest on nothing but the example"
 )
@@ -126,7 +118,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     roles = Roles(request.batch, request.size, request.gradients, request.losses, contribution)
     module = analyse(code, roles)
     _refuse_undivided(undivided_outputs(module), names)
-    free_of_loops(module, _reweights(request))
+    free_of_loops(module, reweights(request))
     _refuse_unprotected(module.axes.data, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
@@ -164,13 +156,16 @@ def _computed(
         request.examples,
         request.planning.device,
         request.planning,
-        _reweights(request),
+        reweights(request),
         len(request.gradients),
         request.closed_over,
     )
     asked = [*([measures] * len(request.gradients)), *losses]
-    finish = partial(_results, request)
-    return block_statistics(module.axes, block, targets, asked, asking, finish)
+    in_steps = staged(request, names)
+    found = in_steps and statistics_by_microbatch(module, targets, asked, asking, in_steps)
+    if found:
+        return found
+    return block_statistics(module.axes, block, targets, asked, asking, partial(results, request))
 
 
 def _measures(request: Request) -> list[Measure]:
@@ -196,31 +191,6 @@ def _labels(request: Request, names: Sequence[str]) -> list[str]:
     return [label for name, s in pairs for label in labels_of(name, s, request, names)]
 
 
-def _results(request: Request, found: Measurements) -> list[jax.Array]:
-    """The arrays of all statistics, in order."""
-    _refuse_shared_by_real(request, found)
-    arrays = [
-        x
-        for name, s in request.statistics.items()
-        for x in results_of(s, found, request.groups[name])
-    ]
-    return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
-
-
-def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
-    """What all share is divided by the number of the real: each gradient would rest on others."""
-    private = _private(request)
-    if not private or request.real is None or request.size == 1:
-        return
-    for i in range(len(request.gradients)):
-        sliced = found.chosen[i].task.sliced
-        lifted = any(isinstance(axis, Lifted) for _, axis in sliced.inputs)
-        if lifted or has_offset(sliced):
-            raise Refusal(
-                Reason(f"{private[0]} {SHARED_BY_REAL}", "is_real", "request", OFFSET_HELP)
-            )
-
-
 def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
     """The plan with the strategies of each statistic in place of those of its measures."""
     strategies: dict[str, str] = {}
@@ -231,14 +201,9 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
     return replace(plan, strategies=strategies)
 
 
-def _private(request: Request) -> list[str]:
-    """The statistics that bound one example's effect, by name."""
-    return [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
-
-
 def _refuse_unprotected(data: Mapping[Value, Reason], request: Request) -> None:
     """A private statistic bounds one example's effect, so no constant may rest on others."""
-    private = _private(request)
+    private = private_statistics(request)
     if private and request.is_real is not None and request.loss_reduction == "mean":
         why = (
             f"{private[0]} bounds each example's influence, but a mean over the real examples "
@@ -252,7 +217,3 @@ def _refuse_unprotected(data: Mapping[Value, Reason], request: Request) -> None:
             f"constant: {reason.why}"
         )
         raise Refusal(Reason(why, reason.op, reason.where, PRIVATE_HELP), private[0])
-
-
-def _reweights(request: Request) -> bool:
-    return any(isinstance(s, Derived) and s.reweights for s in request.statistics.values())

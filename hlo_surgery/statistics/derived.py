@@ -8,6 +8,7 @@ from typing import Any, Literal
 import jax
 from jax.core import Tracer
 
+from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number, as_float, traced_number
@@ -24,7 +25,8 @@ class Derived:
 
     `combine(found, groups)` returns an array for each gradient (`like="gradient"`) or for each
     group (`like="group"`). `reweights`: it needs sums of the examples' gradients with weights of
-    its own. `least`: examples it is defined for.
+    its own; `joins`: how those of parts of a batch make that of the whole, None where they do not.
+    `least`: examples it is defined for.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Derived:
     like: Literal["gradient", "group"] = "gradient"
     per: Per = "global"
     reweights: bool = False
+    joins: Join | None = None
     losses: bool = False
     private: bool = False
     least: int = 1

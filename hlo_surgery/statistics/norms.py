@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from hlo_surgery.passes.measures.joins import MEANS, ROWS
 from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
 from hlo_surgery.passes.measures.moments import unbiased
 from hlo_surgery.passes.measures.scaled_norms import joint_norm
@@ -95,7 +96,9 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
         each = found.along(directions)
         return [_added([each[i] for i in group]) for group in groups]
 
-    return Derived(_name("inner_products", per), combine, like="group", per=per, reweights=True)
+    joins = None if fixed is None else ROWS
+    name = _name("inner_products", per)
+    return Derived(name, combine, like="group", per=per, reweights=True, joins=joins)
 
 
 def noise_scale() -> Derived:
@@ -195,7 +198,9 @@ def _weighted(
             weights |= dict.fromkeys(group, weight / jnp.asarray(found.count, norm.dtype))
         return found.weighted([weights[i] for i in range(len(weights))], finite)
 
-    return Derived(name, combine, (NORMS,), "gradient", per, reweights=True, private=private)
+    joins = MEANS if private else None
+    kind: Any = {"reweights": True, "private": private, "joins": joins}
+    return Derived(name, combine, (NORMS,), "gradient", per, **kind)
 
 
 def _weights(w: Callable[[jax.Array], jax.Array], norm: jax.Array) -> jax.Array:

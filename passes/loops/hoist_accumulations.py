@@ -22,6 +22,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import SUMMING, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.loops.added_values import added_values
 from hlo_surgery.passes.loops.lift_values import reached_values
 from hlo_surgery.passes.loops.step_stacks import (
     Made,
@@ -91,29 +92,11 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
 
 def _terms(axes: Axes, loop: Operation, number: int) -> list[Term] | None:
     """The contractions that are added to a carry, if it is nothing but their sum."""
-    condition, body = (region.blocks[0] for region in loop.regions)
-    carry, terms = body.arguments[number], list[Term]()
-    if len(list(carry.uses)) != 1 or list(condition.arguments[number].uses):
-        return None
-    pending = [mlir.operands(mlir.return_operation(body))[number]]
-    carried = 0
-    while pending:
-        value = pending.pop()
-        op = mlir.defining_operation(value)
-        if value == carry:
-            carried += 1
-        elif (
-            op is not None
-            and op.name == "stablehlo.add"
-            and op.block == body
-            and len(list(value.uses)) == 1
-        ):
-            pending += op.operands
-        elif (term := term_of(axes, body, value)) is not None:
-            terms.append(term)
-        else:
-            return None
-    return terms if carried == 1 else None
+    body = loop.regions[1].blocks[0]
+    added = added_values(loop, number)
+    terms = [term_of(axes, body, value) for value in added or []]
+    known = [term for term in terms if term is not None]
+    return known if added is not None and len(known) == len(terms) else None
 
 
 def term_of(axes: Axes, body: Any, value: Value) -> Term | None:

@@ -101,14 +101,14 @@ def _by_steps(
 ) -> Labelled | None:
     """Labels that depend on the steps of loops, if each has a counter of its steps."""
     counters = [
-        _step_number(loops[axis]) if axis in varying else None for axis in range(labels.steps)
+        step_number(loops[axis]) if axis in varying else None for axis in range(labels.steps)
     ]
     if any(counters[axis] is None for axis in varying):
         return None
     return Labelled(labels, tuple(counters))
 
 
-def _step_number(loop: CountedLoop) -> Value | None:
+def step_number(loop: CountedLoop) -> Value | None:
     """A counter of a loop that is 0, 1, 2, ..."""
     steps = np.arange(loop.trips)
     return next((v for v, n in loop.counters.items() if np.array_equal(n, steps)), None)

@@ -1,0 +1,89 @@
+"""Results: the arrays of all statistics of a request, from what was measured of the gradients."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+
+from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.measures.real_examples import nan_unless_flags
+from hlo_surgery.passes.rewriting.by_microbatch import Staged
+from hlo_surgery.passes.rewriting.measurements import Measurements
+from hlo_surgery.passes.strategies.reweight_examples import has_offset
+from hlo_surgery.passes.terms.steps import Lifted
+from hlo_surgery.requests.request import Request, labels_of
+from hlo_surgery.statistics.derived import Derived, Statistic, results_of
+
+SHARED_BY_REAL = (
+    "bounds each example's influence, but the real examples share a term by their number"
+)
+OFFSET_HELP = "leave terms without examples, such as decay, to the optimizer"
+
+
+def results(request: Request, found: Measurements) -> list[jax.Array]:
+    """The arrays of all statistics, in order."""
+    _refuse_shared_by_real(request, found)
+    return _in_order(request, found, {})
+
+
+def staged(request: Request, names: Sequence[str]) -> Staged | None:
+    """The same where microbatches are added up: what needs sums with weights is made of each.
+
+    None where such a statistic of the batch is not made of those of its parts.
+    """
+    inside = {n: s for n, s in request.statistics.items() if _is_reweighting(s)}
+    counts = {n: len(labels_of(n, s, request, names)) for n, s in inside.items()}
+    joins = [s.joins for n, s in inside.items() if isinstance(s, Derived) for _ in range(counts[n])]
+    known = [join for join in joins if join is not None]
+    if len(known) < len(joins):
+        return None
+
+    def of_step(found: Measurements) -> list[jax.Array]:
+        return [x for n, s in inside.items() for x in results_of(s, found, request.groups[n])]
+
+    def of_all(found: Measurements, made: Sequence[jax.Array]) -> list[jax.Array]:
+        left = iter(made)
+        return _in_order(
+            request, found, {n: [next(left) for _ in range(counts[n])] for n in inside}
+        )
+
+    return Staged(of_step, known, of_all)
+
+
+def _in_order(
+    request: Request, found: Measurements, made: Mapping[str, Sequence[jax.Array]]
+) -> list[jax.Array]:
+    """The arrays of all statistics; `made`: those that are known already, by name."""
+    each = [
+        made[name] if name in made else results_of(s, found, request.groups[name])
+        for name, s in request.statistics.items()
+    ]
+    arrays = [x for found_arrays in each for x in found_arrays]
+    return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
+
+
+def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
+    """What all share is divided by the number of the real: each gradient would rest on others."""
+    private = private_statistics(request)
+    if not private or request.real is None or request.size == 1:
+        return
+    for i in range(len(request.gradients)):
+        sliced = found.chosen[i].task.sliced
+        lifted = any(isinstance(axis, Lifted) for _, axis in sliced.inputs)
+        if lifted or has_offset(sliced):
+            raise Refusal(
+                Reason(f"{private[0]} {SHARED_BY_REAL}", "is_real", "request", OFFSET_HELP)
+            )
+
+
+def private_statistics(request: Request) -> list[str]:
+    """The statistics that bound one example's effect, by name."""
+    return [n for n, s in request.statistics.items() if isinstance(s, Derived) and s.private]
+
+
+def reweights(request: Request) -> bool:
+    """Whether sums of gradients with weights are asked for."""
+    return any(_is_reweighting(s) for s in request.statistics.values())
+
+
+def _is_reweighting(statistic: Statistic) -> bool:
+    return isinstance(statistic, Derived) and statistic.reweights

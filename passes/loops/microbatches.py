@@ -1,0 +1,178 @@
+"""Microbatches: a loop of which each step adds the gradients of examples of its own.
+
+    %g = while (%c = %zero) { add %c, %u }      %u: sums over the examples of the step
+    %m = multiply %g, %scale                    =>  example b's part of %m is that of its one step
+
+An example lies in one step alone, so that what is taken of its gradient can be taken in that step,
+where no other step's examples need to be in memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.linearity import adds_constants
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.loops.added_values import added_values
+from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.labelling.indices import counted_loop
+from hlo_surgery.passes.owners.labelling.labels import NONE, Numbers
+from hlo_surgery.passes.terms.axes import Axes, Class, Labelled, Mixed, Shared, Summed
+from hlo_surgery.passes.terms.microbatch_axes import members_of, microbatch_axes
+from hlo_surgery.passes.terms.translation import step_number
+
+
+@dataclass(frozen=True)
+class Microbatches:
+    """`loop` adds up gradients of its steps' examples, `members` [steps, M].
+
+    `step`: the step's number, in the body; `added`: what a step adds to each of the loop's results
+    that are such sums; `behind`: the ops between these and the gradients, in order; `axes`: how the
+    values of a step hold its examples.
+    """
+
+    loop: Operation
+    step: Value
+    members: Numbers
+    added: dict[Value, list[Value]]
+    behind: list[Operation]
+    axes: Axes
+
+    @property
+    def steps(self) -> int:
+        """How many microbatches there are."""
+        return len(self.members)
+
+    @property
+    def size(self) -> int:
+        """M, the examples of each."""
+        return self.members.shape[1]
+
+
+def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatches | None:
+    """The one loop that adds up all these values of main, if they hold nothing else; or None."""
+    loop = _common_loop(owners, gradients)
+    counted = counted_loop(owners, loop) if loop is not None else None
+    step = step_number(counted) if counted is not None else None
+    if loop is None or counted is None or step is None:
+        return None
+    behind = _ops_behind(loop, gradients)
+    added = _added(owners, loop, [*gradients, *(v for op in behind for v in op.operands)])
+    if added is None or not all(_is_tail(owners, op) for op in behind):
+        return None
+    reached = _summed(owners, [v for values in added.values() for v in values])
+    members = _members(owners, reached, counted.trips)
+    if members is None or not reached.isdisjoint(loop.regions[1].blocks[0].arguments):
+        return None
+    axes = microbatch_axes(owners, loop, members)
+    if not all(_holds_examples_alone(axes, value) for value in reached):
+        return None
+    return Microbatches(loop, step, members, added, behind, axes)
+
+
+def _common_loop(owners: Owners, gradients: Sequence[Value]) -> Operation | None:
+    """The loop of main of which all that is summed results; other gradients must be zero."""
+    if not all(is_sum(owners.of(v)) or is_splat(v, 0) for v in gradients):
+        return None
+    sums = [v for v in gradients if is_sum(owners.of(v))]
+    ends = [_control_flow(v) for v in closure(sums, partial(_summed_operands, owners))]
+    loops = [op for op in ends if op is not None]
+    alike = bool(loops) and all(mlir.is_same(op, loops[0]) for op in loops)
+    return loops[0] if alike and loops[0].name == "stablehlo.while" else None
+
+
+def _control_flow(value: Value) -> Operation | None:
+    op = mlir.defining_operation(value)
+    return op if op is not None and op.name in mlir.CONTROL_FLOW else None
+
+
+def _summed_operands(owners: Owners, value: Value) -> list[Value]:
+    """The sums that a value of a block is made of, up to loops and branches."""
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW:
+        return []
+    return [v for v, known in zip(op.operands, owners.at(op), strict=True) if is_sum(known)]
+
+
+def _summed(owners: Owners, values: Sequence[Value]) -> set[Value]:
+    """All sums that values rest on, through loops and branches."""
+
+    def behind(value: Value) -> list[Value]:
+        op = mlir.defining_operation(value)
+        if op is None or op.name in mlir.CONTROL_FLOW:
+            return [v for v in ties(value) if is_sum(owners.of(v))]
+        return _summed_operands(owners, value)
+
+    return closure([v for v in values if is_sum(owners.of(v))], behind)
+
+
+def _ops_behind(loop: Operation, gradients: Sequence[Value]) -> list[Operation]:
+    """The ops behind the loop that gradients are made of, in order."""
+    needed, found = set(gradients), list[Operation]()
+    for op in reversed(mlir.operations(cast(Any, loop.block))[:-1]):
+        if op.name == loop.name and mlir.is_same(op, loop):
+            break
+        if not needed.isdisjoint(op.results):
+            found.insert(0, op)
+            needed |= {*op.operands, *mlir.captured(op)}
+    return found
+
+
+def _added(
+    owners: Owners, loop: Operation, used: Sequence[Value]
+) -> dict[Value, list[Value]] | None:
+    """What is added in a step to each of the loop's results that is used, if these are sums from
+    zero; else None.
+    """
+    results = mlir.results(loop)
+    added: dict[Value, list[Value]] = {}
+    for result in (v for v in dict.fromkeys(used) if v in results):
+        number = results.index(result)
+        values = added_values(loop, number) if is_sum(owners.of(result)) else None
+        if values is None or not is_splat(loop.operands[number], 0):
+            return None
+        added[result] = values
+    return added
+
+
+def _is_tail(owners: Owners, op: Operation) -> bool:
+    """Whether an op behind the loop makes of sums what is linear in them, if it takes any."""
+    known = owners.at(op)
+    if op.name in mlir.CONTROL_FLOW:
+        return False
+    if not any(map(is_sum, known)):
+        return True
+    summed = frozenset(i for i, c in enumerate(known) if is_sum(c))
+    constants = [i for i, c in enumerate(known) if is_shared(c)]
+    return len(summed) + len(constants) == len(known) and not adds_constants(op, constants)
+
+
+def _members(owners: Owners, reached: set[Value], steps: int) -> Numbers | None:
+    """The examples of each step, as they come in what is contracted."""
+    ops = [op for op in map(mlir.defining_operation, reached) if op is not None]
+    known = [c for op in ops if op.name not in mlir.CONTROL_FLOW for c in owners.at(op)]
+    owned = [c.labels for c in known if isinstance(c, Owned) and not c.is_shared]
+    found = (members_of(labels, steps, owners.size) for labels in dict.fromkeys(owned))
+    return next((members for members in found if members is not None), None)
+
+
+def _holds_examples_alone(axes: Axes, value: Value) -> bool:
+    """Whether a sum of a step is of the step's examples, and of nothing besides."""
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW:
+        return all(isinstance(axes.of(v), Summed) or is_splat(v, 0) for v in ties(value))
+    known = axes.at(op)
+    constants = [i for i, c in enumerate(known) if isinstance(c, Shared)]
+    return all(map(_is_whole, known)) and not adds_constants(op, constants)
+
+
+def _is_whole(known: Class) -> bool:
+    """Whether it is known whose all elements are; of labels, that none is nobody's."""
+    if isinstance(known, Labelled):
+        return not bool((known.labels.owners == NONE).any())
+    return not isinstance(known, Mixed)

@@ -1,0 +1,81 @@
+"""Joins: how what is found of the parts of a batch, one after the other, is that of the whole.
+
+    second moments of K parts, as many examples in each     =>  their mean
+    norms of the examples of each part, [M]                 =>  all of them, [B]
+
+`members` [K, M]: the examples of each part, by their numbers in the batch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from hlo_surgery.passes.measures.measures import Defined, Gram, Measure, SumOf, Variance
+
+Members = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Join:
+    """`start(shape, dtype, parts)`: before the first part; `add(state, found, part)`: with a part;
+    `end(state, members)`: what the whole has.
+    """
+
+    start: Callable[[tuple[int, ...], Any, int], jax.Array]
+    add: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+    end: Callable[[jax.Array, Members], jax.Array]
+
+
+def join_of(measure: Measure) -> Join | None:
+    """How a measure of parts is joined; None where it takes more than those, as products of
+    examples of several parts.
+    """
+    if not isinstance(measure, Defined) or isinstance(measure, Gram | Variance):
+        return None
+    if isinstance(measure, SumOf):
+        return SUMS
+    return MEANS if measure.is_sum else ROWS
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:
+    return jnp.zeros(shape, dtype)
+
+
+def _added(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
+    return state + found
+
+
+def _same(state: jax.Array, members: Members) -> jax.Array:
+    return state
+
+
+def _divided(state: jax.Array, members: Members) -> jax.Array:
+    return state / len(members)
+
+
+def _stack(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:
+    return jnp.zeros((parts, *shape), dtype)
+
+
+def _stacked(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_index_in_dim(state, found, part, 0)
+
+
+def _in_batch_order(state: jax.Array, members: Members) -> jax.Array:
+    """[K, M, ...] -> [B, ...]; without a gather where parts are runs or strides of the batch."""
+    numbers = np.arange(members.size)
+    if np.array_equal(members.ravel(), numbers):
+        return state.reshape(-1, *state.shape[2:])
+    if np.array_equal(members.T.ravel(), numbers):
+        return jnp.swapaxes(state, 0, 1).reshape(-1, *state.shape[2:])
+    return state.reshape(-1, *state.shape[2:])[np.argsort(members.ravel())]
+
+
+SUMS = Join(_zeros, _added, _same)
+MEANS = Join(_zeros, _added, _divided)
+ROWS = Join(_stack, _stacked, _in_batch_order)

@@ -1,0 +1,233 @@
+"""By microbatch: statistics of gradients that a loop adds up, computed in the steps of that loop.
+
+    while (%c = %zero) { add %c, %u } ; %g = multiply %c, %scale
+        =>  while (.., %s = %zero) { .. ; %s + phi of each example's part of (multiply %u, %scale) }
+
+Each step is a batch of its own, of which no more is in memory than of any other of its size.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
+from hlo_surgery.passes.measures.joins import MEANS, SUMS, Join, join_of
+from hlo_surgery.passes.measures.measures import Measure
+from hlo_surgery.passes.rewriting.analysed import Analysed
+from hlo_surgery.passes.rewriting.measurements import Measurements
+from hlo_surgery.passes.rewriting.replacement import Answer, Asking, Target, block_statistics
+from hlo_surgery.passes.strategies.task import Examples
+from hlo_surgery.passes.terms.axes import Summed
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What is made of measures in each step, and of all behind the loop.
+
+    `inside`: what rests on sums of gradients with weights, joined over the steps by `joins`;
+    `behind`: all statistics, from the whole's measurements and what was made inside.
+    """
+
+    inside: Callable[[Measurements], Sequence[jax.Array]]
+    joins: Sequence[Join]
+    behind: Callable[[Measurements, Sequence[jax.Array]], Sequence[jax.Array]]
+
+
+def statistics_by_microbatch(
+    module: Analysed,
+    targets: Sequence[Target],
+    measures: Sequence[Sequence[Measure]],
+    asking: Asking,
+    staged: Staged,
+) -> tuple[list[Answer], list[Value]] | None:
+    """As `block_statistics`, where one loop adds up all the targets and all that is asked of them
+    can be joined; else None, and nothing is changed.
+    """
+    found_joins = [join_of(measure) for each in measures for measure in each]
+    known = [join for join in found_joins if join is not None]
+    if asking.examples.size == 1 or len(known) < len(found_joins):
+        return None
+    found = find_microbatches(module.owners, [target.value for target in targets])
+    if found is None:
+        return None
+    joins = _unscaled([*known, *staged.joins], asking.examples)
+    answers, made = _inside(module, found, targets, measures, asking, staged)
+    joined = _loop_with(module, found, made, joins)
+    results = _behind(module, found.members, joins, joined, targets, measures, asking, staged)
+    return [replace(a, trips=a.trips * found.steps, gradient=None) for a in answers], results
+
+
+def _unscaled(joins: Sequence[Join], examples: Examples) -> list[Join]:
+    """Where examples are padding, each step's mean is over all that are real already."""
+    return [SUMS if join is MEANS and examples.real else join for join in joins]
+
+
+def _inside(
+    module: Analysed,
+    found: Microbatches,
+    targets: Sequence[Target],
+    measures: Sequence[Sequence[Measure]],
+    asking: Asking,
+    staged: Staged,
+) -> tuple[list[Answer], list[Value]]:
+    """What is asked of the examples of one step, in the body: measures, and what `staged` makes."""
+    body = found.loop.regions[1].blocks[0]
+    examples = _of_one_step(module, found, asking.examples)
+    shares = _shares(module, found, [target.value for target in targets], asking.examples)
+    holder = _held(body, shares)
+    held = [Target(holder, i, target.name) for i, target in enumerate(targets)]
+    asked = replace(asking, examples=examples)
+    finish = partial(_made_inside, measures, staged)
+    answers, made = block_statistics(found.axes, body, held, measures, asked, finish)
+    holder.erase()
+    return answers, made
+
+
+def _made_inside(
+    measures: Sequence[Sequence[Measure]], staged: Staged, found: Measurements
+) -> list[jax.Array]:
+    each = {
+        m: found.of(m) for m in dict.fromkeys(m for own in measures[: found.number] for m in own)
+    }
+    arrays = [each[m][i] for i, own in enumerate(measures[: found.number]) for m in own]
+    losses = zip(measures[found.number :], found.measured[found.number :], strict=True)
+    arrays += [measured[m] for own, measured in losses for m in own]
+    return [*arrays, *staged.inside(found)]
+
+
+def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> Examples:
+    """The examples of a step; where some are padding, means are over all the batch's real ones."""
+    is_mean = examples.is_mean or found.size == 1
+    if examples.real is None:
+        return Examples(found.size, is_mean)
+    flags, count = examples.real
+    first = mlir.operations(found.loop.regions[1].blocks[0])[0]
+
+    def of_step(real: jax.Array, step: jax.Array) -> list[jax.Array]:
+        return [real[jnp.asarray(found.members)[step]]]
+
+    own = splice([flags, found.step], of_step, first)
+    found.axes.count = module.axes.count
+    return Examples(found.size, is_mean, (own[0], count))
+
+
+def _shares(
+    module: Analysed, found: Microbatches, gradients: Sequence[Value], examples: Examples
+) -> list[Value]:
+    """What one step adds to each gradient, as the gradient of the step's own batch."""
+    end = mlir.return_operation(found.loop.regions[1].blocks[0])
+    made = {result: _sum(found, values, end) for result, values in found.added.items()}
+    for op in found.behind:
+        made |= _copied(module, found, op, made, end)
+    return [_scaled(found, made.get(v, v), examples, end) for v in gradients]
+
+
+def _sum(found: Microbatches, values: Sequence[Value], end: Operation) -> Value:
+    total = values[0]
+    for value in values[1:]:
+        with mlir.context(), end.location, ir.InsertionPoint(end):
+            op = ir.Operation.create("stablehlo.add", results=[total.type], operands=[total, value])
+        found.axes.classes[op.results[0]] = Summed(op)
+        total = op.results[0]
+    return total
+
+
+def _copied(
+    module: Analysed,
+    found: Microbatches,
+    op: Operation,
+    made: Mapping[Value, Value],
+    end: Operation,
+) -> dict[Value, Value]:
+    """An op behind the loop on what one step has, in the body."""
+    with mlir.context(), ir.InsertionPoint(end):
+        copied = cast(Operation, cast(Any, op.clone()).operation)
+    for i, operand in enumerate(op.operands):
+        copied.operands[i] = made.get(operand, operand)
+    pairs = dict(zip(mlir.results(op), mlir.results(copied), strict=True))
+    found.axes.classes |= {new: module.axes.of(old) for old, new in pairs.items()}
+    return pairs
+
+
+def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operation) -> Value:
+    """A step's share of a mean over the batch, as the mean over the step. Padding is counted by
+    numbers of the whole batch, but where a step has one example, whose gradient is as it is.
+    """
+    if not examples.is_mean or (examples.real and found.size > 1):
+        return share
+    count = [examples.real[1]] if examples.real else []
+
+    def scaled(x: jax.Array, *real: jax.Array) -> list[jax.Array]:
+        factor = real[0].astype(x.dtype) if real else jnp.asarray(found.steps, x.dtype)
+        return [x * factor]
+
+    made = splice([share, *count], scaled, end)[0]
+    found.axes.classes[made] = found.axes.of(share)
+    return made
+
+
+def _held(body: Any, values: Sequence[Value]) -> Operation:
+    """An op that has these values for operands as long as loops in the body are rebuilt."""
+    end = mlir.return_operation(body)
+    with mlir.context(), end.location, ir.InsertionPoint(end):
+        return ir.Operation.create(
+            mlir.BARRIER, results=[v.type for v in values], operands=list(values)
+        )
+
+
+def _loop_with(
+    module: Analysed, found: Microbatches, made: Sequence[Value], joins: Sequence[Join]
+) -> list[Value]:
+    """The results of the loop rebuilt so that it also joins what is made in its steps."""
+    kinds = [(mlir.shape(v), dtype_of(v)) for v in made]
+
+    def started() -> list[jax.Array]:
+        pairs = zip(joins, kinds, strict=True)
+        return [join.start(shape, dtype, found.steps) for join, (shape, dtype) in pairs]
+
+    def added(*operands: jax.Array) -> list[jax.Array]:
+        *states, step = operands
+        pairs = zip(joins, states[: len(made)], states[len(made) :], strict=True)
+        return [join.add(state, new, step) for join, state, new in pairs]
+
+    zeros = splice([], started, found.loop)
+    arguments = add_carries(found.loop, zeros)
+    end = mlir.return_operation(found.loop.regions[1].blocks[0])
+    extend_return(end, splice([*arguments, *made, found.step], added, end))
+    known = [module.axes.classes], [module.axes.trained]
+    renewed = extend_results(found.loop, zeros, len(zeros), *known)
+    return mlir.results(renewed)[len(renewed.results) - len(zeros) :]
+
+
+def _behind(
+    module: Analysed,
+    members: Any,
+    joins: Sequence[Join],
+    joined: Sequence[Value],
+    targets: Sequence[Target],
+    measures: Sequence[Sequence[Measure]],
+    asking: Asking,
+    staged: Staged,
+) -> list[Value]:
+    """All statistics, from what the loop has joined."""
+    outputs = [target.value for target in targets]
+    values = list(dict.fromkeys([*joined, *outputs, *(asking.examples.real or ())]))
+
+    def replacement(*operands: jax.Array) -> list[jax.Array]:
+        known = dict(zip(values, operands, strict=True))
+        ended = iter([join.end(known[v], members) for join, v in zip(joins, joined, strict=True)])
+        measured = [{m: next(ended) for m in own} for own in measures]
+        whole = Measurements(asking.examples, asking.gradients, measured, {}, known, outputs)
+        return list(staged.behind(whole, list(ended)))
+
+    end = mlir.return_operation(module.block)
+    return splice(values, replacement, end, closed_over=asking.closed_over)

@@ -1,0 +1,96 @@
+"""Microbatch axes: in a loop whose steps take M examples each, a step as a batch of its own.
+
+    %x = dynamic_slice %batch, %i      the owners at step i: members[i]     =>  0 .. M-1
+
+What rests on other examples than those of its step, or holds them now in one way, now in another,
+has no class there: it is Mixed.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners
+from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers
+from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.terms.translation import translated
+
+ELSEWHERE = Reason("it rests on examples of other steps", "", "")
+
+
+def microbatch_axes(owners: Owners, loop: Operation, members: Numbers) -> Axes:
+    """How the values of a step of a loop in main hold the step's examples.
+
+    `members`: [steps, M], the examples of each step by their numbers in the batch.
+    """
+    places = _places_in_step(members, owners.size)
+    values = _values_of(loop)
+    classes = {value: _of_step(owners.of(value), places) for value in values}
+    made = {v for v in values if v in owners.taken}
+    taken = {v: tuple(_of_step(c, places) for c in owners.taken[v]) for v in made}
+    trained = {value for value in values if value in owners.trained}
+    step = replace(owners, size=members.shape[1], classes=classes, taken=taken, trained=trained)
+    return translated(step)
+
+
+def _places_in_step(members: Numbers, size: int) -> Numbers:
+    """[steps, B]: an example's number among those of a step, -1 where it is none of them."""
+    places = np.full((len(members), size), -1, np.int32)
+    numbers = np.broadcast_to(np.arange(members.shape[1], dtype=np.int32), members.shape)
+    np.put_along_axis(places, members.astype(np.int64), numbers, 1)
+    return places
+
+
+def _values_of(loop: Operation) -> list[Value]:
+    """All values that are made or used within a loop."""
+    inside = [loop, *mlir.nested_operations(loop)]
+    blocks = [block for op in inside for region in op.regions for block in region.blocks]
+    arguments = [argument for block in blocks for argument in block.arguments]
+    made = [result for op in inside[1:] for result in op.results]
+    return [*mlir.captured(loop), *arguments, *made]
+
+
+def _of_step(known: Class, places: Numbers) -> Class:
+    if not isinstance(known, Owned) or known.is_shared:
+        return known
+    labels = labels_of_step(known.labels, places)
+    return Mixed(ELSEWHERE, unknown=True) if labels is None else replace(known, labels=labels)
+
+
+def labels_of_step(labels: Labels, places: Numbers) -> Labels | None:
+    """Labels by the examples' numbers in a step, if they are the same at each; the axis of the
+    steps, the first, stays with size 1.
+    """
+    if labels.steps == 0:
+        return None
+    steps, rest = len(places), labels.owners.shape[1:]
+    owners = np.broadcast_to(labels.owners, (steps, *rest)).reshape(steps, -1)
+    local = np.take_along_axis(places, np.maximum(owners, 0).astype(np.int64), 1)
+    local = np.where(owners < 0, owners, local)
+    elsewhere = (owners >= 0) & (local < 0)
+    if elsewhere.any() or (local != local[:1]).any():
+        return None
+    return Labels(labels.digits, local[:1].reshape((1, *rest)).astype(np.int32))
+
+
+def members_of(labels: Labels, steps: int, size: int) -> Numbers | None:
+    """[steps, M]: the examples of each step as they come in a value, if each of the B is in one
+    step alone, and in each as many.
+    """
+    if labels.steps == 0 or labels.owners.shape[0] != steps or size % steps:
+        return None
+    rows = [_in_order(row) for row in labels.owners.reshape(steps, -1)]
+    if any(len(row) != size // steps for row in rows):
+        return None
+    members = np.stack(rows)
+    return members if np.array_equal(np.sort(members.ravel()), np.arange(size)) else None
+
+
+def _in_order(owners: Numbers) -> Numbers:
+    """The examples among some owners, each once, in the order in which they come."""
+    numbers, first = np.unique(owners, return_index=True)
+    order = numbers[np.argsort(first)]
+    return order[order >= 0].astype(np.int32)
