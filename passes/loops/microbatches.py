@@ -17,7 +17,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import adds_constants
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.loops.added_values import added_values
 from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
@@ -32,16 +32,23 @@ class Microbatches:
     """`loop` adds up gradients of its steps' examples, `members` [steps, M].
 
     `step`: the step's number, in the body; `added`: what a step adds to each of the loop's results
-    that are such sums; `behind`: the ops between these and the gradients, in order; `axes`: how the
-    values of a step hold its examples.
+    that are such sums; `constants`: other results that the gradients take, which no example
+    reaches, as a sum of weights; `behind`: the ops between all these and the gradients, in order;
+    `axes`: how the values of a step hold its examples.
     """
 
     loop: Operation
     step: Value
     members: Numbers
     added: dict[Value, list[Value]]
+    constants: list[Value]
     behind: list[Operation]
     axes: Axes
+
+    @property
+    def body(self) -> Block:
+        """What a step computes."""
+        return cast(Block, self.loop.regions[1].blocks[0])
 
     @property
     def steps(self) -> int:
@@ -62,7 +69,9 @@ def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatche
     if loop is None or counted is None or step is None:
         return None
     behind = _ops_behind(loop, gradients)
-    added = _added(owners, loop, [*gradients, *(v for op in behind for v in op.operands)])
+    taken = _taken(loop, [*gradients, *(v for op in behind for v in op.operands)])
+    constants = [v for v in taken if is_shared(owners.of(v))]
+    added = _added(loop, [v for v in taken if v not in constants])
     if added is None or not all(_is_tail(owners, op) for op in behind):
         return None
     reached = _summed(owners, [v for values in added.values() for v in values])
@@ -72,7 +81,7 @@ def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatche
     axes = microbatch_axes(owners, loop, members)
     if not all(_holds_examples_alone(axes, value) for value in reached):
         return None
-    return Microbatches(loop, step, members, added, behind, axes)
+    return Microbatches(loop, step, members, added, constants, behind, axes)
 
 
 def _common_loop(owners: Owners, gradients: Sequence[Value]) -> Operation | None:
@@ -123,17 +132,17 @@ def _ops_behind(loop: Operation, gradients: Sequence[Value]) -> list[Operation]:
     return found
 
 
-def _added(
-    owners: Owners, loop: Operation, used: Sequence[Value]
-) -> dict[Value, list[Value]] | None:
-    """What is added in a step to each of the loop's results that is used, if these are sums from
-    zero; else None.
-    """
-    results = mlir.results(loop)
+def _taken(loop: Operation, used: Sequence[Value]) -> list[Value]:
+    """Those of the loop's results that are used."""
+    return [result for result in loop.results if result in used]
+
+
+def _added(loop: Operation, sums: Sequence[Value]) -> dict[Value, list[Value]] | None:
+    """What is added in a step to these results of the loop, if all of them are sums from zero."""
     added: dict[Value, list[Value]] = {}
-    for result in (v for v in dict.fromkeys(used) if v in results):
-        number = results.index(result)
-        values = added_values(loop, number) if is_sum(owners.of(result)) else None
+    for result in sums:
+        number = mlir.results(loop).index(result)
+        values = added_values(loop, number)
         if values is None or not is_splat(loop.operands[number], 0):
             return None
         added[result] = values

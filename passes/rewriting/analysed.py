@@ -19,6 +19,7 @@ from hlo_surgery.passes.ir.mlir import Block, Module, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
+from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
@@ -27,6 +28,7 @@ from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
 from hlo_surgery.passes.terms.axes import Axes, Labelled, Local, Mixed, Split
 from hlo_surgery.passes.terms.translation import translated
 
+Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
 IN_PARTS = "this gradient has rows of examples, and not each example's in its place"
 IN_PARTS_HELP = "return rows in the order of the batch, and permute or choose them outside"
 
@@ -113,13 +115,24 @@ def _unworded(axes: Axes, output: Value) -> Reason | None:
 
 
 def free_of_loops(module: Analysed, reweights: bool) -> None:
-    """Move contractions out of loops; out of scans only where weights behind need it."""
-    hoists: list[Callable[[Axes, Block, Sequence[Value]], bool]] = [hoist_accumulations]
-    hoists += [hoist_stacks] if reweights else []
+    """Move contractions out of loops, and of those in the steps of microbatches; out of scans only
+    where weights behind need it.
+    """
+    hoists: list[Hoist] = [hoist_accumulations, *([hoist_stacks] if reweights else [])]
     for hoist in hoists if module.roles.size > 1 else []:
-        if hoist(module.axes, module.block, module.gradients):
-            module.owners, module.axes = _classified(module.code, module.roles)
+        _hoist(module, hoist, module.axes, module.block, module.gradients)
+        steps = find_microbatches(module.owners, module.gradients)
+        if steps:
+            added = [value for values in steps.added.values() for value in values]
+            _hoist(module, hoist, steps.axes, steps.body, added)
     _forget_unused(module)
+
+
+def _hoist(
+    module: Analysed, hoist: Hoist, axes: Axes, block: Block, values: Sequence[Value]
+) -> None:
+    if hoist(axes, block, values):
+        module.owners, module.axes = _classified(module.code, module.roles)
 
 
 def _forget_unused(module: Analysed) -> None:

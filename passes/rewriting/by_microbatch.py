@@ -80,14 +80,13 @@ def _inside(
     staged: Staged,
 ) -> tuple[list[Answer], list[Value]]:
     """What is asked of the examples of one step, in the body: measures, and what `staged` makes."""
-    body = found.loop.regions[1].blocks[0]
     examples = _of_one_step(module, found, asking.examples)
     shares = _shares(module, found, [target.value for target in targets], asking.examples)
-    holder = _held(body, shares)
+    holder = _held(found.body, shares)
     held = [Target(holder, i, target.name) for i, target in enumerate(targets)]
     asked = replace(asking, examples=examples)
     finish = partial(_made_inside, measures, staged)
-    answers, made = block_statistics(found.axes, body, held, measures, asked, finish)
+    answers, made = block_statistics(found.axes, found.body, held, measures, asked, finish)
     holder.erase()
     return answers, made
 
@@ -110,7 +109,7 @@ def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> E
     if examples.real is None:
         return Examples(found.size, is_mean)
     flags, count = examples.real
-    first = mlir.operations(found.loop.regions[1].blocks[0])[0]
+    first = mlir.operations(found.body)[0]
 
     def of_step(real: jax.Array, step: jax.Array) -> list[jax.Array]:
         return [real[jnp.asarray(found.members)[step]]]
@@ -124,11 +123,27 @@ def _shares(
     module: Analysed, found: Microbatches, gradients: Sequence[Value], examples: Examples
 ) -> list[Value]:
     """What one step adds to each gradient, as the gradient of the step's own batch."""
-    end = mlir.return_operation(found.loop.regions[1].blocks[0])
+    end = mlir.return_operation(found.body)
     made = {result: _sum(found, values, end) for result, values in found.added.items()}
+    made |= _constants_before(found)
     for op in found.behind:
         made |= _copied(module, found, op, made, end)
     return [_scaled(found, made.get(v, v), examples, end) for v in gradients]
+
+
+def _constants_before(found: Microbatches) -> dict[Value, Value]:
+    """What the loop results in without any example, as of a loop before it that makes nothing else:
+    all steps need to know it.
+    """
+    if not found.constants:
+        return {}
+    with mlir.context(), ir.InsertionPoint(found.loop):
+        copied = cast(Operation, cast(Any, found.loop.clone()).operation)
+    results, body = mlir.results(found.loop), cast(Any, copied.regions[1].blocks[0])
+    end = mlir.return_operation(body)
+    for number in (results.index(result) for result in found.added):
+        end.operands[number] = body.arguments[number]
+    return {value: copied.results[results.index(value)] for value in found.constants}
 
 
 def _sum(found: Microbatches, values: Sequence[Value], end: Operation) -> Value:
@@ -175,7 +190,7 @@ def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operatio
     return made
 
 
-def _held(body: Any, values: Sequence[Value]) -> Operation:
+def _held(body: mlir.Block, values: Sequence[Value]) -> Operation:
     """An op that has these values for operands as long as loops in the body are rebuilt."""
     end = mlir.return_operation(body)
     with mlir.context(), end.location, ir.InsertionPoint(end):
@@ -201,7 +216,7 @@ def _loop_with(
 
     zeros = splice([], started, found.loop)
     arguments = add_carries(found.loop, zeros)
-    end = mlir.return_operation(found.loop.regions[1].blocks[0])
+    end = mlir.return_operation(found.body)
     extend_return(end, splice([*arguments, *made, found.step], added, end))
     known = [module.axes.classes], [module.axes.trained]
     renewed = extend_results(found.loop, zeros, len(zeros), *known)
