@@ -194,8 +194,9 @@ def _weighted(
         safe = norms if finite is None else [jnp.where(finite, n, 0) for n in norms]
         weights: dict[int, jax.Array] = {}
         for group, norm in zip(groups, safe, strict=True):
-            weight = _weights(w, norm)
-            weights |= dict.fromkeys(group, weight / jnp.asarray(found.count, norm.dtype))
+            weight = _weights(w, norm) / jnp.asarray(found.count, norm.dtype)
+            own = weight if finite is None else jnp.where(finite, weight, 0)
+            weights |= dict.fromkeys(group, own)
         return found.weighted([weights[i] for i in range(len(weights))], finite)
 
     joins = MEANS if private else None

@@ -28,21 +28,31 @@ from hlo_surgery.passes.terms.translation import step_number
 
 
 @dataclass(frozen=True)
+class Sums:
+    """How gradients are made of what a loop adds up.
+
+    `added`: what a step adds, by result of the loop; `tail`: the ops from these to the gradients,
+    in order. `constants`: results that are taken as constants, such as a sum of weights, and `held`
+    the ops behind the loop that make constants for the tail.
+    """
+
+    added: dict[Value, list[Value]]
+    tail: list[Operation]
+    constants: Sequence[Value]
+    held: list[Operation]
+
+
+@dataclass(frozen=True)
 class Microbatches:
     """`loop` adds up gradients of its steps' examples, `members` [steps, M].
 
-    `step`: the step's number, in the body; `added`: what a step adds to each of the loop's results
-    that are such sums; `constants`: other results that the gradients take, which no example
-    reaches, as a sum of weights; `behind`: the ops between all these and the gradients, in order;
-    `axes`: how the values of a step hold its examples.
+    `step`: the step's number, in the body; `axes`: how the values of a step hold its examples.
     """
 
     loop: Operation
     step: Value
     members: Numbers
-    added: dict[Value, list[Value]]
-    constants: list[Value]
-    behind: list[Operation]
+    sums: Sums
     axes: Axes
 
     @property
@@ -66,22 +76,36 @@ def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatche
     loop = _common_loop(owners, gradients)
     counted = counted_loop(owners, loop) if loop is not None else None
     step = step_number(counted) if counted is not None else None
-    if loop is None or counted is None or step is None:
+    sums = _sums_behind(owners, loop, gradients) if loop is not None else None
+    if loop is None or counted is None or step is None or sums is None:
         return None
-    behind = _ops_behind(loop, gradients)
-    taken = _taken(loop, [*gradients, *(v for op in behind for v in op.operands)])
-    constants = [v for v in taken if is_shared(owners.of(v))]
-    added = _added(loop, [v for v in taken if v not in constants])
-    if added is None or not all(_is_tail(owners, op) for op in behind):
-        return None
-    reached = _summed(owners, [v for values in added.values() for v in values])
-    members = _members(owners, reached, counted.trips)
+    values = [v for added in sums.added.values() for v in added]
+    reached = _summed(owners, values)
+    members = _members(owners, [*values, *_operands_of(reached)], counted.trips)
     if members is None or not reached.isdisjoint(loop.regions[1].blocks[0].arguments):
         return None
     axes = microbatch_axes(owners, loop, members)
-    if not all(_holds_examples_alone(axes, value) for value in reached):
+    alone = all(_is_share(owners, value, members.shape[1]) for value in values)
+    if not alone or not all(_holds_examples_alone(axes, value) for value in reached):
         return None
-    return Microbatches(loop, step, members, added, constants, behind, axes)
+    return Microbatches(loop, step, members, sums, axes)
+
+
+def _sums_behind(owners: Owners, loop: Operation, gradients: Sequence[Value]) -> Sums | None:
+    """How gradients are made of what a loop adds up; None where another loop or branch takes part,
+    or what is not linear in the sums.
+    """
+    behind = _behind(loop)
+    summed = [v for v in gradients if is_sum(owners.of(v))]
+    sums = closure(summed, partial(_summed_operands, owners))
+    tail = [op for op in behind if not sums.isdisjoint(op.results)]
+    constants = closure(_taken_as_constants(owners, tail), partial(_operands_in, behind))
+    held = [op for op in behind if not constants.isdisjoint(op.results)]
+    added = _added(loop, [v for v in loop.results if v in sums])
+    flat = not any(op.name in mlir.CONTROL_FLOW for op in held)
+    if added is None or not flat or not all(_is_tail(owners, op) for op in tail):
+        return None
+    return Sums(added, tail, [v for v in loop.results if v in constants], held)
 
 
 def _common_loop(owners: Owners, gradients: Sequence[Value]) -> Operation | None:
@@ -120,21 +144,24 @@ def _summed(owners: Owners, values: Sequence[Value]) -> set[Value]:
     return closure([v for v in values if is_sum(owners.of(v))], behind)
 
 
-def _ops_behind(loop: Operation, gradients: Sequence[Value]) -> list[Operation]:
-    """The ops behind the loop that gradients are made of, in order."""
-    needed, found = set(gradients), list[Operation]()
-    for op in reversed(mlir.operations(cast(Any, loop.block))[:-1]):
-        if op.name == loop.name and mlir.is_same(op, loop):
-            break
-        if not needed.isdisjoint(op.results):
-            found.insert(0, op)
-            needed |= {*op.operands, *mlir.captured(op)}
-    return found
+def _behind(loop: Operation) -> list[Operation]:
+    """The ops behind a loop of main."""
+    block = mlir.operations(cast(Any, loop.block))[:-1]
+    places = [i for i, op in enumerate(block) if op.name == loop.name and mlir.is_same(op, loop)]
+    return block[places[0] + 1 :]
 
 
-def _taken(loop: Operation, used: Sequence[Value]) -> list[Value]:
-    """Those of the loop's results that are used."""
-    return [result for result in loop.results if result in used]
+def _taken_as_constants(owners: Owners, tail: Sequence[Operation]) -> list[Value]:
+    pairs = [pair for op in tail for pair in zip(op.operands, owners.at(op), strict=True)]
+    return [value for value, known in pairs if not is_sum(known)]
+
+
+def _operands_in(ops: Sequence[Operation], value: Value) -> list[Value]:
+    """What a value is made of, if one of these ops makes it."""
+    op = mlir.defining_operation(value)
+    if op is None or not any(value in made.results for made in ops):
+        return []
+    return [*op.operands, *mlir.captured(op)]
 
 
 def _added(loop: Operation, sums: Sequence[Value]) -> dict[Value, list[Value]] | None:
@@ -161,13 +188,25 @@ def _is_tail(owners: Owners, op: Operation) -> bool:
     return len(summed) + len(constants) == len(known) and not adds_constants(op, constants)
 
 
-def _members(owners: Owners, reached: set[Value], steps: int) -> Numbers | None:
-    """The examples of each step, as they come in what is contracted."""
-    ops = [op for op in map(mlir.defining_operation, reached) if op is not None]
-    known = [c for op in ops if op.name not in mlir.CONTROL_FLOW for c in owners.at(op)]
+def _operands_of(sums: set[Value]) -> list[Value]:
+    ops = [op for op in map(mlir.defining_operation, sums) if op is not None]
+    return [v for op in ops if op.name not in mlir.CONTROL_FLOW for v in op.operands]
+
+
+def _members(owners: Owners, values: Sequence[Value], steps: int) -> Numbers | None:
+    """The examples of each step, as they come in what is contracted or added."""
+    known = [owners.of(v) for v in values]
     owned = [c.labels for c in known if isinstance(c, Owned) and not c.is_shared]
     found = (members_of(labels, steps, owners.size) for labels in dict.fromkeys(owned))
     return next((members for members in found if members is not None), None)
+
+
+def _is_share(owners: Owners, value: Value, size: int) -> bool:
+    """Whether what a step adds is a sum of its examples' shares, or all of it a single one's."""
+    known = owners.of(value)
+    if isinstance(known, Owned) and not known.is_shared:
+        return size == 1 and not known.offset and not bool((known.labels.owners == NONE).any())
+    return is_sum(known) or is_splat(value, 0)
 
 
 def _holds_examples_alone(axes: Axes, value: Value) -> bool:

@@ -6,7 +6,7 @@
 Each step is a batch of its own, of which no more is in memory than of any other of its size.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -20,6 +20,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
+from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
 from hlo_surgery.passes.measures.joins import MEANS, SUMS, Join, join_of
 from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
@@ -83,6 +84,8 @@ def _inside(
     examples = _of_one_step(module, found, asking.examples)
     shares = _shares(module, found, [target.value for target in targets], asking.examples)
     holder = _held(found.body, shares)
+    if not asking.reweights:
+        scale_in_loops(found.axes, holder)
     held = [Target(holder, i, target.name) for i, target in enumerate(targets)]
     asked = replace(asking, examples=examples)
     finish = partial(_made_inside, measures, staged)
@@ -124,10 +127,16 @@ def _shares(
 ) -> list[Value]:
     """What one step adds to each gradient, as the gradient of the step's own batch."""
     end = mlir.return_operation(found.body)
-    made = {result: _sum(found, values, end) for result, values in found.added.items()}
-    made |= _constants_before(found)
-    for op in found.behind:
-        made |= _copied(module, found, op, made, end)
+    held = _constants_before(found)
+    for op in found.sums.held:
+        held |= _copied(op, [held.get(v, v) for v in op.operands], found.loop)
+    made = {result: _sum(found, values, end) for result, values in found.sums.added.items()}
+    for op in found.sums.tail:
+        kinds = zip(op.operands, module.axes.at(op), strict=True)
+        taken = [made[v] if isinstance(known, Summed) else held.get(v, v) for v, known in kinds]
+        copies = _copied(op, taken, end)
+        found.axes.classes |= {new: module.axes.of(old) for old, new in copies.items()}
+        made |= copies
     return [_scaled(found, made.get(v, v), examples, end) for v in gradients]
 
 
@@ -135,15 +144,15 @@ def _constants_before(found: Microbatches) -> dict[Value, Value]:
     """What the loop results in without any example, as of a loop before it that makes nothing else:
     all steps need to know it.
     """
-    if not found.constants:
+    if not found.sums.constants:
         return {}
     with mlir.context(), ir.InsertionPoint(found.loop):
         copied = cast(Operation, cast(Any, found.loop.clone()).operation)
     results, body = mlir.results(found.loop), cast(Any, copied.regions[1].blocks[0])
     end = mlir.return_operation(body)
-    for number in (results.index(result) for result in found.added):
+    for number in (results.index(result) for result in found.sums.added):
         end.operands[number] = body.arguments[number]
-    return {value: copied.results[results.index(value)] for value in found.constants}
+    return {value: copied.results[results.index(value)] for value in found.sums.constants}
 
 
 def _sum(found: Microbatches, values: Sequence[Value], end: Operation) -> Value:
@@ -156,21 +165,13 @@ def _sum(found: Microbatches, values: Sequence[Value], end: Operation) -> Value:
     return total
 
 
-def _copied(
-    module: Analysed,
-    found: Microbatches,
-    op: Operation,
-    made: Mapping[Value, Value],
-    end: Operation,
-) -> dict[Value, Value]:
-    """An op behind the loop on what one step has, in the body."""
+def _copied(op: Operation, operands: Sequence[Value], end: Operation) -> dict[Value, Value]:
+    """An op of these operands instead in front of another; its results by those that it copies."""
     with mlir.context(), ir.InsertionPoint(end):
         copied = cast(Operation, cast(Any, op.clone()).operation)
-    for i, operand in enumerate(op.operands):
-        copied.operands[i] = made.get(operand, operand)
-    pairs = dict(zip(mlir.results(op), mlir.results(copied), strict=True))
-    found.axes.classes |= {new: module.axes.of(old) for old, new in pairs.items()}
-    return pairs
+    for i, operand in enumerate(operands):
+        copied.operands[i] = operand
+    return dict(zip(mlir.results(op), mlir.results(copied), strict=True))
 
 
 def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operation) -> Value:

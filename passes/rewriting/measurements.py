@@ -102,9 +102,9 @@ class Measurements:
         return products
 
     def _by_example(self, i: int) -> bool:
-        """Whether the weighted sum needs each example's own gradient."""
+        """Whether the weighted sum takes each example's own gradient."""
         task = self.chosen[i].task
-        return not is_precise(task.sliced) or not task.function.liftable
+        return self.size == 1 or not is_precise(task.sliced) or not task.function.liftable
 
     def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
         sliced = self.chosen[i].task.sliced

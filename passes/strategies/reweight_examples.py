@@ -8,6 +8,7 @@ differentiated by w, gives the inner products of every g_b with a direction.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,21 +48,22 @@ def reweighted(
 
     Where `finite` is given, examples that are not are left out, whatever they hold.
     """
-    contracted = _run(sliced, known, weights, scale, finite)
+    contracted = partial(_run, sliced, known, scale, finite)
     if not has_offset(sliced):
-        return contracted
-    offset = _run(sliced, known, None, scale, None)
-    return contracted + (jnp.sum(weights) - 1).astype(offset.dtype) * offset
+        return contracted(weights)
+    # Affine in the weights: apart, a large offset takes no digits of what is weighted.
+    offset, moved = jax.jvp(contracted, (jnp.zeros_like(weights),), (weights,))
+    return moved + jnp.sum(weights).astype(offset.dtype) * offset
 
 
 def _run(
     sliced: GradientSlice,
     known: Known,
-    weights: jax.Array | None,
     scale: Any,
     finite: jax.Array | None,
+    weights: jax.Array,
 ) -> jax.Array:
-    """The slice on all examples at once; without weights, on none: its affine ops' offset."""
+    """The slice on all examples at once; where the weights are zero, its affine ops' offset."""
     made: dict[Value, jax.Array] = {}
 
     def operand(key: Input) -> jax.Array:
@@ -87,7 +89,7 @@ def _run(
 def _weighted_site(
     site: Step,
     operands: list[jax.Array],
-    weights: jax.Array | None,
+    weights: jax.Array,
     scale: Any,
     finite: jax.Array | None,
 ) -> list[jax.Array]:
@@ -104,8 +106,6 @@ def _weighted_site(
                 jnp.zeros_like(found[i]),
             )
     linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
-    if weights is None:
-        return [jnp.zeros_like(x) if i == linear[0] else x for i, x in enumerate(found)]
     for i, takes in _taking(site, linear, found).items():
         weight = along_examples(weights * scale, site.inputs[i][1], found[i])
         found[i] = found[i] * jnp.where(takes, weight, 1).astype(found[i].dtype)
@@ -157,10 +157,8 @@ def _spread(weights: jax.Array, x: jax.Array, axes: Sequence[PerExample]) -> jax
     return weights.reshape(shape)
 
 
-def _summed(lifted: jax.Array, weights: jax.Array | None, finite: jax.Array | None) -> jax.Array:
+def _summed(lifted: jax.Array, weights: jax.Array, finite: jax.Array | None) -> jax.Array:
     """The weighted sum of values of which each example has its own."""
-    if weights is None:
-        return jnp.zeros(lifted.shape[1:], lifted.dtype)
     if finite is not None:
         lifted = jnp.where(
             along_examples(finite, PerExample(0), lifted), lifted, jnp.zeros_like(lifted)

@@ -92,6 +92,46 @@ def test_examples_that_are_not_finite_count_as_zero_on_request(name):
     assert_close(clipped_sum(name, nan_safe=True), clipped_sum(name))
 
 
+def with_bias(p, x):
+    """Of a linear loss the bias has a gradient that no example reaches."""
+    return jnp.mean(x @ p["w"] + 100.0 * p["b"])
+
+
+def with_decay(p, x):
+    return jnp.mean((x @ p["w"] + p["b"]) ** 2) + 50 * p["b"] ** 2 + jnp.sum(p["w"] ** 2)
+
+
+def masked_sum_of_clipped(loss, params, x):
+    """In float64, each example's gradient clipped, or zero where it is not finite."""
+    with jax.enable_x64(True):
+        p = jax.tree.map(lambda a: np.asarray(a, np.float64), params)
+        each = [jax.grad(loss)(p, row[None]) for row in np.asarray(x, np.float64)]
+    finite = [g for g in each if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(g))]
+    return jax.tree.map(lambda a, *more: a * 0 + sum(more), p, *map(clip, finite))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize("loss", [with_bias, with_decay])
+@pytest.mark.parametrize("rows", [[[3.0, 4.0], [np.nan, 1.0], [0.5, 2.0]], [[np.inf, 1.0]]])
+def test_a_constant_term_of_what_is_not_finite_counts_as_zero_too(rows, loss, strategy):
+    x, params = jnp.asarray(rows), {"w": jnp.array([0.5, -0.25]), "b": jnp.array(1.0)}
+    statistic = hs.clipped_mean(MAX_NORM, nan_safe=True)
+    _, mean = hs.grad(loss, statistics=statistic, strategy=strategy)(params, x)
+    total = jax.tree.map(lambda g: len(rows) * np.asarray(g), mean)
+    assert_close(total, masked_sum_of_clipped(loss, params, x))
+
+
+def test_a_large_constant_takes_no_digits_of_a_clipped_mean():
+    x, params = jnp.array([[3.0, 4.0], [1.0, 2.0]]), {"w": jnp.ones(2), "b": jnp.array(1.0)}
+
+    def loss(p, x):
+        return jnp.mean(x @ p["w"]) + 1e6 * p["b"]
+
+    _, mean = hs.grad(loss, statistics=hs.clipped_mean(MAX_NORM))(params, x)
+    total = jax.tree.map(lambda g: 2 * np.asarray(g), mean)
+    assert_close(total, masked_sum_of_clipped(loss, params, x))
+
+
 @pytest.mark.parametrize("name", ["mlp", "scans"])
 def test_replacing_one_example_moves_the_sum_by_at_most_twice_max_norm(name):
     first = np.array(MODELS[name].batch[0])

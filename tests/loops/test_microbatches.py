@@ -1,0 +1,326 @@
+"""Gradients that a loop adds up over microbatches: statistics in its steps, in no more memory.
+
+The references are the gradients of one example at a time, in float64.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+from hlo_surgery.passes.rewriting import by_microbatch
+
+B, STEPS, WIDTH, LAYERS, BOUND = 6, 3, 5, 2, 0.3
+TOLERANCE = 256 * float(jnp.finfo(jnp.float32).eps)
+
+
+def draw(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+PARAMS = {"w": draw(0, LAYERS, WIDTH, WIDTH) / 2, "v": draw(1, WIDTH)}
+X, WEIGHTS = draw(2, B, WIDTH), np.array([1, 0.5, 0, 2, 1, 0.25], np.float32)
+DIRECTION = jax.tree.map(np.cos, PARAMS)
+FLAGS = np.array([1, 1, 0, 1, 0, 0], np.float32)
+
+
+def one(p, x):
+    """One example's loss, through a scan over layers that is computed again."""
+    h, _ = lax.scan(jax.checkpoint(lambda h, w: (jnp.tanh(h @ w), None)), x, p["w"])
+    return jnp.sum((h * p["v"]) ** 2)
+
+
+def recurrent(p, x):
+    """The same weights at every step of a loop."""
+    h, _ = lax.scan(lambda h, _: (jnp.tanh(h @ p["w"][0] + x), None), 0 * x, None, length=3)
+    return jnp.sum((h * p["v"]) ** 2) + jnp.sum(x @ p["w"][1])
+
+
+def mean_of(p, x, each=one):
+    return jnp.mean(jax.vmap(each, (None, 0))(p, x))
+
+
+def sums_of(p, step, parts, behind=lambda g: g):
+    zeros = jax.tree.map(jnp.zeros_like, p)
+    total, _ = lax.scan(lambda t, part: (jax.tree.map(jnp.add, t, step(part)), None), zeros, parts)
+    return jax.tree.map(behind, total)
+
+
+def over(parts, each=one):
+    """Gradients of the means of parts, added up, and their mean."""
+
+    def gradient(p, x):
+        step = jax.grad(lambda p, part: mean_of(p, part, each))
+        return sums_of(p, lambda part: step(p, part), parts(x), lambda g: g / STEPS)
+
+    return gradient
+
+
+def runs(x):
+    return x.reshape(STEPS, -1, WIDTH)
+
+
+def cut_out(p, x):
+    def step(i, total):
+        part = lax.dynamic_slice_in_dim(x, i * (B // STEPS), B // STEPS)
+        return jax.tree.map(lambda t, g: t + g / STEPS, total, jax.grad(mean_of)(p, part))
+
+    return lax.fori_loop(0, STEPS, step, jax.tree.map(jnp.zeros_like, p))
+
+
+def inside_the_loss(p, x):
+    return jax.grad(lambda p: jnp.mean(lax.map(lambda part: mean_of(p, part), runs(x))))(p)
+
+
+def one_by_one(p, x):
+    return sums_of(p, lambda row: jax.grad(one)(p, row), x, lambda g: g / B)
+
+
+CASES = {
+    "runs": over(runs),
+    "strides": over(lambda x: x.reshape(-1, STEPS, WIDTH).swapaxes(0, 1)),
+    "permuted": over(lambda x: runs(x[jnp.array([4, 1, 0, 5, 3, 2])])),
+    "backwards": over(lambda x: runs(x)[::-1]),
+    "recurrent": over(runs, recurrent),
+    "cut out": cut_out,
+    "inside the loss": inside_the_loss,
+    "one by one": one_by_one,
+}
+STATISTICS = {
+    "squares": hs.second_moment(),
+    "cosines": hs.mean_of(jnp.cos),
+    "norms": hs.norms(),
+    "by parameter": hs.norms("parameter", ord=1),
+    "own": hs.per_example(),
+    "counts": hs.histogram([-1e9, -0.1, 0.1, 1e9]),
+}
+REWEIGHTING = {
+    "clipped": hs.clipped_mean(BOUND),
+    "products": hs.inner_products(DIRECTION),
+    "norms": hs.norms(),
+}
+
+
+def examples(each=one):
+    """[B, ...], in float64."""
+    with jax.enable_x64(True):
+        p = jax.tree.map(lambda a: np.asarray(a, np.float64), PARAMS)
+        found = jax.vmap(jax.grad(each), (None, 0))(p, X.astype(np.float64))
+        return jax.tree.map(np.asarray, found)
+
+
+def norm(g, ord=2):
+    return np.linalg.norm(np.concatenate([x.reshape(B, -1) for x in jax.tree.leaves(g)], 1), ord, 1)
+
+
+def along(real, x):
+    return real.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def mean_over(g, phi, real):
+    return jax.tree.map(lambda x: np.sum(phi(x) * along(real, x), 0) / real.sum(), g)
+
+
+def counted(x, real):
+    return np.histogram(x[real > 0], np.array([-1e9, -0.1, 0.1, 1e9]))[0]
+
+
+def expected(g, real=None):
+    """All statistics of these examples' gradients, or of those that are real."""
+    real = np.ones(B) if real is None else real
+    weights = np.minimum(1, BOUND / norm(g))
+    inner = jax.tree.map(lambda x, d: np.tensordot(x, d, x.ndim - 1), g, DIRECTION)
+    return {
+        "squares": mean_over(g, np.square, real),
+        "cosines": mean_over(g, np.cos, real),
+        "norms": norm(g) * real,
+        "by parameter": jax.tree.map(lambda x: np.abs(x).reshape(B, -1).sum(1) * real, g),
+        "own": jax.tree.map(lambda x: x * along(real, x), g),
+        "counts": jax.tree.map(lambda x: counted(x, real), g),
+        "clipped": jax.tree.map(lambda x: np.tensordot(weights * real, x, 1) / real.sum(), g),
+        "products": sum(jax.tree.leaves(inner)) * real,
+    }
+
+
+def assert_right(found, wanted):
+    for name, statistic in found.items():
+        pairs = zip(jax.tree.leaves(statistic), jax.tree.leaves(wanted[name]), strict=True)
+        for actual, value in pairs:
+            scale = TOLERANCE * np.abs(value).max()
+            np.testing.assert_allclose(actual, value, rtol=TOLERANCE, atol=scale, err_msg=name)
+
+
+@pytest.fixture
+def steps_taken(monkeypatch):
+    """How many loops had statistics computed in their steps."""
+    taken = []
+    inside = by_microbatch._inside
+
+    def noted(*args):
+        taken.append(args)
+        return inside(*args)
+
+    monkeypatch.setattr(by_microbatch, "_inside", noted)
+    return taken
+
+
+@pytest.mark.parametrize("strategy", ["auto", "loop"])
+@pytest.mark.parametrize("statistics", [STATISTICS, REWEIGHTING], ids=["measures", "weights"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_statistic_of_every_form(name, statistics, strategy, steps_taken):
+    f = hs.rewrite(CASES[name], batch_argnums=1, statistics=statistics, strategy=strategy)
+    gradient, found = f(PARAMS, X)
+    own = examples(recurrent if name == "recurrent" else one)
+    assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
+    assert_right(found, expected(own))
+    assert len(steps_taken) == 1
+
+
+@pytest.mark.parametrize("name", ["runs", "permuted", "one by one"])
+def test_padding_counts_nowhere(name, steps_taken):
+    f = hs.rewrite(CASES[name], batch_argnums=1, statistics=STATISTICS, is_real=FLAGS)
+    own = jax.tree.map(lambda g: g * FLAGS.sum() / B, examples())
+    assert_right(f(PARAMS, X)[1], expected(own, FLAGS))
+    assert len(steps_taken) == 1
+
+
+def test_a_sum_and_what_is_clipped_of_it(steps_taken):
+    def gradient(p, x):
+        step = jax.grad(lambda p, part: B / STEPS * mean_of(p, part))
+        return sums_of(p, lambda part: step(p, part), runs(x))
+
+    statistics = {"clipped": REWEIGHTING["clipped"], "squares": STATISTICS["squares"]}
+    f = hs.rewrite(gradient, batch_argnums=1, statistics=statistics, loss_reduction="sum")
+    assert_right(f(PARAMS, X)[1], expected(examples()))
+    assert len(steps_taken) == 1
+
+
+def weighted(p, x, weights, each=one):
+    return jnp.sum(jax.vmap(each, (None, 0))(p, x) * weights)
+
+
+def by_weights(p, x, weights):
+    """The weights' sum is known only when all microbatches have been seen."""
+    zeros = jax.tree.map(jnp.zeros_like, p), jnp.zeros(())
+
+    def step(state, part):
+        loss, g = jax.value_and_grad(weighted)(p, *part)
+        total, count = state
+        return (jax.tree.map(jnp.add, total, g), count + part[1].sum()), loss
+
+    (total, count), losses = lax.scan(step, zeros, (runs(x), weights.reshape(STEPS, -1)))
+    return jax.tree.map(lambda g: g / count, total), losses.sum() / count
+
+
+@pytest.mark.parametrize("name", ["squares", "norms", "cosines", "products"])
+def test_weights_are_added_up_before(name, steps_taken):
+    f = hs.rewrite(
+        by_weights,
+        batch_argnums=(1, 2),
+        statistics={name: {**STATISTICS, **REWEIGHTING}[name]},
+        gradients=lambda outputs: outputs[0],
+    )
+    own = jax.tree.map(
+        lambda g: g * (WEIGHTS * B / WEIGHTS.sum()).reshape(-1, *[1] * (g.ndim - 1)), examples()
+    )
+    assert_right(f(PARAMS, X, WEIGHTS)[1], expected(own))
+    assert len(steps_taken) == 1
+
+
+def test_losses_of_all_examples(steps_taken):
+    def losses(p, x):
+        zeros = jax.tree.map(jnp.zeros_like, p), jnp.zeros(())
+
+        def step(state, part):
+            loss, g = jax.value_and_grad(mean_of)(p, part)
+            return jax.tree.map(jnp.add, state, (g, loss)), None
+
+        (total, loss), _ = lax.scan(step, zeros, runs(x))
+        return loss / STEPS, jax.tree.map(lambda g: g / STEPS, total)
+
+    statistics = {"losses": hs.per_example_losses(), "norms": hs.norms()}
+    f = hs.rewrite(losses, batch_argnums=1, statistics=statistics, gradients=lambda o: o[1])
+    found = f(PARAMS, X)[1]
+    assert_right({"norms": found["norms"]}, expected(examples()))
+    each = [one(PARAMS, row) for row in X]
+    np.testing.assert_allclose(found["losses"], each, rtol=TOLERANCE)
+    assert len(steps_taken) == 1
+
+
+def decayed(p, part):
+    return mean_of(p, part) + 0.1 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p))
+
+
+def added_up(step, behind=lambda g, p: g):
+    def gradient(p, x):
+        total = sums_of(p, lambda part: step(p, part), runs(x), lambda g: g / STEPS)
+        return jax.tree.map(behind, total, p)
+
+    return gradient
+
+
+def from_the_parameters(p, x):
+    """The sum does not start at zero."""
+    step = jax.grad(mean_of)
+
+    def add(total, part):
+        return jax.tree.map(lambda t, g: t + g / STEPS, total, step(p, part)), None
+
+    return lax.scan(add, jax.tree.map(lambda w: 0.3 * w, p), runs(x))[0]
+
+
+def twice(p, x):
+    """Every example is in two steps."""
+    return added_up(jax.grad(mean_of))(p, jnp.concatenate([x, x]).reshape(STEPS, -1, WIDTH))
+
+
+OTHERS = {
+    "decay in each step": (added_up(jax.grad(decayed)), 0.2),
+    "decay behind": (added_up(jax.grad(mean_of), lambda g, p: g + 0.2 * p), 0.2),
+    "from the parameters": (from_the_parameters, 0.3),
+    "examples twice": (twice, 0.0),
+}
+
+
+@pytest.mark.parametrize(("gradient", "decay"), OTHERS.values(), ids=OTHERS.keys())
+def test_what_a_step_does_not_know_is_left_to_lifting(gradient, decay, steps_taken):
+    statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
+    found = hs.rewrite(gradient, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
+    own = jax.tree.map(lambda g, w: g + decay * w, examples(), PARAMS)
+    assert_right(found, expected(own))
+    assert not steps_taken
+
+
+@pytest.mark.parametrize("statistic", [hs.variance(), hs.gram(), hs.weighted_mean(jnp.reciprocal)])
+def test_what_rests_on_all_examples_is_left_to_lifting(statistic, steps_taken):
+    together = hs.rewrite(jax.grad(mean_of), batch_argnums=1, statistics=statistic)(PARAMS, X)[1]
+    found = hs.rewrite(CASES["runs"], batch_argnums=1, statistics=statistic)(PARAMS, X)[1]
+    for actual, value in zip(jax.tree.leaves(found), jax.tree.leaves(together), strict=True):
+        scale = 1e-4 * np.abs(value).max()
+        np.testing.assert_allclose(actual, value, rtol=1e-4, atol=scale)
+    assert not steps_taken
+
+
+def temporaries(f, *args):
+    compiled = jax.jit(f).lower(*args).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.parametrize("name", ["squares", "norms", "clipped"])
+def test_temporaries_do_not_grow_with_the_number_of_microbatches(name):
+    width, statistic = 64, {**STATISTICS, **REWEIGHTING}[name]
+    p = {"w": draw(0, LAYERS, width, width), "v": draw(1, width)}
+
+    def taken(steps):
+        def gradient(p, x):
+            step = jax.grad(mean_of)
+            parts = x.reshape(steps, 2, width)
+            return sums_of(p, lambda part: step(p, part), parts, lambda g: g / steps)
+
+        f = hs.rewrite(gradient, batch_argnums=1, statistics=statistic)
+        return temporaries(f, p, draw(3, 2 * steps, width))
+
+    rows = 2 * 12 * 4 * 8  # of float32: norms and weights of 12 more examples, some copies of them
+    assert taken(8) <= taken(2) + rows
