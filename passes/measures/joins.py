@@ -15,8 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from hlo_surgery.passes.measures.measures import Defined, Gram, Measure, SumOf, Variance
-
 Members = npt.NDArray[Any]
 
 
@@ -29,17 +27,6 @@ class Join:
     start: Callable[[tuple[int, ...], Any, int], jax.Array]
     add: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
     end: Callable[[jax.Array, Members], jax.Array]
-
-
-def join_of(measure: Measure) -> Join | None:
-    """How a measure of parts is joined; None where it takes more than those, as products of
-    examples of several parts.
-    """
-    if not isinstance(measure, Defined) or isinstance(measure, Gram | Variance):
-        return None
-    if isinstance(measure, SumOf):
-        return SUMS
-    return MEANS if measure.is_sum else ROWS
 
 
 def _zeros(shape: tuple[int, ...], dtype: Any, parts: int) -> jax.Array:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.joins import MEANS, ROWS, SUMS, Join
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
 from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
@@ -27,7 +28,13 @@ Known = Mapping[Input, jax.Array]
 
 
 class Measure:
-    """What is computed of one gradient. Of itself it says nothing: see `Defined`, `PerToken`."""
+    """What is computed of one gradient. Of itself it says nothing: see `Defined`, `PerToken`.
+
+    `join`: how that of parts of a batch, as many examples each, becomes that of the whole; None
+    where it takes more, as products of examples of several parts.
+    """
+
+    join: ClassVar[Join | None] = None
 
 
 class PerToken(Measure):
@@ -84,6 +91,7 @@ class MeanOf(Defined):
     complex ones; `is_given`: whether phi is the user's, and may not be elementwise.
     """
 
+    join: ClassVar[Join | None] = MEANS
     name: str
     phi: Phi
     factorable: bool = False
@@ -147,6 +155,7 @@ class PerExampleGradients(Defined):
     """All gradients, [B, *parameter]."""
 
     is_sum: ClassVar[bool] = False
+    join: ClassVar[Join | None] = ROWS
     name: str = "per_example"
 
     def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
@@ -163,6 +172,7 @@ class Norms(Defined):
     """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity."""
 
     is_sum: ClassVar[bool] = False
+    join: ClassVar[Join | None] = ROWS
     ord: float = 2
 
     def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
@@ -206,6 +216,7 @@ class Gram(Defined):
 class SumOf(Defined):
     """The sum over the examples of a function of one example's gradient, of any shape."""
 
+    join: ClassVar[Join | None] = SUMS
     name: str
     function: Phi
 

@@ -21,7 +21,7 @@ from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
 from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
-from hlo_surgery.passes.measures.joins import MEANS, SUMS, Join, join_of
+from hlo_surgery.passes.measures.joins import MEANS, SUMS, Join
 from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.measurements import Measurements
@@ -53,7 +53,7 @@ def statistics_by_microbatch(
     """As `block_statistics`, where one loop adds up all the targets and all that is asked of them
     can be joined; else None, and nothing is changed.
     """
-    found_joins = [join_of(measure) for each in measures for measure in each]
+    found_joins = [measure.join for each in measures for measure in each]
     known = [join for join in found_joins if join is not None]
     if asking.examples.size == 1 or len(known) < len(found_joins):
         return None
