@@ -276,19 +276,68 @@ def twice(p, x):
     return added_up(jax.grad(mean_of))(p, jnp.concatenate([x, x]).reshape(STEPS, -1, WIDTH))
 
 
+def with_momentum(p, x):
+    """What a step adds rests on the examples of all steps before."""
+
+    def step(state, part):
+        momentum, total = state
+        g = jax.grad(mean_of)(p, part)
+        momentum = jax.tree.map(lambda m, g: m / 2 + g / STEPS, momentum, g)
+        return (momentum, jax.tree.map(jnp.add, total, momentum)), None
+
+    zeros = jax.tree.map(jnp.zeros_like, p)
+    return lax.scan(step, (zeros, zeros), runs(x))[0][1]
+
+
+def in_another_order(p, x):
+    """The examples of a step, and again in an order that is not the same at every step."""
+    orders = jnp.array([[0, 1], [3, 2], [4, 5]])
+
+    def loss(p, i):
+        again = mean_of(p, x[orders[i]])
+        return (mean_of(p, lax.dynamic_slice_in_dim(x, 2 * i, 2)) + again) / 2
+
+    return sums_of(p, lambda i: jax.grad(loss)(p, i), jnp.arange(STEPS), lambda g: g / STEPS)
+
+
+def one_by_one_decayed(p, x):
+    """A constant that is added to what a single example owns."""
+
+    def decayed_one(p, row):
+        return one(p, row) + 0.1 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(p))
+
+    return sums_of(p, lambda row: jax.grad(decayed_one)(p, row), x, lambda g: g / B)
+
+
+def added_beside(p, x):
+    """A constant that a step adds to the sum by itself."""
+    step = jax.grad(mean_of)
+
+    def add(total, part):
+        grown = jax.tree.map(lambda t, g: t + g / STEPS, total, step(p, part))
+        return jax.tree.map(lambda t, w: t + 0.1 * w, grown, p), None
+
+    return lax.scan(add, jax.tree.map(jnp.zeros_like, p), runs(x))[0]
+
+
+EVEN = np.ones(B)
 OTHERS = {
-    "decay in each step": (added_up(jax.grad(decayed)), 0.2),
-    "decay behind": (added_up(jax.grad(mean_of), lambda g, p: g + 0.2 * p), 0.2),
-    "from the parameters": (from_the_parameters, 0.3),
-    "examples twice": (twice, 0.0),
+    "decay in each step": (added_up(jax.grad(decayed)), EVEN, 0.2),
+    "decay of each example": (one_by_one_decayed, EVEN, 0.2),
+    "decay beside": (added_beside, EVEN, 0.3),
+    "decay behind": (added_up(jax.grad(mean_of), lambda g, p: g + 0.2 * p), EVEN, 0.2),
+    "from the parameters": (from_the_parameters, EVEN, 0.3),
+    "examples twice": (twice, EVEN, 0.0),
+    "momentum": (with_momentum, np.repeat([1.75, 1.5, 1.0], 2), 0.0),
+    "in another order": (in_another_order, EVEN, 0.0),
 }
 
 
-@pytest.mark.parametrize(("gradient", "decay"), OTHERS.values(), ids=OTHERS.keys())
-def test_what_a_step_does_not_know_is_left_to_lifting(gradient, decay, steps_taken):
+@pytest.mark.parametrize(("gradient", "scale", "decay"), OTHERS.values(), ids=OTHERS.keys())
+def test_what_a_step_does_not_know_is_left_to_lifting(gradient, scale, decay, steps_taken):
     statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
     found = hs.rewrite(gradient, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
-    own = jax.tree.map(lambda g, w: g + decay * w, examples(), PARAMS)
+    own = jax.tree.map(lambda g, w: g * along(scale, g) + decay * w, examples(), PARAMS)
     assert_right(found, expected(own))
     assert not steps_taken
 

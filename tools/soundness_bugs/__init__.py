@@ -2,6 +2,7 @@
 
 from soundness_bugs.bug import Bug
 from soundness_bugs.elsewhere import ELSEWHERE
+from soundness_bugs.microbatches import MICROBATCHES
 from soundness_bugs.owners_alignment import ALIGNMENT
 from soundness_bugs.owners_constants import CONSTANTS
 from soundness_bugs.owners_contributions import CONTRIBUTIONS
@@ -36,10 +37,12 @@ TESTS = (
     "tests/loops/test_split_batches.py",
     "tests/loops/test_views.py",
     "tests/loops/test_parts.py",
+    "tests/loops/test_microbatches.py",
     "tests/acceptance/test_contributions.py",
     "tests/normalise/test_devices.py",
     "tests/equivalence/test_row_wise.py",
     "tests/loops/test_control_flow.py",
 )
 
-BUGS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS, *ELSEWHERE]
+OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS]
+BUGS = [*OWNERS, *MICROBATCHES, *ELSEWHERE]

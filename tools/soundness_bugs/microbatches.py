@@ -1,0 +1,87 @@
+"""Bugs in what proves the steps of a loop to be batches of their own."""
+
+from soundness_bugs.bug import Bug
+
+FINDING = "loops/microbatches.py"
+AXES = "terms/microbatch_axes.py"
+
+MICROBATCHES = [
+    Bug(
+        FINDING,
+        "if members is None or not reached.isdisjoint(loop.regions[1].blocks[0].arguments):",
+        "if members is None:",
+        "sums that go on from step to step",
+    ),
+    Bug(
+        FINDING,
+        "if not alone or not all(_holds_examples_alone(axes, value) for value in reached):",
+        "if not alone:",
+        "constants and other steps' examples in what a step adds",
+    ),
+    Bug(
+        FINDING,
+        "if not alone or not all(",
+        "if not all(",
+        "a term without examples, beside those of the examples",
+    ),
+    Bug(
+        FINDING,
+        "if values is None or not is_splat(loop.operands[number], 0):",
+        "if values is None:",
+        "a sum that starts at a constant",
+    ),
+    Bug(
+        FINDING,
+        "len(known) and not adds_constants(op, constants)",
+        "len(known)",
+        "a constant that is added behind the loop",
+    ),
+    Bug(
+        FINDING,
+        "return all(map(_is_whole, known)) and not adds_constants(op, constants)",
+        "return all(map(_is_whole, known))",
+        "a constant that a step adds",
+    ),
+    Bug(
+        FINDING,
+        "return all(map(_is_whole, known)) and not adds_constants(op, constants)",
+        "return not adds_constants(op, constants)",
+        "operands that hold other steps' examples",
+    ),
+    Bug(
+        FINDING,
+        "isinstance(axes.of(v), Summed) or is_splat(v, 0) for v in ties(value)",
+        "True for v in ties(value)",
+        "an inner loop that starts at a constant",
+    ),
+    Bug(
+        FINDING,
+        "size == 1 and not known.offset",
+        "size == 1",
+        "a constant that is added to what a single example owns",
+    ),
+    Bug(
+        FINDING,
+        "return is_sum(known) or is_splat(value, 0)",
+        "return True",
+        "a constant added in each step",
+    ),
+    Bug(
+        AXES,
+        "members if np.array_equal(np.sort(members.ravel()), np.arange(size)) else None",
+        "members",
+        "examples that are in two steps",
+    ),
+    Bug(
+        AXES,
+        "if elsewhere.any() or (local != local[:1]).any():",
+        "if elsewhere.any():",
+        "examples that lie now in one way, now in another",
+    ),
+    Bug(
+        AXES,
+        "if elsewhere.any() or (local != local[:1]).any():",
+        "if (local != local[:1]).any():",
+        "examples of other steps",
+    ),
+]
