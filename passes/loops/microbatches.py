@@ -82,7 +82,7 @@ def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatche
     values = [v for added in sums.added.values() for v in added]
     reached = _summed(owners, values)
     members = _members(owners, [*values, *_operands_of(reached)], counted.trips)
-    if members is None or not reached.isdisjoint(loop.regions[1].blocks[0].arguments):
+    if members is None:
         return None
     axes = microbatch_axes(owners, loop, members)
     alone = all(_is_share(owners, value, members.shape[1]) for value in values)
@@ -210,7 +210,10 @@ def _is_share(owners: Owners, value: Value, size: int) -> bool:
 
 
 def _holds_examples_alone(axes: Axes, value: Value) -> bool:
-    """Whether a sum of a step is of the step's examples, and of nothing besides."""
+    """Whether a sum of a step is of the step's examples, and of nothing besides.
+
+    A sum that goes on from step to step is none: what it is behind the loop is no value of a step.
+    """
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW:
         return all(isinstance(axes.of(v), Summed) or is_splat(v, 0) for v in ties(value))

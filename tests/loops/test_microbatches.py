@@ -320,14 +320,51 @@ def added_beside(p, x):
     return lax.scan(add, jax.tree.map(jnp.zeros_like, p), runs(x))[0]
 
 
+def penalised(p, part):
+    """A scan over layers that adds a penalty for each."""
+
+    def layer(state, w):
+        h, penalty = state
+        return (jnp.tanh(h @ w), penalty + 0.1 * jnp.sum(w**2)), None
+
+    (h, penalty), _ = lax.scan(layer, (part, jnp.zeros(())), p["w"])
+    return jnp.mean(jnp.sum((h * p["v"]) ** 2, -1)) + penalty
+
+
+def penalised_one_by_one(p, x):
+    step = jax.grad(lambda p, row: penalised(p, row[None]))
+    return sums_of(p, lambda row: step(p, row), x, lambda g: g / B)
+
+
+def from_the_parameters_inside(p, x):
+    """A loop in each step, of which the sum starts at the parameters and is halved each time."""
+
+    def step(part):
+        g = jax.grad(mean_of)(p, part)
+        start = jax.tree.map(lambda w: 0.2 * w, p)
+
+        def halved(_, total):
+            return jax.tree.map(lambda t, g: t / 2 + g, total, g)
+
+        return lax.fori_loop(0, 2, halved, start)
+
+    return sums_of(p, step, runs(x), lambda g: g / STEPS)
+
+
+some_twice = over(lambda x: runs(x[jnp.array([0, 1, 0, 1, 2, 3])]))
 EVEN = np.ones(B)
+LAYERS_ALONE = {"w": 0.2, "v": 0.0}
 OTHERS = {
+    "decay in a scan": (added_up(jax.grad(penalised)), EVEN, LAYERS_ALONE),
+    "decay in a scan of each": (penalised_one_by_one, EVEN, LAYERS_ALONE),
+    "inside from the parameters": (from_the_parameters_inside, EVEN * 1.5, 0.05),
     "decay in each step": (added_up(jax.grad(decayed)), EVEN, 0.2),
     "decay of each example": (one_by_one_decayed, EVEN, 0.2),
     "decay beside": (added_beside, EVEN, 0.3),
     "decay behind": (added_up(jax.grad(mean_of), lambda g, p: g + 0.2 * p), EVEN, 0.2),
     "from the parameters": (from_the_parameters, EVEN, 0.3),
     "examples twice": (twice, EVEN, 0.0),
+    "some twice and some never": (some_twice, np.array([2, 2, 1, 1, 1e-30, 1e-30]), 0.0),
     "momentum": (with_momentum, np.repeat([1.75, 1.5, 1.0], 2), 0.0),
     "in another order": (in_another_order, EVEN, 0.0),
 }
@@ -337,7 +374,8 @@ OTHERS = {
 def test_what_a_step_does_not_know_is_left_to_lifting(gradient, scale, decay, steps_taken):
     statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
     found = hs.rewrite(gradient, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
-    own = jax.tree.map(lambda g, w: g * along(scale, g) + decay * w, examples(), PARAMS)
+    decays = decay if isinstance(decay, dict) else dict.fromkeys(PARAMS, decay)
+    own = jax.tree.map(lambda g, w, d: g * along(scale, g) + d * w, examples(), PARAMS, decays)
     assert_right(found, expected(own))
     assert not steps_taken
 

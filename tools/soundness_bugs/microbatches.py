@@ -8,12 +8,6 @@ AXES = "terms/microbatch_axes.py"
 MICROBATCHES = [
     Bug(
         FINDING,
-        "if members is None or not reached.isdisjoint(loop.regions[1].blocks[0].arguments):",
-        "if members is None:",
-        "sums that go on from step to step",
-    ),
-    Bug(
-        FINDING,
         "if not alone or not all(_holds_examples_alone(axes, value) for value in reached):",
         "if not alone:",
         "constants and other steps' examples in what a step adds",
