@@ -16,7 +16,7 @@ def output_plan(name: str, answer: Answer) -> OutputPlan:
         tuple(_repeated(site, trips) for site in answer.sites),
         answer.tail,
         {measure: strategy.name for measure, strategy in chosen.strategies.items()},
-        size * answer.bytes,
+        size * answer.bytes * trips,
         chosen.schedule.chunk,
         {n: replace(p, seconds=p.seconds * trips) for n, p in chosen.predicted.items()},
         "" if answer.is_reached or size == 1 else "no example reaches this gradient",

@@ -166,16 +166,32 @@ def steps_taken(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize("strategy", ["auto", "loop"])
 @pytest.mark.parametrize("statistics", [STATISTICS, REWEIGHTING], ids=["measures", "weights"])
 @pytest.mark.parametrize("name", CASES)
-def test_every_statistic_of_every_form(name, statistics, strategy, steps_taken):
+def test_every_statistic_of_every_form(name, statistics, steps_taken):
+    assert_exact(name, statistics, "auto")
+    assert len(steps_taken) == 1
+
+
+@pytest.mark.parametrize("statistics", [STATISTICS, REWEIGHTING], ids=["measures", "weights"])
+@pytest.mark.parametrize("name", ["runs", "one by one"])
+def test_every_statistic_by_a_loop_over_the_examples_of_a_step(name, statistics):
+    assert_exact(name, statistics, "loop")
+
+
+def assert_exact(name, statistics, strategy):
     f = hs.rewrite(CASES[name], batch_argnums=1, statistics=statistics, strategy=strategy)
     gradient, found = f(PARAMS, X)
     own = examples(recurrent if name == "recurrent" else one)
     assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
     assert_right(found, expected(own))
-    assert len(steps_taken) == 1
+
+
+def test_the_plan_counts_all_examples_and_all_steps():
+    f = hs.rewrite(CASES["runs"], batch_argnums=1, statistics=hs.second_moment())
+    plan, _ = hs.explain(f, PARAMS, X).outputs
+    assert plan.lifted_bytes == B * 4 * WIDTH
+    assert [site.trips for site in plan.sites] == [STEPS]
 
 
 @pytest.mark.parametrize("name", ["runs", "permuted", "one by one"])
