@@ -58,7 +58,7 @@ def required_statistics(optimizer: Any, params: Any) -> dict[str, Statistic]:
 
     >>> import optax
     >>> from hlo_surgery.optimizers import micro_adam
-    >>> optimizer = optax.chain(optax.clip(1.0), micro_adam(1e-3))
+    >>> optimizer = optax.chain(micro_adam(1e-3), optax.clip(1.0))
     >>> list(required_statistics(optimizer, params=jax.numpy.ones(3)))
     ['second_moment']
     """
