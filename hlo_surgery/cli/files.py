@@ -23,7 +23,7 @@ def read_module(file: str) -> Module:
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     name = "stdin" if file == "-" else file
     try:
-        with reading(name):
+        with reading(name, len(data)):
             return load(data)
     except ValueError as problem:
         raise ValueError(f"{name}: {problem}") from None
