@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
-from hlo_surgery.rewritten_function import Statistics
+from hlo_surgery.rewritten_function import Statistics, running_here
 from hlo_surgery.statistics.derived import named
 
 
@@ -73,7 +73,8 @@ class TrainStep:
     def __call__(self, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
         """The parameters and the optimizer's state after the step, and the metrics."""
         shards = self._training.shards(params, *rest)
-        return self._jitted(shards, *_as_returned(params, opt_state, rest), *rest)
+        with running_here(self._training.options.get("target")):
+            return self._jitted(shards, *_as_returned(params, opt_state, rest), *rest)
 
     def lower(self, params: Any, opt_state: Any, *rest: Any) -> Any:
         """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""

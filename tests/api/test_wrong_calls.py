@@ -77,6 +77,14 @@ def test_only_keywords_that_a_function_has_are_named():
         hs.rewrite_module("", batch=[0], statistics=hs.norms(), loss_reductions="sum")
 
 
+@pytest.mark.parametrize("make", [of_grad, of_rewrite, of_train_step])
+def test_a_target_that_is_not_here_is_left_out_to_run(make):
+    function = make(statistics=hs.norms(), target="tpu:v5e")
+    state = () if make is not of_train_step else (pytest.importorskip("optax").sgd(0.1).init(W),)
+    with pytest.raises(ValueError, match=r"target='tpu:v5e' .* leave target out to run here"):
+        function(jnp.array(W), *state, X)
+
+
 @pytest.mark.parametrize("function", [loss, jax.jit(of_grad()), hs.optimize(loss)])
 def test_what_has_no_plan_is_not_explained(function):
     with pytest.raises(TypeError, match=r"explain takes a function made by hs.grad"):
