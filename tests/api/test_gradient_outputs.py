@@ -264,6 +264,22 @@ def test_a_tree_is_named_at_once():
     assert "gradients: [0]['t'], [0]['w']; no gradients: [1]['t'], [1]['w']" in str(module.plan)
 
 
+def test_a_tree_of_arguments_is_named_at_once():
+    def grouped(p, batch):
+        return {"hidden": jax.grad(loss)(p, batch["x"] + batch["y"])}
+
+    source = dump(grouped, P, {"x": X, "y": X})
+    per = {"all": ["['hidden']"]}
+    f = hs.rewrite_module(
+        source, batch=["batch"], statistics=hs.norms(per), gradients=["['hidden']"]
+    )
+    apart = hs.rewrite_module(
+        source, batch=["batch['x']", "batch['y']"], statistics=hs.norms(), gradients=["['hidden']"]
+    )
+    arguments = jax.tree.leaves((P, {"x": X, "y": X}))
+    np.testing.assert_array_equal(f.call(*arguments)[-1], apart.call(*arguments)[-1])
+
+
 def layered(p, x):
     return jnp.mean((jnp.tanh(x @ p["w"]) @ p["v"]) ** 2)
 
