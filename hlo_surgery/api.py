@@ -109,8 +109,8 @@ def rewrite(
 
     `gradients` picks them from what `grad_fun` returns (`lambda outputs: outputs[1]`); by default
     all of it is, and ValueError is raised where it holds more numbers than the arguments do, of
-    which one must be a loss or a metric, or an argument plus or minus something, which is that
-    argument updated. `loss` picks the loss, where `per_example_losses` could
+    which one must be a loss or a metric, or most of an argument plus or minus something, which is
+    that argument updated. `loss` picks the loss, where `per_example_losses` could
     mean more than one number. Everything else is as in `grad`.
     """
     check_keywords(rewrite, planning)
@@ -134,7 +134,8 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
     if callable(target):
         raise TypeError(
             "explain takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
-            f"{target!r}; of jax.jit(f) pass f itself"
+            f"{target!r}; of jax.jit(f) pass f itself, and of a train step "
+            "hs.value_and_grad(loss, statistics=...)"
         )
     return explain_module(target, **kwargs)
 

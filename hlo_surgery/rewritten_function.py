@@ -1,6 +1,7 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,7 +92,8 @@ class WithStatistics:
         flags = self._flags(args, kwargs)
         for array in flags:
             check_flags(self._options.is_real, array)
-        outputs = _run(module, [*arrays, *flags, *map(flat_array, closed_over)])
+        with running_here(self._options.planning.get("target")):
+            outputs = _run(module, [*arrays, *flags, *map(flat_array, closed_over)])
         return jax.tree.map(
             as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs)
         )
@@ -169,6 +171,20 @@ def _run(module: Module, arrays: Sequence[Any]) -> Any:
         if said is None:
             raise
         raise type(problem)(said) from problem
+
+
+@contextmanager
+def running_here(target: str | None) -> Generator[None]:
+    """Raises ValueError where JAX says that a module is for another device than it is to run on."""
+    try:
+        yield
+    except ValueError as problem:
+        if "was exported for platforms" not in str(problem):
+            raise
+        raise ValueError(
+            f"target={target!r} is another device than the function runs on: leave target out to "
+            "run here; hs.explain plans for another device, and .module(...) is the module for it"
+        ) from None
 
 
 def all_of_it(outputs: Any) -> Any:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
-from hlo_surgery.rewritten_function import Statistics
+from hlo_surgery.rewritten_function import Statistics, running_here
 from hlo_surgery.statistics.derived import named
 
 
@@ -28,8 +28,9 @@ def train_step(
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params,
     opt_state, metrics).
 
-    `rest` is traced, as by `jax.jit`: close over flags. `optimizer` is any of optax or of
-    `hlo_surgery.optimizers`, or a composition, and opt_state begins as `optimizer.init(params)`.
+    `rest` is traced, as by `jax.jit`: close over flags. `optimizer` is one of optax or of
+    `hlo_surgery.optimizers`, or a composition, of those that take the gradient and the parameters
+    alone (not `optax.lbfgs`, which takes the loss too); opt_state begins as `optimizer.init(...)`.
     Both params and opt_state are donated: use those that are returned. The optimizer gets the mean
     of the examples' gradients, also where the loss is their sum, and the statistics that it needs.
     `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a dict)
@@ -73,7 +74,8 @@ class TrainStep:
     def __call__(self, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
         """The parameters and the optimizer's state after the step, and the metrics."""
         shards = self._training.shards(params, *rest)
-        return self._jitted(shards, *_as_returned(params, opt_state, rest), *rest)
+        with running_here(self._training.options.get("target")):
+            return self._jitted(shards, *_as_returned(params, opt_state, rest), *rest)
 
     def lower(self, params: Any, opt_state: Any, *rest: Any) -> Any:
         """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
@@ -82,9 +84,24 @@ class TrainStep:
 
 def _as_returned(params: Any, opt_state: Any, rest: Any) -> tuple[Any, Any]:
     """Both committed to their device, as a step returns them: else it would be compiled twice."""
+    params, opt_state = _apart((params, opt_state))
     if any(_is_committed(leaf) for leaf in jax.tree.leaves((params, opt_state, rest))):
         return params, opt_state
     return jax.device_put((params, opt_state), jnp.zeros(()).sharding)
+
+
+def _apart(donated: Any) -> Any:
+    """With copies of arrays that occur again, as parameters do in some states: no buffer is donated
+    twice.
+    """
+    seen: set[int] = set()
+
+    def apart(leaf: Any) -> Any:
+        is_seen = isinstance(leaf, jax.Array) and id(leaf) in seen
+        seen.add(id(leaf))
+        return jnp.copy(leaf) if is_seen else leaf
+
+    return jax.tree.map(apart, donated)
 
 
 def _is_committed(leaf: Any) -> bool:

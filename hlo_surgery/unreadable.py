@@ -55,7 +55,7 @@ def unreadable_bytecode(data: bytes) -> str:
     else:
         why = (
             f"this jaxlib cannot read the bytecode by {producer}, which differs between "
-            "versions of MLIR"
+            "versions of MLIR, or the file is damaged or cut short"
         )
     return (
         f"this is no StableHLO module: {why}; dump text, a portable artifact or a jax.export "

@@ -20,13 +20,21 @@ from hlo_surgery.whole_files import write_atomically
 
 def read_module(file: str) -> Module:
     """The module in a file, or on stdin for `-`. Raises ValueError or OSError."""
-    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     name = "stdin" if file == "-" else file
+    data = _read(file, name)
     try:
-        with reading(name):
+        with reading(name, len(data)):
             return load(data)
     except ValueError as problem:
         raise ValueError(f"{name}: {problem}") from None
+
+
+def _read(file: str, name: str) -> bytes:
+    """All bytes; OSError names the file, which that of a read does not."""
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, name) from None
 
 
 def stream_or_file(out: str) -> str:

@@ -1,9 +1,9 @@
 """Supervision: commands run in a child process, whose parent reports native code that ends it.
 
-MLIR and XLA abort on some damaged files, and overflow the stack on deep ones. The child is forked
-when all is imported and nothing has started, so that it costs no second start. What native code
-writes to stderr is held back until the child has ended, and left out where it only says how MLIR
-broke on a file.
+MLIR and XLA abort on some damaged files, read others for ever, and overflow the stack on deep ones.
+The child is forked when all is imported and nothing has started, so that it costs no second start.
+What native code writes to stderr is held back until the child has ended, and left out where it only
+says how MLIR broke on a file.
 """
 
 import mmap
@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from typing import IO, NoReturn
 
 WRONG_USE, INTERNAL = 2, 3
+# CPU time for reading, at which the child ends: many times what whole files take.
+SECONDS, SECONDS_PER_BYTE = 60.0, 1e-6
 # These end a command as its user wishes.
 ASKED_FOR = ("SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE")
 # The file that is being read, for the parent to name: shared by both processes.
@@ -26,12 +28,22 @@ _SHARED = mmap.mmap(-1, 4096)
 
 
 @contextmanager
-def reading(file: str) -> Generator[None]:
-    """While this lasts, a process that ends does so for the sake of this file."""
+def reading(file: str, size: int) -> Generator[None]:
+    """While this lasts, a process that ends does so for the sake of this file, of so many bytes."""
     name = file.encode(errors="replace")[: len(_SHARED) - 1]
     _SHARED[: len(name) + 1] = name + b"\0"
-    yield
-    _SHARED[0] = 0
+    _end_after(SECONDS + SECONDS_PER_BYTE * size)
+    try:
+        yield
+    finally:
+        _end_after(0)
+        _SHARED[0] = 0
+
+
+def _end_after(seconds: float) -> None:
+    """End this process after so much CPU time, in native code too; zero is never."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def supervised(command: Callable[[], None]) -> None:
@@ -95,13 +107,7 @@ def _end_as(code: int, native: IO[bytes]) -> NoReturn:
         os.kill(os.getpid(), -code)
     file = _SHARED[:].split(b"\0")[0].decode(errors="replace")
     if code < 0 and file:
-        broken = (
-            "the file is damaged, nests too deeply, or holds names that are no UTF-8; dump it again"
-        )
-        print(
-            f"error: {file}: this is no StableHLO module: MLIR broke on it ({name}): {broken}",
-            file=sys.stderr,
-        )
+        print(f"error: {file}: this is no StableHLO module: {_broken(name)}", file=sys.stderr)
         sys.exit(WRONG_USE)
     _show(native)
     if code < 0:
@@ -115,6 +121,16 @@ def _end_as(code: int, native: IO[bytes]) -> NoReturn:
             file=sys.stderr,
         )
     sys.exit(INTERNAL if code < 0 else code)
+
+
+def _broken(name: str) -> str:
+    """Of a file, by the signal that ended its reading."""
+    if name == "SIGPROF":
+        return "MLIR read it without coming to an end: the file is damaged; dump it again"
+    return (
+        f"MLIR broke on it ({name}): the file is damaged, nests too deeply, or holds names that "
+        "are no UTF-8; dump it again"
+    )
 
 
 def _show(native: IO[bytes]) -> None:

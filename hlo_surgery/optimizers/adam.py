@@ -10,8 +10,8 @@ be at least (m / 32)**2: they divide by `max(sqrt(v + eps_root) + eps, |m| / 32)
 a parameter by more than 32 learning rates.
 
 `clip_norm` scales the gradient to this global norm at most. The same factor then scales each
-example's gradient, so that the second moment has its square; clipping that is chained before the
-optimizer scales the gradient alone.
+example's gradient, so that the second moment has its square; clipping that is chained before would
+scale the gradient alone, and is refused where the optimizer takes a second moment.
 """
 
 from collections.abc import Callable, Mapping
@@ -225,9 +225,7 @@ def _averaging(
             jnp.maximum(root, jnp.abs(m) / MOST_LEARNING_RATES) if moment.is_estimate else root
         )
 
-    # An estimate takes both moments of the same gradients; a second moment alone may divide what a
-    # chain made of them.
-    return with_statistics(statistics, init, update, takes_any_updates=not moment.is_estimate)
+    return with_statistics(statistics, init, update)
 
 
 def _where_known(new: EMAState, old: EMAState, given: Mapping[str, Any]) -> EMAState:

@@ -32,6 +32,20 @@ NEVER = (
     "optax.set_to_zero(), with optax.multi_transform; to climb, negate the loss"
 )
 
+# By their states, the transformations of optax that take more than a step has.
+UNDRIVEN = {
+    "HutchinsonState": "optax.contrib.sophia",
+    "LookaheadState": "optax.lookahead",
+    "SAMState": "optax.contrib.sam",
+    "ScaleByBacktrackingLinesearchState": "optax.scale_by_backtracking_linesearch",
+    "ScaleByZoomLinesearchState": "optax.lbfgs with its line search",
+}
+TAKES_MORE = (
+    "{} takes more than a step has, the gradient at the parameters: the loss itself, gradients at "
+    "others, or fast and slow parameters; use another optimizer, or write its loop around "
+    "hlo_surgery.value_and_grad"
+)
+
 
 class Answer(NamedTuple):
     """What asking has shown. Of each array of updates: whether it is the gradient itself, and
@@ -54,11 +68,11 @@ def required_statistics(optimizer: Any, params: Any) -> dict[str, Statistic]:
     Raises ValueError where two parts need different ones of the same name, where what comes before
     a part would be lost, and where a second learning rate is applied, and TypeError for an
     `optax.MultiSteps` around an optimizer that needs some: it would hand on those of the last
-    microbatch alone.
+    microbatch alone, and for one that takes the loss itself or several gradients a step.
 
     >>> import optax
     >>> from hlo_surgery.optimizers import micro_adam
-    >>> optimizer = optax.chain(optax.clip(1.0), micro_adam(1e-3))
+    >>> optimizer = optax.chain(micro_adam(1e-3), optax.clip(1.0))
     >>> list(required_statistics(optimizer, params=jax.numpy.ones(3)))
     ['second_moment']
     """
@@ -89,6 +103,7 @@ def asked(optimizer: Any, params: Any) -> Answer:
     """The statistics that `update` calls for, in turn, and what it then makes of the gradient."""
     found: dict[str, Statistic] = {}
     state = jax.eval_shape(optimizer.init, params)
+    _refuse_undriven(state)
     while True:
         try:
             return _answer(optimizer, found, state, params)
@@ -129,6 +144,16 @@ def _climbs(optimizer: Any, answer: Answer, params: Any) -> bool:
         c and up
         for c, up in zip(changed, climbing(optimizer, answer.statistics, params), strict=False)
     )
+
+
+def _refuse_undriven(state: Any) -> None:
+    """Raises TypeError where a part of the optimizer takes what no step has."""
+
+    def is_undriven(x: Any) -> bool:
+        return type(x).__name__ in UNDRIVEN
+
+    for part in filter(is_undriven, jax.tree.leaves(state, is_leaf=is_undriven)):
+        raise TypeError(TAKES_MORE.format(UNDRIVEN[type(part).__name__]))
 
 
 def _accumulates_gradients_alone(state: Any) -> bool:

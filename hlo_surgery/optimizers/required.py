@@ -1,7 +1,7 @@
 """Which statistics an optimizer needs: its `update` takes them by name, and says which it lacks."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,20 +37,18 @@ def with_statistics(
     statistics: Mapping[str, Statistic],
     init: Callable[[Any], Any],
     update: Update,
-    takes_any_updates: bool = False,
 ) -> StatisticsTransformation:
     """The transformation whose `update(updates, state, params, given)` finds these statistics in
     the dict `given`.
 
     `given` also has whatever else was passed by keyword. Raises MissingStatistic where one was not
-    passed, and ValueError where `grad`, the gradient, is among that and the updates are not it, if
-    it does not take any.
+    passed, and ValueError where `grad`, the gradient, is among that and the updates are not it.
     """
 
     def checked(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         found = taken(statistics, updates, given)
         if statistics and not is_gradient(updates, given):
-            refuse_change(statistics, given, takes_any_updates)
+            refuse_change(statistics, given)
         return update(updates, state, params, {**given, **found})
 
     made = StatisticsTransformation(cast(Any, init), cast(Any, checked))
@@ -102,29 +100,26 @@ def is_gradient(updates: Any, given: Mapping[str, Any]) -> bool:
         return False
 
 
-def refuse_change(
-    statistics: Mapping[str, Statistic], given: Mapping[str, Any], takes_any_updates: bool
-) -> None:
-    """Raises ValueError: the change would be lost, or would let what is private out."""
-    names = " and ".join(statistics)
-    if not takes_any_updates:
-        raise ValueError(
-            f"what comes before a part of the optimizer that takes {names} changes the gradient, "
-            "and would be lost: "
-            f"{names} is of the examples' gradients as they are. Chain it behind that part, where "
-            "it changes the step, "
-            "or put it into the loss; clip_norm and weight_decay are options of the optimizers. "
-            "To freeze parameters, "
-            "use optax.multi_transform with optax.set_to_zero() for theirs"
-        )
-    if any(
-        getattr(statistic, "private", False) for statistic in given.get("statistics", {}).values()
-    ):
+def refuse_change(statistics: Mapping[str, Statistic], given: Mapping[str, Any]) -> NoReturn:
+    """Raises ValueError: the change would be lost, or divided by moments that are not its own, or
+    would let what is private out.
+    """
+    names, asked = " and ".join(statistics), given.get("statistics", {})
+    others = [statistic for name, statistic in asked.items() if name not in statistics]
+    if any(getattr(statistic, "private", False) for statistic in others):
         raise ValueError(
             f"behind private gradients an optimizer takes {names} of the examples' gradients "
             "without noise, so that "
             "its steps are not private: chain one that takes gradients alone, such as optax.adam"
         )
+    raise ValueError(
+        f"what comes before a part of the optimizer that takes {names} changes the gradient, and "
+        f"would be lost, or divided by what is not its own: {names} is of the examples' gradients "
+        "as they are. Chain it behind that part, where it changes the step, "
+        "or put it into the loss; clip_norm and weight_decay are options of the optimizers. "
+        "To freeze parameters, "
+        "use optax.multi_transform with optax.set_to_zero() for theirs"
+    )
 
 
 def chained(statistics: Mapping[str, Statistic], *transformations: Any) -> StatisticsTransformation:

@@ -37,6 +37,11 @@ class Training:
             raise ValueError(
                 f"metrics have an entry {own.pop()!r} of their own; give the statistic another name"
             )
+        if not callable(self.loss):
+            raise TypeError(
+                f"the loss is {type(self.loss).__name__}, which is no function: it comes first, as "
+                "in train_step(loss, optimizer)"
+            )
         check_optimizer(self.optimizer)
         batch_positions(self.batch_argnums)
         check_words(self.options["loss_reduction"], self.options["on_mixing"])
@@ -45,6 +50,7 @@ class Training:
         self, shards: int, params: Any, opt_state: Any, *rest: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
         """One step, from the arguments of the loss, with the examples on so many devices."""
+        _check_floats(params)
         required = statistics_of_steps(self.optimizer, params)
         (value, gradient), found = self._gradient(required, shards)(params, *rest)
         size = self._batch_size(params, *rest)
@@ -127,3 +133,13 @@ class Training:
         """All arrays among the arguments, and the example axes of the batch's, by number."""
         axes = leaf_axes(args, {}, self.batch_argnums, self.options["in_axes"])
         return [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)], axes
+
+
+def _check_floats(params: Any) -> None:
+    """Raises TypeError for what has no gradient, as integers in an optimizer's state."""
+    for path, leaf in jax.tree.leaves_with_path(params):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            raise TypeError(
+                f"params{jax.tree_util.keystr(path)} is {jnp.result_type(leaf)}, and parameters "
+                "are floats; a step is called as step(params, opt_state, *batch)"
+            )

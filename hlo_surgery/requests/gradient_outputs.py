@@ -82,7 +82,7 @@ def refuse_more_numbers(module: Module, batch: Collection[int]) -> None:
 
 
 def refuse_updated(module: Module) -> None:
-    """Raises ValueError if an output is an argument plus or minus something, and so no gradient."""
+    """Raises ValueError if an output is an argument updated, and so no gradient."""
     names = [module.outputs[i].name for i in sorted(updated_arguments(module))]
     if names:
         raise ValueError(
@@ -237,7 +237,8 @@ def _beside(tree: Alike, others: Sequence[Port], outputs: Mapping[int, Port]) ->
 
 def _updated(names: Sequence[str]) -> str:
     return (
-        f"{listing(names)} is an argument plus or minus something: updated parameters, no gradient"
+        f"{listing(names)} is most of an argument plus or minus something: updated parameters, no "
+        "gradient"
     )
 
 

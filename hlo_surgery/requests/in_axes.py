@@ -19,9 +19,9 @@ def leaf_axes(
     TypeError.
     """
     axes: list[list[int | None]] = [[None] * len(jax.tree.leaves(arg)) for arg in args]
-    chosen = _batch_numbers(batch_argnums, len(args))
+    chosen = _batch_numbers(batch_argnums, len(args), list(kwargs))
     for number, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
-        axes[number] = _argument_axes(in_axis, args[number])
+        axes[number] = _argument_axes(in_axis, args[number], number)
     flat = [axis for part in axes for axis in part] + [None] * len(jax.tree.leaves(kwargs))
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
     arrays = [axis for axis, leaf in pairs if is_array(leaf)]
@@ -65,20 +65,21 @@ def batch_positions(numbers: int | Sequence[int]) -> list[int]:
     """The numbers of the batch arguments as they were given. Raises TypeError for what is none."""
     chosen = list(numbers) if isinstance(numbers, Iterable) else [numbers]
     for number in chosen:
-        if not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(number, bool) or not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"batch_argnums holds {number!r}; pass the position of an argument, or several"
             )
     return chosen
 
 
-def _batch_numbers(numbers: int | Sequence[int], count: int) -> list[int]:
+def _batch_numbers(numbers: int | Sequence[int], count: int, keywords: Sequence[str]) -> list[int]:
     """The positions of the batch arguments, checked."""
     chosen = batch_positions(numbers)
     for number in chosen:
         if not -count <= number < count:
+            how = f"; pass it by position, not as {', '.join(keywords)}=" if keywords else ""
             raise ValueError(
-                f"batch_argnums names argument {number}; {count} positional ones were given"
+                f"batch_argnums names argument {number}; {count} positional ones were given{how}"
             )
     positions = [number % count for number in chosen]
     if len(set(positions)) < len(positions):
@@ -96,7 +97,7 @@ def _one_for_each(in_axes: Any, chosen: Sequence[int]) -> list[Any]:
     return list(in_axes) if isinstance(in_axes, tuple | list) else [in_axes] * len(chosen)
 
 
-def _argument_axes(in_axis: Any, argument: Any) -> list[int | None]:
+def _argument_axes(in_axis: Any, argument: Any, number: int) -> list[int | None]:
     """Each leaf's example axis in a batch argument, from a pytree prefix, from the front."""
     try:
         axes = jax.tree.broadcast(in_axis, argument, is_leaf=_is_none)
@@ -106,13 +107,17 @@ def _argument_axes(in_axis: Any, argument: Any) -> list[int | None]:
         ) from None
     pairs = zip(
         jax.tree.leaves(axes, is_leaf=_is_none),
-        jax.tree.leaves(argument, is_leaf=_is_none),
+        jax.tree.leaves_with_path(argument, is_leaf=_is_none),
         strict=True,
     )
-    return [_from_front(axis, leaf) for axis, leaf in pairs if leaf is not None]
+    return [
+        _from_front(axis, leaf, f"argument {number}{jax.tree_util.keystr(path)}")
+        for axis, (path, leaf) in pairs
+        if leaf is not None
+    ]
 
 
-def _from_front(axis: Any, leaf: Any) -> int | None:
+def _from_front(axis: Any, leaf: Any, name: str) -> int | None:
     if axis is None or not is_array(leaf):
         return None
     if not isinstance(axis, int):
@@ -122,9 +127,7 @@ def _from_front(axis: Any, leaf: Any) -> int | None:
         )
     rank = len(kind_of(leaf).shape)
     if not -rank <= axis < rank:
-        raise ValueError(
-            f"a batch argument has shape {kind_of(leaf).shape}: there is no example axis {axis}"
-        )
+        raise ValueError(f"{name} has shape {kind_of(leaf).shape}: there is no example axis {axis}")
     return axis % rank
 
 

@@ -1,6 +1,6 @@
 """The loss among the outputs: the one real number that examples reach, or what the user names."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import jax.numpy as jnp
 
@@ -30,8 +30,14 @@ def loss_output(module: Module, batch: Collection[int], gradients: Collection[in
     return found[0]
 
 
-def named_loss(module: Module, gradients: Collection[int], number: int) -> int:
-    """The output that the user says is the loss. Raises ValueError where it cannot be."""
+def named_loss(module: Module, gradients: Collection[int], numbers: Sequence[int]) -> int:
+    """The output that the user says is the loss, the only one of a tree. Raises ValueError where it
+    cannot be.
+    """
+    if len(numbers) > 1:
+        listed = listing([port_text(module.outputs[i]) for i in numbers])
+        raise ValueError(f"the loss is one real number; this is a tree of {listed}: name one")
+    (number,) = numbers
     port = module.outputs[number]
     if number in gradients:
         raise ValueError(f"output {port.name} is named both as the loss and as a gradient")

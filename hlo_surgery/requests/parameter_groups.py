@@ -7,15 +7,15 @@ import jax
 
 from hlo_surgery.statistics.derived import Derived, Groups, Statistic
 
-Number = Callable[[str | int], int]
+Numbers = Callable[[str | int], Sequence[int]]
 
 
 def groups_of(
-    statistic: Statistic, gradients: Sequence[int], names: Sequence[str], number: Number
+    statistic: Statistic, gradients: Sequence[int], names: Sequence[str], of: Numbers
 ) -> Groups:
     """Positions in `gradients`, output numbers, of those that belong together.
 
-    `names`: of all outputs; `number`: an output's, from its name or position. Raises ValueError
+    `names`: of all outputs; `of`: the numbers that a name or position means. Raises ValueError
     where `per` is none.
     """
     per = statistic.per if isinstance(statistic, Derived) else "parameter"
@@ -33,7 +33,7 @@ def groups_of(
                 f"per of {statistic.name} has {keys!r} for {label!r}; it is a list of one output "
                 "or more"
             )
-    numbers = [[number(key) for key in keys] for keys in per.values()]
+    numbers = [[n for key in keys for n in of(key)] for keys in per.values()]
     _check(statistic.name, [n for group in numbers for n in group], gradients, names)
     return tuple(tuple(gradients.index(n) for n in group) for group in numbers)
 

@@ -80,8 +80,8 @@ def make_request(
     wanted = named(statistics)
     losses = _losses(module, axes, picked, wanted.values(), loss)
     outputs = [port.name for port in module.outputs]
-    number = partial(_number, module.outputs, kind="output")
-    groups = {name: groups_of(s, picked, outputs, number) for name, s in wanted.items()}
+    numbers = partial(_picked, module.outputs, kind="output")
+    groups = {name: groups_of(s, picked, outputs, numbers) for name, s in wanted.items()}
     for name, statistic in wanted.items():
         if isinstance(statistic, Derived) and size < statistic.least:
             raise ValueError(
@@ -111,11 +111,8 @@ def _losses(
     named: str | int | None,
 ) -> tuple[int, ...]:
     """The loss's output number, where a statistic needs it."""
-    number = (
-        None
-        if named is None
-        else named_loss(module, gradients, _number(module.outputs, named, "output"))
-    )
+    numbers = [] if named is None else _picked(module.outputs, named, "output")
+    number = named_loss(module, gradients, numbers) if numbers else None
     if not any(isinstance(s, Derived) and s.losses for s in statistics):
         return ()
     return (loss_output(module, axes, gradients) if number is None else number,)
@@ -154,9 +151,9 @@ def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
     pairs = batch.items() if isinstance(batch, Mapping) else [(key, 0) for key in batch]
     axes: dict[int, int] = {}
     for key, axis in pairs:
-        number = _number(arguments, key, "argument")
-        axis = _integer(f"the example axis of {arguments[number].name}", axis)
-        axes[number] = _axis(arguments[number], axes.get(number, axis), axis)
+        axis = _integer(f"the example axis of {key}", axis)
+        for number in _picked(arguments, key, "argument"):
+            axes[number] = _axis(arguments[number], axes.get(number, axis), axis)
     if not axes:
         raise ValueError("batch is empty; name at least one argument that carries the examples")
     return axes
@@ -222,7 +219,7 @@ def _gradients(
         return gradient_outputs(module, axes)
     if isinstance(picked, str | bytes):
         raise TypeError(f"gradients is {picked!r}; pass a list of outputs, by name or position")
-    numbers = [n for key in picked for n in _picked(module.outputs, key)]
+    numbers = [n for key in picked for n in _picked(module.outputs, key, "output")]
     if not numbers:
         raise ValueError("gradients is empty; name at least one output")
     for number in numbers:
@@ -237,8 +234,8 @@ def _gradients(
     return tuple(numbers)
 
 
-def _picked(ports: Sequence[Port], key: str | int) -> list[int]:
-    """An output by name or position, or all of a tree by the name of that."""
+def _picked(ports: Sequence[Port], key: str | int, kind: str) -> list[int]:
+    """A port by name or position, or all of a tree by the name of that."""
     names = [port.name for port in ports]
     tree = below(key, names) if isinstance(key, str) and key not in names else []
-    return tree or [_number(ports, key, "output")]
+    return tree or [_number(ports, key, kind)]

@@ -81,8 +81,8 @@ def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statisti
         return {statistics.name: statistics}
     if not isinstance(statistics, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            f"statistics is {statistics!r}; pass a statistic, such as second_moment(), or a dict "
-            "of them"
+            f"statistics is {statistics!r}; pass a statistic, such as "
+            f"{_calling(statistics)}, or a dict of them"
         )
     wanted = dict(statistics)
     for name, statistic in wanted.items():
@@ -93,8 +93,15 @@ def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statisti
             )
         if not isinstance(statistic, Statistic):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
-                f"statistics[{name!r}] is {statistic!r}; pass a statistic, such as second_moment()"
+                f"statistics[{name!r}] is {statistic!r}; pass a statistic, such as "
+                f"{_calling(statistic)}"
             )
     if not wanted:
         raise ValueError("no statistic is asked for; pass at least one, such as second_moment()")
     return wanted
+
+
+def _calling(wrong: Any) -> str:
+    """What was perhaps meant: one of this package's functions, called."""
+    is_own = str(getattr(wrong, "__module__", "")).startswith("hlo_surgery.")
+    return f"{wrong.__name__}(...)" if is_own and callable(wrong) else "second_moment()"

@@ -76,14 +76,28 @@ APART = (
     "each example meets others: the operands hold the examples along different or divided "
     "dimensions"
 )
+DISAGREE = "devices return different values for an output that is said to be the same on all"
+DISAGREE_HELP = "add jax.lax.pmean over all the axes that the batch is split over"
 MOVED = "values are moved or combined along the example axis"
 PICKING_HELP = f"permute, choose or mix examples before the call; else {MIXING_HELP}"
 
 
 def mixed(op: Operation, why: str, unknown: bool = False, help: str = MIXING_HELP) -> Mixed:
     """The class of a value that this op mixes, or of which nothing is known."""
+    if is_first_devices(op):
+        return Mixed(disagreement(op), unknown)
     fitting = PICKING_HELP if _is_moved(op, why) and help == MIXING_HELP else help
     return Mixed(Reason(why, op.name, source_line(op), fitting), unknown)
+
+
+def is_first_devices(op: Operation) -> bool:
+    """Whether this marks the first device's value where all should agree: `max(x, x)`."""
+    return op.name == "stablehlo.maximum" and op.operands[0] == op.operands[1]
+
+
+def disagreement(op: Operation) -> Reason:
+    """Why the first device's value is not taken for that of all, which act on other examples."""
+    return Reason(DISAGREE, "sdy.manual_computation", source_line(op), DISAGREE_HELP)
 
 
 def _is_moved(op: Operation, why: str) -> bool:

@@ -8,7 +8,17 @@ from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.apart import apart_reason
 from hlo_surgery.passes.owners.alignment.example_rows import example_rows
-from hlo_surgery.passes.owners.classes import PICKING, Crossed, Mixed, Owned, Owners, Summed
+from hlo_surgery.passes.owners.classes import (
+    PICKING,
+    Crossed,
+    Mixed,
+    Owned,
+    Owners,
+    Summed,
+    disagreement,
+    has_owners,
+    is_first_devices,
+)
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
 from hlo_surgery.passes.owners.offsets import UNEVEN, covers
 
@@ -49,6 +59,9 @@ def mixing_reason(owners: Owners, output: Value) -> Reason | None:
         case Summed(_, data):
             return data and as_term(data)
         case Owned(labels, data, offset):
+            op = mlir.defining_operation(output)
+            if op and is_first_devices(op) and has_owners(owners.of(output)):
+                return disagreement(op)
             if offset and not covers(labels, owners.size):
                 return _uneven(output)
             return data and as_term(data)

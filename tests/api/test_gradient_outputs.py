@@ -187,12 +187,31 @@ def partly_stepped(p, x):
     return value, {"w": jax.lax.optimization_barrier(step), "t": p["t"]}
 
 
+def stepped_by(update):
+    """Also with a rate that is an argument, as a schedule's is."""
+
+    def new(p, x):
+        value, gradient = jax.value_and_grad(loss)(p, x)
+        rate = 0.01 + 0.0 * jnp.sum(x)
+        return value, jax.tree.map(lambda p, g: update(p, g, rate), p, gradient)
+
+    return new
+
+
 def decayed(p, x):
     value, gradient = jax.value_and_grad(loss)(p, x)
     return value, jax.tree.map(lambda p, g: g + 0.1 * p, p, gradient)
 
 
-UPDATED = {"a step": stepped, "within jit": jax.jit(stepped), "one of two": partly_stepped}
+UPDATED = {
+    "a step": stepped,
+    "within jit": jax.jit(stepped),
+    "one of two": partly_stepped,
+    "with decay": stepped_by(lambda p, g, rate: (1 - 0.01) * p - 0.1 * g),
+    "with decay behind": stepped_by(lambda p, g, rate: p - 0.1 * g - 0.01 * p),
+    "with decay by a rate": stepped_by(lambda p, g, rate: p * (1 - rate * 0.1) - rate * g),
+    "negated": stepped_by(lambda p, g, rate: -(rate * g - p.astype(jnp.bfloat16) * 0.99)),
+}
 
 
 @pytest.mark.parametrize("step", UPDATED.values(), ids=UPDATED)
@@ -243,6 +262,22 @@ def test_a_tree_is_named_at_once():
     module = hs.rewrite_module(source, batch=["x"], statistics=hs.norms(), gradients=["[0]"])
     assert [output.name for output in module.plan.outputs] == ["[0]['t']", "[0]['w']"]
     assert "gradients: [0]['t'], [0]['w']; no gradients: [1]['t'], [1]['w']" in str(module.plan)
+
+
+def test_a_tree_of_arguments_is_named_at_once():
+    def grouped(p, batch):
+        return {"hidden": jax.grad(loss)(p, batch["x"] + batch["y"])}
+
+    source = dump(grouped, P, {"x": X, "y": X})
+    per = {"all": ["['hidden']"]}
+    f = hs.rewrite_module(
+        source, batch=["batch"], statistics=hs.norms(per), gradients=["['hidden']"]
+    )
+    apart = hs.rewrite_module(
+        source, batch=["batch['x']", "batch['y']"], statistics=hs.norms(), gradients=["['hidden']"]
+    )
+    arguments = jax.tree.leaves((P, {"x": X, "y": X}))
+    np.testing.assert_array_equal(f.call(*arguments)[-1], apart.call(*arguments)[-1])
 
 
 def layered(p, x):

@@ -75,6 +75,7 @@ def test_one_that_mixes_the_examples_may_be_the_loss_too():
 WRONG = {
     "no such output": ("loss", "no output is named 'loss'"),
     "a gradient": ("['gradient']['w']", "named both as the loss and as a gradient"),
+    "a tree": ("['metrics']", r"a tree of \['metrics'\]\['accuracy'\]: float32\[\], .*name one"),
     "an integer": ("['metrics']['n']", "one real number"),
 }
 

@@ -38,6 +38,8 @@ WHEN_MADE = {
         "statistics has the key 1; keys are names",
     ),
     "a name that is none": ({"statistics": {None: hs.norms()}}, TypeError, "has the key None"),
+    "a flag for a position": ({"batch_argnums": True}, TypeError, "batch_argnums holds True"),
+    "a statistic that is not called": ({"statistics": hs.norms}, TypeError, r"such as norms\("),
     "two positions": ({"batch_argnums": (0, "x")}, TypeError, "batch_argnums holds 'x'"),
 }
 
@@ -77,10 +79,41 @@ def test_only_keywords_that_a_function_has_are_named():
         hs.rewrite_module("", batch=[0], statistics=hs.norms(), loss_reductions="sum")
 
 
+@pytest.mark.parametrize("make", [of_grad, of_rewrite, of_train_step])
+def test_a_target_that_is_not_here_is_left_out_to_run(make):
+    function = make(statistics=hs.norms(), target="tpu:v5e")
+    state = () if make is not of_train_step else (pytest.importorskip("optax").sgd(0.1).init(W),)
+    with pytest.raises(ValueError, match=r"target='tpu:v5e' .* leave target out to run here"):
+        function(jnp.array(W), *state, X)
+
+
 @pytest.mark.parametrize("function", [loss, jax.jit(of_grad()), hs.optimize(loss)])
 def test_what_has_no_plan_is_not_explained(function):
     with pytest.raises(TypeError, match=r"explain takes a function made by hs.grad"):
         hs.explain(function, W, X)
+
+
+def test_the_leaf_without_such_an_axis_is_named():
+    f = hs.grad(lambda w, batch: loss(w, batch[0]), statistics=hs.norms(), in_axes=1)
+    with pytest.raises(ValueError, match=r"argument 1\[1\] has shape \(4,\): there is no example"):
+        f(W, (X, X[:, 0]))
+
+
+def test_a_batch_by_keyword_is_told_to_go_by_position():
+    with pytest.raises(ValueError, match="1 positional ones were given; pass it by position, not"):
+        of_grad()(W, x=X)
+
+
+def test_a_train_step_is_called_and_made_in_order():
+    optax = pytest.importorskip("optax")
+    optimizer = optax.adam(0.1)
+    with pytest.raises(TypeError, match=r"it comes first, as in train_step\(loss, optimizer\)"):
+        hs.train_step(optimizer, loss)
+    step, state = hs.train_step(loss, optimizer), optimizer.init(W)
+    with pytest.raises(TypeError, match=r"params\[0\]\.count is int32, .*step\(params, opt_state"):
+        step(state, W, X)
+    with pytest.raises(TypeError, match=r"of a train step hs.value_and_grad"):
+        hs.explain(step, W, state, X)
 
 
 @pytest.mark.parametrize("around", [lambda f: f, jax.jit])

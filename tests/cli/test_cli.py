@@ -315,6 +315,7 @@ def test_files_that_cannot_be_read(tmp_path):
         "inspect", tmp_path / "nowhere.mlir"
     )
     assert "Is a directory" in rejected("inspect", tmp_path)
+    assert "/proc/self/mem: Input/output error" in rejected("inspect", "/proc/self/mem")
 
 
 NO_GRADIENT = "func.func @main(%x: tensor<4xi32>) -> tensor<4xi32> { return %x : tensor<4xi32> }\n"

@@ -102,8 +102,8 @@ def test_deep_modules_are_normalised_and_run(source):
         assert np.array_equal(each.call(*[x, np.array(True)][: len(module.arguments)])[0], x)
 
 
-def program(*arguments, **options):
-    code = "from hlo_surgery.cli.commands import main; main()"
+def program(*arguments, before="", **options):
+    code = f"{before}\nfrom hlo_surgery.cli.commands import main; main()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -127,6 +127,21 @@ def test_what_mlir_breaks_on_is_reported(command, tmp_path):
         f"error: {tmp_path / 'deep.mlir'}: this is no StableHLO module: MLIR broke on it (SIG"
     )
     assert said.count("\n") == 1
+
+
+def test_a_file_that_is_read_for_ever_is_reported(tmp_path):
+    (tmp_path / "endless.mlir").write_text(function("main", RETURN))
+    limited = (
+        "from hlo_surgery.cli import files, supervision; supervision.SECONDS = 0.1;"
+        "files.load = lambda data: max(iter(int, 1))"
+    )
+    running = program("inspect", tmp_path / "endless.mlir", before=limited)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 2
+    assert said == (
+        f"error: {tmp_path / 'endless.mlir'}: this is no StableHLO module: MLIR read it without "
+        "coming to an end: the file is damaged; dump it again\n"
+    )
 
 
 def test_a_closed_pipe_ends_a_command_quietly():

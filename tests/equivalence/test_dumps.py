@@ -114,7 +114,8 @@ def test_bytecode_of_another_mlir_says_what_to_dump_instead(name):
     said = (
         r"this is no StableHLO module: this jaxlib cannot read the bytecode by MLIR\d+\.0\.0git, "
         r"which differs between "
-        "versions of MLIR; dump text, a portable artifact or a jax.export artifact"
+        "versions of MLIR, or the file is damaged or cut short; "
+        "dump text, a portable artifact or a jax.export artifact"
     )
     with pytest.raises(ValueError, match=f"^{said}$"):
         hs.load(file_of(name))

@@ -433,7 +433,18 @@ def test_a_gradient_clipped_on_each_device_is_refused():
 
 
 def test_gradients_on_which_devices_need_not_agree_are_refused():
-    assert refused(mapped(jax.grad(mlp), ROW, (ALL, D, D), ALL)).op == "stablehlo.maximum"
+    def over_one(*arguments):
+        return lax.pmean(jax.grad(mlp)(*arguments), "data")
+
+    refusals = [
+        refused(mapped(jax.grad(mlp), ROW, (ALL, D, D), ALL)),
+        refused(mapped(jax.grad(mlp), mesh(data=8), (ALL, D, D), ALL)),
+        refused(mapped(over_one, GRID, (ALL, P(BOTH), P(BOTH)), ALL)),
+    ]
+    for refusal in refusals:
+        assert refusal.op == "sdy.manual_computation"
+        assert refusal.why.startswith("devices return different values for an output")
+        assert refusal.help.startswith("add jax.lax.pmean over all the axes")
 
 
 def test_another_output_on_which_devices_need_not_agree_stops_nothing():

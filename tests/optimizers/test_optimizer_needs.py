@@ -47,7 +47,7 @@ def test_what_compositions_require():
     kinds = {"adam": ho.micro_adam(0.01), "sign": ho.micro_sign_sgd(0.01)}
     for optimizer, needs in [
         (optax.adam(0.01), {}),
-        (optax.chain(optax.clip(1.0), ho.micro_adam(0.01)), SQUARES),
+        (optax.chain(ho.micro_adam(0.01), optax.clip(1.0)), SQUARES),
         (optax.chain(ho.track_moments(0.9), ho.micro_sign_sgd(0.01)), SQUARES | SIGNS),
         (optax.multi_transform(kinds, {"bias": "sign", "layer": "adam"}), SQUARES | SIGNS),
         (optax.masked(ho.micro_adam(0.01), {"bias": False, "layer": True}), SQUARES),

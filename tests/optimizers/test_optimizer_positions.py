@@ -18,6 +18,7 @@ READERS = {
     "dp_adam": ho.dp_adam(0.1, 1.0, 1.0, seed=0),
     "private": optax.chain(ho.private_gradient(1.0, 1.0, seed=0), optax.adam(0.1)),
     "sign": ho.micro_sign_sgd(0.1),
+    "micro": ho.micro_adam(0.1),
     "var": ho.micro_adam_var(0.1),
     "msq": ho.micro_adam_msq(0.1),
     "moments": optax.chain(ho.track_moments(), optax.adam(0.1)),

@@ -120,3 +120,11 @@ def test_inside_scan():
     expected, metrics = run(MICRO, steps=3)
     assert_same(params, expected)
     assert_same(losses[-1], metrics["loss"])
+
+
+def test_a_state_that_is_the_parameters_is_no_second_donation():
+    optimizer, params = optax.contrib.prodigy(), jax.tree.map(jnp.array, PARAMS)
+    updates, _ = optimizer.update(
+        jax.grad(square_error)(params, *BATCH), optimizer.init(params), params
+    )
+    assert_same(run(optimizer, steps=1)[0], optax.apply_updates(params, updates))

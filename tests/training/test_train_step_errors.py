@@ -99,6 +99,21 @@ def test_accumulation_that_would_lose_statistics():
         stepped(optax.MultiSteps(ho.micro_adam(0.01), 2), *BATCH)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "name"),
+    [
+        (optax.lbfgs(), "optax.lbfgs"),
+        (optax.chain(optax.sgd(0.1), optax.scale_by_backtracking_linesearch(5)), "backtracking"),
+        (optax.contrib.sam(optax.sgd(0.1), optax.sgd(0.1)), "optax.contrib.sam"),
+        (optax.contrib.sophia(0.1), "optax.contrib.sophia"),
+        (ho.multi_steps(optax.lookahead(ho.adam(0.1), 5, 0.5), 2), "optax.lookahead"),
+    ],
+)
+def test_optimizers_that_take_more_than_the_gradient(optimizer, name):
+    with pytest.raises(TypeError, match=f"{name}.* takes more than a step has"):
+        stepped(optimizer, *BATCH)
+
+
 def test_wrong_words():
     with pytest.raises(ValueError, match="loss_reduction is 'average'"):
         stepped(OPTIMIZERS["micro_adam"], *BATCH, loss_reduction="average")
