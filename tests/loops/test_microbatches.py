@@ -305,15 +305,17 @@ def with_momentum(p, x):
     return lax.scan(step, (zeros, zeros), runs(x))[0][1]
 
 
-def in_another_order(p, x):
-    """The examples of a step, and again in an order that is not the same at every step."""
-    orders = jnp.array([[0, 1], [3, 2], [4, 5]])
+def again_by(orders):
+    """The examples of a step, and others, or the same in an order that differs by step."""
 
-    def loss(p, i):
-        again = mean_of(p, x[orders[i]])
-        return (mean_of(p, lax.dynamic_slice_in_dim(x, 2 * i, 2)) + again) / 2
+    def gradient(p, x):
+        def loss(p, i):
+            again = mean_of(p, x[jnp.array(orders)[i]])
+            return (mean_of(p, lax.dynamic_slice_in_dim(x, 2 * i, 2)) + again) / 2
 
-    return sums_of(p, lambda i: jax.grad(loss)(p, i), jnp.arange(STEPS), lambda g: g / STEPS)
+        return sums_of(p, lambda i: jax.grad(loss)(p, i), jnp.arange(STEPS), lambda g: g / STEPS)
+
+    return gradient
 
 
 def one_by_one_decayed(p, x):
@@ -382,7 +384,8 @@ OTHERS = {
     "examples twice": (twice, EVEN, 0.0),
     "some twice and some never": (some_twice, np.array([2, 2, 1, 1, 1e-30, 1e-30]), 0.0),
     "momentum": (with_momentum, np.repeat([1.75, 1.5, 1.0], 2), 0.0),
-    "in another order": (in_another_order, EVEN, 0.0),
+    "in another order": (again_by([[0, 1], [3, 2], [4, 5]]), EVEN, 0.0),
+    "with the next step's": (again_by([[2, 3], [4, 5], [0, 1]]), EVEN, 0.0),
 }
 
 

@@ -72,10 +72,4 @@ MICROBATCHES = [
         "if elsewhere.any():",
         "examples that lie now in one way, now in another",
     ),
-    Bug(
-        AXES,
-        "if elsewhere.any() or (local != local[:1]).any():",
-        "if (local != local[:1]).any():",
-        "examples of other steps",
-    ),
 ]
