@@ -38,7 +38,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
     over,
 )
-from hlo_surgery.passes.owners.offsets import UNEVEN, covers
+from hlo_surgery.passes.owners.offsets import covers, uneven_at
 from hlo_surgery.passes.owners.until_done import any_going_on, frozen_carries
 
 ClassifyBlock = Callable[[Owners, Block], None]
@@ -124,7 +124,7 @@ def _owned_or_sum(
         kept = owners.kept(labels)
         return Owned(kept, known.data, known.offset)
     if known.offset:
-        return mixed(op, UNEVEN)
+        return uneven_at(op)
     if mlir.is_inexact(value):
         return Summed(mlir.defining_operation(value) or op, known.data)
     return mixed(op, NOW_ONE)
@@ -144,7 +144,7 @@ def join_classes(
         case (Owned(), Owned()):
             return _joined_owned(owners, op, values, one, other)
         case (Summed(), Owned(_, _, True)) | (Owned(_, _, True), Summed()):
-            return mixed(op, UNEVEN)
+            return uneven_at(op)
         case (Summed(site, data), Owned()) | (Owned(), Summed(site, data)):
             return Summed(site, data or held(c for c in (one, other) if isinstance(c, Owned)))
         case (Summed(site, data), Summed(_, more)):
