@@ -7,6 +7,11 @@ MIXING_HELP = (
     "make every example's gradient its own (running statistics, GroupNorm, a per-example loss)"
     f"{CONTRIBUTION_HELP}"
 )
+# Of examples that a program takes one by one.
+APART_HELP = (
+    "go over examples or groups of them with jax.vmap or jax.lax.map, and not with a Python loop; "
+    "pass what differs from one to another as a batch argument"
+)
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
 SUMS_HELP = (
     f"clip or normalise gradients outside, once the function has returned them; else {MIXING_HELP}"

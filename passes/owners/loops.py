@@ -38,8 +38,8 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
     over,
 )
-from hlo_surgery.passes.owners.offsets import UNEVEN, covers
-from hlo_surgery.passes.owners.until_done import frozen_carries
+from hlo_surgery.passes.owners.offsets import covers, uneven_at
+from hlo_surgery.passes.owners.until_done import any_going_on, frozen_carries
 
 ClassifyBlock = Callable[[Owners, Block], None]
 MOST_ROUNDS = 50
@@ -124,7 +124,7 @@ def _owned_or_sum(
         kept = owners.kept(labels)
         return Owned(kept, known.data, known.offset)
     if known.offset:
-        return mixed(op, UNEVEN)
+        return uneven_at(op)
     if mlir.is_inexact(value):
         return Summed(mlir.defining_operation(value) or op, known.data)
     return mixed(op, NOW_ONE)
@@ -144,7 +144,7 @@ def join_classes(
         case (Owned(), Owned()):
             return _joined_owned(owners, op, values, one, other)
         case (Summed(), Owned(_, _, True)) | (Owned(_, _, True), Summed()):
-            return mixed(op, UNEVEN)
+            return uneven_at(op)
         case (Summed(site, data), Owned()) | (Owned(), Summed(site, data)):
             return Summed(site, data or held(c for c in (one, other) if isinstance(c, Owned)))
         case (Summed(site, data), Summed(_, more)):
@@ -198,15 +198,21 @@ def _decided_by_condition(
     alone = is_shared(predicate)
     reached = (r for r, was in zip(op.results, trained, strict=True) if was or not alone)
     owners.trained.update(reached)
+    frozen = frozen_carries(owners, op)
+    _forget_any(owners, op, frozen)
     if alone:
-        return [decided(owners, op, decider, c) for c in carries]
-    own = [owned_decision(owners, op, predicate, c, TOGETHER) for c in carries]
-    frozen = frozen_carries(owners, op) if any(map(_is_mixed, own)) else set[int]()
-    return [carries[i] if i in frozen else c for i, c in enumerate(own)]
+        judged = [decided(owners, op, decider, c) for c in carries]
+    else:
+        judged = [owned_decision(owners, op, predicate, c, TOGETHER) for c in carries]
+    return [carries[i] if i in frozen else c for i, c in enumerate(judged)]
 
 
-def _is_mixed(known: Class) -> bool:
-    return isinstance(known, Mixed)
+def _forget_any(owners: Owners, op: Operation, frozen: set[int]) -> None:
+    """Whether any example goes on is no constant of the batch if all that is used is frozen."""
+    used = {i for i, result in enumerate(op.results) if list(result.uses)}
+    question = any_going_on(owners, op.regions[0].blocks[0])
+    if question is not None and frozen and used <= frozen:
+        owners.data.pop(question.results[0], None)
 
 
 def decided(owners: Owners, op: Operation, predicate: Value, known: Class) -> Class:

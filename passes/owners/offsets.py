@@ -12,14 +12,20 @@ import numpy as np
 
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.errors import APART_HELP
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.owners.classes import Owned, owned_operands
+from hlo_surgery.passes.owners.classes import Mixed, Owned, mixed, owned_operands
 from hlo_surgery.passes.owners.labelling.labels import Labels
 
 UNEVEN = (
     "a constant is added to what belongs to some examples, and it is not shown that each of them "
     "gets its share of it"
 )
+
+
+def uneven_at(op: Operation) -> Mixed:
+    """The class of what adds a constant to some examples' values."""
+    return mixed(op, UNEVEN, help=APART_HELP)
 
 
 def covers(labels: Labels, size: int) -> bool:

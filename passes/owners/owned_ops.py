@@ -49,7 +49,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
 )
 from hlo_surgery.passes.owners.labelling.moves import MOVES
-from hlo_surgery.passes.owners.offsets import UNEVEN, covers, has_offset
+from hlo_surgery.passes.owners.offsets import covers, has_offset, uneven_at
 
 INDEXED = {
     "stablehlo.dynamic_slice": dynamic_slice,
@@ -90,7 +90,7 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
         if data:
             return rearranged(op, data)
     if _adds_to_some(owners, classes):
-        return mixed(op, UNEVEN)
+        return uneven_at(op)
     return settled(owners, op, classes, labels)
 
 
@@ -171,7 +171,7 @@ def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozens
     """A sum over the examples, unless it has constants that some of them bring along."""
     uneven = (classes[i] for i in own if classes[i].offset and not _covers(owners, classes[i]))
     if linearity.is_linear(op, own) and any(uneven):
-        return mixed(op, UNEVEN)
+        return uneven_at(op)
     return Summed(op, added_data(op, classes, own))
 
 

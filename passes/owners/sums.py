@@ -42,7 +42,7 @@ from hlo_surgery.passes.owners.constants import (
     is_undivided,
     rearranged,
 )
-from hlo_surgery.passes.owners.offsets import UNEVEN, covers
+from hlo_surgery.passes.owners.offsets import covers, uneven_at
 from hlo_surgery.passes.owners.products_of_sums import FACTOR, multiplies_elements, product_of
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
@@ -119,7 +119,7 @@ def _one_sum(
     for i in terms:
         known = classes[i]
         if isinstance(known, Owned) and known.offset and not covers(known.labels, owners.size):
-            return [mixed(op, UNEVEN)] * len(op.results)
+            return [uneven_at(op)] * len(op.results)
     data = added_data(op, classes, terms)
     other = _other_reading(owners, op, classes, again)
     return [Summed(_site(classes), data, c if isinstance(c, Owned) else None) for c in other]

@@ -2,6 +2,8 @@
 
     while any(%p) { %n = select %p, %update, %c ; return %n }
         %p: Owned    =>  %c: Owned
+    while any(%on) and %cap { %m = and %on, %more ; %n = select %on, %update, %c ; return %m, %n }
+        %on: Owned, %cap: nobody's    =>  %on and %c: Owned
 
 An example that is done keeps its carry, so that it does not matter to it for how long the others go
 on. That must hold for all that decides whether it is done, or it could start again.
@@ -17,28 +19,27 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import COPIES, is_splat
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.linearity import combined_by
-from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Owners, has_owners
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.owners.classes import Owners, has_owners, is_bare
 
-LOGICAL = frozenset(["stablehlo.not", "stablehlo.and", "stablehlo.or"])
+LOGICAL = frozenset(f"stablehlo.{name}" for name in ("not", "and", "or", "select"))
 Pair = tuple[Value, Value]
 
 
 def frozen_carries(owners: Owners, loop: Operation) -> set[int]:
     """The carries that each example keeps once it is done; none if the loop is of another kind."""
     condition, body = (region.blocks[0] for region in loop.regions)
-    predicate = _any_of(owners, mlir.operands(mlir.return_operation(condition))[0])
-    if predicate is None:
+    question = any_going_on(owners, condition)
+    if question is None:
         return set()
+    predicate, initial = question.operands
     arguments: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
-    again: list[Value] = [
-        v for op in mlir.operations(body)[:-1] for v in op.results if _same(predicate, v, arguments)
-    ]
+    known = _of_done(body, _facts(predicate, is_splat(initial, 1)), arguments)
     returned = mlir.operands(mlir.return_operation(body))
     frozen = {
         i
         for i, argument in enumerate(body.arguments)
-        if has_owners(owners.of(returned[i])) and _when_done(returned[i], again) == argument
+        if _is_kept(owners, returned[i], argument, known)
     }
     deciding = {
         i for i, argument in enumerate(condition.arguments) if _rests_on(predicate, argument)
@@ -46,16 +47,62 @@ def frozen_carries(owners: Owners, loop: Operation) -> set[int]:
     return frozen if deciding <= frozen else set()
 
 
-def _any_of(owners: Owners, value: Value) -> Value | None:
-    """What is or-reduced over the examples and all that each has of it: an example is done where
-    none of it holds.
+def any_going_on(owners: Owners, condition: Block) -> Operation | None:
+    """The op that asks whether any example goes on; None if the loop is of another kind. All else
+    that the condition asks, as for a cap on the steps, must be nobody's.
     """
+    asked = closure([mlir.operands(mlir.return_operation(condition))[0]], _both)
+    of_examples = [v for v in asked if not _both(v) and not is_bare(owners.of(v))]
+    op = mlir.defining_operation(of_examples[0]) if len(of_examples) == 1 else None
+    inverted = op is not None and op.name == "stablehlo.not"
+    op = mlir.defining_operation(op.operands[0]) if op is not None and inverted else op
+    asks = op is not None and op.block == condition and _asks_all(owners, op, inverted)
+    return op if asks else None
+
+
+def _both(value: Value) -> list[Value]:
+    """What must be true for a value to be, if that is several."""
     op = mlir.defining_operation(value)
-    if op is None or op.name != "stablehlo.reduce" or len(op.results) != 1 or mlir.shape(value):
-        return None
+    return mlir.operands(op) if op is not None and op.name == "stablehlo.and" else []
+
+
+def _asks_all(owners: Owners, op: Operation, inverted: bool) -> bool:
+    """Whether an op or-reduces what the examples have, over them and all that each has of it; where
+    `inverted`, and-reduces: not all are done.
+    """
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or mlir.shape(op.results[0]):
+        return False
     reduced, initial = op.operands
-    is_any = all(combined_by(op, "stablehlo.or")) and is_splat(initial, 0)
-    return reduced if is_any and has_owners(owners.of(reduced)) else None
+    combines = all(combined_by(op, "stablehlo.and" if inverted else "stablehlo.or"))
+    return combines and is_splat(initial, inverted) and has_owners(owners.of(reduced))
+
+
+def _facts(predicate: Value, truth: bool) -> dict[Value, bool]:
+    """What is known for an example that is done: the predicate, and of what it is the opposite."""
+    facts = {predicate: truth}
+    while (op := mlir.defining_operation(predicate)) is not None and op.name == "stablehlo.not":
+        predicate, truth = op.operands[0], not truth
+        facts[predicate] = truth
+    return facts
+
+
+def _of_done(
+    body: Block, facts: dict[Value, bool], arguments: dict[Value, Value]
+) -> dict[Value, bool]:
+    """The same facts of values of the body."""
+    made = (result for op in mlir.operations(body)[:-1] for result in op.results)
+    values: list[Value] = [*body.arguments, *made]
+    same = ((v, fact) for v in values for fact in facts if _same(fact, v, arguments))
+    return {v: facts[fact] for v, fact in same}
+
+
+def _is_kept(owners: Owners, value: Value, argument: Value, known: dict[Value, bool]) -> bool:
+    """Whether what a body returns is its argument again for an example that is done."""
+    if not has_owners(owners.of(value)):
+        return False
+    truth = _known(value, known)
+    is_same_truth = truth is not None and truth == known.get(argument)
+    return is_same_truth or _when_done(value, known) == argument
 
 
 def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:
@@ -91,7 +138,7 @@ def _same_kind(first: Operation, second: Operation) -> bool:
     return counts[0] == counts[1] and mlir.attributes(first) == mlir.attributes(second)
 
 
-def _when_done(value: Value, predicates: list[Value]) -> Value:
+def _when_done(value: Value, predicates: dict[Value, bool]) -> Value:
     """What a value is for an example that is done."""
     op = mlir.defining_operation(value)
     while op is not None and op.name == "stablehlo.select":
@@ -103,9 +150,9 @@ def _when_done(value: Value, predicates: list[Value]) -> Value:
     return value
 
 
-def _known(value: Value, predicates: list[Value]) -> bool | None:
+def _known(value: Value, predicates: dict[Value, bool]) -> bool | None:
     """What a predicate is for an example that is done; None if that is not known."""
-    found: dict[Value, bool | None] = dict.fromkeys(predicates, False)
+    found: dict[Value, bool | None] = dict(predicates)
     pending = [value]
     while pending:
         op = mlir.defining_operation(pending[-1])
@@ -117,7 +164,9 @@ def _known(value: Value, predicates: list[Value]) -> bool | None:
         current = pending.pop()
         if current not in found:
             found[current] = (
-                _of_operands(logical, [found[v] for v in logical.operands]) if logical else None
+                _of_operands(logical, [found[v] for v in logical.operands])
+                if logical
+                else _of_constant(current)
             )
     return found[value]
 
@@ -135,6 +184,12 @@ def _holds_both(kind: np.dtype) -> bool:
     return bool((np.arange(2).astype(kind) == np.arange(2)).all())
 
 
+def _of_constant(value: Value) -> bool | None:
+    if dtype_of(value) != np.bool_:
+        return None
+    return next((truth for truth in (False, True) if is_splat(value, truth)), None)
+
+
 def _of_operands(op: Operation, known: list[bool | None]) -> bool | None:
     """What a logical op makes of these, None being what is not known."""
     match op.name:
@@ -144,6 +199,9 @@ def _of_operands(op: Operation, known: list[bool | None]) -> bool | None:
             return False if False in known else (True if known == [True, True] else None)
         case "stablehlo.or":
             return True if True in known else (False if known == [False, False] else None)
+        case "stablehlo.select":
+            chosen = known[1:] if known[0] is None else [known[1 if known[0] else 2]]
+            return chosen[0] if chosen[0] == chosen[-1] else None
         case _:
             return known[0]
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
-from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.apart import apart_reason
 from hlo_surgery.passes.owners.alignment.example_rows import example_rows
 from hlo_surgery.passes.owners.classes import (
@@ -20,7 +19,7 @@ from hlo_surgery.passes.owners.classes import (
     is_first_devices,
 )
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
-from hlo_surgery.passes.owners.offsets import UNEVEN, covers
+from hlo_surgery.passes.owners.offsets import covers, uneven_at
 
 TERM = (
     "a constant made of the whole batch is a term of the gradient, of which no example's share "
@@ -70,4 +69,4 @@ def mixing_reason(owners: Owners, output: Value) -> Reason | None:
 def _uneven(output: Value) -> Reason:
     op = mlir.defining_operation(output)
     assert op is not None
-    return Reason(UNEVEN, op.name, source_line(op))
+    return uneven_at(op).reason

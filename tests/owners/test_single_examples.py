@@ -135,6 +135,37 @@ def test_the_same_constants_may_scale_what_examples_bring():
     np.testing.assert_allclose(each, MASK[:, None] * X, rtol=1e-6)
 
 
+def decayed_one_by_one(w, x):
+    return sum(jnp.tanh(x[b] @ w).sum() + jnp.sum(w**2) for b in range(B)) / B
+
+
+@pytest.mark.parametrize("loss", [decayed_one_by_one, masked], ids=["a penalty", "a constant"])
+def test_a_python_loop_over_the_examples_is_told_the_way_out(loss):
+    params = V if loss is decayed_one_by_one else {"w": V, "b": jnp.asarray(0.3)}
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(loss, statistics=hs.norms())(params, X)
+    assert "jax.vmap or jax.lax.map, and not with a Python loop" in refused.value.help
+
+
+def of_members(p, x):
+    """Each half of the batch has a weight and a bias of its own."""
+    return jnp.mean(jnp.sum(x.reshape(2, 2, D) * p["w"][:, None], 2) + p["b"][:, None])
+
+
+def of_numbers(p, x, number):
+    return jnp.mean(jnp.sum(x * p["w"][number], 1) + p["b"][number])
+
+
+def test_rows_that_groups_meet_are_told_to_be_looked_up():
+    params, number = {"w": jnp.ones((2, D)), "b": jnp.ones(2)}, jnp.asarray([0, 0, 1, 1])
+    with pytest.raises(hs.Refusal, match="is not shown") as refused:
+        hs.grad(of_members, statistics=hs.norms())(params, X)
+    assert "look up its row" in refused.value.help
+    f = hs.grad(of_numbers, batch_argnums=(1, 2), statistics=hs.per_example())
+    rows = f(params, X, number)[1]["b"]
+    np.testing.assert_array_equal(rows, np.eye(2)[np.asarray(number)])
+
+
 def test_data_that_each_example_meets_elsewhere_is_refused():
     def loss(w, x):
         return sum(jnp.cumsum(x[:, 0])[i] * jnp.tanh(x[i] @ w) for i in range(B)) / B

@@ -26,6 +26,7 @@ TESTS = (
     "tests/owners/test_emission.py",
     "tests/acceptance/test_near_misses.py",
     "tests/acceptance/test_until_done.py",
+    "tests/owners/test_until_done_flags.py",
     "tests/loops/test_counters.py",
     "tests/normalise/test_constants.py",
     "tests/acceptance/test_batch_gradients.py",

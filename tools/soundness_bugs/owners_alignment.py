@@ -35,8 +35,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/example_rows.py",
-        "if not along and owners.size not in mlir.shape(gradient):",
-        "if owners.size not in mlir.shape(gradient):",
+        "if not along and not of_size:",
+        "if not of_size:",
         "rows of parameters for the examples, laid out along other dimensions",
     ),
     Bug(

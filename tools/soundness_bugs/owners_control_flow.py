@@ -95,8 +95,8 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "return [carries[i] if i in frozen else c for i, c in enumerate(own)]",
-        "return [carries[i] if frozen else c for i, c in enumerate(own)]",
+        "return [carries[i] if i in frozen else c for i, c in enumerate(judged)]",
+        "return [carries[i] if frozen else c for i, c in enumerate(judged)]",
         "what goes on changing beside what stays while others are not done",
     ),
     Bug(
@@ -143,13 +143,13 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/until_done.py",
-        'all(combined_by(op, "stablehlo.or"))',
+        'all(combined_by(op, "stablehlo.and" if inverted else "stablehlo.or"))',
         'any(combined_by(op, name) == [True] for name in ("stablehlo.or", "stablehlo.and"))',
         "a loop that runs until the first example is done",
     ),
     Bug(
         "owners/until_done.py",
-        " and is_splat(initial, 0)",
+        " and is_splat(initial, inverted)",
         "",
         "a loop that goes on whatever the examples are",
     ),
@@ -167,9 +167,33 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/until_done.py",
-        "and _when_done(returned[i], again) == argument",
-        "",
+        "return is_same_truth or _when_done(value, known) == argument",
+        "return True",
         "what goes on changing while other examples are not done",
+    ),
+    Bug(
+        "owners/until_done.py",
+        "is_same_truth = truth is not None and truth == known.get(argument)",
+        "is_same_truth = truth is not None",
+        "a flag that each step forgets",
+    ),
+    Bug(
+        "owners/until_done.py",
+        "if len(of_examples) == 1 else None",
+        "if of_examples else None",
+        "a cap on the steps that the examples decide",
+    ),
+    Bug(
+        "owners/until_done.py",
+        "facts[predicate] = truth\n",
+        "facts[predicate] = not truth\n",
+        "an update where the opposite of the condition holds",
+    ),
+    Bug(
+        "owners/loops.py",
+        "if question is not None and frozen and used <= frozen:",
+        "if question is not None and frozen:",
+        "how long the examples go on, as no data of the batch",
     ),
     Bug(
         "owners/until_done.py",

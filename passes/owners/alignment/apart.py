@@ -14,7 +14,7 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import COPIES
-from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
@@ -30,10 +30,6 @@ from hlo_surgery.passes.owners.constants import data_in, rearranged
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
     "share of it is not shown"
-)
-HELP = (
-    "go over examples or groups of them with jax.vmap or jax.lax.map, and not with a Python loop; "
-    "pass what differs from one to another as a batch argument"
 )
 
 
@@ -136,4 +132,4 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
     op = owners.apart.op
     if op is None or not holds_constant(owners, gradient):
         return None
-    return Reason(WHY, op.name, source_line(op), HELP)
+    return Reason(WHY, op.name, source_line(op), APART_HELP)

@@ -25,6 +25,11 @@ HELP = (
     "pass the rows as a batch argument (batch_argnums), and not as a parameter; "
     "or, if the parameter's size is that of the batch by coincidence, use a batch of another size"
 )
+# Of rows that groups of examples meet, of which each may have one.
+LOOK_UP_HELP = (
+    "let each example look up its row, as in e[number] with a number for each example as a batch "
+    "argument (batch_argnums); or ask for the statistics of other parameters"
+)
 
 
 def example_rows(owners: Owners, block: Block, gradient: Value) -> Reason | None:
@@ -35,7 +40,8 @@ def example_rows(owners: Owners, block: Block, gradient: Value) -> Reason | None
     if owners.moved:
         return owners.moved
     along = any(v in owners.beside and v.type == gradient.type for v in block.arguments)
-    if not along and owners.size not in mlir.shape(gradient):
+    of_size = owners.size in mlir.shape(gradient)
+    if not along and not of_size:
         return None
     op = mlir.defining_operation(gradient) or mlir.return_operation(block)
-    return Reason(WHY, op.name, source_line(op), HELP)
+    return Reason(WHY, op.name, source_line(op), HELP if of_size else LOOK_UP_HELP)

@@ -1,0 +1,245 @@
+"""Loops until every example is done that carry who is, and what only looks like them.
+
+Each program makes rows of rows: its loop's state is the rows, flags, and the number of the step.
+"""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+from hlo_surgery.module import Module
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.normalize import normalize
+from hlo_surgery.passes.owners.analysis import find_owners
+from hlo_surgery.passes.owners.classes import Owned
+from tests.owners.probes import Probed, assert_claims_hold
+from tests.owners.verdicts import reasons
+from tests.programs.data_moves import B, W, X
+
+
+def large(h):
+    return jnp.abs(h) > 0.3
+
+
+def small(h):
+    return ~large(h)
+
+
+def halved(on, h):
+    return jnp.where(on, h / 2, h)
+
+
+def looped(going, step, start=large, returned=lambda h, on, c: h):
+    """`going`, `step` and `returned` are of the loop's state; `start` makes the flags."""
+
+    def rows(h):
+        return returned(
+            *lax.while_loop(lambda s: going(*s), lambda s: (*step(*s), s[2] + 1), (h, start(h), 0))
+        )
+
+    return rows
+
+
+def until_done(step, start=large):
+    return looped(lambda h, on, c: jnp.any(on), step, start)
+
+
+def narrowed(h, on, c):
+    return halved(on, h), on & large(h)
+
+
+def of_rows(h):
+    return large(h).any(1)
+
+
+def rows_narrowed(h, on, c):
+    return halved(on[:, None], h), on & of_rows(h)
+
+
+def capped(cap, step=narrowed, start=large):
+    return looped(lambda h, on, c: (c < cap(h, on)) & jnp.any(on), step, start)
+
+
+def some_on(step):
+    """Examples without a large element start when others do not end."""
+    return capped(lambda h, on: 9, step, lambda h: jnp.abs(h) > 4)
+
+
+def by_the_new_flag(h, on, c):
+    on = jnp.where(on, large(h), False)
+    return halved(on, h), on
+
+
+OWN = {
+    "and": until_done(narrowed),
+    "where": until_done(lambda h, on, c: (halved(on, h), jnp.where(on, large(h), on))),
+    "by the new flag": until_done(by_the_new_flag),
+    "a flag for each row": until_done(rows_narrowed, of_rows),
+    "by the number of the step": until_done(
+        lambda h, on, c: (jnp.where(on, h / (c + 2), h), on & large(h))
+    ),
+    "any not done": looped(
+        lambda h, done, c: jnp.any(~done),
+        lambda h, done, c: (jnp.where(done, h, h / 2), done | small(h)),
+        small,
+    ),
+    "not all done": looped(
+        lambda h, done, c: ~jnp.all(done),
+        lambda h, done, c: (halved(~done, h), done | small(h)),
+        small,
+    ),
+    "a cap": capped(lambda h, on: 2),
+    "two caps": looped(lambda h, on, c: (c < 5) & jnp.any(on) & (c * c < 5), narrowed),
+    "a cap without flags": looped(
+        lambda h, on, c: jnp.any(large(h)) & (c < 2), lambda h, on, c: (halved(large(h), h), on)
+    ),
+    "beside a bound": looped(
+        lambda h, bound, c: jnp.any(jnp.abs(h) > bound),
+        lambda h, bound, c: (halved(jnp.abs(h) > bound, h), bound),
+        lambda h: jnp.float32(0.3),
+    ),
+}
+
+# Each lacks one thing that the rule asks for. Caps end those that would not end.
+ALIKE = {
+    "flags that come back": capped(
+        lambda h, on: 9, lambda h, on, c: (halved(on, h), jnp.abs(h) > jnp.abs(jnp.sin(1.0 * c)))
+    ),
+    "started again": some_on(lambda h, on, c: (halved(on, h), jnp.where(on, large(h), c == 0))),
+    "or": some_on(lambda h, on, c: (halved(on, h), on | large(h))),
+    "exclusive or": some_on(lambda h, on, c: (halved(on, h), on ^ large(h))),
+    "by way of another flag": looped(
+        lambda h, on, c: jnp.any(on[0]) & (c < 9),
+        lambda h, on, c: (halved(on[0], h), jnp.stack([on[1], on[0] & large(h)])),
+        lambda h: jnp.stack([large(h), h > 0]),
+    ),
+    "outside of the flag": until_done(lambda h, on, c: (h / 2, on & large(h))),
+    "where it is done": until_done(
+        lambda h, on, c: (jnp.where(on, h, h / 2), on & (c < 9 * jnp.abs(h)))
+    ),
+    "another's flag": until_done(lambda h, on, c: (halved(on[::-1], h), on & (c < 9 * jnp.abs(h)))),
+    "and another's": capped(lambda h, on: 9, lambda h, on, c: (halved(on, h), on & large(h)[::-1])),
+    "all": looped(lambda h, on, c: jnp.all(on), rows_narrowed, of_rows),
+    "not any done": looped(
+        lambda h, done, c: ~jnp.any(done),
+        lambda h, done, c: (halved(~done[:, None], h), done | ~of_rows(h)),
+        lambda h: ~of_rows(h),
+    ),
+    "any done": looped(
+        lambda h, done, c: jnp.any(done) & (c < 9),
+        lambda h, done, c: (halved(~done[:, None], h), done | ~of_rows(h)),
+        lambda h: jnp.abs(h).max(1) > 4,
+    ),
+    "a cap of all": capped(lambda h, on: 3 * jnp.abs(h).max()),
+    "a cap of one": capped(lambda h, on: 3 * jnp.abs(h[0, 0])),
+    "a cap by flags": capped(lambda h, on: 9 * jnp.mean(1.0 * on[0])),
+    "another question": looped(lambda h, on, c: jnp.any(on) & jnp.any(h > 0.6), narrowed),
+    "by what goes on": looped(
+        lambda h, t, c: jnp.any(h < t) & (c < 9),
+        lambda h, t, c: (jnp.where(h < t, 2 * jnp.abs(h) + 0.1, h), jnp.abs(h) + jnp.sin(c + t)),
+        jnp.cos,
+    ),
+    "the flag before": looped(
+        lambda h, flags, c: jnp.any(flags[0]),
+        lambda h, flags, c: (halved(flags[0], h), (flags[0] & large(h), flags[0])),
+        lambda h: (large(h), large(h)),
+        returned=lambda h, flags, c: h + flags[1],
+    ),
+    "the number of steps": looped(
+        lambda h, on, c: jnp.any(on), narrowed, returned=lambda h, on, c: h * c
+    ),
+}
+NAMES = pytest.mark.parametrize("name", OWN)
+ALIKE_NAMES = pytest.mark.parametrize("name", ALIKE)
+
+
+def hidden(w, x):
+    return 3 * lax.stop_gradient(x @ w)
+
+
+def of_parameters(rows):
+    return lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x @ w) * rows(hidden(w, x)), 1))
+
+
+def of_data(rows):
+    return lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x @ w) * rows(hidden(W, x)), 1))
+
+
+def alone(loss):
+    return np.stack([jax.grad(loss)(W, X[b : b + 1]) for b in range(B)])
+
+
+@NAMES
+@pytest.mark.parametrize("mode", ["refuse", "contribution"])
+def test_an_example_is_what_it_is_alone(name, mode):
+    loss = of_parameters(OWN[name])
+    each = hs.grad(loss, statistics=hs.per_example(), on_mixing=mode)(W, X)[1]
+    np.testing.assert_allclose(each, alone(loss), rtol=1e-5, atol=1e-6)
+
+
+@NAMES
+def test_how_long_the_others_go_on_is_no_constant_of_the_batch(name):
+    loss = of_data(OWN[name])
+    f = hs.grad(loss, statistics=hs.clipped_mean(0.1))
+    examples = alone(loss)
+    norms = np.sqrt((examples**2).sum((1, 2), keepdims=True))
+    expected = (examples * np.minimum(1, 0.1 / norms)).mean(0)
+    np.testing.assert_allclose(f(W, X)[1], expected, rtol=1e-5, atol=1e-6)
+    assert not hs.explain(hs.grad(loss, statistics=hs.norms()), W, X).data
+
+
+@ALIKE_NAMES
+def test_what_only_looks_alike_is_refused(name):
+    assert any(reasons(jax.grad(of_parameters(ALIKE[name])), W, X))
+
+
+@ALIKE_NAMES
+def test_data_that_only_looks_alike_is_not_private(name):
+    with pytest.raises(hs.Refusal):
+        hs.grad(of_data(ALIKE[name]), statistics=hs.clipped_mean(0.1))(W, X)
+
+
+@ALIKE_NAMES
+def test_what_only_looks_alike_rests_on_others(name):
+    made = jax.jit(lambda x: ALIKE[name](hidden(W, x)))
+    moved = [
+        np.delete(made(np.where(np.arange(B)[:, None] == b, others, X)) != made(X), b, 0)
+        for b in range(B)
+        for others in (4 * X - 1, 0 * X)
+    ]
+    assert np.any(moved)
+
+
+class Claimed:
+    """A program with the classes of its values, all of them returned."""
+
+    draw, run = Probed.draw, Probed.run
+
+    def __init__(self, program):
+        with jax.enable_x64(True):
+            arguments = np.asarray(W, np.float64), np.asarray(X, np.float64)
+            code = mlir.parse(jax.jit(program).lower(*arguments).as_text())
+        normalize(code)
+        main, self.size = mlir.main_function(code), B
+        sharding_rules.populate(code)
+        self.owners = find_owners(main, {1: 0}, B, [])
+        sharding_rules.strip(code)
+        values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
+        (self.last,) = map(self.owners.of, mlir.operands(mlir.return_operation(mlir.body(main))))
+        self.classes = [self.owners.of(v) for v in values]
+        mlir.set_results(main, values, [])
+        self.row, self.module = SimpleNamespace(axes={0: 0}), Module(code)
+
+
+@pytest.mark.parametrize("name", [*OWN, *ALIKE])
+def test_claims_hold(name):
+    rows = {**OWN, **ALIKE}[name]
+    claimed = Claimed(lambda w, x: rows(hidden(w, x)))
+    assert isinstance(claimed.last, Owned) == (name in OWN)
+    assert_claims_hold(claimed)
