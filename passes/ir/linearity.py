@@ -4,11 +4,10 @@
 others being Shared. Never an index, a predicate or a divisor; never two factors of one product.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Operation, ir
 from hlo_surgery.passes.ir.traits import COMBINES, CONTRACTS, TRAITS, Linear, Positions, ops_of
 
@@ -113,15 +112,6 @@ def initial_operands(op: Operation) -> range:
     if op.name in ("stablehlo.reduce", "stablehlo.reduce_window"):
         return range(count, 2 * count)
     return range(0)
-
-
-def adds_constants(op: Operation, constants: Sequence[int]) -> bool:
-    """Whether an op adds one of its operands that are constants, and not zero, to what the others
-    hold; `constants`: their positions.
-    """
-    others = frozenset(range(len(op.operands))) - frozenset(constants)
-    added = [i for i in constants if i in initial_operands(op) or is_linear(op, others | {i})]
-    return any(not is_splat(op.operands[i], 0) for i in added)
 
 
 def overwrites(op: Operation) -> bool:

@@ -16,13 +16,13 @@ from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.linearity import adds_constants
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.loops.added_values import added_values
+from hlo_surgery.passes.owners.alignment.constant_parts import has_constant_part
 from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import NONE, Numbers
-from hlo_surgery.passes.terms.axes import Axes, Class, Labelled, Mixed, Shared, Summed
+from hlo_surgery.passes.terms.axes import Axes, Class, Labelled, Mixed, Summed
 from hlo_surgery.passes.terms.microbatch_axes import members_of, microbatch_axes
 from hlo_surgery.passes.terms.translation import step_number
 
@@ -78,6 +78,8 @@ def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatche
     step = step_number(counted) if counted is not None else None
     sums = _sums_behind(owners, loop, gradients) if loop is not None else None
     if loop is None or counted is None or step is None or sums is None:
+        return None
+    if any(has_constant_part(owners, gradient) for gradient in gradients):
         return None
     values = [v for added in sums.added.values() for v in added]
     reached = _summed(owners, values)
@@ -184,8 +186,7 @@ def _is_tail(owners: Owners, op: Operation) -> bool:
     if not any(map(is_sum, known)):
         return True
     summed = frozenset(i for i, c in enumerate(known) if is_sum(c))
-    constants = [i for i, c in enumerate(known) if is_shared(c)]
-    return len(summed) + len(constants) == len(known) and not adds_constants(op, constants)
+    return len(summed) + sum(map(is_shared, known)) == len(known)
 
 
 def _operands_of(sums: set[Value]) -> list[Value]:
@@ -217,9 +218,7 @@ def _holds_examples_alone(axes: Axes, value: Value) -> bool:
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW:
         return all(isinstance(axes.of(v), Summed) or is_splat(v, 0) for v in ties(value))
-    known = axes.at(op)
-    constants = [i for i, c in enumerate(known) if isinstance(c, Shared)]
-    return all(map(_is_whole, known)) and not adds_constants(op, constants)
+    return all(map(_is_whole, axes.at(op)))
 
 
 def _is_whole(known: Class) -> bool:

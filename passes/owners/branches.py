@@ -5,8 +5,10 @@ What decides must be nobody's; or one example's, and then what is chosen between
 nobody's, so that the result rests on no other.
 """
 
+from collections.abc import Sequence
+
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Class, Owners, is_shared
 from hlo_surgery.passes.owners.loops import (
     ClassifyBlock,
@@ -32,12 +34,12 @@ def classify_case(owners: Owners, op: Operation, classify: ClassifyBlock) -> lis
         known = owners.of(values[0])
         for value in values[1:]:
             known = join_classes(owners, op, (values[0], value), known, owners.of(value))
-        found.append(_chosen(owners, op, known))
+        found.append(_chosen(owners, op, known, values))
     return found
 
 
-def _chosen(owners: Owners, op: Operation, known: Class) -> Class:
+def _chosen(owners: Owners, op: Operation, known: Class, values: Sequence[Value]) -> Class:
     predicate = owners.of(op.operands[0])
     if is_shared(predicate):
-        return decided(owners, op, op.operands[0], known)
+        return decided(owners, op, op.operands[0], known, values)
     return owned_decision(owners, op, predicate, known, TOGETHER)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
     Class,
@@ -201,7 +202,9 @@ def _decided_by_condition(
     frozen = frozen_carries(owners, op)
     _forget_any(owners, op, frozen)
     if alone:
-        judged = [decided(owners, op, decider, c) for c in carries]
+        owners.classes.update(zip(op.results, carries, strict=True))
+        triples = zip(op.results, op.operands, carries, strict=True)
+        judged = [decided(owners, op, decider, c, (result, v)) for result, v, c in triples]
     else:
         judged = [owned_decision(owners, op, predicate, c, TOGETHER) for c in carries]
     return [carries[i] if i in frozen else c for i, c in enumerate(judged)]
@@ -215,8 +218,11 @@ def _forget_any(owners: Owners, op: Operation, frozen: set[int]) -> None:
         owners.data.pop(question.results[0], None)
 
 
-def decided(owners: Owners, op: Operation, predicate: Value, known: Class) -> Class:
-    """What no example decides on: what data of the batch decides on is data of the batch.
+def decided(
+    owners: Owners, op: Operation, predicate: Value, known: Class, values: Sequence[Value]
+) -> Class:
+    """What no example decides on: what data of the batch decides on is data of the batch, as is a
+    constant part of a sum. `values`: what may come out.
 
     Data that differs from step to step must not decide for the examples of the steps.
     """
@@ -228,6 +234,8 @@ def decided(owners: Owners, op: Operation, predicate: Value, known: Class) -> Cl
     parts = [loop for loop in owners.loops if loop.op.results[0] in owners.part_loops]
     if data and any(owners.varies(loop.op, predicate) for loop in parts):
         return rearranged(op, data)
+    if data and isinstance(known, Summed) and any(holds_constant(owners, v) for v in values):
+        return replace(known, data=known.data or data)
     return known
 
 

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.linearity import adds_constants, is_linear
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
@@ -184,4 +185,6 @@ def _is_shared(axis: Axis) -> bool:
 def _adds(op: Operation, step: Step, made: set[Value]) -> bool:
     pairs = enumerate(step.inputs)
     shared = [i for i, key in pairs if _is_shared(key[1]) and not is_made(key, made)]
-    return adds_constants(op, shared)
+    others = frozenset(range(len(step.inputs))) - frozenset(shared)
+    added = [i for i in shared if i in initial_operands(op) or is_linear(op, others | {i})]
+    return any(not is_splat(op.operands[i], 0) for i in added)

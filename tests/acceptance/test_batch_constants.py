@@ -253,3 +253,52 @@ def test_what_only_an_earlier_round_over_a_loop_took_for_data_is_no_constant():
 
     module = jax.jit(both).lower(jnp.eye(3), X).as_text()
     hs.rewrite_module(module, batch=[1], gradients=[0], statistics=hs.clipped_mean(0.1))
+
+
+def halved_until_small(x, added, start):
+    """A sum over as many rounds as the data of the batch asks for."""
+
+    def again(state):
+        return jnp.any(jnp.abs(state[0]) > 0.3)
+
+    def halve(state):
+        rows, total = state
+        return jnp.where(jnp.abs(rows) > 0.3, rows / 2, rows), total + added
+
+    return lax.while_loop(again, halve, (x, start))[1]
+
+
+def chosen_by_data(x, one, other):
+    return lax.cond(x.sum() > 0, lambda: one, lambda: other)
+
+
+DECIDED = {
+    "a constant in each round": lambda w, x: halved_until_small(
+        x, jnp.tanh(x @ w).sum(0) + w[0], jnp.zeros(5)
+    ),
+    "a constant to start with": lambda w, x: halved_until_small(
+        x, jnp.tanh(x @ w).sum(0), w[0] + jnp.tanh(x @ w).sum(0)
+    ),
+    "a constant in one branch": lambda w, x: chosen_by_data(
+        x, jnp.tanh(x @ w).sum(0) + w[0], jnp.tanh(x @ w).sum(0)
+    ),
+}
+
+
+@pytest.mark.parametrize("gradient", DECIDED.values(), ids=DECIDED.keys())
+def test_a_constant_that_data_decides_on_is_no_term(gradient):
+    f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())
+    with pytest.raises(hs.Refusal, match="is a term of the gradient"):
+        f(W, X)
+
+
+def test_a_sum_that_data_decides_on_is_one():
+    def gradient(w, x):
+        return halved_until_small(x, jnp.tanh(x @ w).sum(0), jnp.zeros(5))
+
+    f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())
+    total, own = f(W, X)
+    rounds = halved_until_small(X, jnp.ones(()), jnp.zeros(()))
+    np.testing.assert_allclose(own, B * rounds * jnp.tanh(X @ W), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(own.mean(0), total, rtol=1e-5, atol=1e-6)
+    assert hs.explain(f, W, X).data

@@ -26,20 +26,14 @@ MICROBATCHES = [
     ),
     Bug(
         FINDING,
-        "len(known) and not adds_constants(op, constants)",
-        "len(known)",
-        "a constant that is added behind the loop",
+        "if any(has_constant_part(owners, gradient) for gradient in gradients):",
+        "if False:",
+        "a constant that is added in a step, or behind the loop",
     ),
     Bug(
         FINDING,
-        "return all(map(_is_whole, known)) and not adds_constants(op, constants)",
-        "return all(map(_is_whole, known))",
-        "a constant that a step adds",
-    ),
-    Bug(
-        FINDING,
-        "return all(map(_is_whole, known)) and not adds_constants(op, constants)",
-        "return not adds_constants(op, constants)",
+        "return all(map(_is_whole, axes.at(op)))",
+        "return True",
         "operands that hold other steps' examples",
     ),
     Bug(
