@@ -1,5 +1,6 @@
-"""Rebuild: loops and branches with more carries and results than they had. Their regions move;
-values stay valid.
+"""Rebuild: loops and branches with more carries and results than they had, and copies of ops.
+
+Regions move; values stay valid.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,15 @@ def add_carries(loop: Operation, initial: Sequence[Value]) -> list[Value]:
         for value in initial:
             condition.add_argument(value.type, loop.location)
         return [body.add_argument(value.type, loop.location) for value in initial]
+
+
+def copy_before(op: Operation, operands: Sequence[Value], before: Operation) -> Operation:
+    """A copy of an op, of these operands instead, in front of another."""
+    with mlir.context(), ir.InsertionPoint(before):
+        copied = cast(Operation, cast(Any, op.clone()).operation)
+    for i, operand in enumerate(operands):
+        copied.operands[i] = operand
+    return copied
 
 
 def extend_return(end: Operation, values: Sequence[Value]) -> Operation:

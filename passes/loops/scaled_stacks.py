@@ -14,14 +14,14 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.rebuild import add_carries, copy_before, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import COPIES
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.loops.scanned_gradients import Scan, scanned_carry
-from hlo_surgery.passes.terms.axes import Axes, Class, Summed
+from hlo_surgery.passes.terms.axes import Axes, Summed
 from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 from hlo_surgery.passes.terms.tails import SCALES, is_monomial
 
@@ -122,8 +122,7 @@ def _before(number: Value, loop: Operation) -> Value:
     op = mlir.defining_operation(number)
     if op is None or op.name != "stablehlo.constant":
         return number
-    with mlir.context(), ir.InsertionPoint(loop):
-        return cast(Operation, cast(Any, op.clone()).operation).results[0]
+    return copy_before(op, [], loop).results[0]
 
 
 def _scaled(made: Value, share: Value, number: Value | None, end: Operation) -> Value:
@@ -147,21 +146,9 @@ def _written(write: Operation, argument: Value, share: Value, end: Operation) ->
 def _moved(axes: Axes, found: ScaledStack, stack: Value, before: Operation) -> Value:
     """The stack behind the ops that do not scale."""
     value, known = stack, axes.of(stack)
-    for op in found.ops:
-        if op.results[0] in found.numbers:
-            continue
-        value = _with_operand(axes, op, value, known, before)
+    for op in (op for op in found.ops if op.results[0] not in found.numbers):
+        summed: Sequence[Value] = axes.summed(op)
+        operands = [value if v in summed else v for v in op.operands]
+        value = copy_before(op, operands, before).results[0]
+        axes.classes[value] = known
     return value
-
-
-def _with_operand(
-    axes: Axes, op: Operation, value: Value, known: Class, before: Operation
-) -> Value:
-    """An op that moves, of another value instead of its sum."""
-    summed: Sequence[Value] = axes.summed(op)
-    with mlir.context(), ir.InsertionPoint(before):
-        copied = cast(Operation, cast(Any, op.clone()).operation)
-    for i, operand in enumerate(op.operands):
-        copied.operands[i] = value if operand in summed else operand
-    axes.classes[copied.results[0]] = known
-    return copied.results[0]

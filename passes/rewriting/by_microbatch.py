@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.rebuild import add_carries, copy_before, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -58,13 +59,23 @@ def statistics_by_microbatch(
     if asking.examples.size == 1 or len(known) < len(found_joins):
         return None
     found = find_microbatches(module.owners, [target.value for target in targets])
-    if found is None:
+    if found is None or not all(_is_counted(found, t.value, asking.examples) for t in targets):
         return None
     joins = _unscaled([*known, *staged.joins], asking.examples)
     answers, made = _inside(module, found, targets, measures, asking, staged)
     joined = _loop_with(module, found, made, joins)
     results = _behind(module, found.members, joins, joined, targets, measures, asking, staged)
     return [replace(a, trips=a.trips * found.steps, gradient=None) for a in answers], results
+
+
+def _is_counted(found: Microbatches, gradient: Value, examples: Examples) -> bool:
+    """Whether the gradient's type holds the number by which a step's share of it is scaled."""
+    if not examples.is_mean or mlir.is_at_least_float32(gradient):
+        return True
+    dtype = dtype_of(gradient)
+    if found.size == 1 and examples.real:
+        return False
+    return dtype.kind == "c" or int(np.asarray(found.steps).astype(dtype)) == found.steps
 
 
 def _unscaled(joins: Sequence[Join], examples: Examples) -> list[Join]:
@@ -97,12 +108,11 @@ def _inside(
 def _made_inside(
     measures: Sequence[Sequence[Measure]], staged: Staged, found: Measurements
 ) -> list[jax.Array]:
-    each = {
-        m: found.of(m) for m in dict.fromkeys(m for own in measures[: found.number] for m in own)
-    }
-    arrays = [each[m][i] for i, own in enumerate(measures[: found.number]) for m in own]
+    gradients = measures[: found.number]
+    each = {measure: found.of(measure) for own in gradients for measure in own}
+    arrays = [each[measure][i] for i, own in enumerate(gradients) for measure in own]
     losses = zip(measures[found.number :], found.measured[found.number :], strict=True)
-    arrays += [measured[m] for own, measured in losses for m in own]
+    arrays += [measured[measure] for own, measured in losses for measure in own]
     return [*arrays, *staged.inside(found)]
 
 
@@ -146,8 +156,7 @@ def _constants_before(found: Microbatches) -> dict[Value, Value]:
     """
     if not found.sums.constants:
         return {}
-    with mlir.context(), ir.InsertionPoint(found.loop):
-        copied = cast(Operation, cast(Any, found.loop.clone()).operation)
+    copied = copy_before(found.loop, mlir.operands(found.loop), found.loop)
     results, body = mlir.results(found.loop), cast(Any, copied.regions[1].blocks[0])
     end = mlir.return_operation(body)
     for number in (results.index(result) for result in found.sums.added):
@@ -165,12 +174,9 @@ def _sum(found: Microbatches, values: Sequence[Value], end: Operation) -> Value:
     return total
 
 
-def _copied(op: Operation, operands: Sequence[Value], end: Operation) -> dict[Value, Value]:
-    """An op of these operands instead in front of another; its results by those that it copies."""
-    with mlir.context(), ir.InsertionPoint(end):
-        copied = cast(Operation, cast(Any, op.clone()).operation)
-    for i, operand in enumerate(operands):
-        copied.operands[i] = operand
+def _copied(op: Operation, operands: Sequence[Value], before: Operation) -> dict[Value, Value]:
+    """The results of a copy, by those of the op."""
+    copied = copy_before(op, operands, before)
     return dict(zip(mlir.results(op), mlir.results(copied), strict=True))
 
 

@@ -399,6 +399,21 @@ def test_what_a_step_does_not_know_is_left_to_lifting(gradient, scale, decay, st
     assert not steps_taken
 
 
+@pytest.mark.parametrize(("steps", "inside"), [(256, 1), (257, 0)])
+def test_a_number_of_steps_that_the_gradients_type_does_not_hold(steps, inside, steps_taken):
+    x = jnp.asarray(draw(4, 2 * steps, WIDTH), jnp.bfloat16)
+    w = jnp.ones(WIDTH, jnp.bfloat16)
+
+    def gradient(w, x):
+        step = jax.grad(lambda w, part: jnp.mean(part @ w))
+        return sums_of(w, lambda part: step(w, part), x.reshape(steps, 2, WIDTH))
+
+    norms = hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())(w, x)[1]
+    own = steps * np.linalg.norm(np.asarray(x, np.float32), axis=1)
+    np.testing.assert_allclose(norms, own, rtol=2 * float(jnp.finfo(jnp.bfloat16).eps))
+    assert len(steps_taken) == inside
+
+
 @pytest.mark.parametrize("statistic", [hs.variance(), hs.gram(), hs.weighted_mean(jnp.reciprocal)])
 def test_what_rests_on_all_examples_is_left_to_lifting(statistic, steps_taken):
     together = hs.rewrite(jax.grad(mean_of), batch_argnums=1, statistics=statistic)(PARAMS, X)[1]
