@@ -41,6 +41,6 @@ def print_table(title: str, compiled: dict[str, Compiled], seconds: dict[str, fl
             temporaries[name] / max(temporaries[first], 1),
         )
         print(
-            f"  {name:12} {seconds[name] * 1e3:9.2f} ms  x{times:<7.2f} "
+            f"  {name:20} {seconds[name] * 1e3:9.2f} ms  x{times:<7.2f} "
             f"{temporaries[name] / 1e6:9.2f} MB temporaries  x{memory:.2f}"
         )
