@@ -105,7 +105,11 @@ def _sums_behind(owners: Owners, loop: Operation, gradients: Sequence[Value]) ->
     held = [op for op in behind if not constants.isdisjoint(op.results)]
     added = _added(loop, [v for v in loop.results if v in sums])
     flat = not any(op.name in mlir.CONTROL_FLOW for op in held)
-    if added is None or not flat or not all(_is_tail(owners, op) for op in tail):
+    # A sum that neither is added up nor made of such sums is of the whole batch.
+    known = {*loop.results, *(result for op in tail for result in op.results)}
+    if added is None or not flat or not sums <= known:
+        return None
+    if not all(_is_tail(owners, op) for op in tail):
         return None
     return Sums(added, tail, [v for v in loop.results if v in constants], held)
 
@@ -179,14 +183,10 @@ def _added(loop: Operation, sums: Sequence[Value]) -> dict[Value, list[Value]] |
 
 
 def _is_tail(owners: Owners, op: Operation) -> bool:
-    """Whether an op behind the loop makes of sums what is linear in them, if it takes any."""
+    """Whether an op behind the loop makes sums of sums, and takes constants besides."""
     known = owners.at(op)
-    if op.name in mlir.CONTROL_FLOW:
-        return False
-    if not any(map(is_sum, known)):
-        return True
-    summed = frozenset(i for i, c in enumerate(known) if is_sum(c))
-    return len(summed) + sum(map(is_shared, known)) == len(known)
+    alone = all(is_sum(c) or is_shared(c) for c in known)
+    return op.name not in mlir.CONTROL_FLOW and alone and any(map(is_sum, known))
 
 
 def _operands_of(sums: set[Value]) -> list[Value]:

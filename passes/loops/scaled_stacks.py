@@ -60,7 +60,8 @@ def _scaled_stack(axes: Axes, gradient: Value) -> ScaledStack | None:
         ops.insert(0, op)
         value = behind_barriers(summed[0])
         op = mlir.defining_operation(value)
-    if op is None or not all(_is_known(made, n, op) for made, n in numbers.items()):
+    alike = all(dtype_of(v) == dtype_of(value) for made in ops for v in made.results)
+    if op is None or not alike or not all(_is_known(made, n, op) for made, n in numbers.items()):
         return None
     scan = scanned_carry(axes, op, mlir.results(op).index(value)) if numbers else None
     return None if scan is None else ScaledStack(scan, ops, numbers)

@@ -75,7 +75,7 @@ def _run(
             return _summed(known[value], weights, finite)
         if isinstance(axis, Kept | Gathered) and axis.is_weighted:
             kept = axis if isinstance(axis, Kept) else Kept(axis.labels)
-            return weighted_by_owner(known[value], kept, known, weights, scale)
+            return weighted_by_owner(known[value], kept, known, weights, scale, finite)
         return known[value]
 
     for step in sliced.steps:

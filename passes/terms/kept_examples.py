@@ -228,15 +228,19 @@ def weighted_by_owner(
     x: jax.Array,
     kept: Kept,
     known: Mapping[Value, jax.Array],
-    weights: jax.Array | None,
+    weights: jax.Array,
     scale: Any,
+    finite: jax.Array | None,
 ) -> jax.Array:
-    """What each example owns by its weight, [B], times `scale`, or not at all; nobody's once."""
+    """What each example owns by its weight, [B], times `scale`; nobody's once. Linear in the
+    weights: what is not `finite` is zero before it is weighed.
+    """
     owners = _over_dims(kept, known)
-    if weights is None:
-        return _times(x, (owners == NONE).astype(jnp.int32))
-    each = jnp.append(weights * scale, jnp.ones((), weights.dtype))  # the last is nobody's
-    return _times(x, each[jnp.where(owners == NONE, len(weights), owners)])
+    places = jnp.where(owners == NONE, len(weights), owners)  # the last is nobody's
+    if finite is not None:
+        x = jnp.where(jnp.append(finite, True)[places], x, jnp.zeros_like(x))
+    each = jnp.append(weights * scale, jnp.ones((), weights.dtype))[places]
+    return (widened(x) * each.astype(widened(x).dtype)).astype(x.dtype)
 
 
 def exposed_rows(x: jax.Array, gathered: Gathered, size: int, count: Any) -> jax.Array:

@@ -369,10 +369,37 @@ def from_the_parameters_inside(p, x):
     return sums_of(p, step, runs(x), lambda g: g / STEPS)
 
 
+def head_behind(p, x):
+    """The layers of microbatches, and what comes behind of the whole batch."""
+
+    def layers(p, part):
+        return lax.scan(lambda h, w: (jnp.tanh(h @ w), None), part, p["w"])[0]
+
+    def loss(p):
+        h = lax.map(lambda part: layers(p, part), runs(x)).reshape(B, WIDTH)
+        return jnp.mean(jnp.sum((h * p["v"]) ** 2, -1))
+
+    return jax.grad(loss)(p)
+
+
+def whole_batch_behind(p, x):
+    return jax.tree.map(jnp.add, over(runs)(p, x), jax.grad(mean_of)(p, x))
+
+
+def whole_batch_before(p, x):
+    def loss(p):
+        return jnp.mean(lax.map(lambda part: mean_of(p, part), runs(x))) + mean_of(p, x)
+
+    return jax.grad(loss)(p)
+
+
 some_twice = over(lambda x: runs(x[jnp.array([0, 1, 0, 1, 2, 3])]))
 EVEN = np.ones(B)
 LAYERS_ALONE = {"w": 0.2, "v": 0.0}
 OTHERS = {
+    "a head behind": (head_behind, EVEN, 0.0),
+    "the whole batch behind": (whole_batch_behind, EVEN * 2, 0.0),
+    "the whole batch before": (whole_batch_before, EVEN * 2, 0.0),
     "decay in a scan": (added_up(jax.grad(penalised)), EVEN, LAYERS_ALONE),
     "decay in a scan of each": (penalised_one_by_one, EVEN, LAYERS_ALONE),
     "inside from the parameters": (from_the_parameters_inside, EVEN * 1.5, 0.05),
@@ -397,6 +424,24 @@ def test_what_a_step_does_not_know_is_left_to_lifting(gradient, scale, decay, st
     own = jax.tree.map(lambda g, w, d: g * along(scale, g) + d * w, examples(), PARAMS, decays)
     assert_right(found, expected(own))
     assert not steps_taken
+
+
+@pytest.mark.parametrize("name", ["squares", "cosines", "norms", "own"])
+def test_narrow_layers_that_are_added_up_in_float32(name, steps_taken):
+    def narrow(p, part):
+        return mean_of(jax.tree.map(lambda w: w.astype(jnp.bfloat16), p), part)
+
+    def gradient(p, x):
+        grown = sums_of(p, lambda part: jax.grad(narrow)(p, part), runs(x.astype(jnp.bfloat16)))
+        return jax.tree.map(lambda g: g / STEPS, grown)
+
+    f = hs.rewrite(gradient, batch_argnums=1, statistics={name: STATISTICS[name]})
+    wanted = jax.tree.leaves(expected(examples())[name])
+    for actual, value in zip(jax.tree.leaves(f(PARAMS, X)[1]), wanted, strict=True):
+        assert actual.dtype == jnp.float32
+        # A few roundings to eight bits on the way.
+        np.testing.assert_allclose(actual, value, rtol=0.05, atol=0.05 * np.abs(value).max())
+    assert len(steps_taken) == 1
 
 
 @pytest.mark.parametrize(("steps", "inside"), [(256, 1), (257, 0)])

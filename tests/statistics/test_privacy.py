@@ -121,6 +121,27 @@ def test_a_constant_term_of_what_is_not_finite_counts_as_zero_too(rows, loss, st
     assert_close(total, masked_sum_of_clipped(loss, params, x))
 
 
+def of_halves(params, x):
+    """Each half's sum by itself, and both added: no operand holds all of the examples."""
+    gradient = jax.grad(lambda p, x: jnp.sum(jnp.tanh(x @ p["w"])))
+    halves = gradient(params, x[:2]), gradient(params, x[2:])
+    return jax.tree.map(lambda a, b: (a + b) / len(x), *halves)
+
+
+@pytest.mark.parametrize("bad", [None, 2])
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_clipped_sums_where_examples_lie_in_several_operands(strategy, bad):
+    x = np.array(draws(0)(4, 3))
+    if bad is not None:
+        x[bad, 1] = np.inf
+    params, statistic = {"w": jnp.ones((3, 2))}, hs.clipped_mean(MAX_NORM, nan_safe=True)
+    f = hs.rewrite(of_halves, batch_argnums=1, statistics=statistic, strategy=strategy)
+    total = jax.tree.map(lambda g: 4 * np.asarray(g), f(params, jnp.asarray(x))[1])
+    assert_close(
+        total, masked_sum_of_clipped(lambda p, x: jnp.sum(jnp.tanh(x @ p["w"])), params, x)
+    )
+
+
 def test_a_large_constant_takes_no_digits_of_a_clipped_mean():
     x, params = jnp.array([[3.0, 4.0], [1.0, 2.0]]), {"w": jnp.ones(2), "b": jnp.array(1.0)}
 

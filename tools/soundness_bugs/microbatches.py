@@ -32,6 +32,18 @@ MICROBATCHES = [
     ),
     Bug(
         FINDING,
+        "or not flat or not sums <= known:",
+        "or not flat:",
+        "terms of the whole batch before the loop",
+    ),
+    Bug(
+        FINDING,
+        "not in mlir.CONTROL_FLOW and alone and any(map(is_sum, known))",
+        "not in mlir.CONTROL_FLOW",
+        "terms of the whole batch behind the loop",
+    ),
+    Bug(
+        FINDING,
         "return all(map(_is_whole, axes.at(op)))",
         "return True",
         "operands that hold other steps' examples",
