@@ -21,7 +21,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, weighted_by_owner
+from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, weighted_by_owner, zero_unless
 from hlo_surgery.passes.terms.monomials.paired_dims import (
     holds_all,
     laid_along,
@@ -73,9 +73,8 @@ def _run(
             return made[value]
         if isinstance(axis, Lifted):
             return _summed(known[value], weights, finite)
-        if isinstance(axis, Kept | Gathered) and axis.is_weighted:
-            kept = axis if isinstance(axis, Kept) else Kept(axis.labels)
-            return weighted_by_owner(known[value], kept, known, weights, scale, finite)
+        if isinstance(axis, Kept | Gathered):
+            return _of_owners(known, value, axis, weights * scale, finite)
         return known[value]
 
     for step in sliced.steps:
@@ -85,6 +84,17 @@ def _run(
             operands = _weighted_site(step, operands, weights, scale, finite)
         made |= zip(step.op.results, function(*operands), strict=True)
     return operand(sliced.output)
+
+
+def _of_owners(
+    known: Known, value: Value, axis: Kept | Gathered, weights: jax.Array, finite: jax.Array | None
+) -> jax.Array:
+    """An operand whose elements' owners are known one by one, rid of what is not finite; weighted,
+    where it is the one of the op's operands that takes the weights.
+    """
+    kept = axis if isinstance(axis, Kept) else Kept(axis.labels)
+    x = known[value] if finite is None else zero_unless(known[value], kept, known, finite)
+    return weighted_by_owner(x, kept, known, weights) if axis.is_weighted else x
 
 
 def _weighted_site(

@@ -225,22 +225,18 @@ def _times(x: jax.Array, often: jax.Array) -> jax.Array:
 
 
 def weighted_by_owner(
-    x: jax.Array,
-    kept: Kept,
-    known: Mapping[Value, jax.Array],
-    weights: jax.Array,
-    scale: Any,
-    finite: jax.Array | None,
+    x: jax.Array, kept: Kept, known: Mapping[Value, jax.Array], weights: jax.Array
 ) -> jax.Array:
-    """What each example owns by its weight, [B], times `scale`; nobody's once. Linear in the
-    weights: what is not `finite` is zero before it is weighed.
-    """
-    owners = _over_dims(kept, known)
-    places = jnp.where(owners == NONE, len(weights), owners)  # the last is nobody's
-    if finite is not None:
-        x = jnp.where(jnp.append(finite, True)[places], x, jnp.zeros_like(x))
-    each = jnp.append(weights * scale, jnp.ones((), weights.dtype))[places]
+    """What each example owns by its weight, [B]; nobody's (-1, and so the last) once."""
+    each = jnp.append(weights, jnp.ones((), weights.dtype))[_over_dims(kept, known)]
     return (widened(x) * each.astype(widened(x).dtype)).astype(x.dtype)
+
+
+def zero_unless(
+    x: jax.Array, kept: Kept, known: Mapping[Value, jax.Array], finite: jax.Array
+) -> jax.Array:
+    """Zero for what examples own that are not `finite`, [B]."""
+    return jnp.where(jnp.append(finite, True)[_over_dims(kept, known)], x, jnp.zeros_like(x))
 
 
 def exposed_rows(x: jax.Array, gathered: Gathered, size: int, count: Any) -> jax.Array:
