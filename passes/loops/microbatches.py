@@ -109,7 +109,8 @@ def _sums_behind(owners: Owners, loop: Operation, gradients: Sequence[Value]) ->
     known = {*loop.results, *(result for op in tail for result in op.results)}
     if added is None or not flat or not sums <= known:
         return None
-    if not all(_is_tail(owners, op) for op in tail):
+    # One that is taken as a constant as well would be known to no step.
+    if not added.keys().isdisjoint(constants) or not all(_is_tail(owners, op) for op in tail):
         return None
     return Sums(added, tail, [v for v in loop.results if v in constants], held)
 

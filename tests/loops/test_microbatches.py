@@ -426,6 +426,22 @@ def test_what_a_step_does_not_know_is_left_to_lifting(gradient, scale, decay, st
     assert not steps_taken
 
 
+def test_a_sum_that_scales_itself_is_known_to_no_step(steps_taken):
+    def clipped(p, x):
+        total = over(runs)(p, x)
+        size = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(total)))
+        return jax.tree.map(lambda g: g * jnp.minimum(1, 0.1 / size), total)
+
+    f = hs.rewrite(
+        clipped, batch_argnums=1, statistics=STATISTICS["squares"], on_mixing="contribution"
+    )
+    own = examples()
+    size = np.sqrt(sum(np.sum(g.mean(0) ** 2) for g in jax.tree.leaves(own)))
+    scaled = jax.tree.map(lambda g: g * min(1, 0.1 / size), own)
+    assert_right({"squares": f(PARAMS, X)[1]}, expected(scaled))
+    assert not steps_taken
+
+
 @pytest.mark.parametrize("name", ["squares", "cosines", "norms", "own"])
 def test_narrow_layers_that_are_added_up_in_float32(name, steps_taken):
     def narrow(p, part):

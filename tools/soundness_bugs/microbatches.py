@@ -38,6 +38,12 @@ MICROBATCHES = [
     ),
     Bug(
         FINDING,
+        "if not added.keys().isdisjoint(constants) or not all(",
+        "if not all(",
+        "a sum that is a constant as well",
+    ),
+    Bug(
+        FINDING,
         "not in mlir.CONTROL_FLOW and alone and any(map(is_sum, known))",
         "not in mlir.CONTROL_FLOW",
         "terms of the whole batch behind the loop",
