@@ -13,7 +13,7 @@ from typing import Any, cast
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.inlining import inline_calls
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.ir.mlir import Operation, Value
 
 SAME = frozenset(
     [
@@ -89,7 +89,8 @@ def _product(one: Terms, other: Terms) -> Terms:
 
 
 def _of_constant(op: Operation) -> Terms:
-    attribute = cast(Any, op.attributes["value"])
-    if not attribute.is_splat or isinstance(mlir.element_type(op.results[0]), ir.ComplexType):
+    # The bindings cannot read complex constants.
+    if mlir.is_complex(op.results[0]):
         return {OTHER: 1.0}
-    return {ONE: float(attribute.get_splat_value().value)}
+    attribute = cast(Any, op.attributes["value"])
+    return {ONE: float(attribute.get_splat_value().value)} if attribute.is_splat else {OTHER: 1.0}
