@@ -426,6 +426,41 @@ def test_what_a_step_does_not_know_is_left_to_lifting(gradient, scale, decay, st
     assert not steps_taken
 
 
+def from_an_example(p, x):
+    """The sum starts at what the first example has."""
+    step = jax.grad(mean_of)
+
+    def add(total, part):
+        return jax.tree.map(lambda t, g: t + g / STEPS, total, step(p, part)), None
+
+    start = jax.tree.map(lambda w: jnp.full(w.shape, x[0].sum() / B), p)
+    return lax.scan(add, start, runs(x))[0]
+
+
+def beside_all(p, x):
+    """A term of the whole batch, without a loop."""
+    beside = jax.grad(lambda p: jnp.mean(jnp.sum(x * p["v"], -1)))(p)
+    return jax.tree.map(jnp.add, over(runs)(p, x), beside)
+
+
+BESIDE = {
+    "from an example": (
+        from_an_example,
+        {k: np.where(np.arange(B) > 0, 0, X[0].sum()) for k in PARAMS},
+    ),
+    "beside all": (beside_all, {"w": np.zeros(B), "v": X}),
+}
+
+
+@pytest.mark.parametrize(("gradient", "beside"), BESIDE.values(), ids=BESIDE.keys())
+def test_examples_outside_of_the_steps_are_left_to_lifting(gradient, beside, steps_taken):
+    statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
+    found = hs.rewrite(gradient, batch_argnums=1, statistics=statistics)(PARAMS, X)[1]
+    own = jax.tree.map(lambda g, b: g + (b if b.ndim > 1 else along(b, g)), examples(), beside)
+    assert_right(found, expected(own))
+    assert not steps_taken
+
+
 def test_a_sum_that_scales_itself_is_known_to_no_step(steps_taken):
     def clipped(p, x):
         total = over(runs)(p, x)
