@@ -73,18 +73,20 @@ class Microbatches:
 
 def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatches | None:
     """The one loop that adds up all these values of main, if they hold nothing else; or None."""
-    loop = _common_loop(owners, gradients)
+    summed = [v for v in gradients if is_sum(owners.of(v))]
+    if not all(is_splat(v, 0) for v in gradients if v not in summed):
+        return None
+    behind = closure(summed, partial(_summed_operands, owners))
+    loop = _common_loop(behind)
     counted = counted_loop(owners, loop) if loop is not None else None
     step = step_number(counted) if counted is not None else None
-    sums = _sums_behind(owners, loop, gradients) if loop is not None else None
+    sums = _sums_behind(owners, loop, behind) if loop is not None else None
     if loop is None or counted is None or step is None or sums is None:
-        return None
-    if any(has_constant_part(owners, gradient) for gradient in gradients):
         return None
     values = [v for added in sums.added.values() for v in added]
     reached = _summed(owners, values)
     members = _members(owners, [*values, *_operands_of(reached)], counted.trips)
-    if members is None:
+    if members is None or any(has_constant_part(owners, gradient) for gradient in gradients):
         return None
     axes = microbatch_axes(owners, loop, members)
     alone = all(_is_share(owners, value, members.shape[1]) for value in values)
@@ -93,15 +95,14 @@ def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatche
     return Microbatches(loop, step, members, sums, axes)
 
 
-def _sums_behind(owners: Owners, loop: Operation, gradients: Sequence[Value]) -> Sums | None:
-    """How gradients are made of what a loop adds up; None where another loop or branch takes part,
-    or what is not linear in the sums.
+def _sums_behind(owners: Owners, loop: Operation, sums: set[Value]) -> Sums | None:
+    """How these sums, which lie between a loop and gradients, are made of what it adds up; None
+    where another loop or branch takes part, or what is not linear in the sums.
     """
     behind = _behind(loop)
-    summed = [v for v in gradients if is_sum(owners.of(v))]
-    sums = closure(summed, partial(_summed_operands, owners))
     tail = [op for op in behind if not sums.isdisjoint(op.results)]
-    constants = closure(_taken_as_constants(owners, tail), partial(_operands_in, behind))
+    made: set[Value] = {result for op in behind for result in op.results}
+    constants = closure(_taken_as_constants(owners, tail), partial(_operands_in, made))
     held = [op for op in behind if not constants.isdisjoint(op.results)]
     added = _added(loop, [v for v in loop.results if v in sums])
     flat = not any(op.name in mlir.CONTROL_FLOW for op in held)
@@ -115,13 +116,9 @@ def _sums_behind(owners: Owners, loop: Operation, gradients: Sequence[Value]) ->
     return Sums(added, tail, [v for v in loop.results if v in constants], held)
 
 
-def _common_loop(owners: Owners, gradients: Sequence[Value]) -> Operation | None:
-    """The loop of main of which all that is summed results; other gradients must be zero."""
-    if not all(is_sum(owners.of(v)) or is_splat(v, 0) for v in gradients):
-        return None
-    sums = [v for v in gradients if is_sum(owners.of(v))]
-    ends = [_control_flow(v) for v in closure(sums, partial(_summed_operands, owners))]
-    loops = [op for op in ends if op is not None]
+def _common_loop(sums: set[Value]) -> Operation | None:
+    """The loop of main of which all these sums result that a loop or branch makes."""
+    loops = [op for op in map(_control_flow, sums) if op is not None]
     alike = bool(loops) and all(mlir.is_same(op, loops[0]) for op in loops)
     return loops[0] if alike and loops[0].name == "stablehlo.while" else None
 
@@ -163,12 +160,10 @@ def _taken_as_constants(owners: Owners, tail: Sequence[Operation]) -> list[Value
     return [value for value, known in pairs if not is_sum(known)]
 
 
-def _operands_in(ops: Sequence[Operation], value: Value) -> list[Value]:
-    """What a value is made of, if one of these ops makes it."""
+def _operands_in(made: set[Value], value: Value) -> list[Value]:
+    """What a value is made of, if it is one of these."""
     op = mlir.defining_operation(value)
-    if op is None or not any(value in made.results for made in ops):
-        return []
-    return [*op.operands, *mlir.captured(op)]
+    return [*op.operands, *mlir.captured(op)] if op is not None and value in made else []
 
 
 def _added(loop: Operation, sums: Sequence[Value]) -> dict[Value, list[Value]] | None:

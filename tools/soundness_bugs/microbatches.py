@@ -26,8 +26,8 @@ MICROBATCHES = [
     ),
     Bug(
         FINDING,
-        "if any(has_constant_part(owners, gradient) for gradient in gradients):",
-        "if False:",
+        "if members is None or any(has_constant_part(owners, gradient) for gradient in gradients):",
+        "if members is None:",
         "a constant that is added in a step, or behind the loop",
     ),
     Bug(
