@@ -71,7 +71,7 @@ class Optimized:
         key = (tree, tuple(map(signature, leaves)), trace_context())
         if key in self._folded:
             return self._folded[key]
-        lowered, result, closed_over = lower(self._fun, leaves, tree)
+        (lowered, result, closed_over), _ = lower(self._fun, leaves, tree)
         made = fold_squared_sums(lowered), result, closed_over
         # What is traced around one call is of no use to another.
         return made if closed_over else self._folded.setdefault(key, made)

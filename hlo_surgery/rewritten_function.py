@@ -10,6 +10,7 @@ import jax
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.closed_over import trace
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
+from hlo_surgery.passes.emit.host_calls import calls_host, silent
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.example_shards import example_shards
@@ -34,6 +35,8 @@ from hlo_surgery.statistics.derived import Derived, Statistic, named
 Statistics = Statistic | Mapping[str, Statistic]
 # The module, the tree of what it returns, and the traced values that are its last arguments.
 Rewritten = tuple[Module, Any, list[Any]]
+# The same, and what runs it.
+Runnable = tuple[Rewritten, Callable[..., Any]]
 # What to say where JAX says that a module has no rule for a transformation.
 NO_RULES = {
     "Batching rule": "a function with statistics cannot be mapped by jax.vmap; call it for each, "
@@ -77,7 +80,7 @@ class WithStatistics:
         # Sorted by name, as the leaves of a dict are.
         self._statistics = dict(sorted(named(options.statistics).items()))
         self._axes: dict[Any, dict[int, int]] = {}
-        self._rewritten: dict[Any, Rewritten] = {}
+        self._rewritten: dict[Any, Runnable] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "WithStatistics":
@@ -88,31 +91,31 @@ class WithStatistics:
         """The function's own result, and the statistics."""
         leaves = jax.tree.leaves((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        module, result_tree, closed_over = self._lookup(args, kwargs)
+        (_, result_tree, closed_over), run = self._lookup(args, kwargs)
         flags = self._flags(args, kwargs)
         for array in flags:
             check_flags(self._options.is_real, array)
         with running_here(self._options.planning.get("target")):
-            outputs = _run(module, [*arrays, *flags, *map(flat_array, closed_over)])
+            outputs = _run(run, [*arrays, *flags, *map(flat_array, closed_over)])
         return jax.tree.map(
             as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs)
         )
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
-        plan = self._lookup(args, kwargs)[0].plan
+        plan = self._lookup(args, kwargs)[0][0].plan
         assert plan is not None
         return plan
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
-        return self._lookup(args, kwargs)[0]
+        return self._lookup(args, kwargs)[0][0]
 
     def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         is_real = self._options.is_real
         return [] if is_real is None else [flags_among(is_real, args, kwargs)]
 
-    def _lookup(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Rewritten:
+    def _lookup(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runnable:
         leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
         flags = self._flags(args, kwargs)
         kinds = (tree, tuple(map(signature, [*leaves, *flags])))
@@ -126,14 +129,15 @@ class WithStatistics:
             return self._rewritten[key]
         made = self._rewrite(leaves, tree, flags, batch, shards)
         # What is traced around one call is of no use to another.
-        return made if made[2] else self._rewritten.setdefault(key, made)
+        return made if made[0][2] else self._rewritten.setdefault(key, made)
 
     def _rewrite(
         self, leaves: list[Any], tree: Any, flags: list[Any], batch: dict[int, int], shards: int
-    ) -> Rewritten:
+    ) -> Runnable:
         options = self._options
         platform = PlanningChoices(**options.planning).platform
-        lowered, shape, closed_over = lower(self._fun, leaves, tree, platform, flags)
+        made, tells = lower(self._fun, leaves, tree, platform, flags, silently=True)
+        lowered, shape, closed_over = made
         is_real = sum(map(is_array, leaves)) if flags else None
         if self._pick is all_of_it:
             refuse_more_numbers(lowered, batch)
@@ -146,7 +150,9 @@ class WithStatistics:
         asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how)
         module, more = rewritten(lowered, asked)
         picked = jax.tree.structure(self._pick(shape))
-        return module, (shape, self._statistics_tree(picked)), [*closed_over, *more]
+        results = shape, self._statistics_tree(picked)
+        run = _run_beside(self._fun, leaves, tree, module) if tells else module.jitted
+        return (module, results, [*closed_over, *more]), run
 
     def _statistics_tree(self, gradient: Any) -> Any:
         trees = {
@@ -162,10 +168,25 @@ class WithStatistics:
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
 
 
-def _run(module: Module, arrays: Sequence[Any]) -> Any:
-    """The module's outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
+def _run_beside(fun: Callable[..., Any], leaves: list[Any], tree: Any, module: Module) -> Any:
+    """What the function itself returns, as it calls its host on the way; then the statistics.
+
+    XLA computes once what both do, as far as no host call lies before it.
+    """
+    own = _flat(fun, leaves, tree)
+    number = sum(map(is_array, leaves))
+
+    def run(*arrays: Any) -> list[Any]:
+        results = jax.tree.leaves(own(*arrays[:number]))
+        return [*results, *module.exported.call(*arrays)[len(results) :]]
+
+    return jax.jit(run)
+
+
+def _run(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """The outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
     try:
-        return module.jitted(*arrays)
+        return run(*arrays)
     except (NotImplementedError, TypeError) as problem:
         said = next((text for rule, text in NO_RULES.items() if rule in str(problem)), None)
         if said is None:
@@ -232,25 +253,41 @@ def lower(
     tree: Any,
     platform: str | None = None,
     beside: Sequence[Any] = (),
-) -> Rewritten:
+    *,
+    silently: bool = False,
+) -> tuple[Rewritten, bool]:
     """The function's module for these arguments, its arrays flat; its result as shapes.
 
     And the traced values that it closes over, which are the module's last arguments. In front of
-    these it takes what is given `beside`, of which the function knows nothing.
+    these it takes what is given `beside`, of which the function knows nothing. Behind them, whether
+    the function calls its host: if `silently`, the module does so only to hear of it.
     """
     shapes: list[Any] = []
+    flat = _flat(fun, leaves, tree)
 
-    def flat(*arrays: Any) -> Any:
-        remaining = iter(arrays)
-        args, kwargs = jax.tree.unflatten(
-            tree, [next(remaining) if is_array(x) else x for x in leaves]
-        )
-        result = fun(*args, **kwargs)
+    def noted(*arrays: Any) -> Any:
+        result = flat(*arrays)
         shapes.append(jax.tree.map(returned_kind, result))
         return result
 
     kinds = [kind_of(leaf) for leaf in [*filter(is_array, leaves), *beside]]
     structs = [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
-    traced, closed_over = trace(flat, *structs)
+    traced, closed_over = trace(noted, *structs)
+    tells = calls_host(traced.jaxpr.jaxpr)
+    if tells and silently:
+        traced, closed_over = trace(silent(noted, *structs), *structs)
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
-    return load(lowered.as_text(debug_info=True)), shapes[-1], closed_over
+    return (load(lowered.as_text(debug_info=True)), shapes[-1], closed_over), tells
+
+
+def _flat(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> Callable[..., Any]:
+    """The function of its arrays alone, what else it takes being as it is."""
+    fixed = [None if is_array(leaf) else (leaf,) for leaf in leaves]
+
+    def flat(*arrays: Any) -> Any:
+        remaining = iter(arrays)
+        whole = [next(remaining) if leaf is None else leaf[0] for leaf in fixed]
+        args, kwargs = jax.tree.unflatten(tree, whole)
+        return fun(*args, **kwargs)
+
+    return flat

@@ -11,10 +11,16 @@ import jax
 
 from hlo_surgery.passes.emit.closed_over import ClosedOver, trace
 from hlo_surgery.passes.emit.export import in_clean_config
+from hlo_surgery.passes.emit.host_calls import calls_host
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.inlining import inline_calls, move_body
 from hlo_surgery.passes.ir.mlir import Operation, Value
+
+TELLING = (
+    "a statistic calls its host (as jax.debug.print and jax.pure_callback do), which a rewritten "
+    "module cannot; print what f returns instead"
+)
 
 Replacement = Callable[..., Sequence[jax.Array]]
 
@@ -30,7 +36,7 @@ def splice(
     its source line.
 
     Traced values that it closes over become arguments of main, where `closed_over` keeps count of
-    them.
+    them. Raises ValueError where it calls its host.
     """
     structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
     text, tracers = in_clean_config(lambda: _lowered(replacement, structs))
@@ -47,6 +53,9 @@ def _lowered(
     replacement: Replacement, structs: Sequence[jax.ShapeDtypeStruct]
 ) -> tuple[str, list[Any]]:
     traced, tracers = trace(replacement, *structs)
+    # All that is spliced is ours, but for what statistics are made of.
+    if calls_host(traced.jaxpr.jaxpr):
+        raise ValueError(TELLING)
     return traced.lower().as_text(), tracers
 
 

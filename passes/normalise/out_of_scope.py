@@ -41,9 +41,9 @@ PER_DEVICE_CALLS = frozenset(
 )
 
 EFFECT_HELP = (
-    "take jax.debug.print, jax.debug.callback, jax.pure_callback and io_callback out of the "
-    "function; "
-    "what the host computes from the examples alone can be an argument"
+    "hs.grad and hs.rewrite keep callbacks whose results nothing uses, such as jax.debug.print; "
+    "take others (jax.pure_callback, io_callback), and in a dumped module all, out of the "
+    "function; what the host computes from the examples alone can be an argument"
 )
 DEVICES_HELP = (
     "leave the partitioning to jit (in_shardings, with_sharding_constraint) instead of shard_map "

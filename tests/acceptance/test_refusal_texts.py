@@ -80,12 +80,6 @@ def ragged(p, x):
     return squares(jax.ops.segment_sum(h, jnp.array([0, 0, 1, 1, 1, 2]), 3))  # summed here
 
 
-def printed(p, x):
-    h = x @ p["w"]
-    jax.debug.print("{}", h.sum())  # refused here
-    return squares(h)
-
-
 def called_back(p, x):
     sines = jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)  # refused here
     return squares(x @ p["w"] * sines)
@@ -141,9 +135,7 @@ TEXTS = {
         "a sum over the examples (stablehlo.scatter at {summed}) meets each example's own values",
         "['w']",
     ),
-    **dict.fromkeys(
-        (printed, called_back, read_and_written), f"{{refused}}: {CALLS}\n{EFFECT_HELP}"
-    ),
+    **dict.fromkeys((called_back, read_and_written), f"{{refused}}: {CALLS}\n{EFFECT_HELP}"),
 }
 
 
