@@ -15,7 +15,7 @@ from jax import export
 from hlo_surgery.counted import counted
 from hlo_surgery.export_artifacts import module_in_artifact
 from hlo_surgery.passes.dataflow.reached import sources
-from hlo_surgery.passes.emit.export import carry, in_clean_config
+from hlo_surgery.passes.emit.export import anywhere, carry, in_clean_config
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import kinds_of
@@ -87,8 +87,11 @@ class Module:
 
     @cached_property
     def jitted(self) -> Any:
-        """The module, jitted, of its flat arguments, in the caller's own JAX configuration."""
-        return jax.jit(self.exported.call)
+        """The module, jitted, of its flat arguments, in the caller's own JAX configuration.
+
+        Where it is for no platform in particular, it can be lowered for another than runs here.
+        """
+        return jax.jit((anywhere(self.exported) if self.platform is None else self.exported).call)
 
     def _check(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.arguments):

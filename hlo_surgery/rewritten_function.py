@@ -13,6 +13,7 @@ from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
 from hlo_surgery.passes.emit.host_calls import calls_host, silent
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
+from hlo_surgery.requests.ambient_target import ambient_target
 from hlo_surgery.requests.example_shards import example_shards
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
 from hlo_surgery.requests.in_axes import batch_positions, leaf_axes
@@ -135,7 +136,10 @@ class WithStatistics:
         self, leaves: list[Any], tree: Any, flags: list[Any], batch: dict[int, int], shards: int
     ) -> Runnable:
         options = self._options
-        platform = PlanningChoices(**options.planning).platform
+        planning: PlanningOptions = {**options.planning, "shards": shards}
+        if planning.get("target") is None:
+            planning["target"] = ambient_target()
+        platform = PlanningChoices(**planning).platform
         made, tells = lower(self._fun, leaves, tree, platform, flags, silently=True)
         lowered, shape, closed_over = made
         is_real = sum(map(is_array, leaves)) if flags else None
@@ -144,7 +148,6 @@ class WithStatistics:
             refuse_updated(lowered)
         numbers = self._pick(numbered(shape))
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
-        planning: PlanningOptions = {**options.planning, "shards": shards}
         loss = None if options.loss is None else _single(options.loss(numbered(shape)))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how)
@@ -178,7 +181,7 @@ def _run_beside(fun: Callable[..., Any], leaves: list[Any], tree: Any, module: M
 
     def run(*arrays: Any) -> list[Any]:
         results = jax.tree.leaves(own(*arrays[:number]))
-        return [*results, *module.exported.call(*arrays)[len(results) :]]
+        return [*results, *module.jitted(*arrays)[len(results) :]]
 
     return jax.jit(run)
 
