@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
@@ -26,7 +27,7 @@ import pytest
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from soundness_bugs import BUGS, TESTS, Bug
+from soundness_bugs import BUGS, Bug, tests_of
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 600  # seconds for the tests of one bug
@@ -61,7 +62,7 @@ class _FirstFailure:
             self.name = report.nodeid
 
 
-def _test(tree: str, answer: Connection) -> None:
+def _test(tree: str, tests: Sequence[str], answer: Connection) -> None:
     """In a process of its own: the tests of a tree, until one fails."""
     os.chdir(tree)
     sys.dont_write_bytecode = True
@@ -72,7 +73,7 @@ def _test(tree: str, answer: Connection) -> None:
     failure = _FirstFailure()
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         # One after the other, since to collect all takes longer than most need to fail.
-        codes = (_exit_code(test, failure) for test in TESTS)
+        codes = (_exit_code(test, failure) for test in tests)
         bad = next((code for code in codes if code != pytest.ExitCode.OK), None)
     answer.send(failure.name or ("" if bad is None else f"pytest: {bad!r}"))
 
@@ -81,10 +82,10 @@ def _exit_code(test: str, failure: _FirstFailure) -> int:
     return pytest.main(["-x", "-n", "0", "-p", "no:cacheprovider", test], plugins=[failure])
 
 
-def killer(tree: Path) -> str:
-    """The test that fails on a tree; empty where none does."""
+def killer(tree: Path, tests: Sequence[str]) -> str:
+    """The test of these files that fails on a tree; empty where none does."""
     ours, theirs = FORKS.Pipe()
-    process = FORKS.Process(target=_test, args=(str(tree), theirs))
+    process = FORKS.Process(target=_test, args=(str(tree), tests, theirs))
     process.start()
     theirs.close()
     try:
@@ -103,7 +104,7 @@ def planted(trees: SimpleQueue[Path], bug: Bug) -> str:
     text = path.read_text()
     path.write_text(text.replace(bug.old, bug.new))
     try:
-        return killer(tree)
+        return killer(tree, tests_of(bug))
     finally:
         path.write_text(text)
         trees.put(tree)

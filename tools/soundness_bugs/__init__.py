@@ -1,5 +1,7 @@
 """Bugs that accept what is unsound: each a text of a file of passes/, and what replaces it."""
 
+from collections.abc import Sequence
+
 from soundness_bugs.bug import Bug
 from soundness_bugs.elsewhere import ELSEWHERE
 from soundness_bugs.microbatches import MICROBATCHES
@@ -10,7 +12,7 @@ from soundness_bugs.owners_control_flow import CONTROL_FLOW
 from soundness_bugs.owners_labelling import LABELLING
 from soundness_bugs.owners_ops import OPS
 
-__all__ = ["BUGS", "TESTS", "Bug"]
+__all__ = ["BUGS", "TESTS", "Bug", "tests_of"]
 
 # The folder's own tests come first, and of them what refuses, which is quick and kills most.
 TESTS = (
@@ -47,3 +49,8 @@ TESTS = (
 
 OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS]
 BUGS = [*OWNERS, *MICROBATCHES, *ELSEWHERE]
+
+
+def tests_of(bug: Bug) -> Sequence[str]:
+    """The files of tests that may kill a bug, those first that do most often."""
+    return TESTS if bug.file.startswith("owners/") else TESTS[::-1]
