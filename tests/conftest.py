@@ -57,15 +57,19 @@ DEFAULT_FLAGS = {
     "test_square_ranges",
     "test_variance",
 }
-# What takes longest, so that the rest is done in minutes: the tools' programs, and optimizers over
-# many steps.
+# What takes longest, so that the rest is done in minutes: the tools' programs, optimizers over many
+# steps, and every layout over several devices (one of them is in test_train_step_mesh).
 SLOW = {
     "test_bench",
     "test_experiments",
+    "test_meshes",
     "test_optimizer_composition",
     "test_optimizer_edges",
     "test_optimizer_state",
+    "test_tpu_mesh",
     "test_train_step_optimizers",
+    "test_two_processes",
+    "test_unequal_microbatches",
     "test_verification_statistics",
     "test_workloads",
 }

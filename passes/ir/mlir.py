@@ -54,6 +54,26 @@ def parse(source: str | bytes) -> Module:
             raise ValueError(" ".join(str(error).split())) from None
 
 
+@functools.cache
+def _kernel_context() -> ir.Context:
+    """A context of its own: what kernels are made of is no dialect of the modules around them."""
+    from jaxlib.mosaic.python import tpu  # pyright: ignore
+
+    made = ir.Context()
+    made.allow_unregistered_dialects = True
+    cast(Any, tpu).register_dialect(made)
+    return made
+
+
+def parse_kernel(body: bytes) -> Module | None:
+    """The module of a Mosaic kernel, to be read only; None where it is none of this version's."""
+    with _kernel_context(), ir.Location.unknown():
+        try:
+            return ir.Module.parse(body)
+        except ir.MLIRError:
+            return None
+
+
 def is_bytecode(source: bytes) -> bool:
     """Whether these bytes begin as MLIR bytecode does; a portable artifact is one kind of it."""
     return source[:4] == b"ML\xefR"

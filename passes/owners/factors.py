@@ -15,6 +15,7 @@ from functools import reduce
 from typing import cast
 
 from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE, Rule
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation
@@ -138,7 +139,7 @@ def rule_of(op: Operation, shared_matrix: bool) -> Rule | None:
     """
     if linearity.is_batched_call(op):
         return _matrix_rule(op, shared_matrix)
-    return sharding_rules.rule_of(op)
+    return kernel_rule(op) or sharding_rules.rule_of(op)
 
 
 def _matrix_rule(op: Operation, shared_matrix: bool) -> Rule:

@@ -1,0 +1,189 @@
+"""Mosaic kernels: the dimensions that a TPU kernel takes an index at a time, each on its own.
+
+    custom_call @tpu_custom_call(%q : 4x8x128) : 4x8x128
+        grid (b, t) of 4x2, windows of 1x4x128 at (b, t, 0)      =>   ([b, _, _]) -> ([b, _, _])
+
+The kernel's body lies in the call, with the map from its grid to the block of each operand and
+result. A dimension of the grid that is parallel, and goes unchanged into a dimension of windows of
+one, takes what lies there index by index: no iteration sees what another is given, or makes.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+from hlo_surgery.passes.dataflow.sharding_rules import Factors, Rule
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.mlir import Operation, Value
+
+TARGET = "tpu_custom_call"
+# Of memory where a window of an operand lies; what lies elsewhere a kernel can reach as a whole.
+WINDOWED = ("#tpu.memory_space<vmem>", "#tpu.memory_space<smem>")
+PARALLEL = "#tpu.dimension_semantics<parallel>"
+# What a call may say of its kernel; with anything else, as of devices that it talks to, nothing is
+# known of it.
+KNOWN = frozenset(
+    [
+        "body",
+        "allow_input_fusion",
+        "cost_estimate",
+        "debug_locations",
+        "flags",
+        "internal_scratch_in_bytes",
+        "needs_hlo_passes",
+        "needs_layout_passes",
+        "scoped_memory_configs",
+        "serialization_format",
+        "vmem_limit_bytes",
+    ]
+)
+
+# For each dimension of an array, the dimension of the grid that is its index; None for another.
+Indices = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A grid, how many operands are whole in front of the windows, and the windows' indices."""
+
+    grid: tuple[int, ...]
+    whole: int
+    windows: tuple[Indices, ...]
+
+
+def kernel_rule(op: Operation) -> Rule | None:
+    """How the operands and results of a call to a kernel share dimensions; None for another op, or
+    where the kernel does not show it.
+    """
+    if mlir.text_attribute(op, "call_target_name") != TARGET:
+        return None
+    kernel = _kernel(mlir.text_attribute(op, "backend_config"))
+    values = [*op.operands, *op.results]
+    if kernel is None or len(values) != kernel.whole + len(kernel.windows):
+        return None
+    shapes = [mlir.shape(v) for v in values]
+    rows: list[Indices] = [(None,) * len(shape) for shape in shapes[: kernel.whole]]
+    rows += kernel.windows
+    if any(len(row) != len(shape) for row, shape in zip(rows, shapes, strict=True)):
+        return None
+    pairs = [
+        (i, n) for row, s in zip(rows, shapes, strict=True) for i, n in zip(row, s, strict=True)
+    ]
+    if any(i is not None and kernel.grid[i] != size for i, size in pairs):
+        return None
+    return _rule(rows, shapes, len(op.operands))
+
+
+def _rule(rows: Sequence[Indices], shapes: Sequence[Sequence[int]], count: int) -> Rule:
+    """A factor for each dimension of the grid that is an index, and one that is blocked for each
+    dimension that is none.
+    """
+    sizes: list[int] = []
+    numbers: dict[int, int] = {}
+    dims: list[Factors] = []
+    for row, shape in zip(rows, shapes, strict=True):
+        own: list[tuple[int, ...]] = []
+        for index, size in zip(row, shape, strict=True):
+            if index is None or index not in numbers:
+                sizes.append(size)
+            if index is not None:
+                numbers.setdefault(index, len(sizes) - 1)
+            own.append((len(sizes) - 1 if index is None else numbers[index],))
+        dims.append(tuple(own))
+    blocked = frozenset(range(len(sizes))) - frozenset(numbers.values())
+    return Rule(tuple(sizes), tuple(dims[:count]), tuple(dims[count:]), frozenset(), blocked)
+
+
+@lru_cache(maxsize=256)
+def _kernel(config: str) -> Kernel | None:
+    """The kernel in the configuration of a call; None where it is not all known."""
+    try:
+        said: Any = json.loads(config)
+        call = said["custom_call_config"]
+        body = base64.b64decode(call["body"], validate=True)
+    except (ValueError, KeyError, TypeError, binascii.Error):
+        return None
+    if set(said) != {"custom_call_config"} or not KNOWN.issuperset(call):
+        return None
+    module = mlir.parse_kernel(body)
+    functions = [] if module is None else [op.operation for op in module.body.operations]
+    named = {mlir.text_attribute(f, "sym_name"): f for f in functions}
+    entries = [f for f in functions if "iteration_bounds" in f.attributes]
+    return _of_function(entries[0], named) if len(entries) == 1 else None
+
+
+def _of_function(entry: Operation, functions: dict[str, Operation]) -> Kernel | None:
+    """The kernel of a function, whose arguments are the grid's indices, then what it is given."""
+    said: dict[str, Any] = {**mlir.attributes(entry)}
+    if not {"dimension_semantics", "window_params", "scalar_prefetch"} <= set(said):
+        return None
+    grid, windows = tuple(said["iteration_bounds"]), list(said["window_params"])
+    parallel = [str(a) == PARALLEL for a in said["dimension_semantics"]]
+    whole = int(said["scalar_prefetch"].value)
+    arguments = list(mlir.body(cast(Any, entry)).arguments)[len(grid) :]
+    if not all(any(where in str(v.type) for where in WINDOWED) for v in arguments):
+        return None
+    found = [_window(w, functions, grid) for w in windows]
+    known = [row for row in found if row is not None]
+    if len(known) != len(windows):
+        return None
+    own = [g for g, is_parallel in enumerate(parallel) if is_parallel and _is_own(g, known)]
+    kept = [tuple(i if i in own else None for i, _ in row) for row in known]
+    return Kernel(grid, whole, tuple(kept))
+
+
+# Of a dimension: the index of the grid that it is, and all that its block rests on.
+Place = tuple[int | None, frozenset[int]]
+
+
+def _is_own(index: int, windows: Sequence[Sequence[Place]]) -> bool:
+    """Whether an index of the grid is nothing in any window but the index of one dimension."""
+    rest = [places for row in windows for i, places in row if i != index]
+    once = all(sum(i == index for i, _ in row) <= 1 for row in windows)
+    return once and not any(index in places for places in rest)
+
+
+def _window(
+    params: Any, functions: dict[str, Operation], grid: Sequence[int]
+) -> tuple[Place, ...] | None:
+    """For each dimension of an operand or result, where its block lies."""
+    names = {a if isinstance(a, str) else a.name for a in params}
+    if (
+        not {"transform_indices", "window_bounds"}
+        <= names
+        <= {
+            "transform_indices",
+            "window_bounds",
+            "pipeline_mode",
+        }
+    ):
+        return None
+    transform = functions.get(str(params["transform_indices"]).strip("@"))
+    bounds = list(params["window_bounds"])
+    if transform is None:
+        return None
+    block = transform.regions[0].blocks[0]
+    results = list(list(block.operations)[-1].operation.operands)
+    if len(results) != len(bounds):
+        return None
+    return tuple(
+        _place(block, value, bound, len(grid)) for value, bound in zip(results, bounds, strict=True)
+    )
+
+
+def _place(block: Any, value: Any, bound: int, indices: int) -> Place:
+    arguments = list(block.arguments)[:indices]
+    behind = closure([value], _behind)
+    reached = frozenset(i for i, a in enumerate(arguments) if a in behind)
+    index = next((i for i, a in enumerate(arguments) if a == value), None)
+    return (index if bound == 1 else None), reached
+
+
+def _behind(value: Value) -> list[Value]:
+    op = mlir.defining_operation(value)
+    return [] if op is None else [*op.operands, *mlir.captured(op)]

@@ -1,0 +1,334 @@
+"""TPU kernels: what their grids and index maps show of the examples, and what they do not.
+
+They are lowered for a TPU that is not here. For numbers each call is put back as the same kernel,
+interpreted on the CPU.
+"""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+import hlo_surgery as hs
+from hlo_surgery.module import load
+from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.inlining import inline_calls
+
+B, L, D = 4, 8, 128
+X = jnp.sin(jnp.arange(float(B * L * D))).reshape(B, L, D)
+W = jnp.cos(jnp.arange(float(D * D))).reshape(D, D) / 8
+BLOCK = (1, L, D)
+
+
+def in_order(b):
+    return b, 0, 0
+
+
+def called(kernel, *arrays, maps, out=in_order, block=BLOCK, grid=(B,), how=None, **options):
+    """A kernel over blocks of its operands, one array out."""
+    how = ("parallel",) * len(grid) if how is None else how
+    return pl.pallas_call(
+        kernel,
+        out_shape=jax.ShapeDtypeStruct((B, L, D), jnp.float32),
+        grid=grid,
+        in_specs=[pl.BlockSpec(block, m) if callable(m) else m for m in maps],
+        out_specs=pl.BlockSpec(block, out),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=how),
+        **options,
+    )(*arrays)
+
+
+def copied(x, out):
+    out[...] = jnp.tanh(x[...])
+
+
+def added(x, e, out):
+    out[...] = jnp.tanh(x[...] + e[...])
+
+
+def filled(x, out):
+    """What it could reach it does not take."""
+    out[...] = jnp.ones(out.shape)
+
+
+def module_of(features):
+    """The module with norms of a linear model on features that kernels make of the examples."""
+
+    def loss(w, x):
+        return jnp.mean(jnp.sum((features(x) @ w) ** 2, (1, 2)))
+
+    f = hs.grad(loss, statistics=hs.norms(), target="tpu:v5e")
+    return f.module(jax.ShapeDtypeStruct(W.shape, W.dtype), jax.ShapeDtypeStruct(X.shape, X.dtype))
+
+
+E = jnp.ones((B, L, D))
+ACCEPTED = {
+    "a block an example": lambda x: called(copied, x, maps=[in_order]),
+    "the same block of a constant for all": lambda x: called(
+        added, x, E, maps=[in_order, lambda b: (0, 0, 0)]
+    ),
+    "rows of a constant": lambda x: called(added, x, E, maps=[in_order, in_order]),
+    "two dimensions of the grid": lambda x: called(
+        copied,
+        x,
+        maps=[lambda b, t: (b, t, 0)],
+        out=lambda b, t: (b, t, 0),
+        grid=(B, 1),
+        how=("parallel", "arbitrary"),
+    ),
+    "mapped": lambda x: jax.vmap(
+        lambda one: pl.pallas_call(
+            copied,
+            out_shape=jax.ShapeDtypeStruct((L, D), jnp.float32),
+            grid=(1,),
+            in_specs=[pl.BlockSpec((L, D), lambda t: (t, 0))],
+            out_specs=pl.BlockSpec((L, D), lambda t: (t, 0)),
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
+        )(one)
+    )(x),
+}
+REFUSED = {
+    "in reverse": lambda x: called(copied, x, maps=[lambda b: (B - 1 - b, 0, 0)]),
+    "written in reverse": lambda x: called(
+        copied, x, maps=[in_order], out=lambda b: (B - 1 - b, 0, 0)
+    ),
+    "the first example for all": lambda x: called(copied, x, maps=[lambda b: (0, 0, 0)]),
+    "an example and the first": lambda x: called(added, x, x, maps=[in_order, lambda b: (0, 0, 0)]),
+    "one after the other": lambda x: called(copied, x, maps=[in_order], how=("arbitrary",)),
+    "two at a time": lambda x: called(copied, x, maps=[in_order], block=(2, L, D), grid=(B // 2,)),
+    "two of them, one for most": lambda x: called(
+        copied, x, maps=[lambda b: (jax.lax.min(b, 1), 0, 0)]
+    ),
+    "an example's rows across the grid": lambda x: called(
+        copied,
+        x,
+        maps=[lambda b, t: (t, 0, 0)],
+        out=lambda b, t: (b, 0, 0),
+        grid=(B, B),
+    ),
+    "all of it in reach": lambda x: called(filled, x, maps=[pl.BlockSpec(memory_space=pl.ANY)]),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_a_grid_takes_one_by_one_is_apart(name):
+    plan = module_of(ACCEPTED[name]).plan
+    assert plan.batch_size == B
+    assert plan.outputs[0].strategies
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_meets_in_a_kernel_is_refused(name):
+    with pytest.raises(hs.Refusal, match=r"test_mosaic_kernels\.py:\d+: refused: .*custom_call"):
+        module_of(REFUSED[name])
+
+
+def prefetched(x, order):
+    """Which block an iteration gets, an array says."""
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(B, 1),
+        in_specs=[pl.BlockSpec(BLOCK, lambda b, t, order: (b, order[t], 0))],
+        out_specs=pl.BlockSpec(BLOCK, lambda b, t, order: (b, t, 0)),
+    )
+    return pl.pallas_call(
+        lambda order, x, out: copied(x, out),
+        out_shape=jax.ShapeDtypeStruct((B, L, D), jnp.float32),
+        grid_spec=spec,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+    )(order, x)
+
+
+def test_what_all_are_given_in_front_is_nobodys():
+    assert module_of(lambda x: prefetched(x, jnp.zeros(1, jnp.int32))).plan.batch_size == B
+    with pytest.raises(hs.Refusal, match="custom_call"):
+        module_of(lambda x: prefetched(x, x[0, 0, :1].astype(jnp.int32)))
+
+
+def kernels(module):
+    ops = mlir.nested_operations(module.code.operation)
+    return [op for op in ops if mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"]
+
+
+def test_a_call_that_says_more_than_is_known_has_no_rule():
+    text = module_of(ACCEPTED["a block an example"]).text()
+    module = load(text)
+    (op,) = kernels(module)
+    rule = kernel_rule(op)
+    assert (rule.operands, rule.results) == ((((0,), (1,), (2,)),), (((0,), (3,), (4,)),))
+    assert (rule.sizes, rule.blocked) == ((B, L, D, L, D), {1, 2, 3, 4})
+    changed = text.replace(
+        r"\22custom_call_config\22: {",
+        r"\22custom_call_config\22: {\22has_communication\22: true, ",
+    )
+    assert changed != text
+    module = load(changed)
+    (op,) = kernels(module)
+    assert kernel_rule(op) is None
+
+
+def attended(q, k, v):
+    return jax.nn.softmax(q @ k.T, axis=-1) @ v
+
+
+def forward(q, k, v, out):
+    out[0] = attended(q[0], k[0], v[0])
+
+
+def backward(q, k, v, slope, *outs):
+    _, pull = jax.vjp(attended, q[0], k[0], v[0])
+    for out, found in zip(outs, pull(slope[0]), strict=True):
+        out[0] = found
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def attention(interpret, q, k, v):
+    return _attention(interpret, forward, 1, q, k, v)[0]
+
+
+def _attention(interpret, kernel, count, *arrays):
+    specs = [pl.BlockSpec(BLOCK, in_order)]
+    return pl.pallas_call(
+        kernel,
+        out_shape=[jax.ShapeDtypeStruct((B, L, D), jnp.float32)] * count,
+        grid=(B,),
+        in_specs=specs * len(arrays),
+        out_specs=specs * count,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        interpret=interpret,
+    )(*arrays)
+
+
+attention.defvjp(
+    lambda interpret, *arrays: (attention(interpret, *arrays), arrays),
+    lambda interpret, arrays, slope: tuple(_attention(interpret, backward, 3, *arrays, slope)),
+)
+
+
+def attentive(p, x, attend):
+    q, k, v = (jnp.tanh(x @ p[name]) for name in "qkv")
+    return jnp.mean(jnp.sum(attend(q, k, v) ** 2, (1, 2)))
+
+
+CALL = re.compile(
+    r"(%\d+(?::\d)?) = stablehlo\.custom_call @tpu_custom_call\(([^)]*)\).*? : (\(.*\)) -> (.*)"
+)
+
+
+def on_cpu(text):
+    """The module with its calls to kernels interpreted."""
+
+    def of(count, given):
+        kernel = forward if count == 1 else backward
+        structs = [jax.ShapeDtypeStruct(X.shape, X.dtype)] * given
+        lowered = jax.jit(partial(_attention, True, kernel, count)).lower(*structs)
+        module = mlir.parse(lowered.as_text())
+        inline_calls(module)
+        body = mlir.main_function(module).operation.get_asm()
+        return body.replace("func.func public @main", f"func.func private @kernel{count}")
+
+    def call(found):
+        count = 1 if ":" not in found[1] else int(found[1].split(":")[1])
+        return f"{found[1]} = func.call @kernel{count}({found[2]}) : {found[3]} -> {found[4]}"
+
+    replaced, number = CALL.subn(call, text)
+    assert number == 2
+    end = replaced.rindex("}")
+    return replaced[:end] + of(1, 3) + "\n" + of(3, 4) + "\n}\n"
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_statistics_are_those_of_plain_attention(strategy):
+    statistics = {"n": hs.norms(), "s": hs.second_moment(), "c": hs.clipped_mean(0.1)}
+    p = {name: W * scale for name, scale in zip("qkv", (1, 0.5, 0.25), strict=True)}
+    f = hs.grad(
+        lambda p, x: attentive(p, x, partial(attention, False)),
+        statistics=statistics,
+        strategy=strategy,
+        target="tpu:v5e",
+    )
+    rewritten = f.module(*jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (p, X)))
+    assert len(kernels(rewritten)) == 2
+    code = rewritten.code.operation.get_asm()
+    got = load(on_cpu(code)).call(*jax.tree.leaves((p, X)))
+    plain = hs.grad(
+        lambda p, x: attentive(p, x, jax.vmap(attended)), statistics=statistics, strategy=strategy
+    )
+    for g, w in zip(got, jax.tree.leaves(plain(p, X)), strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5 * np.abs(w).max())
+
+
+@jax.custom_vjp
+def moved(x, e):
+    return called(added, x, e, maps=[in_order, in_order])
+
+
+moved.defvjp(
+    lambda x, e: (moved(x, e), (x, e)),
+    lambda saved, slope: (slope, slope * (1 - moved(*saved) ** 2)),
+)
+
+
+def said(loss):
+    """What is said of a loss of rows of a parameter and the examples; their gradient's sites."""
+    struct = jax.ShapeDtypeStruct(X.shape, X.dtype)
+    try:
+        module = hs.grad(loss, statistics=hs.norms(), target="tpu:v5e").module(struct, struct)
+    except hs.Refusal as refusal:
+        return refusal.op, refusal.why.split(" at ")[0]
+    return [output.strategies for output in module.plan.outputs]
+
+
+ROWS = {
+    "as they are": lambda e: e,
+    "in reverse": lambda e: e[::-1],
+    "cumulated": lambda e: jnp.cumsum(e, 0),
+    "centred": lambda e: e - e.mean(0),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_rows_of_a_parameter_meet_the_examples_as_in_other_ops(rows):
+    def loss(meet, e, x):
+        return jnp.mean(jnp.sum(meet(x, ROWS[rows](e)) ** 2, (1, 2)))
+
+    by_kernel = said(partial(loss, moved))
+    assert by_kernel == said(partial(loss, lambda x, e: jnp.tanh(x + e)))
+    assert isinstance(by_kernel, tuple) == (rows in ("in reverse", "centred"))
+
+
+def flash(q, k, v):
+    from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+
+    return flash_attention(q, k, v, causal=True)
+
+
+def splash(q, k, v):
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as made
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    heads, length = q.shape[1:3]
+    mask = masks.MultiHeadMask([masks.CausalMask((length, length))] * heads)
+    return jax.vmap(made.make_splash_mha(mask=mask, head_shards=1, q_seq_shards=1))(q, k, v)
+
+
+@pytest.mark.parametrize("attend", [flash, splash])
+def test_jaxs_own_attention_is_apart(attend):
+    """Forward, and the two kernels of the backward pass."""
+    heads, length, size = 2, 256, 128
+
+    def loss(w, x):
+        h = (x @ w).reshape(B, length, heads, size).swapaxes(1, 2)
+        return jnp.mean(jnp.sum(attend(h, h, h) ** 2, (1, 2, 3)))
+
+    args = jnp.zeros((64, heads * size)), jnp.zeros((B, length, 64))
+    statistics = {"norms": hs.norms(), "squares": hs.second_moment(), "c": hs.clipped_mean(1.0)}
+    module = hs.grad(loss, statistics=statistics, target="tpu:v5e").module(*args)
+    assert len(kernels(module)) == 3
+    assert module.plan.data == ()
