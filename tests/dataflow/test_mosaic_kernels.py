@@ -129,6 +129,46 @@ def test_what_meets_in_a_kernel_is_refused(name):
         module_of(REFUSED[name])
 
 
+def kernels(module):
+    ops = mlir.nested_operations(module.code.operation)
+    return [op for op in ops if mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"]
+
+
+PAIRS = jnp.ones((B, B, L, D))
+# Of these no dimension of the grid is one of the operands and results.
+WITHOUT_FACTORS = {
+    **{
+        name: REFUSED[name]
+        for name in ("in reverse", "written in reverse", "one after the other", "two at a time")
+    },
+    "all of it in reach": REFUSED["all of it in reach"],
+    "one for most": REFUSED["two of them, one for most"],
+    "a part of them": lambda x: called(copied, x, maps=[in_order], grid=(B // 2,)),
+    "windows beyond the end": lambda x: called(copied, x, maps=[in_order], block=(2, L, D)),
+    "a diagonal": lambda x: called(
+        lambda x, pair, out: copied(x, out),
+        x,
+        PAIRS,
+        maps=[in_order, pl.BlockSpec((1, 1, L, D), lambda b: (b, b, 0, 0))],
+    ),
+    "rows of a constant in reverse": lambda x: called(
+        added,
+        x,
+        E,
+        maps=[in_order, lambda b: (B - 1 - b, 0, 0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_FACTORS)
+def test_what_is_no_index_is_no_factor(name):
+    lowered = jax.jit(WITHOUT_FACTORS[name]).trace(X).lower(lowering_platforms=("tpu",))
+    module = load(lowered.as_text())
+    (op,) = kernels(module)
+    rule = kernel_rule(op)
+    assert rule is None or rule.blocked == set(range(len(rule.sizes)))
+
+
 def prefetched(x, order):
     """Which block an iteration gets, an array says."""
     spec = pltpu.PrefetchScalarGridSpec(
@@ -149,11 +189,6 @@ def test_what_all_are_given_in_front_is_nobodys():
     assert module_of(lambda x: prefetched(x, jnp.zeros(1, jnp.int32))).plan.batch_size == B
     with pytest.raises(hs.Refusal, match="custom_call"):
         module_of(lambda x: prefetched(x, x[0, 0, :1].astype(jnp.int32)))
-
-
-def kernels(module):
-    ops = mlir.nested_operations(module.code.operation)
-    return [op for op in ops if mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"]
 
 
 def test_a_call_that_says_more_than_is_known_has_no_rule():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from soundness_bugs.bug import Bug
 from soundness_bugs.elsewhere import ELSEWHERE
+from soundness_bugs.kernels import KERNELS
 from soundness_bugs.microbatches import MICROBATCHES
 from soundness_bugs.owners_alignment import ALIGNMENT
 from soundness_bugs.owners_constants import CONSTANTS
@@ -44,11 +45,12 @@ TESTS = (
     "tests/acceptance/test_contributions.py",
     "tests/normalise/test_devices.py",
     "tests/equivalence/test_row_wise.py",
+    "tests/dataflow/test_mosaic_kernels.py",
     "tests/loops/test_control_flow.py",
 )
 
 OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS]
-BUGS = [*OWNERS, *MICROBATCHES, *ELSEWHERE]
+BUGS = [*OWNERS, *MICROBATCHES, *KERNELS, *ELSEWHERE]
 
 
 def tests_of(bug: Bug) -> Sequence[str]:
