@@ -34,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class ExampleFactor:
-    """The factor in which the examples run: its number, and the sizes before and after them."""
+    """The factor along which the examples lie: its number, and the sizes before and after them."""
 
     factor: int
     before: int
@@ -87,18 +87,13 @@ def _factors(mapping: Any) -> Factors:
 def find_factor(
     rule: Rule, factors: Factors, value: Value, axis: PerExample, size: int
 ) -> ExampleFactor | None:
-    """The factor that holds the example axis of this operand or result, if one factor does."""
-    own = factors[axis.dim]
-    if math.prod(rule.sizes[f] for f in own) != mlir.shape(value)[axis.dim]:
-        return None
-    for k, factor in enumerate(own):
-        outer = math.prod(rule.sizes[f] for f in own[:k])
-        inner = math.prod(rule.sizes[f] for f in own[k + 1 :])
-        before, after = axis.before // outer, axis.after // inner
-        fits = axis.before == before * outer and axis.after == after * inner
-        if fits and before * size * after == rule.sizes[factor]:
-            return ExampleFactor(factor, before, after)
-    return None
+    """The factor that is the dimension with the examples of this operand or result.
+
+    None where several factors make the dimension up, as in a reshape, or part of it.
+    """
+    own, length = factors[axis.dim], mlir.shape(value)[axis.dim]
+    whole = len(own) == 1 and rule.sizes[own[0]] == length == axis.before * size * axis.after
+    return ExampleFactor(own[0], axis.before, axis.after) if whole else None
 
 
 def find_axis(
@@ -106,13 +101,8 @@ def find_axis(
 ) -> PerExample | None:
     """Where the example factor lies in this value; None where it does not (provably) occur."""
     for dim, own in enumerate(factors):
-        if examples.factor in own:
-            k = own.index(examples.factor)
-            if math.prod(rule.sizes[f] for f in own) != mlir.shape(value)[dim]:
-                return None
-            outer = math.prod(rule.sizes[f] for f in own[:k])
-            inner = math.prod(rule.sizes[f] for f in own[k + 1 :])
-            return PerExample(dim, outer * examples.before, examples.after * inner)
+        if own == (examples.factor,) and rule.sizes[examples.factor] == mlir.shape(value)[dim]:
+            return PerExample(dim, examples.before, examples.after)
     return None
 
 

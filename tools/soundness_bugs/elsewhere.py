@@ -83,8 +83,8 @@ ELSEWHERE = [
     ),
     Bug(
         "dataflow/sharding_rules.py",
-        "return PerExample(dim, outer * examples.before, examples.after * inner)",
-        "return PerExample(dim, examples.before * inner, outer * examples.after)",
+        "return PerExample(dim, examples.before, examples.after)",
+        "return PerExample(dim, examples.after, examples.before)",
         "examples before and after others taken for each other",
     ),
     Bug(
