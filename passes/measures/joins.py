@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from hlo_surgery.passes.measures.moments import squared_magnitude
+
 Members = npt.NDArray[Any]
 
 
@@ -63,6 +65,23 @@ def _in_batch_order(state: jax.Array, members: Members) -> jax.Array:
     return state.reshape(-1, *state.shape[2:])[np.argsort(members.ravel())]
 
 
+def _spread(state: jax.Array, found: jax.Array, part: jax.Array) -> jax.Array:
+    """Of the first parts and one more, [squares about the mean, mean]: what was off from the mean
+    of its part is off from that of all by so much more (Chan, Golub and LeVeque, 1983).
+    """
+    square, mean = state
+    variance, own = found
+    off, before = own - mean, part.astype(mean.real.dtype)
+    square = square + variance + squared_magnitude(off) * before / (before + 1)
+    return jnp.stack([square, mean + off / (before + 1)])
+
+
+def _variance(state: jax.Array, members: Members) -> jax.Array:
+    return jnp.real(state[0]) / len(members)
+
+
 SUMS = Join(_zeros, _added, _same)
 MEANS = Join(_zeros, _added, _divided)
 ROWS = Join(_stack, _stacked, _in_batch_order)
+# Of variances with the means that they are about, [2, *parameter].
+SPREADS = Join(_zeros, _spread, _variance)

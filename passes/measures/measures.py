@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.joins import MEANS, ROWS, SUMS, Join
+from hlo_surgery.passes.measures.joins import MEANS, ROWS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
 from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
@@ -35,6 +35,10 @@ class Measure:
     """
 
     join: ClassVar[Join | None] = None
+
+    def of_part(self, found: jax.Array, mean: jax.Array) -> jax.Array:
+        """What is joined: the measure of a part, if need be with the mean of its gradients."""
+        return found
 
 
 class PerToken(Measure):
@@ -129,7 +133,13 @@ class Variance(Defined):
     large cancels.
     """
 
+    join: ClassVar[Join | None] = SPREADS
     name: str = "variance"
+
+    def of_part(self, found: jax.Array, mean: jax.Array) -> jax.Array:
+        """With the mean that it is about."""
+        wide = widened(mean)
+        return jnp.stack([found.astype(wide.dtype), wide])
 
     def each(self, gradient: jax.Array, mean: jax.Array) -> tuple[jax.Array, jax.Array]:
         """How far off it is, squared and as it is. A mean from the module is rounded."""

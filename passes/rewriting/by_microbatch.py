@@ -22,7 +22,7 @@ from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
 from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
-from hlo_surgery.passes.measures.joins import MEANS, SUMS, Join
+from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.measurements import Measurements
@@ -56,7 +56,9 @@ def statistics_by_microbatch(
     """
     found_joins = [measure.join for each in measures for measure in each]
     known = [join for join in found_joins if join is not None]
-    if asking.examples.size == 1 or len(known) < len(found_joins):
+    # Steps of unequal numbers of real examples have spreads of unequal weight.
+    uneven = asking.examples.real is not None and SPREADS in known
+    if asking.examples.size == 1 or len(known) < len(found_joins) or uneven:
         return None
     found = find_microbatches(module.owners, [target.value for target in targets])
     if found is None or not all(_is_counted(found, t.value, asking.examples) for t in targets):
@@ -110,7 +112,8 @@ def _made_inside(
 ) -> list[jax.Array]:
     gradients = measures[: found.number]
     each = {measure: found.of(measure) for own in gradients for measure in own}
-    arrays = [each[measure][i] for i, own in enumerate(gradients) for measure in own]
+    pairs = zip(gradients, found.mean(), strict=True)
+    arrays = [m.of_part(each[m][i], mean) for i, (own, mean) in enumerate(pairs) for m in own]
     losses = zip(measures[found.number :], found.measured[found.number :], strict=True)
     arrays += [measured[measure] for own, measured in losses for measure in own]
     return [*arrays, *staged.inside(found)]

@@ -96,6 +96,7 @@ STATISTICS = {
     "own": hs.per_example(),
     "counts": hs.histogram([-1e9, -0.1, 0.1, 1e9]),
 }
+SPREADS = {"variance": hs.variance(unbiased=False), "unbiased": hs.variance(), "norms": hs.norms()}
 REWEIGHTING = {
     "clipped": hs.clipped_mean(BOUND),
     "products": hs.inner_products(DIRECTION),
@@ -138,6 +139,8 @@ def expected(g, real=None):
         "norms": norm(g) * real,
         "by parameter": jax.tree.map(lambda x: np.abs(x).reshape(B, -1).sum(1) * real, g),
         "own": jax.tree.map(lambda x: x * along(real, x), g),
+        "variance": jax.tree.map(lambda x: np.var(x[real > 0], 0), g),
+        "unbiased": jax.tree.map(lambda x: np.var(x[real > 0], 0, ddof=1), g),
         "counts": jax.tree.map(lambda x: counted(x, real), g),
         "clipped": jax.tree.map(lambda x: np.tensordot(weights * real, x, 1) / real.sum(), g),
         "products": sum(jax.tree.leaves(inner)) * real,
@@ -166,14 +169,21 @@ def steps_taken(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize("statistics", [STATISTICS, REWEIGHTING], ids=["measures", "weights"])
+ASKED = pytest.mark.parametrize(
+    "statistics",
+    [STATISTICS, REWEIGHTING, SPREADS],
+    ids=["measures", "weights", "spreads"],
+)
+
+
+@ASKED
 @pytest.mark.parametrize("name", CASES)
 def test_every_statistic_of_every_form(name, statistics, steps_taken):
     assert_exact(name, statistics, "auto")
     assert len(steps_taken) == 1
 
 
-@pytest.mark.parametrize("statistics", [STATISTICS, REWEIGHTING], ids=["measures", "weights"])
+@ASKED
 @pytest.mark.parametrize("name", ["runs", "one by one"])
 def test_every_statistic_by_a_loop_over_the_examples_of_a_step(name, statistics):
     assert_exact(name, statistics, "loop")
@@ -510,7 +520,35 @@ def test_a_number_of_steps_that_the_gradients_type_does_not_hold(steps, inside, 
     assert len(steps_taken) == inside
 
 
-@pytest.mark.parametrize("statistic", [hs.variance(), hs.gram(), hs.weighted_mean(jnp.reciprocal)])
+def test_spreads_of_real_examples_are_left_to_lifting(steps_taken):
+    f = hs.rewrite(CASES["runs"], batch_argnums=1, statistics=SPREADS, is_real=FLAGS)
+    own = jax.tree.map(lambda g: g * FLAGS.sum() / B, examples())
+    assert_right(f(PARAMS, X)[1], expected(own, FLAGS))
+    assert not steps_taken
+
+
+@pytest.mark.parametrize("factor", [1, 1e-3j])
+def test_spreads_about_a_mean_far_off(factor, steps_taken):
+    """A hundred thousand times as far off as the examples are apart, in single precision."""
+    rows = (1 + 1e-5 * draw(5, B, WIDTH)).astype(np.float32)
+
+    def loss(w, x):
+        return jnp.mean(jnp.real(x @ (factor * w)))
+
+    def gradient(w, x):
+        step = jax.grad(loss)
+        return sums_of(w, lambda part: step(w, part), runs(x))
+
+    w = np.ones(WIDTH, np.complex64 if factor != 1 else np.float32)
+    f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.variance(), loss_reduction="sum")
+    found = f(w, rows)[1]
+    # The sum over the steps of means over two examples: twice less than that of all.
+    want = np.var(rows.astype(np.float64), 0, ddof=1) * abs(factor) ** 2 * (STEPS / B) ** 2
+    np.testing.assert_allclose(found, want, rtol=2e-2)
+    assert len(steps_taken) == 1
+
+
+@pytest.mark.parametrize("statistic", [hs.gram(), hs.weighted_mean(jnp.reciprocal)])
 def test_what_rests_on_all_examples_is_left_to_lifting(statistic, steps_taken):
     together = hs.rewrite(jax.grad(mean_of), batch_argnums=1, statistics=statistic)(PARAMS, X)[1]
     found = hs.rewrite(CASES["runs"], batch_argnums=1, statistics=statistic)(PARAMS, X)[1]
@@ -525,9 +563,9 @@ def temporaries(f, *args):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("name", ["squares", "norms", "clipped"])
+@pytest.mark.parametrize("name", ["squares", "norms", "clipped", "variance"])
 def test_temporaries_do_not_grow_with_the_number_of_microbatches(name):
-    width, statistic = 64, {**STATISTICS, **REWEIGHTING}[name]
+    width, statistic = 64, {**STATISTICS, **REWEIGHTING, **SPREADS}[name]
     p = {"w": draw(0, LAYERS, width, width), "v": draw(1, width)}
 
     def taken(steps):

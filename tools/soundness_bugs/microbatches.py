@@ -84,4 +84,10 @@ MICROBATCHES = [
         "if elsewhere.any():",
         "examples that lie now in one way, now in another",
     ),
+    Bug(
+        "rewriting/by_microbatch.py",
+        "uneven = asking.examples.real is not None and SPREADS in known",
+        "uneven = False",
+        "spreads of parts with unequal numbers of real examples",
+    ),
 ]
