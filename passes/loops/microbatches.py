@@ -15,7 +15,7 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.constants import is_splat, vanishes
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.loops.added_values import added_values
 from hlo_surgery.passes.owners.alignment.constant_parts import has_constant_part
@@ -74,7 +74,7 @@ class Microbatches:
 def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatches | None:
     """The one loop that adds up all these values of main, if they hold nothing else; or None."""
     summed = [v for v in gradients if is_sum(owners.of(v))]
-    if not all(is_splat(v, 0) for v in gradients if v not in summed):
+    if not all(vanishes(v) for v in gradients if v not in summed):
         return None
     behind = closure(summed, partial(_summed_operands, owners))
     loop = _common_loop(behind)
@@ -86,7 +86,7 @@ def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatche
     values = [v for added in sums.added.values() for v in added]
     reached = _summed(owners, values)
     members = _members(owners, [*values, *_operands_of(reached)], counted.trips)
-    if members is None or any(has_constant_part(owners, gradient) for gradient in gradients):
+    if members is None or any(has_constant_part(owners, gradient) for gradient in summed):
         return None
     axes = microbatch_axes(owners, loop, members)
     alone = all(_is_share(owners, value, members.shape[1]) for value in values)

@@ -12,7 +12,7 @@ for all. Dead ops stay: they may show what belongs to which example.
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import EVALUATED
+from hlo_surgery.passes.ir.constants import EVALUATED, is_splat
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
@@ -41,7 +41,10 @@ def normalize(module: Module) -> None:
 
 
 def free_invariants(module: Module) -> None:
-    """Use what a loop carries unchanged from outside, so that it is no part of its state."""
+    """Use what a loop carries unchanged from outside, so that it is no part of its state.
+
+    That is also a zero to which it adds zeros, as to the gradient of a parameter without use.
+    """
     for loop in [
         op
         for op in mlir.nested_operations(cast(Any, module.operation))
@@ -50,9 +53,17 @@ def free_invariants(module: Module) -> None:
         condition, body = (region.blocks[0] for region in loop.regions)
         returned = mlir.operands(mlir.return_operation(body))
         for i, value in enumerate(returned):
-            if value == body.arguments[i]:
+            if _stays(loop.operands[i], body.arguments[i], value):
                 for carried in (condition.arguments[i], body.arguments[i], loop.results[i]):
                     carried.replace_all_uses_with(loop.operands[i])
+
+
+def _stays(initial: Value, argument: Value, value: Value) -> bool:
+    """Whether a state is what it was, given what it begins as and what a step makes of it."""
+    op = mlir.defining_operation(value)
+    if op is None or op.name != "stablehlo.add" or argument not in op.operands:
+        return value == argument
+    return is_splat(initial, 0) and any(is_splat(v, 0) for v in op.operands)
 
 
 def free_constants(module: Module) -> None:

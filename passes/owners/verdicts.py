@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import vanishes
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.owners.alignment.apart import apart_reason
@@ -63,7 +64,7 @@ def mixing_reason(owners: Owners, output: Value) -> Reason | None:
                 return disagreement(op)
             if offset and not covers(labels, owners.size):
                 return _uneven(output)
-            return data and as_term(data)
+            return as_term(data) if data and not vanishes(output) else None
 
 
 def _uneven(output: Value) -> Reason:

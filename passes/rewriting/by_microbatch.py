@@ -150,7 +150,14 @@ def _shares(
         copies = _copied(op, taken, end)
         found.axes.classes |= {new: module.axes.of(old) for old, new in copies.items()}
         made |= copies
-    return [_scaled(found, made.get(v, v), examples, end) for v in gradients]
+    shares = [made[v] if v in made else _nothing(v, end) for v in gradients]
+    return [_scaled(found, share, examples, end) for share in shares]
+
+
+def _nothing(gradient: Value, before: Operation) -> Value:
+    """What a step adds to a gradient that is no sum of the loop's: they all vanish."""
+    shape, dtype = mlir.shape(gradient), dtype_of(gradient)
+    return splice([], lambda: [jnp.zeros(shape, dtype)], before)[0]
 
 
 def _constants_before(found: Microbatches) -> dict[Value, Value]:

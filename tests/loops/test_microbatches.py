@@ -255,6 +255,28 @@ def test_weights_are_added_up_before(name, steps_taken):
     assert len(steps_taken) == 1
 
 
+@pytest.mark.parametrize("in_steps", [True, False])
+def test_a_parameter_without_use_is_no_term(in_steps, steps_taken):
+    """Zero, though what it is divided by is made of the whole batch."""
+
+    def at_once(p, x, weights):
+        return jax.tree.map(lambda g: g / weights.sum(), jax.grad(weighted)(p, x, weights))
+
+    f = hs.rewrite(
+        (lambda p, x, weights: by_weights(p, x, weights)[0]) if in_steps else at_once,
+        batch_argnums=(1, 2),
+        statistics={name: STATISTICS[name] for name in ("squares", "own", "norms")},
+    )
+    own = jax.tree.map(
+        lambda g: g * (WEIGHTS * B / WEIGHTS.sum()).reshape(-1, *[1] * (g.ndim - 1)), examples()
+    )
+    found = f({**PARAMS, "unused": np.ones(3, np.float32)}, X, WEIGHTS)[1]
+    for name in ("squares", "own"):
+        assert not np.any(found[name].pop("unused"))
+    assert_right(found, expected(own))
+    assert len(steps_taken) == in_steps
+
+
 def test_losses_of_all_examples(steps_taken):
     def losses(p, x):
         zeros = jax.tree.map(jnp.zeros_like, p), jnp.zeros(())

@@ -26,7 +26,7 @@ MICROBATCHES = [
     ),
     Bug(
         FINDING,
-        "if members is None or any(has_constant_part(owners, gradient) for gradient in gradients):",
+        "if members is None or any(has_constant_part(owners, gradient) for gradient in summed):",
         "if members is None:",
         "a constant that is added in a step, or behind the loop",
     ),

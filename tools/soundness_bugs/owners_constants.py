@@ -215,8 +215,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/verdicts.py",
-        "return _uneven(output)\n            return data and as_term(data)",
-        "return _uneven(output)\n            return data and None",
+        "return as_term(data) if data and not vanishes(output) else None",
+        "return None",
         "data of the batch as a gradient",
     ),
 ]
