@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.closed_over import trace
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
-from hlo_surgery.passes.emit.host_calls import calls_host, silent
+from hlo_surgery.passes.emit.host_calls import host_calls, silent
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.ambient_target import ambient_target
@@ -140,7 +141,7 @@ class WithStatistics:
         if planning.get("target") is None:
             planning["target"] = ambient_target()
         platform = PlanningChoices(**planning).platform
-        made, tells = lower(self._fun, leaves, tree, platform, flags, silently=True)
+        made, calls = lower(self._fun, leaves, tree, platform, flags, silently=True)
         lowered, shape, closed_over = made
         is_real = sum(map(is_array, leaves)) if flags else None
         if self._pick is all_of_it:
@@ -154,7 +155,7 @@ class WithStatistics:
         module, more = rewritten(lowered, asked)
         picked = jax.tree.structure(self._pick(shape))
         results = shape, self._statistics_tree(picked)
-        run = _run_beside(self._fun, leaves, tree, module) if tells else module.jitted
+        run = _run_beside(self._fun, leaves, tree, module, calls) if calls else module.jitted
         return (module, results, [*closed_over, *more]), run
 
     def _statistics_tree(self, gradient: Any) -> Any:
@@ -171,19 +172,29 @@ class WithStatistics:
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
 
 
-def _run_beside(fun: Callable[..., Any], leaves: list[Any], tree: Any, module: Module) -> Any:
+def _run_beside(
+    fun: Callable[..., Any], leaves: list[Any], tree: Any, module: Module, calls: set[str]
+) -> Callable[..., Any]:
     """What the function itself returns, as it calls its host on the way; then the statistics.
 
     XLA computes once what both do, as far as no host call lies before it.
     """
-    own = _flat(fun, leaves, tree)
-    number = sum(map(is_array, leaves))
+    own, kinds = _flat(fun, leaves, tree), list[str]()
+    jax.eval_shape(lambda *a: kinds.extend(map(returned_kind, a)), *_structs(leaves))
 
     def run(*arrays: Any) -> list[Any]:
-        results = jax.tree.leaves(own(*arrays[:number]))
+        given = map(as_returned, kinds, arrays)
+        results = list(map(flat_array, jax.tree.leaves(own(*given))))
+        if "pure_callback" in calls:
+            # It has no effect, and raises only if something that rests on it is asked for.
+            jax.debug.callback(_ask_for, [jnp.ravel(result)[:1] for result in results])
         return [*results, *module.jitted(*arrays)[len(results) :]]
 
     return jax.jit(run)
+
+
+def _ask_for(_: Any) -> None:
+    """Nothing is done with what was computed for it."""
 
 
 def _run(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
@@ -258,12 +269,12 @@ def lower(
     beside: Sequence[Any] = (),
     *,
     silently: bool = False,
-) -> tuple[Rewritten, bool]:
+) -> tuple[Rewritten, set[str]]:
     """The function's module for these arguments, its arrays flat; its result as shapes.
 
     And the traced values that it closes over, which are the module's last arguments. In front of
-    these it takes what is given `beside`, of which the function knows nothing. Behind them, whether
-    the function calls its host: if `silently`, the module does so only to hear of it.
+    these it takes what is given `beside`, of which the function knows nothing. Besides, how the
+    function calls its host: if `silently`, the module does so only to hear of it.
     """
     shapes: list[Any] = []
     flat = _flat(fun, leaves, tree)
@@ -273,14 +284,19 @@ def lower(
         shapes.append(jax.tree.map(returned_kind, result))
         return result
 
-    kinds = [kind_of(leaf) for leaf in [*filter(is_array, leaves), *beside]]
-    structs = [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
+    structs = _structs([*leaves, *beside])
     traced, closed_over = trace(noted, *structs)
-    tells = calls_host(traced.jaxpr.jaxpr)
-    if tells and silently:
+    calls = host_calls(traced.jaxpr.jaxpr)
+    if calls and silently:
         traced, closed_over = trace(silent(noted, *structs), *structs)
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
-    return (load(lowered.as_text(debug_info=True)), shapes[-1], closed_over), tells
+    return (load(lowered.as_text(debug_info=True)), shapes[-1], closed_over), calls
+
+
+def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    """What stands for the arrays among leaves."""
+    kinds = map(kind_of, filter(is_array, leaves))
+    return [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
 
 
 def _flat(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> Callable[..., Any]:

@@ -20,11 +20,11 @@ EFFECTS = frozenset(["DebugEffect", "OrderedDebugEffect", "IOEffect", "OrderedIO
 RAISING = "equinox._errors._error.<locals>.raises"
 
 
-def calls_host(jaxpr: Jaxpr) -> bool:
-    """Whether a function, or what it calls, calls its host."""
-    return any(
-        eqn.primitive.name in CALLS or any(map(calls_host, _inner(eqn.params.values())))
-        for eqn in jaxpr.eqns
+def host_calls(jaxpr: Jaxpr) -> set[str]:
+    """The primitives by which a function, or what it calls, calls its host."""
+    own = {eqn.primitive.name for eqn in jaxpr.eqns} & CALLS
+    return own.union(
+        *(map(host_calls, _inner(v for eqn in jaxpr.eqns for v in eqn.params.values())))
     )
 
 
@@ -51,7 +51,7 @@ def _without_host_calls(jaxpr: Jaxpr) -> Jaxpr:
         else:
             passed.update(zip(eqn.outvars, moved, strict=True))
     results = [_renamed(v, passed) for v in jaxpr.outvars]
-    kept = list(_heard_of(eqns, results))
+    kept = _without_unheard(eqns, results)
     own = _effects(jaxpr.effects, (eqn.effects for eqn in kept))
     return jaxpr.replace(eqns=kept, outvars=results, effects=own)
 
@@ -88,15 +88,28 @@ def _name(callback: Any) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
 
 
-def _heard_of(eqns: Iterable[Any], results: Iterable[Any]) -> list[Any]:
-    """The equations without calls of which nothing is used."""
-    used = {v for v in results if isinstance(v, Var)}
+def _without_unheard(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:
+    """The equations without calls of which nothing reaches a result, and what is made of those."""
+    used = _used(eqns, results)
+    lost: set[Any] = set()
     kept: list[Any] = []
-    for eqn in reversed(list(eqns)):
-        if eqn.primitive.name not in CALLS or not used.isdisjoint(eqn.outvars):
+    for eqn in eqns:
+        unheard = eqn.primitive.name in CALLS and used.isdisjoint(eqn.outvars)
+        if unheard or any(v in lost for v in eqn.invars if isinstance(v, Var)):
+            lost.update(eqn.outvars)
+        else:
             kept.append(eqn)
+    return kept
+
+
+def _used(eqns: Sequence[Any], results: Iterable[Any]) -> set[Any]:
+    """The values that results are made of, or what has an effect other than a call."""
+    used = {v for v in results if isinstance(v, Var)}
+    for eqn in reversed(eqns):
+        acts = bool(eqn.effects) and eqn.primitive.name not in CALLS
+        if acts or not used.isdisjoint(eqn.outvars):
             used.update(v for v in eqn.invars if isinstance(v, Var))
-    return kept[::-1]
+    return used
 
 
 def _cleaned(eqn: Any) -> Any:
@@ -131,5 +144,6 @@ def _mapped(function: Callable[[Jaxpr], Jaxpr], value: Any) -> Any:
     if isinstance(value, Jaxpr):
         return function(value)
     if isinstance(value, tuple):
-        return tuple(_mapped(function, part) for part in value)
+        parts = [_mapped(function, part) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value

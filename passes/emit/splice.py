@@ -11,7 +11,7 @@ import jax
 
 from hlo_surgery.passes.emit.closed_over import ClosedOver, trace
 from hlo_surgery.passes.emit.export import in_clean_config
-from hlo_surgery.passes.emit.host_calls import calls_host
+from hlo_surgery.passes.emit.host_calls import host_calls
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.inlining import inline_calls, move_body
@@ -54,7 +54,7 @@ def _lowered(
 ) -> tuple[str, list[Any]]:
     traced, tracers = trace(replacement, *structs)
     # All that is spliced is ours, but for what statistics are made of.
-    if calls_host(traced.jaxpr.jaxpr):
+    if host_calls(traced.jaxpr.jaxpr):
         raise ValueError(TELLING)
     return traced.lower().as_text(), tracers
 

@@ -137,6 +137,51 @@ def test_flags_of_padding_are_beside(told):
     np.testing.assert_allclose(squares, want[1], rtol=1e-6)
 
 
+def test_ops_whose_parameters_have_names_are_kept(told):
+    """Gathers, scatters and solves."""
+
+    def loss(w, x, tell=lambda n: None):
+        rows = (x[:, 0] > 0).astype(int)
+        tell(rows.sum())
+        solved = jnp.linalg.solve(jnp.eye(3) + 0.1 * w[:, :3], x.T).T
+        return jnp.mean(jnp.sum((w[rows, :3] * solved.at[:, 0].add(1)) ** 2, -1))
+
+    f = hs.grad(
+        lambda w, x: loss(w, x, lambda n: jax.debug.callback(told.hear, n)), statistics=STATISTICS
+    )
+    got, heard = told.after(f, W, X)
+    assert heard == [float((X[:, 0] > 0).sum())]
+    want = hs.grad(loss, statistics=STATISTICS)(W, X)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, want)
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_keys_are_keys_to_the_function_too(told, impl):
+    key = jax.random.key(3, impl=impl)
+
+    def loss(w, x, key, scale):
+        assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        assert jax.typeof(scale).weak_type
+        jax.debug.callback(told.hear, x.sum())
+        return quiet(w + scale * jax.random.normal(key, w.shape), x)
+
+    (gradient, _), heard = told.after(hs.grad(loss, statistics=hs.norms()), W, X, key, 0.5)
+    assert len(heard) == 1
+    np.testing.assert_allclose(gradient, jax.grad(loss)(W, X, key, 0.5), rtol=1e-5)
+
+
+def test_what_rests_on_an_unheard_call_alone_is_left_out(told):
+    def loss(w, x):
+        total = jax.lax.stop_gradient(x.sum())
+        heard = io_callback(lambda v: told.hear(v) or v, jax.ShapeDtypeStruct((), x.dtype), total)
+        _ = jnp.tanh(heard) * 2
+        return quiet(w, x)
+
+    got, heard = told.after(hs.grad(loss, statistics=STATISTICS), W, X)
+    assert len(heard) == 1
+    same(got, hs.grad(quiet, statistics=STATISTICS)(W, X))
+
+
 def test_a_train_step_prints(told):
     def loss(w, x):
         return quiet(w, x, lambda h: jax.debug.callback(told.hear, h.sum()))
@@ -198,6 +243,21 @@ def test_what_only_may_raise_is_passed_on_and_raises_still():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
     with pytest.raises(Exception, match="not finite"):
         jax.block_until_ready(f(W, X.at[0, 0].set(jnp.nan)))
+
+
+def test_it_raises_where_statistics_alone_are_used():
+    def loss(w, x):
+        h = x @ w
+        return jnp.mean(jnp.sum(jnp.tanh(checked(h, jnp.any(jnp.isnan(h)))) ** 2, -1))
+
+    def norms(w, x):
+        return hs.grad(loss, statistics=hs.norms())(w, x)[1]
+
+    np.testing.assert_allclose(
+        jax.jit(norms)(W, X), hs.grad(quiet, statistics=hs.norms())(W, X)[1], rtol=1e-6
+    )
+    with pytest.raises(Exception, match="not finite"):
+        jax.block_until_ready(jax.jit(norms)(W, X.at[0, 0].set(jnp.nan)))
 
 
 def test_a_branch_that_calls_another_function_is_no_error():
