@@ -56,22 +56,21 @@ class Optimized:
         """The function's own result."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        module, result, closed_over = self._lookup(leaves, tree)
-        outputs = jax.tree.unflatten(
-            jax.tree.structure(result), module.jitted(*arrays, *map(flat_array, closed_over))
-        )
-        return jax.tree.map(as_returned, result, outputs)
+        folded = self._lookup(leaves, tree)
+        outputs = folded.run(*arrays, *map(flat_array, folded.closed_over))
+        structure = jax.tree.structure(folded.result)
+        return jax.tree.map(as_returned, folded.result, jax.tree.unflatten(structure, outputs))
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The folded module for these arguments: its text, to save it."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        return self._lookup(leaves, tree)[0]
+        return self._lookup(leaves, tree).module
 
     def _lookup(self, leaves: list[Any], tree: Any) -> Rewritten:
         key = (tree, tuple(map(signature, leaves)), trace_context())
         if key in self._folded:
             return self._folded[key]
-        (lowered, result, closed_over), _ = lower(self._fun, leaves, tree)
-        made = fold_squared_sums(lowered), result, closed_over
+        found = lower(self._fun, leaves, tree)
+        made = Rewritten(fold_squared_sums(found.module), found.result, found.closed_over)
         # What is traced around one call is of no use to another.
-        return made if closed_over else self._folded.setdefault(key, made)
+        return made if made.closed_over else self._folded.setdefault(key, made)

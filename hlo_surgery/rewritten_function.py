@@ -1,8 +1,9 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -35,10 +36,6 @@ from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.statistics.derived import Derived, Statistic, named
 
 Statistics = Statistic | Mapping[str, Statistic]
-# The module, the tree of what it returns, and the traced values that are its last arguments.
-Rewritten = tuple[Module, Any, list[Any]]
-# The same, and what runs it.
-Runnable = tuple[Rewritten, Callable[..., Any]]
 # What to say where JAX says that a module has no rule for a transformation.
 NO_RULES = {
     "Batching rule": "a function with statistics cannot be mapped by jax.vmap; call it for each, "
@@ -70,6 +67,49 @@ class Options:
         PlanningChoices(**self.planning)
 
 
+@dataclass(frozen=True)
+class Lowered:
+    """A function's module for arguments of some kinds, and what it hides.
+
+    `result`: the tree that the function returns, of what outputs hide (`returned_kind`).
+    `closed_over`: the traced values that are the module's last arguments. `calls`: how the
+    function calls its host.
+    """
+
+    module: Module
+    result: Any
+    closed_over: list[Any]
+    calls: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A module in place of a function; the rest as in `Lowered`. `own`: the function itself, of its
+    flat arrays, where it is to be called beside the module.
+    """
+
+    module: Module
+    result: Any
+    closed_over: list[Any]
+    own: Callable[..., Sequence[Any]] | None = None
+
+    @cached_property
+    def run(self) -> Callable[..., Any]:
+        """What the function returns, and the statistics, of flat arrays.
+
+        XLA computes once what module and function both do, as far as no host call lies before it.
+        """
+        module, own = self.module, self.own
+        if own is None:
+            return module.jitted
+
+        def run(*arrays: Any) -> list[Any]:
+            results = own(*arrays)
+            return [*results, *module.jitted(*arrays)[len(results) :]]
+
+        return jax.jit(run)
+
+
 class WithStatistics:
     """A function that returns gradients, made to return statistics too. Rewritten as often as
     `jax.jit` would trace.
@@ -82,7 +122,7 @@ class WithStatistics:
         # Sorted by name, as the leaves of a dict are.
         self._statistics = dict(sorted(named(options.statistics).items()))
         self._axes: dict[Any, dict[int, int]] = {}
-        self._rewritten: dict[Any, Runnable] = {}
+        self._rewritten: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "WithStatistics":
@@ -93,31 +133,31 @@ class WithStatistics:
         """The function's own result, and the statistics."""
         leaves = jax.tree.leaves((args, kwargs))
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        (_, result_tree, closed_over), run = self._lookup(args, kwargs)
+        rewritten = self._lookup(args, kwargs)
         flags = self._flags(args, kwargs)
         for array in flags:
             check_flags(self._options.is_real, array)
         with running_here(self._options.planning.get("target")):
-            outputs = _run(run, [*arrays, *flags, *map(flat_array, closed_over)])
-        return jax.tree.map(
-            as_returned, result_tree, jax.tree.unflatten(jax.tree.structure(result_tree), outputs)
-        )
+            closed_over = map(flat_array, rewritten.closed_over)
+            outputs = _run(rewritten.run, [*arrays, *flags, *closed_over])
+        tree = jax.tree.structure(rewritten.result)
+        return jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
-        plan = self._lookup(args, kwargs)[0][0].plan
+        plan = self._lookup(args, kwargs).module.plan
         assert plan is not None
         return plan
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
-        return self._lookup(args, kwargs)[0][0]
+        return self._lookup(args, kwargs).module
 
     def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         is_real = self._options.is_real
         return [] if is_real is None else [flags_among(is_real, args, kwargs)]
 
-    def _lookup(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Runnable:
+    def _lookup(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Rewritten:
         leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
         flags = self._flags(args, kwargs)
         kinds = (tree, tuple(map(signature, [*leaves, *flags])))
@@ -131,18 +171,18 @@ class WithStatistics:
             return self._rewritten[key]
         made = self._rewrite(leaves, tree, flags, batch, shards)
         # What is traced around one call is of no use to another.
-        return made if made[0][2] else self._rewritten.setdefault(key, made)
+        return made if made.closed_over else self._rewritten.setdefault(key, made)
 
     def _rewrite(
         self, leaves: list[Any], tree: Any, flags: list[Any], batch: dict[int, int], shards: int
-    ) -> Runnable:
+    ) -> Rewritten:
         options = self._options
         planning: PlanningOptions = {**options.planning, "shards": shards}
         if planning.get("target") is None:
             planning["target"] = ambient_target()
         platform = PlanningChoices(**planning).platform
-        made, calls = lower(self._fun, leaves, tree, platform, flags, silently=True)
-        lowered, shape, closed_over = made
+        made = lower(self._fun, leaves, tree, platform, flags, silently=True)
+        lowered, shape = made.module, made.result
         is_real = sum(map(is_array, leaves)) if flags else None
         if self._pick is all_of_it:
             refuse_more_numbers(lowered, batch)
@@ -155,8 +195,8 @@ class WithStatistics:
         module, more = rewritten(lowered, asked)
         picked = jax.tree.structure(self._pick(shape))
         results = shape, self._statistics_tree(picked)
-        run = _run_beside(self._fun, leaves, tree, module, calls) if calls else module.jitted
-        return (module, results, [*closed_over, *more]), run
+        own = _telling(self._fun, leaves, tree, made.calls) if made.calls else None
+        return Rewritten(module, results, [*made.closed_over, *more], own)
 
     def _statistics_tree(self, gradient: Any) -> Any:
         trees = {
@@ -172,25 +212,24 @@ class WithStatistics:
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
 
 
-def _run_beside(
-    fun: Callable[..., Any], leaves: list[Any], tree: Any, module: Module, calls: set[str]
-) -> Callable[..., Any]:
-    """What the function itself returns, as it calls its host on the way; then the statistics.
-
-    XLA computes once what both do, as far as no host call lies before it.
+def _telling(
+    fun: Callable[..., Any], leaves: list[Any], tree: Any, calls: Container[str]
+) -> Callable[..., list[Any]]:
+    """The function of its flat arrays, of which it takes the first ones, and all that it returns
+    flat, calling its host on the way.
     """
     own, kinds = _flat(fun, leaves, tree), list[str]()
     jax.eval_shape(lambda *a: kinds.extend(map(returned_kind, a)), *_structs(leaves))
 
-    def run(*arrays: Any) -> list[Any]:
-        given = map(as_returned, kinds, arrays)
-        results = list(map(flat_array, jax.tree.leaves(own(*given))))
+    def telling(*arrays: Any) -> list[Any]:
+        results = own(*(as_returned(*pair) for pair in zip(kinds, arrays, strict=False)))
+        flat = list(map(flat_array, jax.tree.leaves(results)))
         if "pure_callback" in calls:
             # It has no effect, and raises only if something that rests on it is asked for.
-            jax.debug.callback(_ask_for, [jnp.ravel(result)[:1] for result in results])
-        return [*results, *module.jitted(*arrays)[len(results) :]]
+            jax.debug.callback(_ask_for, [jnp.ravel(result)[:1] for result in flat])
+        return flat
 
-    return jax.jit(run)
+    return telling
 
 
 def _ask_for(_: Any) -> None:
@@ -269,12 +308,11 @@ def lower(
     beside: Sequence[Any] = (),
     *,
     silently: bool = False,
-) -> tuple[Rewritten, set[str]]:
-    """The function's module for these arguments, its arrays flat; its result as shapes.
+) -> Lowered:
+    """The function's module for these arguments, its arrays flat.
 
-    And the traced values that it closes over, which are the module's last arguments. In front of
-    these it takes what is given `beside`, of which the function knows nothing. Besides, how the
-    function calls its host: if `silently`, the module does so only to hear of it.
+    Behind these it takes what is given `beside`, of which the function knows nothing. If
+    `silently`, it calls its host only to hear of it.
     """
     shapes: list[Any] = []
     flat = _flat(fun, leaves, tree)
@@ -290,7 +328,8 @@ def lower(
     if calls and silently:
         traced, closed_over = trace(silent(noted, *structs), *structs)
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
-    return (load(lowered.as_text(debug_info=True)), shapes[-1], closed_over), calls
+    module = load(lowered.as_text(debug_info=True))
+    return Lowered(module, shapes[-1], closed_over, frozenset(calls))
 
 
 def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
