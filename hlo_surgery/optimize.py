@@ -5,12 +5,13 @@ from typing import Any
 
 import jax
 
+from hlo_surgery.lowered_function import lower
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
 from hlo_surgery.requests.leaves import as_returned, flat_array, is_array, signature
 from hlo_surgery.requests.trace_context import trace_context
-from hlo_surgery.rewritten_function import Rewritten, lower
+from hlo_surgery.rewritten_function import Rewritten
 
 
 def optimize(fun: Callable[..., Any]) -> "Optimized":

@@ -1,18 +1,16 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from hlo_surgery.module import Module, load
-from hlo_surgery.passes.emit.closed_over import trace
+from hlo_surgery.lowered_function import lower, telling
+from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
-from hlo_surgery.passes.emit.host_calls import host_calls, silent
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.ambient_target import ambient_target
@@ -23,9 +21,7 @@ from hlo_surgery.requests.leaves import (
     as_returned,
     flat_array,
     is_array,
-    kind_of,
     numbered,
-    returned_kind,
     signature,
 )
 from hlo_surgery.requests.parameter_groups import check_prefix, group_labels, groups_tree
@@ -65,21 +61,6 @@ class Options:
         batch_positions(self.batch_argnums)
         check_words(self.loss_reduction, self.on_mixing)
         PlanningChoices(**self.planning)
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A function's module for arguments of some kinds, and what it hides.
-
-    `result`: the tree that the function returns, of what outputs hide (`returned_kind`).
-    `closed_over`: the traced values that are the module's last arguments. `calls`: how the
-    function calls its host.
-    """
-
-    module: Module
-    result: Any
-    closed_over: list[Any]
-    calls: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -195,7 +176,7 @@ class WithStatistics:
         module, more = rewritten(lowered, asked)
         picked = jax.tree.structure(self._pick(shape))
         results = shape, self._statistics_tree(picked)
-        own = _telling(self._fun, leaves, tree, made.calls) if made.calls else None
+        own = telling(self._fun, leaves, tree, made.calls) if made.calls else None
         return Rewritten(module, results, [*made.closed_over, *more], own)
 
     def _statistics_tree(self, gradient: Any) -> Any:
@@ -210,30 +191,6 @@ class WithStatistics:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
         return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
-
-
-def _telling(
-    fun: Callable[..., Any], leaves: list[Any], tree: Any, calls: Container[str]
-) -> Callable[..., list[Any]]:
-    """The function of its flat arrays, of which it takes the first ones, and all that it returns
-    flat, calling its host on the way.
-    """
-    own, kinds = _flat(fun, leaves, tree), list[str]()
-    jax.eval_shape(lambda *a: kinds.extend(map(returned_kind, a)), *_structs(leaves))
-
-    def telling(*arrays: Any) -> list[Any]:
-        results = own(*(as_returned(*pair) for pair in zip(kinds, arrays, strict=False)))
-        flat = list(map(flat_array, jax.tree.leaves(results)))
-        if "pure_callback" in calls:
-            # It has no effect, and raises only if something that rests on it is asked for.
-            jax.debug.callback(_ask_for, [jnp.ravel(result)[:1] for result in flat])
-        return flat
-
-    return telling
-
-
-def _ask_for(_: Any) -> None:
-    """Nothing is done with what was computed for it."""
 
 
 def _run(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
@@ -298,54 +255,3 @@ def _tree_of(statistic: Statistic, gradient: Any) -> Any:
         if statistic.per != "parameter":
             tree = jax.tree.structure(groups_tree(statistic.name, statistic.per))
     return jax.tree.unflatten(tree, [""] * tree.num_leaves)
-
-
-def lower(
-    fun: Callable[..., Any],
-    leaves: list[Any],
-    tree: Any,
-    platform: str | None = None,
-    beside: Sequence[Any] = (),
-    *,
-    silently: bool = False,
-) -> Lowered:
-    """The function's module for these arguments, its arrays flat.
-
-    Behind these it takes what is given `beside`, of which the function knows nothing. If
-    `silently`, it calls its host only to hear of it.
-    """
-    shapes: list[Any] = []
-    flat = _flat(fun, leaves, tree)
-
-    def noted(*arrays: Any) -> Any:
-        result = flat(*arrays)
-        shapes.append(jax.tree.map(returned_kind, result))
-        return result
-
-    structs = _structs([*leaves, *beside])
-    traced, closed_over = trace(noted, *structs)
-    calls = host_calls(traced.jaxpr.jaxpr)
-    if calls and silently:
-        traced, closed_over = trace(silent(noted, *structs), *structs)
-    lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
-    module = load(lowered.as_text(debug_info=True))
-    return Lowered(module, shapes[-1], closed_over, frozenset(calls))
-
-
-def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
-    """What stands for the arrays among leaves."""
-    kinds = map(kind_of, filter(is_array, leaves))
-    return [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
-
-
-def _flat(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> Callable[..., Any]:
-    """The function of its arrays alone, what else it takes being as it is."""
-    fixed = [None if is_array(leaf) else (leaf,) for leaf in leaves]
-
-    def flat(*arrays: Any) -> Any:
-        remaining = iter(arrays)
-        whole = [next(remaining) if leaf is None else leaf[0] for leaf in fixed]
-        args, kwargs = jax.tree.unflatten(tree, whole)
-        return fun(*args, **kwargs)
-
-    return flat

@@ -47,8 +47,7 @@ def _results(
         return _returned(block, dict(zip(block.arguments, operands, strict=True)), functions)
     blocks = [block for region in op.regions for block in region.blocks]
     inside = [_hash(*_returned(b, known | _numbered(b), functions)) for b in blocks]
-    types = [str(result.type) for result in op.results]
-    whole = _hash(op.name, *_attributes(op), *types, *operands, *inside)
+    whole = _hash(op.name, *_attributes(op), *_types(op), *operands, *inside)
     return [_hash(whole, str(i)) for i in range(len(op.results))]
 
 

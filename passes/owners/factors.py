@@ -137,6 +137,8 @@ def rule_of(op: Operation, shared_matrix: bool) -> Rule | None:
 
     `shared_matrix`: whether no example reaches the first operand.
     """
+    if op.name != "stablehlo.custom_call":
+        return sharding_rules.rule_of(op)
     if linearity.is_batched_call(op):
         return _matrix_rule(op, shared_matrix)
     return kernel_rule(op) or sharding_rules.rule_of(op)

@@ -1,0 +1,109 @@
+"""A function of pytrees, lowered: its module for arguments of some kinds, and what that hides."""
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.module import Module, load
+from hlo_surgery.passes.emit.closed_over import trace
+from hlo_surgery.passes.emit.host_calls import host_calls, silent
+from hlo_surgery.requests.leaves import (
+    as_returned,
+    flat_array,
+    is_array,
+    kind_of,
+    returned_kind,
+)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function's module for arguments of some kinds, and what it hides.
+
+    `result`: the tree that the function returns, of what outputs hide (`returned_kind`).
+    `closed_over`: the traced values that are the module's last arguments. `calls`: how the
+    function calls its host.
+    """
+
+    module: Module
+    result: Any
+    closed_over: list[Any]
+    calls: frozenset[str]
+
+
+def lower(
+    fun: Callable[..., Any],
+    leaves: list[Any],
+    tree: Any,
+    platform: str | None = None,
+    beside: Sequence[Any] = (),
+    *,
+    silently: bool = False,
+) -> Lowered:
+    """The function's module for these arguments, its arrays flat.
+
+    Behind these it takes what is given `beside`, of which the function knows nothing. If
+    `silently`, it calls its host only to hear of it.
+    """
+    shapes: list[Any] = []
+    flat = _flat(fun, leaves, tree)
+
+    def noted(*arrays: Any) -> Any:
+        result = flat(*arrays)
+        shapes.append(jax.tree.map(returned_kind, result))
+        return result
+
+    structs = _structs([*leaves, *beside])
+    traced, closed_over = trace(noted, *structs)
+    calls = host_calls(traced.jaxpr.jaxpr)
+    if calls and silently:
+        traced, closed_over = trace(silent(noted, *structs), *structs)
+    lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
+    module = load(lowered.as_text(debug_info=True))
+    return Lowered(module, shapes[-1], closed_over, frozenset(calls))
+
+
+def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    """What stands for the arrays among leaves."""
+    kinds = map(kind_of, filter(is_array, leaves))
+    return [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
+
+
+def _flat(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> Callable[..., Any]:
+    """The function of its arrays alone, what else it takes being as it is."""
+    fixed = [None if is_array(leaf) else (leaf,) for leaf in leaves]
+
+    def flat(*arrays: Any) -> Any:
+        remaining = iter(arrays)
+        whole = [next(remaining) if leaf is None else leaf[0] for leaf in fixed]
+        args, kwargs = jax.tree.unflatten(tree, whole)
+        return fun(*args, **kwargs)
+
+    return flat
+
+
+def telling(
+    fun: Callable[..., Any], leaves: list[Any], tree: Any, calls: Container[str]
+) -> Callable[..., list[Any]]:
+    """The function of its flat arrays, of which it takes the first ones, and all that it returns
+    flat, calling its host on the way.
+    """
+    own, kinds = _flat(fun, leaves, tree), list[str]()
+    jax.eval_shape(lambda *a: kinds.extend(map(returned_kind, a)), *_structs(leaves))
+
+    def calling(*arrays: Any) -> list[Any]:
+        results = own(*(as_returned(*pair) for pair in zip(kinds, arrays, strict=False)))
+        flat = list(map(flat_array, jax.tree.leaves(results)))
+        if "pure_callback" in calls:
+            # It has no effect, and raises only if something that rests on it is asked for.
+            jax.debug.callback(_ask_for, [jnp.ravel(result)[:1] for result in flat])
+        return flat
+
+    return calling
+
+
+def _ask_for(_: Any) -> None:
+    """Nothing is done with what was computed for it."""
