@@ -10,8 +10,10 @@ import jax.numpy as jnp
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.closed_over import trace
 from hlo_surgery.passes.emit.host_calls import host_calls, silent
+from hlo_surgery.passes.emit.named_mesh import named_mesh
 from hlo_surgery.requests.leaves import (
     as_returned,
+    explicit_sharding,
     flat_array,
     is_array,
     kind_of,
@@ -25,13 +27,14 @@ class Lowered:
 
     `result`: the tree that the function returns, of what outputs hide (`returned_kind`).
     `closed_over`: the traced values that are the module's last arguments. `calls`: how the
-    function calls its host.
+    function calls its host. `mesh`: what its sharding constraints name.
     """
 
     module: Module
     result: Any
     closed_over: list[Any]
     calls: frozenset[str]
+    mesh: Any
 
 
 def lower(
@@ -63,13 +66,18 @@ def lower(
         traced, closed_over = trace(silent(noted, *structs), *structs)
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     module = load(lowered.as_text(debug_info=True))
-    return Lowered(module, shapes[-1], closed_over, frozenset(calls))
+    mesh = named_mesh(traced.jaxpr.jaxpr)
+    return Lowered(module, shapes[-1], closed_over, frozenset(calls), mesh)
 
 
 def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
     """What stands for the arrays among leaves."""
-    kinds = map(kind_of, filter(is_array, leaves))
-    return [jax.ShapeDtypeStruct(k.shape, k.dtype, weak_type=k.weak_type) for k in kinds]
+    return [
+        jax.ShapeDtypeStruct(
+            kind.shape, kind.dtype, weak_type=kind.weak_type, sharding=explicit_sharding(kind)
+        )
+        for kind in map(kind_of, filter(is_array, leaves))
+    ]
 
 
 def _flat(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> Callable[..., Any]:

@@ -93,6 +93,13 @@ class Module:
         """
         return jax.jit((anywhere(self.exported) if self.platform is None else self.exported).call)
 
+    @cached_property
+    def on_mesh(self) -> Any:
+        """`jitted`, its sharding constraints kept: for the devices of the mesh that they name."""
+        platform = self.platform or jax.default_backend()
+        exported = carry(self.code, self.arguments, self.outputs, platform, on_mesh=True)
+        return jax.jit((anywhere(exported) if self.platform is None else exported).call)
+
     def _check(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.arguments):
             raise ValueError(

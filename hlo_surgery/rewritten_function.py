@@ -11,6 +11,7 @@ import jax
 from hlo_surgery.lowered_function import lower, telling
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
+from hlo_surgery.passes.emit.named_mesh import among_devices
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.ambient_target import ambient_target
@@ -72,6 +73,7 @@ class Rewritten:
     module: Module
     result: Any
     closed_over: list[Any]
+    mesh: Any = None
     own: Callable[..., Sequence[Any]] | None = None
 
     @cached_property
@@ -80,13 +82,14 @@ class Rewritten:
 
         XLA computes once what module and function both do, as far as no host call lies before it.
         """
-        module, own = self.module, self.own
+        own, mesh = self.own, self.mesh
+        module = self.module.jitted if mesh is None else among_devices(mesh, self.module.on_mesh)
         if own is None:
-            return module.jitted
+            return module
 
         def run(*arrays: Any) -> list[Any]:
             results = own(*arrays)
-            return [*results, *module.jitted(*arrays)[len(results) :]]
+            return [*results, *module(*arrays)[len(results) :]]
 
         return jax.jit(run)
 
@@ -177,7 +180,7 @@ class WithStatistics:
         picked = jax.tree.structure(self._pick(shape))
         results = shape, self._statistics_tree(picked)
         own = telling(self._fun, leaves, tree, made.calls) if made.calls else None
-        return Rewritten(module, results, [*made.closed_over, *more], own)
+        return Rewritten(module, results, [*made.closed_over, *more], made.mesh, own)
 
     def _statistics_tree(self, gradient: Any) -> Any:
         trees = {

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, NamedSharding
 
 # No implementation of a generator's name.
 WEAK = "weak type"
@@ -26,12 +27,19 @@ def kind_of(leaf: Any) -> Any:
     return leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
 
 
+def explicit_sharding(kind: Any) -> Any:
+    """The sharding that is part of an array's type, on meshes with explicit axes; else None."""
+    sharding = kind.sharding
+    typed = isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types
+    return sharding if typed else None
+
+
 def signature(leaf: Any) -> Any:
     """What a rewriting depends on: kinds of arrays, and whatever is static itself."""
     if not is_array(leaf):
         return leaf
     kind = kind_of(leaf)
-    return kind.shape, kind.dtype, kind.weak_type
+    return kind.shape, kind.dtype, kind.weak_type, explicit_sharding(kind)
 
 
 def numbered(shape: Any) -> Any:

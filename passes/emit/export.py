@@ -44,10 +44,18 @@ def in_clean_config(work: Callable[[], Result]) -> Result:
 
 
 def carry(
-    module: Module, inputs: Sequence[Any], outputs: Sequence[Any], platform: str
+    module: Module,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    platform: str,
+    *,
+    on_mesh: bool = False,
 ) -> export.Exported:
     """An Exported with this module's code. `inputs`, `outputs`: their avals. It cannot be
     differentiated.
+
+    Sharding constraints are kept where it is to be called `on_mesh`, the one that they name; it
+    cannot be saved then.
 
     It is made from the export of a function of the same signature. Its vjp would be that
     function's, and raises TypeError instead.
@@ -62,7 +70,7 @@ def carry(
     return dataclasses.replace(
         template,
         fun_name="hlo_surgery",
-        mlir_module_serialized=portable_artifact(module),
+        mlir_module_serialized=_on_mesh(module) if on_mesh else portable_artifact(module),
         _get_vjp=_no_derivative,
     )
 
@@ -81,9 +89,21 @@ def portable_artifact(module: Module) -> bytes:
     """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
     code = mlir.clone(module)
     drop_placement(code)
+    _make_plain(code)
+    version = cast(Any, stablehlo).get_current_version()
+    return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)
+
+
+def _on_mesh(module: Module) -> bytes:
+    """As bytecode, since portable artifacts hold no constraints."""
+    code = mlir.clone(module)
+    _make_plain(code)
+    return mlir.to_bytecode(code)
+
+
+def _make_plain(code: Module) -> None:
+    """Make a module in place of what XLA takes: StableHLO, and calls that are not too deep."""
     if max(calls_of(code).values()) > DEEPEST_CALLS:
         mlir.run_passes(code, "func.func(stablehlo-legalize-composite-to-call)")
         inline_calls(code)
     mlir.run_passes(code, "func.func(chlo-legalize-to-stablehlo)")
-    version = cast(Any, stablehlo).get_current_version()
-    return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)

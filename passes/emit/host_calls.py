@@ -24,7 +24,7 @@ def host_calls(jaxpr: Jaxpr) -> set[str]:
     """The primitives by which a function, or what it calls, calls its host."""
     own = {eqn.primitive.name for eqn in jaxpr.eqns} & CALLS
     return own.union(
-        *(map(host_calls, _inner(v for eqn in jaxpr.eqns for v in eqn.params.values())))
+        *(map(host_calls, inner_jaxprs(v for eqn in jaxpr.eqns for v in eqn.params.values())))
     )
 
 
@@ -115,7 +115,7 @@ def _used(eqns: Sequence[Any], results: Iterable[Any]) -> set[Any]:
 def _cleaned(eqn: Any) -> Any:
     """An equation, what it calls being without host calls."""
     params = {name: _mapped(_without_host_calls, value) for name, value in eqn.params.items()}
-    inner = list(_inner(params.values()))
+    inner = list(inner_jaxprs(params.values()))
     if not inner:
         return eqn
     effects = _effects(eqn.effects, (jaxpr.effects for jaxpr in inner))
@@ -128,14 +128,15 @@ def _effects(known: Iterable[Any], within: Iterable[Iterable[Any]]) -> set[Any]:
     return {effect for effect in known if type(effect).__name__ not in EFFECTS or effect in left}
 
 
-def _inner(params: Iterable[Any]) -> Iterator[Jaxpr]:
+def inner_jaxprs(params: Iterable[Any]) -> Iterator[Jaxpr]:
+    """What an equation calls, among its parameters."""
     for value in params:
         if isinstance(value, ClosedJaxpr):
             yield value.jaxpr
         elif isinstance(value, Jaxpr):
             yield value
         elif isinstance(value, tuple):
-            yield from _inner(value)
+            yield from inner_jaxprs(value)
 
 
 def _mapped(function: Callable[[Jaxpr], Jaxpr], value: Any) -> Any:

@@ -22,17 +22,21 @@ ATTRIBUTES = frozenset(["sdy.sharding", "mhlo.sharding", "mhlo.layout_mode", "mh
 DEVICE_COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
 
-def drop_placement(module: Module) -> None:
-    """Drop the annotations in place; the module is then one for a single device."""
+def drop_placement(module: Module, *, but_meshes: bool = False) -> None:
+    """Drop the annotations in place; the module is then one for a single device.
+
+    But what says which meshes there are may stay, for constraints to name them.
+    """
+    kept = frozenset(["sdy.mesh"] if but_meshes else [])
     for op in list(mlir.nested_operations(cast(Any, module.operation))):
         if is_annotation(op):
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
-        elif op.name in DECLARATIONS:
+        elif op.name in DECLARATIONS - kept:
             op.erase()
         else:
             _drop_attributes(op)
-    for name in DEVICE_COUNTS:
+    for name in () if but_meshes else DEVICE_COUNTS:
         if name in module.operation.attributes:
             del module.operation.attributes[name]
 

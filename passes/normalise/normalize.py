@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import EVALUATED, is_splat
+from hlo_surgery.passes.ir.constraints import set_aside
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
@@ -31,7 +32,7 @@ def normalize(module: Module) -> None:
     inline_calls(module)
     join_devices(module)
     refuse_per_device(module)
-    drop_placement(module)
+    drop_placement(module, but_meshes=set_aside(module))
     make_shapes_static(module)
     refuse_effects(module)
     free_invariants(module)

@@ -17,6 +17,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import COPIES, is_splat
+from hlo_surgery.passes.ir.constraints import unmarked
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
@@ -135,7 +136,7 @@ def _same_if(one: Value, other: Value, known: dict[Value, Value]) -> list[Pair] 
 
 def _same_kind(first: Operation, second: Operation) -> bool:
     counts = [(op.name, len(op.operands), len(op.regions)) for op in (first, second)]
-    return counts[0] == counts[1] and mlir.attributes(first) == mlir.attributes(second)
+    return counts[0] == counts[1] and unmarked(first) == unmarked(second)
 
 
 def _when_done(value: Value, predicates: dict[Value, bool]) -> Value:

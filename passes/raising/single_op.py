@@ -11,6 +11,7 @@ import jax
 from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE
 from hlo_surgery.passes.emit.export import carry
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constraints import marks
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir
 from hlo_surgery.passes.raising.table import Raised
@@ -53,8 +54,8 @@ def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) 
             copied = cast(Any, op.clone()).operation
             func.ReturnOp(list(copied.results))
         for inner in (copied, *mlir.nested_operations(copied)):
-            if ATTRIBUTE in inner.attributes:
-                del inner.attributes[ATTRIBUTE]
+            for name in {ATTRIBUTE, *marks(inner)} & mlir.attributes(inner).keys():
+                del inner.attributes[name]
         _rebind(copied, list(block.arguments), dict(zip(outside, constants, strict=True)))
         module.operation.verify()
         return module

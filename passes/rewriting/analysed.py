@@ -13,6 +13,7 @@ from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constraints import put_back
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.errors import Reason, as_contribution, as_loss
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
@@ -29,6 +30,7 @@ from hlo_surgery.passes.terms.axes import Axes, Labelled, Local, Mixed, Split
 from hlo_surgery.passes.terms.translation import translated
 
 Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
+TIDY = "cse", "func.func(trivial-dce)"
 IN_PARTS = "this gradient has rows of examples, and not each example's in its place"
 IN_PARTS_HELP = "return rows in the order of the batch, and permute or choose them outside"
 
@@ -164,4 +166,6 @@ def finished(module: Analysed, results: Sequence[Value], labels: Sequence[str]) 
     names = [{"jax.result_info": label} for label in labels]
     mlir.set_results(mlir.main_function(module.code), list(results), names)
     sharding_rules.strip(module.code)
-    mlir.run_passes(module.code, "cse", "func.func(trivial-dce)")
+    mlir.run_passes(module.code, *TIDY)
+    put_back(module.code)
+    mlir.run_passes(module.code, *TIDY)

@@ -14,6 +14,7 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import COPIES
+from hlo_surgery.passes.ir.constraints import unmarked
 from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
@@ -73,7 +74,7 @@ def _first_alike(owners: Owners, block: Block) -> dict[Value, Value]:
         if len(op.regions) or not all(is_shared(owners.of(v)) for v in op.results):
             continue
         operands = tuple(first.get(v, v) for v in mlir.operands(op))
-        key = (op.name, *mlir.attributes(op).items(), operands)
+        key = (op.name, *unmarked(op).items(), operands)
         alike = seen.setdefault(key, mlir.results(op))
         first |= zip(op.results, alike, strict=True)
     return first
