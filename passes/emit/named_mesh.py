@@ -1,6 +1,6 @@
 """Named mesh: given a traced function, the mesh of the devices that its sharding constraints name.
 
-    b = sharding_constraint[sharding=NamedSharding(mesh, P("data"))] a    =>    mesh
+b = sharding_constraint[sharding=NamedSharding(mesh, P("data"))] a    =>    mesh
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Constraints: given a module with Shardy's, each set aside as a mark of the op whose value it places.
+"""Constraints: given a module with Shardy's, each set aside as a mark of the op that it places.
 
     %1 = tanh %0                                         %1 = tanh %0 {placed_result_0 = [...]}
     %2 = sdy.sharding_constraint %1 <@mesh, ...>   =>

@@ -54,6 +54,8 @@ COUNTED = [
     *together(FULLY, "embedded", strategies=("loop",)),
     *together(FULLY, "scanned", strategies=("auto", "loop")),
     *together(FULLY, "convolutions", strategies=("auto",)),
+    *each_alone(FULLY, "constrained", "auto"),
+    *together(FULLY, "constrained", strategies=("lift", "loop")),
     *together("shards found in arrays", "mlp", strategies=("auto", "loop")),
     *together("shards told", "mlp", strategies=("loop",)),
 ]
@@ -64,6 +66,8 @@ UNCOUNTED = [
     *together(TENSOR, "scanned", strategies=("auto", "loop")),
     *together(TENSOR, "convolutions", strategies=("auto", "loop")),
     *together(TENSOR, "convolutions", size=4, strategies=("lift",)),
+    *together(TENSOR, "constrained"),
+    *together(EXPLICIT, "constrained", strategies=("auto", "lift")),
     *together(FULLY, "mlp", size=8, strategies=("loop",)),
     *together(EXPLICIT, "mlp", strategies=("auto", "loop")),
     *together(EXPLICIT, "scanned", strategies=("auto",)),

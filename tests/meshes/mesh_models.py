@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
@@ -45,6 +46,22 @@ class Model:
 
 def mlp(p, x, y):
     return squared_error(jnp.tanh(x @ p["w"] + p["b"]) @ p["v"], y)
+
+
+def constrained(p, x, y):
+    """The MLP, whose hidden values are to lie with their examples."""
+    h = lie_with_examples(jnp.tanh(x @ p["w"] + p["b"]))
+    return squared_error(lie_with_examples(h @ p["v"]), y)
+
+
+def lie_with_examples(h):
+    """Examples along "data", wherever a mesh is in use."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return h
+    explicit = AxisType.Explicit in mesh.axis_types
+    place = jax.sharding.reshard if explicit else lax.with_sharding_constraint
+    return place(h, P("data"))
 
 
 def embedded(p, ids, y):
@@ -89,12 +106,17 @@ def made(loss, inputs, params):
 
 # So many examples that XLA gathers fully sharded parameters; with fewer it splits the layers along
 # them instead.
-MANY, SOME = 64, 16
+MANY, SOME, FEW = 64, 16, 8
 ROWS, COLUMNS, FEATURES = P("model"), P(None, "model"), P(None, None, None, "model")
 MODELS = {
     "mlp": made(
         mlp,
         draw(10, MANY, 16),
+        {"w": ((16, 24), COLUMNS), "b": ((24,), ROWS), "v": ((24, 8), ROWS)},
+    ),
+    "constrained": made(
+        constrained,
+        draw(14, FEW, 16),
         {"w": ((16, 24), COLUMNS), "b": ((24,), ROWS), "v": ((24, 8), ROWS)},
     ),
     "embedded": made(
