@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from soundness_bugs.bug import Bug
-from soundness_bugs.elsewhere import ELSEWHERE
-from soundness_bugs.kernels import KERNELS
-from soundness_bugs.microbatches import MICROBATCHES
-from soundness_bugs.owners_alignment import ALIGNMENT
-from soundness_bugs.owners_constants import CONSTANTS
-from soundness_bugs.owners_contributions import CONTRIBUTIONS
-from soundness_bugs.owners_control_flow import CONTROL_FLOW
-from soundness_bugs.owners_labelling import LABELLING
-from soundness_bugs.owners_ops import OPS
+from tools.soundness_bugs.bug import Bug
+from tools.soundness_bugs.elsewhere import ELSEWHERE
+from tools.soundness_bugs.kernels import KERNELS
+from tools.soundness_bugs.microbatches import MICROBATCHES
+from tools.soundness_bugs.owners_alignment import ALIGNMENT
+from tools.soundness_bugs.owners_constants import CONSTANTS
+from tools.soundness_bugs.owners_contributions import CONTRIBUTIONS
+from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
+from tools.soundness_bugs.owners_labelling import LABELLING
+from tools.soundness_bugs.owners_ops import OPS
 
 __all__ = ["BUGS", "TESTS", "Bug", "tests_of"]
 
