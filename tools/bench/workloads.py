@@ -114,12 +114,7 @@ def estimate(
     name: str, problem: Problem, options: argparse.Namespace, target: Target
 ) -> Iterator[Row]:
     """A row for each method, compiled for a device that is not here."""
-    sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
-
-    def placed(struct: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding)
-
-    params, *batch = jax.tree.map(placed, problem.structs)
+    params, *batch = problem.structs_on(target.devices[0])
     for method in options.methods:
         row = Row(name, options.size, problem.batch, method)
         yield _estimated(row, problem, (params, params, params, *batch), target, options.folder)

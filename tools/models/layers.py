@@ -1,4 +1,4 @@
-"""The layers that several families share."""
+"""The layers that models share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -59,23 +59,28 @@ def attention_weights(keys: Keys, width: int) -> Any:
     return {name: keys.dense(width, width) for name in ("query", "key", "value", "out")}
 
 
-def attention(x: Array, p: Any, heads: int, causal: bool) -> Array:
-    """Self-attention on [B, L, D]."""
-    length = x.shape[1]
-    return attend(x, x, p, heads, jnp.tril(jnp.ones((length, length), bool)) if causal else None)
+def causal(length: int) -> Array:
+    """The mask [L, L] of what each position sees: itself, and those before it."""
+    return jnp.tril(jnp.ones((length, length), bool))
 
 
 def attend(x: Array, memory: Array, p: Any, heads: int, mask: Array | None = None) -> Array:
     """From [B, L, D] to memory [B, M, D], where the mask, which broadcasts to [B, heads, L, M], is
     true.
     """
-    q, k, v = (
-        _heads(y @ p[name], heads) for y, name in ((x, "query"), (memory, "key"), (memory, "value"))
-    )
+    sources = ((x, "query"), (memory, "key"), (memory, "value"))
+    q, k, v = (_heads(_projected(y, p, name), heads) for y, name in sources)
     scores = jnp.einsum("blhk,bmhk->bhlm", q, k) / q.shape[-1] ** 0.5
     if mask is not None:
         scores = jnp.where(mask, scores, -1e9)
-    return jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores), v).reshape(x.shape) @ p["out"]
+    mixed = jnp.einsum("bhlm,bmhk->blhk", jax.nn.softmax(scores), v).reshape(x.shape)
+    return _projected(mixed, p, "out")
+
+
+def _projected(x: Array, p: Any, name: str) -> Array:
+    """With its bias, where it has one."""
+    y, bias = x @ p[name], p.get(f"{name}_bias")
+    return y if bias is None else y + bias
 
 
 def _heads(x: Array, heads: int) -> Array:
@@ -91,9 +96,57 @@ def feed_forward(x: Array, p: Any, activation: Callable[[Array], Array] = jax.nn
     return activation(x @ p["up"] + p["up_bias"]) @ p["down"] + p["down_bias"]
 
 
-def convolution(x: Array, kernel: Array, stride: int = 1, groups: int = 1) -> Array:
+def block_weights(keys: Keys, width: int) -> Any:
+    return {
+        "norm1": norm_weights(width),
+        "attention": attention_weights(keys, width),
+        "norm2": norm_weights(width),
+        "feed_forward": feed_forward_weights(keys, width, 4 * width),
+    }
+
+
+def block(
+    x: Array,
+    p: Any,
+    heads: int,
+    mask: Array | None = None,
+    activation: Callable[[Array], Array] = jax.nn.gelu,
+) -> Array:
+    """A transformer's on [B, L, D], LayerNorm first; the mask is `attend`'s."""
+    y = layer_norm(x, p["norm1"])
+    x = x + attend(y, y, p["attention"], heads, mask)
+    return x + feed_forward(layer_norm(x, p["norm2"]), p["feed_forward"], activation)
+
+
+def gated(gates: Array, cell: Array) -> tuple[Array, Array]:
+    """An LSTM's new hidden state and cell [B, D], from its gates [B, 4 * D] before activation."""
+    i, f, g, o = jnp.split(gates, 4, -1)
+    cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
+
+
+def convolution(
+    x: Array,
+    kernel: Array,
+    stride: int = 1,
+    groups: int = 1,
+    dilation: int = 1,
+    padding: str = "SAME",
+) -> Array:
     """[B, H, W, C] with a kernel [h, w, C / groups, F]."""
-    dims = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(
-        x, kernel, (stride, stride), "SAME", dimension_numbers=dims, feature_group_count=groups
+        x,
+        kernel,
+        (stride, stride),
+        padding,
+        rhs_dilation=(dilation, dilation),
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=groups,
+    )
+
+
+def upsample(x: Array, kernel: Array) -> Array:
+    """A transposed convolution of stride 2: [B, H, W, C] to [B, 2 * H, 2 * W, F]."""
+    return jax.lax.conv_transpose(
+        x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )

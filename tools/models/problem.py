@@ -31,6 +31,15 @@ class Problem:
         """The arguments' shapes and dtypes."""
         return jax.eval_shape(self.make)
 
+    def structs_on(self, device: Any) -> tuple[Any, ...]:
+        """The same for arguments on a device, which need not be here."""
+        sharding = jax.sharding.SingleDeviceSharding(device)
+
+        def placed(struct: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding)
+
+        return jax.tree.map(placed, self.structs)
+
     @property
     def gradient_bytes(self) -> int:
         """What the gradient of one example takes."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -37,7 +36,7 @@ def estimate(
 def _estimated(
     problem: Problem, name: str, candidate: Candidate, target: Target, folder: Path
 ) -> Row:
-    lowered = jax.jit(candidate.function).lower(*_on_device(problem.structs, target))
+    lowered = jax.jit(candidate.function).lower(*problem.structs_on(target.devices[0]))
     start = time.perf_counter()
     try:
         executable, bundles = compiled_with_bundles(lowered.compile, folder, target)
@@ -58,13 +57,3 @@ def _estimated(
         predicted=candidate.predicted,
         estimated=cost.estimated_seconds,
     )
-
-
-def _on_device(structs: Any, target: Target) -> Any:
-    """The same arguments on the target's first device."""
-    sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
-
-    def placed(struct: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding)
-
-    return jax.tree.map(placed, structs)

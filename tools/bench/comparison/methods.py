@@ -1,4 +1,4 @@
-"""The methods that `bench.py` compares: a gradient with second moment, or the mean clipped one."""
+"""Methods that `families.py` compares: a gradient with second moment, or the mean clipped one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The families of models that `bench.py` measures, whose losses are means over the examples."""
+"""Families of models with free sizes, a file each; every loss is a mean over the examples.
+
+`FAMILIES` are those that `bench/families.py` compares methods over.
+"""
 
 from functools import partial
 

@@ -6,17 +6,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tools.models.layers import Keys
+from tools.models.layers import Keys, gated
 from tools.models.problem import Problem
 
 
 def cell(carry: tuple[Array, Array], frame: Array, p: Any) -> tuple[Array, Array]:
     """One step from (hidden, cell), [B, D] each."""
     hidden, memory = carry
-    gates = frame @ p["kernel"] + hidden @ p["recurrent"] + p["bias"]
-    i, f, g, o = jnp.split(gates, 4, -1)
-    memory = jax.nn.sigmoid(f) * memory + jax.nn.sigmoid(i) * jnp.tanh(g)
-    return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
+    return gated(frame @ p["kernel"] + hidden @ p["recurrent"] + p["bias"], memory)
 
 
 def loss(params: Any, x: Array, y: Array) -> Array:

@@ -7,18 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tools.models.layers import Keys, convolution, group_norm, norm_weights
+from tools.models.layers import Keys, convolution, group_norm, norm_weights, upsample
 from tools.models.problem import Problem
 
 
 def block(x: Array, p: Any, stride: int = 1) -> Array:
     return jax.nn.silu(group_norm(convolution(x, p["kernel"], stride), p["norm"]))
-
-
-def upsample(x: Array, kernel: Array) -> Array:
-    return jax.lax.conv_transpose(
-        x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
 
 
 def loss(params: Any, noisy: Array, noise: Array) -> Array:

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tools.models.families.unet import upsample
-from tools.models.layers import Keys, convolution
+from tools.models.layers import Keys, convolution, upsample
 from tools.models.problem import Problem
 from tools.models.workloads.workload import Workload
 

@@ -7,15 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from tools.models.layers import (
-    Keys,
-    attention,
-    attention_weights,
-    feed_forward,
-    feed_forward_weights,
-    layer_norm,
-    norm_weights,
-)
+from tools.models.layers import Keys, block, block_weights, layer_norm, norm_weights
 from tools.models.problem import Problem
 from tools.models.workloads.labels import cross_entropy_with_one_hot
 from tools.models.workloads.positions import sinusoids_of_grid
@@ -34,22 +26,12 @@ def loss(params: Any, images: Array, labels: Array, heads: int) -> Array:
     x = patches(images, params["embedding"]) + params["embedding_bias"]
     x = x + sinusoids_of_grid(round(x.shape[1] ** 0.5), x.shape[2])
     for p in params["layers"]:
-        x = x + attention(layer_norm(x, p["norm1"]), p["attention"], heads, causal=False)
-        x = x + feed_forward(layer_norm(x, p["norm2"]), p["feed_forward"])
+        x = block(x, p, heads)
     pooled = layer_norm(x, params["norm"]).mean(1)
     pooled = jnp.tanh(pooled @ params["last"] + params["last_bias"])
     return jnp.mean(
         cross_entropy_with_one_hot(pooled @ params["head"] + params["head_bias"], labels)
     )
-
-
-def layer_weights(keys: Keys, width: int) -> Any:
-    return {
-        "norm1": norm_weights(width),
-        "attention": attention_weights(keys, width),
-        "norm2": norm_weights(width),
-        "feed_forward": feed_forward_weights(keys, width, 4 * width),
-    }
 
 
 def problem(
@@ -60,7 +42,7 @@ def problem(
         params = {
             "embedding": keys.dense(patch, patch, 3, width),
             "embedding_bias": jnp.zeros(width),
-            "layers": [layer_weights(keys, width) for _ in range(depth)],
+            "layers": [block_weights(keys, width) for _ in range(depth)],
             "norm": norm_weights(width),
             "last": keys.dense(width, width),
             "last_bias": jnp.zeros(width),

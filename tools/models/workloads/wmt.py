@@ -11,8 +11,10 @@ from tools.models.layers import (
     Keys,
     attend,
     attention_weights,
+    block,
+    block_weights,
+    causal,
     feed_forward,
-    feed_forward_weights,
     layer_norm,
     norm_weights,
 )
@@ -32,18 +34,15 @@ def embedded(table: Array, tokens: Array) -> Array:
 def encoded(params: Any, source: Array, heads: int) -> Array:
     x, known = embedded(params["table"], source), (source != PADDING)[:, None, None]
     for p in params["encoder"]:
-        y = layer_norm(x, p["norm1"])
-        x = x + attend(y, y, p["attention"], heads, known)
-        x = x + feed_forward(layer_norm(x, p["norm2"]), p["feed_forward"], jax.nn.relu)
+        x = block(x, p, heads, known, jax.nn.relu)
     return layer_norm(x, params["encoder_norm"])
 
 
 def decoded(params: Any, memory: Array, source: Array, before: Array, heads: int) -> Array:
     x, known = embedded(params["table"], before), (source != PADDING)[:, None, None]
-    causal = jnp.tril(jnp.ones((x.shape[1], x.shape[1]), bool))
     for p in params["decoder"]:
         y = layer_norm(x, p["norm1"])
-        x = x + attend(y, y, p["attention"], heads, causal)
+        x = x + attend(y, y, p["attention"], heads, causal(x.shape[1]))
         x = x + attend(layer_norm(x, p["norm2"]), memory, p["cross_attention"], heads, known)
         x = x + feed_forward(layer_norm(x, p["norm3"]), p["feed_forward"], jax.nn.relu)
     return layer_norm(x, params["decoder_norm"])
@@ -59,16 +58,12 @@ def loss(params: Any, source: Array, target: Array, heads: int) -> Array:
     return jnp.mean(jnp.sum(each * counted, 1) / jnp.sum(counted, 1))
 
 
-def layer_weights(keys: Keys, width: int, norms: int) -> Any:
-    return {
-        **{f"norm{number + 1}": norm_weights(width) for number in range(norms)},
-        "attention": attention_weights(keys, width),
-        "feed_forward": feed_forward_weights(keys, width, 4 * width),
-    }
-
-
 def decoder_weights(keys: Keys, width: int) -> Any:
-    return {**layer_weights(keys, width, 3), "cross_attention": attention_weights(keys, width)}
+    return {
+        **block_weights(keys, width),
+        "cross_attention": attention_weights(keys, width),
+        "norm3": norm_weights(width),
+    }
 
 
 def sentences(keys: Keys, batch: int, length: int, vocabulary: int) -> Array:
@@ -88,7 +83,7 @@ def problem(
         keys = Keys()
         params = {
             "table": keys.normal(vocabulary, width),
-            "encoder": [layer_weights(keys, width, 2) for _ in range(depth)],
+            "encoder": [block_weights(keys, width) for _ in range(depth)],
             "encoder_norm": norm_weights(width),
             "decoder": [decoder_weights(keys, width) for _ in range(depth)],
             "decoder_norm": norm_weights(width),
