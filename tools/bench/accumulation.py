@@ -16,24 +16,19 @@ from jax import lax
 
 import hlo_surgery as hs
 from tools.bench.side_by_side import compile_all, median_seconds, print_table
+from tools.models.families.mlp import loss_without_biases, problem_without_biases
 
 LAYERS, MAX_NORM = 4, 1.0
 
 
-def loss(params: list[Any], x: jax.Array, y: jax.Array) -> jax.Array:
-    for w in params:
-        x = jnp.tanh(x @ w)
-    return jnp.mean((x - y) ** 2)
-
-
 def at_once(params: list[Any], x: jax.Array, y: jax.Array) -> Any:
-    return jax.grad(loss)(params, x, y)
+    return jax.grad(loss_without_biases)(params, x, y)
 
 
 def accumulated(steps: int) -> Callable[..., Any]:
     def gradient(params: list[Any], x: jax.Array, y: jax.Array) -> Any:
         def step(total: Any, part: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, jax.grad(loss)(params, *part)), None
+            return jax.tree.map(jnp.add, total, jax.grad(loss_without_biases)(params, *part)), None
 
         parts = [a.reshape(steps, -1, a.shape[-1]) for a in (x, y)]
         total, _ = lax.scan(step, jax.tree.map(jnp.zeros_like, params), parts)
@@ -53,7 +48,7 @@ def by_jax_privacy(microbatch: int) -> dict[str, Callable[..., Any]]:
     except ImportError:
         return {}
     how: Any = {"l2_clip_norm": MAX_NORM, "batch_argnums": (1, 2), "microbatch_size": microbatch}
-    return {"clipped, jax-privacy": clipped_grad(loss, **how)}
+    return {"clipped, jax-privacy": clipped_grad(loss_without_biases, **how)}
 
 
 def main() -> None:
@@ -63,10 +58,8 @@ def main() -> None:
     for name, number in (("steps", 8), ("examples", 8), ("width", 256), ("rounds", 21)):
         parser.add_argument(f"--{name}", type=int, default=number)
     options = parser.parse_args()
-    keys = jax.random.split(jax.random.key(0), LAYERS + 2)
     width, batch = options.width, options.steps * options.examples
-    params = [jax.random.normal(key, (width, width)) / width**0.5 for key in keys[:LAYERS]]
-    args = params, *(jax.random.normal(key, (batch, width)) for key in keys[LAYERS:])
+    args = problem_without_biases(batch, width, LAYERS).make()
     statistics = {
         "norms": hs.norms(),
         "squares": hs.second_moment(),

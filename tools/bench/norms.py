@@ -10,25 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 import hlo_surgery as hs
 from tools.bench.side_by_side import compile_all, median_seconds, print_table
+from tools.models.families import mlp
+from tools.models.problem import Problem
 
 WIDTHS = (784, 1024, 1024, 10)
 MAX_NORM = 1.0
 
 
-def loss(params: list[Any], x: jax.Array, y: jax.Array) -> jax.Array:
-    for w, b in params[:-1]:
-        x = jax.nn.relu(x @ w + b)
-    w, b = params[-1]
-    logits = x @ w + b
-    return jnp.mean(jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, y[:, None], 1)[:, 0])
-
-
-def with_statistics(**statistics: Any) -> Callable[..., Any]:
-    return hs.grad(loss, batch_argnums=(1, 2), statistics=statistics)
+def with_statistics(problem: Problem, **statistics: Any) -> Callable[..., Any]:
+    return hs.grad(problem.loss, batch_argnums=problem.batch_argnums, statistics=statistics)
 
 
 def only(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,12 +29,22 @@ def only(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: function(*args)[1]
 
 
-def by_jax_privacy(microbatch: int) -> Callable[..., Any]:
+def by_surgery(problem: Problem) -> dict[str, Callable[..., Any]]:
+    every = {
+        "norms": hs.norms(),
+        "clipped": hs.clipped_mean(MAX_NORM),
+        "squares": hs.second_moment(),
+    }
+    found = {name: with_statistics(problem, **{name: one}) for name, one in every.items()}
+    together = with_statistics(problem, **every)
+    return {**found, "clipped": only(found["clipped"]), "together": together}
+
+
+def by_jax_privacy(problem: Problem, microbatch: int) -> Callable[..., Any]:
     from jax_privacy import clipped_grad  # pyright: ignore
 
-    return clipped_grad(
-        loss, l2_clip_norm=MAX_NORM, batch_argnums=(1, 2), microbatch_size=microbatch
-    )
+    how: Any = {"l2_clip_norm": MAX_NORM, "batch_argnums": problem.batch_argnums}
+    return clipped_grad(problem.loss, microbatch_size=microbatch, **how)
 
 
 def main() -> None:
@@ -52,28 +55,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--microbatches", type=int, nargs="*", default=[8, 32, 256])
     options = parser.parse_args()
-    keys = jax.random.split(jax.random.key(0), len(WIDTHS) + 1)
-    shapes = zip(keys, WIDTHS, WIDTHS[1:], strict=False)
-    params = [(jax.random.normal(k, (m, n)) / m**0.5, jnp.zeros(n)) for k, m, n in shapes]
-    args = (
-        params,
-        jax.random.normal(keys[-2], (options.batch, WIDTHS[0])),
-        jnp.arange(options.batch) % WIDTHS[-1],
-    )
-    functions = {
-        "plain": jax.grad(loss),
-        "norms": with_statistics(norms=hs.norms()),
-        "clipped": only(with_statistics(clipped=hs.clipped_mean(MAX_NORM))),
-        "squares": with_statistics(squares=hs.second_moment()),
-        "together": with_statistics(
-            norms=hs.norms(), clipped=hs.clipped_mean(MAX_NORM), squares=hs.second_moment()
-        ),
-        **{f"jax-privacy {m}": by_jax_privacy(m) for m in options.microbatches},
-    }
+    problem = mlp.classifier(options.batch, WIDTHS)
+    functions = {"plain": jax.grad(problem.loss), **by_surgery(problem)}
+    functions |= {f"jax-privacy {m}": by_jax_privacy(problem, m) for m in options.microbatches}
+    args = problem.make()
     compiled = compile_all(functions, args)
     seconds = median_seconds(compiled, args, options.rounds)
-    title = f"MLP {'-'.join(map(str, WIDTHS))}, batch {options.batch}, {jax.default_backend()}"
-    print_table(title, compiled, seconds)
+    print_table(f"{problem.title}, {jax.default_backend()}", compiled, seconds)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,15 @@ written.
 
 import argparse
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-import hlo_surgery as hs
 from tools.bench import families, loops, norms, train_step
 from tools.bench.comparison.methods import METHODS, DoesNotApply, Method
 from tools.bench.comparison.strategies import FORCED
 from tools.bench.program_digest import digest
+from tools.models.families import mlp
 from tools.models.workloads import WORKLOADS
 
 OTHERS = ["conv", "lm", "unet", "resnet", "conformer", "embedding", "lstm"]
@@ -85,56 +83,28 @@ def _workloads(size: str, target: str) -> Iterator[Program]:
 
 
 def _train_steps() -> Iterator[Program]:
-    loss = partial(train_step.lm_loss, how="take")
-    for tied in (True, False):
-        for batch in (2, 4, 8):
-            params = train_step.lm_shapes(_struct, 12, tied)
-            tokens = _struct(batch, train_step.LENGTH, dtype=jnp.int32)
-            name = f"{'tied' if tied else 'untied'} LM, batch {batch}: MicroAdam"
-            yield name, _micro_adam(loss, 1, "tpu:v5e"), (params, params, params, tokens)
-    width = train_step.MLP_WIDTH
-    layers = [(_struct(width, width), _struct(width))] * train_step.MLP_DEPTH
-    for batch in (64, 256, 1024, 4096):
-        step = _micro_adam(train_step.mlp_loss, 2, "tpu:v5e")
-        rows = _struct(batch, width)
-        yield f"MLP, batch {batch}: MicroAdam", step, (layers, layers, layers, rows, rows)
+    for model, batches in (("tied", (2, 4, 8)), ("lm", (2, 4, 8)), ("mlp", (64, 256, 1024, 4096))):
+        for batch in batches:
+            problem = train_step.problem_of(model, batch, 12, "take")
+            params, *data = problem.structs
+            step = _micro_adam(problem.loss, len(data), "tpu:v5e")
+            yield f"{model}, batch {batch}: MicroAdam", step, (params, params, params, *data)
 
 
 def _norms() -> Iterator[Program]:
-    sizes = zip(norms.WIDTHS, norms.WIDTHS[1:], strict=False)
-    params = [(_struct(m, n), _struct(n)) for m, n in sizes]
-    args = params, _struct(256, norms.WIDTHS[0]), _struct(256, dtype=jnp.int32)
-    statistics = {
-        "norms": hs.norms(),
-        "clipped": hs.clipped_mean(norms.MAX_NORM),
-        "squares": hs.second_moment(),
-    }
-    for name, statistic in statistics.items():
-        yield f"norms: {name}", norms.with_statistics(**{name: statistic}), args
-    yield "norms: together", norms.with_statistics(**statistics), args
+    problem = mlp.classifier(256, norms.WIDTHS)
+    for name, function in norms.by_surgery(problem).items():
+        yield f"norms: {name}", function, problem.structs
 
 
 def _loops() -> Iterator[Program]:
-    lstm = loops.lstm_arguments(128, 256, 32)
-    yield "LSTM", _second_moment(loops.lstm_loss, (1, 2)), _structs(lstm)
-    lm = loops.lm_arguments(12, 256, 128, 8, 512)
-    yield "scanned LM", _second_moment(loops.scanned_lm_loss, (1,)), _structs(lm)
-
-
-def _second_moment(loss: Callable[..., Any], batch_argnums: tuple[int, ...]) -> Callable[..., Any]:
-    return hs.grad(loss, batch_argnums=batch_argnums, statistics=hs.second_moment())
+    for problem in loops.PROBLEMS:
+        (candidate,) = METHODS["surgery"](problem, None)
+        yield problem.title, candidate.function, problem.structs
 
 
 def _micro_adam(loss: Callable[..., Any], arguments: int, target: str) -> Callable[..., Any]:
     return train_step.train_steps(loss, arguments, target, ["MicroAdam"])["MicroAdam"]
-
-
-def _struct(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def _structs(args: Any) -> Any:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
 
 
 if __name__ == "__main__":

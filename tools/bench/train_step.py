@@ -22,71 +22,11 @@ import hlo_surgery as hs
 from hlo_surgery.targets.target import without_tpu
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
 from tools.bench.costs import known_cost
+from tools.models.families import mixed_lm, mlp
+from tools.models.problem import Problem
 
-VOCABULARY, LENGTH, WIDTH, HEADS, HIDDEN = 32101, 2048, 1024, 16, 4096
 MLP_WIDTH, MLP_DEPTH = 1024, 6
-HALF = jnp.bfloat16
 Loss = Callable[..., jax.Array]
-
-
-def normalised(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    x = x.astype(jnp.float32)
-    centred = x - x.mean(-1, keepdims=True)
-    return (
-        centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5) * scale + bias
-    ).astype(HALF)
-
-
-@jax.checkpoint
-def layer(p: dict[str, Any], x: jax.Array) -> jax.Array:
-    w = {name: value.astype(HALF) for name, value in p.items() if not name.startswith("norm")}
-    h = normalised(x, *p["norm1"])
-    q, k, v = ((h @ w[name]).reshape(*x.shape[:2], HEADS, -1) for name in ("q", "k", "v"))
-    scores = (
-        jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=jnp.float32)
-        / (WIDTH / HEADS) ** 0.5
-    )
-    causal = jnp.tril(jnp.ones(scores.shape[-2:], bool))
-    attention = jax.nn.softmax(jnp.where(causal, scores, -1e9)).astype(HALF)
-    x = x + jnp.einsum("bhlm,bmhd->blhd", attention, v).reshape(x.shape) @ w["o"]
-    return (
-        x
-        + jax.nn.gelu(normalised(x, *p["norm2"]) @ w["up"] + w["up_bias"]) @ w["down"]
-        + w["down_bias"]
-    )
-
-
-def lm_loss(p: dict[str, Any], tokens: jax.Array, *, how: str) -> jax.Array:
-    x = p["embedding"].astype(HALF)[tokens] + p["positions"].astype(HALF)
-    for q in p["layers"]:
-        x = layer(q, x)
-    head = p["head"] if "head" in p else p["embedding"].T
-    logits = (normalised(x, *p["norm"]) @ head.astype(HALF)).astype(jnp.float32)
-    found, labels = jax.nn.log_softmax(logits), jnp.roll(tokens, -1, 1)
-    if how == "onehot":
-        return -jnp.mean(jnp.sum(found * jax.nn.one_hot(labels, VOCABULARY), -1))
-    return -jnp.mean(jnp.take_along_axis(found, labels[..., None], -1))
-
-
-def mlp_loss(p: list[Any], x: jax.Array, y: jax.Array) -> jax.Array:
-    for w, b in p:
-        x = jnp.tanh(x @ w + b)
-    return jnp.mean(jnp.sum((x - y) ** 2, -1))
-
-
-def lm_shapes(of: Callable[..., Any], layers: int, tied: bool) -> dict[str, Any]:
-    square = {name: of(WIDTH, WIDTH) for name in "qkvo"}
-    mlp = {
-        "up": of(WIDTH, HIDDEN),
-        "down": of(HIDDEN, WIDTH),
-        "up_bias": of(HIDDEN),
-        "down_bias": of(WIDTH),
-    }
-    norm = (of(WIDTH), of(WIDTH))
-    one = {**square, **mlp, "norm1": norm, "norm2": norm}
-    ends = {"embedding": of(VOCABULARY, WIDTH), "positions": of(LENGTH, WIDTH)}
-    head = {} if tied else {"head": of(WIDTH, VOCABULARY)}
-    return {**ends, **head, "layers": [one] * layers, "norm": norm}
 
 
 def moving(decay: float, old: jax.Array, new: jax.Array) -> jax.Array:
@@ -136,6 +76,13 @@ def train_steps(
     return {name: known[name] for name in methods}
 
 
+def problem_of(model: str, batch: int, layers: int, labels: str) -> Problem:
+    """Of "tied", "lm" or "mlp"."""
+    if model == "mlp":
+        return mlp.smooth_problem(batch, MLP_WIDTH, MLP_DEPTH)
+    return mixed_lm.problem(batch, layers, tied=model == "tied", labels=labels)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -152,23 +99,12 @@ def main() -> None:
     folder = dump_bundles()
     without_tpu()
     target = hs.find_target(options.target)
-    sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
-
-    def of(*shape: int, dtype: Any = jnp.float32) -> Any:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
-
     for size in options.batches:
-        if options.model != "mlp":
-            loss, p = (
-                partial(lm_loss, how=options.loss),
-                lm_shapes(of, options.layers, options.model == "tied"),
-            )
-            batch = [of(size, LENGTH, dtype=jnp.int32)]
-        else:
-            loss, p = mlp_loss, [(of(MLP_WIDTH, MLP_WIDTH), of(MLP_WIDTH))] * MLP_DEPTH
-            batch = [of(size, MLP_WIDTH)] * 2
+        problem = problem_of(options.model, size, options.layers, options.loss)
+        p, *batch = problem.structs_on(target.devices[0])
+        steps = train_steps(problem.loss, len(batch), options.target, options.methods)
         first: Any = None
-        for name, step in train_steps(loss, len(batch), options.target, options.methods).items():
+        for name, step in steps.items():
             start = time.perf_counter()
             lowered = jax.jit(step, donate_argnums=(0, 1, 2)).lower(p, p, p, *batch)
             compiled, bundles = compiled_with_bundles(lowered.compile, folder, target)
