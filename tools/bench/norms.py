@@ -36,8 +36,7 @@ def by_surgery(problem: Problem) -> dict[str, Callable[..., Any]]:
         "squares": hs.second_moment(),
     }
     found = {name: with_statistics(problem, **{name: one}) for name, one in every.items()}
-    together = with_statistics(problem, **every)
-    return {**found, "clipped": only(found["clipped"]), "together": together}
+    return found | {"together": with_statistics(problem, **every)}
 
 
 def by_jax_privacy(problem: Problem, microbatch: int) -> Callable[..., Any]:
@@ -57,6 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     problem = mlp.classifier(options.batch, WIDTHS)
     functions = {"plain": jax.grad(problem.loss), **by_surgery(problem)}
+    functions["clipped"] = only(functions["clipped"])
     functions |= {f"jax-privacy {m}": by_jax_privacy(problem, m) for m in options.microbatches}
     args = problem.make()
     compiled = compile_all(functions, args)

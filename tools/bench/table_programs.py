@@ -88,7 +88,11 @@ def _train_steps() -> Iterator[Program]:
             problem = train_step.problem_of(model, batch, 12, "take")
             params, *data = problem.structs
             step = _micro_adam(problem.loss, len(data), "tpu:v5e")
-            yield f"{model}, batch {batch}: MicroAdam", step, (params, params, params, *data)
+            yield (
+                f"train step, {model}, batch {batch}: MicroAdam",
+                step,
+                (params, params, params, *data),
+            )
 
 
 def _norms() -> Iterator[Program]:

@@ -114,13 +114,14 @@ def draw(model: DumpModel, seed: int) -> tuple[Arrays, Arrays]:
     """Parameters and inputs, the same for every version."""
     rng = np.random.default_rng(seed)
     parameters = [
-        (rng.standard_normal(s) / np.sqrt(s[0])).astype(np.float32) for s in model.parameters
+        (rng.standard_normal(w.shape) / np.sqrt(w.shape[0])).astype(np.float32)
+        for w in model.parameters
     ]
     inputs = [
-        rng.standard_normal(shape).astype(np.float32)
-        if below is None
-        else rng.integers(0, below, shape, np.int32)
-        for shape, below in model.inputs
+        rng.standard_normal(spec.shape).astype(np.float32)
+        if spec.below is None
+        else rng.integers(0, spec.below, spec.shape, np.int32)
+        for spec in model.inputs
     ]
     return parameters, inputs
 

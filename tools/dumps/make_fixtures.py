@@ -36,7 +36,8 @@ from tools.dumps.references import (
     second_moments,
 )
 from tools.models.fixtures import MODELS
-from tools.models.fixtures.model import EXAMPLES, Input, Model, Weight
+from tools.models.fixtures.model import EXAMPLES, Model
+from tools.models.specs import Input, Weight
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 LARGEST_MODULE = 150_000

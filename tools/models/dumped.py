@@ -13,19 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tools.models.layers import convolution, gated
+from tools.models.specs import Input, Weight
+
 EXAMPLES = 4
 Arrays = list[Any]
 
 
 @dataclass(frozen=True)
 class DumpModel:
-    """`parameters`: their shapes. `inputs`: shapes, with a bound where the input is an index below
-    it.
-    """
-
     loss: Callable[..., Any]
-    parameters: tuple[tuple[int, ...], ...]
-    inputs: tuple[tuple[tuple[int, ...], int | None], ...]
+    parameters: tuple[Weight, ...]
+    inputs: tuple[Input, ...]
 
 
 def mlp(p: Arrays, x: Any, y: Any) -> Any:
@@ -52,23 +51,17 @@ def lstm(p: Arrays, x: Any, y: Any) -> Any:
 
     def step(state: Any, now: Any) -> Any:
         hidden, cell = state
-        gates = jnp.concatenate([now, hidden], -1) @ weights + bias
-        i, f, g, o = jnp.split(gates, 4, -1)
-        cell = jax.nn.sigmoid(f) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-        hidden = jax.nn.sigmoid(o) * jnp.tanh(cell)
-        return (hidden, cell), None
+        return gated(jnp.concatenate([now, hidden], -1) @ weights + bias, cell), None
 
     start = (jnp.zeros((x.shape[0], size)), jnp.zeros((x.shape[0], size)))
     (last, _), _ = lax.scan(step, start, jnp.swapaxes(x, 0, 1))
     return jnp.mean((last @ head - y) ** 2)
 
 
-def convolution(p: Arrays, x: Any, y: Any) -> Any:
+def images(p: Arrays, x: Any, y: Any) -> Any:
     """A convolution, GroupNorm with two groups, pooling and a head."""
     kernel, scale, head = p
-    x = lax.conv_general_dilated(
-        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    x = convolution(x, kernel)
     groups = x.reshape(*x.shape[:-1], 2, -1)
     centred = groups - groups.mean((1, 2, 4), keepdims=True)
     normal = centred * lax.rsqrt((centred**2).mean((1, 2, 4), keepdims=True) + 1e-5)
@@ -110,24 +103,32 @@ def calling_back(p: Arrays, x: Any, y: Any) -> Any:
     return mlp(p, x * scale, y)
 
 
-MLP = (((3, 6), (6,), (6, 2)), (((EXAMPLES, 3), None), ((EXAMPLES, 2), None)))
+FEATURES, TARGETS = Input((EXAMPLES, 3)), Input((EXAMPLES, 2))
+TOKENS = Input((EXAMPLES, 5), below=7)
+
+
+def of_features(loss: Callable[..., Any]) -> DumpModel:
+    """With the weights of `mlp`."""
+    return DumpModel(loss, (Weight((3, 6)), Weight((6,)), Weight((6, 2))), (FEATURES, TARGETS))
+
+
 MODELS = {
-    "mlp": DumpModel(mlp, *MLP),
+    "mlp": of_features(mlp),
     "attention": DumpModel(
-        attention,
-        ((7, 6), (6, 6), (6, 6), (6, 6), (6, 7)),
-        (((EXAMPLES, 5), 7), ((EXAMPLES, 5), 7)),
+        attention, (Weight((7, 6)), *[Weight((6, 6))] * 3, Weight((6, 7))), (TOKENS, TOKENS)
     ),
     "lstm": DumpModel(
-        lstm, ((7, 16), (16,), (4, 2)), (((EXAMPLES, 6, 3), None), ((EXAMPLES, 2), None))
+        lstm,
+        (Weight((7, 16)), Weight((16,)), Weight((4, 2))),
+        (Input((EXAMPLES, 6, 3)), TARGETS),
     ),
     "convolution": DumpModel(
-        convolution,
-        ((3, 3, 2, 4), (4,), (4, 2)),
-        (((EXAMPLES, 6, 6, 2), None), ((EXAMPLES, 2), None)),
+        images,
+        (Weight((3, 3, 2, 4)), Weight((4,)), Weight((4, 2))),
+        (Input((EXAMPLES, 6, 6, 2)), TARGETS),
     ),
-    "by_platform": DumpModel(by_platform, *MLP),
-    "printing": DumpModel(printing, *MLP),
-    "printing_in_order": DumpModel(printing_in_order, *MLP),
-    "calling_back": DumpModel(calling_back, *MLP),
+    "by_platform": of_features(by_platform),
+    "printing": of_features(printing),
+    "printing_in_order": of_features(printing_in_order),
+    "calling_back": of_features(calling_back),
 }
