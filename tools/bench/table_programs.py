@@ -88,11 +88,8 @@ def _train_steps() -> Iterator[Program]:
             problem = train_step.problem_of(model, batch, 12, "take")
             params, *data = problem.structs
             step = _micro_adam(problem.loss, len(data), "tpu:v5e")
-            yield (
-                f"train step, {model}, batch {batch}: MicroAdam",
-                step,
-                (params, params, params, *data),
-            )
+            args = (params, params, params, *data)
+            yield f"train step, {model}, batch {batch}: MicroAdam", step, args
 
 
 def _norms() -> Iterator[Program]:

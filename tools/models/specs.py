@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter: normal, scaled by the root of its fan-in if of more than one dimension."""
+    """A parameter: normal, scaled by the root of its fan-in."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
