@@ -12,8 +12,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.verdicts import undivided_reason
-from tests.owners.probes import vanishes
-from tests.owners.random_moves import B, D, gradient
+from tests.owners.claims.probes import vanishes
+from tests.owners.labelling.random_moves import B, D, gradient
 
 W, X, Y = (np.random.default_rng(k).normal(size=s) for k, s in enumerate([(D, D), (B, D), (B, D)]))
 

@@ -15,7 +15,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owned, Summed
-from tests.owners.test_labels import elements
+from tests.owners.labelling.test_labels import elements
 from tests.raising.single_ops import random_array
 
 ROUNDING = 1e-9  # every float in the rows has 64 bits

@@ -7,9 +7,9 @@ from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Mixed, Owned, Summed
-from tests.owners.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
-from tests.owners.probes import Probed, assert_claims_hold, mixes, reaches
-from tests.owners.test_labels import elements, labelled
+from tests.owners.claims.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
+from tests.owners.claims.probes import Probed, assert_claims_hold, mixes, reaches
+from tests.owners.labelling.test_labels import elements, labelled
 
 
 def named(rows):
