@@ -1,4 +1,4 @@
-"""Rooms: each is installed, holds 15 files at most, says what it is, and looks down only."""
+"""Rooms: each holds 15 files at most and says what it is; the product's are installed."""
 
 import ast
 import pathlib
@@ -6,13 +6,21 @@ import tomllib
 
 import pytest
 
+from tests.conftest import MARKED
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ROOMS = sorted(
-    path.parent
-    for top in ("passes", "hlo_surgery")
-    for path in (ROOT / top).rglob("__init__.py")
-    if not (top == "hlo_surgery" and "passes" in path.relative_to(ROOT).parts)
-)
+LIMIT = 15
+LINK = ("hlo_surgery", "passes")
+
+
+def folders(top):
+    """A folder at the top, and those below it, that hold Python files; the compiler's but once."""
+    found = {path.parent for path in (ROOT / top).rglob("*.py")}
+    return sorted(room for room in found if room.relative_to(ROOT).parts[:2] != LINK)
+
+
+ROOMS = [*folders("passes"), *folders("hlo_surgery")]
+TOOLS, (TESTS, *ROOMS_OF_TESTS) = folders("tools"), folders("tests")
 
 
 def name_of(room):
@@ -33,11 +41,27 @@ def test_every_room_is_installed():
     assert sorted(settings["packages"]) == sorted(map(name_of, ROOMS))
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=map(name_of, ROOMS))
-def test_a_room_is_small_and_says_what_it_is(room):
-    files = list(room.glob("*.py"))
-    assert len(files) <= 15
+@pytest.mark.parametrize("room", [*ROOMS, *TOOLS, TESTS, *ROOMS_OF_TESTS], ids=name_of)
+def test_a_room_is_small(room):
+    assert len(list(room.glob("*.py"))) <= LIMIT
+
+
+@pytest.mark.parametrize("room", [*ROOMS, *TOOLS], ids=name_of)
+def test_a_room_says_what_it_is(room):
     assert ast.get_docstring(ast.parse((room / "__init__.py").read_text()))
+
+
+@pytest.mark.parametrize("room", ROOMS_OF_TESTS, ids=name_of)
+def test_a_room_of_tests_is_in_the_table(room):
+    """Rooms of tests are no packages: what they are is said in the document, a row each."""
+    table = (ROOT / "docs" / "architecture.md").read_text().split("## The rooms of the tests")[1]
+    rows = [line for line in table.split("##")[0].splitlines() if line.startswith("| `tests/")]
+    assert any(f"`{room.relative_to(ROOT)}/`" in row.split("|")[1] for row in rows)
+
+
+def test_every_file_of_tests_that_is_marked_is_there():
+    files = {path.stem for path in TESTS.rglob("test_*.py")}
+    assert [name for names in MARKED.values() for name in names if name not in files] == []
 
 
 def test_the_compiler_knows_nothing_of_the_product():

@@ -1,6 +1,6 @@
 """Whether tests see bugs in what proves examples apart: each is planted in a copy of the tree.
 
-python tools/planted_bugs.py [FILE ...]    of passes/, such as owners/loops.py; else all
+python -m tools.planted_bugs [FILE ...]    of passes/, such as owners/loops.py; else all
 
 The bugs are those of `soundness_bugs/`, each of which accepts what is unsound; each core has one
 at a time. A bug takes seconds if it is killed, minutes if it survives. Exits with 1 if one
@@ -27,7 +27,8 @@ import pytest
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from soundness_bugs import BUGS, Bug, tests_of
+
+from tools.soundness_bugs import BUGS, Bug, tests_of
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 600  # seconds for the tests of one bug

@@ -26,7 +26,7 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
 
 # Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu"
 # is an H200. TPU: the chip's own memory as cache, and the rest by bundles counted for v5e
-# (`tools/bundle_time.py`), where a step of a loop costs 1.2 to 12 us over convolutions and about 1
+# (`tools/bench/bundles/`), where a step of a loop costs 1.2 to 12 us over convolutions and about 1
 # us over dense layers of 1024 x 1024 and 1024 x 4096, an element of lifted gradients 1 to 12 ps,
 # and two steps written out less than a loop; so that dense layers are looped over where their sums
 # fit into the cache, and convolutions lifted. CPU: two cores, measured with a float32 matmul of

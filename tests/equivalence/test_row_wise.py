@@ -9,8 +9,8 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.owners.classes import has_owners
-from tests.owners.claim_rows import Row
-from tests.owners.probes import Probed, assert_claims_hold
+from tests.owners.claims.claim_rows import Row
+from tests.owners.claims.probes import Probed, assert_claims_hold
 from tests.raising.square_ops import OPS, lines
 
 TYPES = ("4x4xf64", "4x4xf64", "4xf64", "4xi32")

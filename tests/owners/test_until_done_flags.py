@@ -18,7 +18,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owned
-from tests.owners.probes import Probed, assert_claims_hold
+from tests.owners.claims.probes import Probed, assert_claims_hold
 from tests.owners.verdicts import reasons
 from tests.programs.data_moves import B, W, X
 

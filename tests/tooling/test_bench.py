@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from hlo_surgery.targets.target import find_target
+from tools.bench.comparison import methods, strategies
+from tools.bench.comparison.runs import Row
+from tools.bench.costs import known_cost
+from tools.models.families import FAMILIES
 
-TOOLS = Path(__file__).parent.parent.parent / "tools"
+ROOT = Path(__file__).parent.parent.parent
 SMALL = {
     "mlp": {"width": 8, "depth": 2},
     "lm": {"width": 8, "depth": 1, "length": 6, "vocabulary": 16},
@@ -24,20 +28,7 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module")
-def bench():
-    """The bench's modules, which find each other as scripts do."""
-    sys.path.insert(0, str(TOOLS))
-    import bench_methods
-    import bench_models
-    import bench_strategies
-
-    yield bench_models.FAMILIES, bench_methods, bench_strategies
-    sys.path.remove(str(TOOLS))
-
-
-def applying(bench, method, problem):
-    _, methods, _ = bench
+def applying(method, problem):
     try:
         return [candidate.function for candidate in method(problem, None)]
     except methods.DoesNotApply:
@@ -52,60 +43,55 @@ def agree(got, want):
         np.testing.assert_allclose(g, w, rtol=0, atol=1e-5 * np.abs(w).max())
 
 
-def agree_with_vmap(bench, family, others):
+def agree_with_vmap(family, others):
     """How many functions have the gradient of `jax.grad` and the second moment of `vmap`."""
-    families, methods, _ = bench
-    problem = families[family][0](batch=4, **SMALL[family])
+    problem = FAMILIES[family][0](batch=4, **SMALL[family])
     args = problem.make()
     gradient = jax.jit(jax.grad(problem.loss))(*args)
-    (by_vmap,) = applying(bench, methods.by_vmap, problem)
+    (by_vmap,) = applying(methods.by_vmap, problem)
     squares = jax.jit(by_vmap)(*args)[1]
-    found = [function for method in others for function in applying(bench, method, problem)]
+    found = [function for method in others for function in applying(method, problem)]
     for function in found:
         agree(jax.jit(function)(*args), (gradient, squares))
     return len(found)
 
 
 @pytest.mark.parametrize("family", SMALL)
-def test_methods_agree(bench, family):
-    families, methods, _ = bench
-    assert set(families) == set(SMALL)
+def test_methods_agree(family):
+    assert set(FAMILIES) == set(SMALL)
     others = (methods.surgery, methods.by_microbatches, methods.by_jaxpr_surgery)
-    assert agree_with_vmap(bench, family, others) == (3 if family == "mlp" else 2)
+    assert agree_with_vmap(family, others) == (3 if family == "mlp" else 2)
 
 
 @pytest.mark.parametrize(("family", "apply"), [("mlp", 3), ("conv", 2)])
-def test_forced_strategies_agree(bench, family, apply):
-    _, _, strategies = bench
+def test_forced_strategies_agree(family, apply):
     forced = [strategies.forced(name) for name in strategies.STRATEGIES]
-    assert agree_with_vmap(bench, family, forced) == apply
+    assert agree_with_vmap(family, forced) == apply
 
 
 @pytest.mark.parametrize("family", ["mlp", "conv"])
-def test_clipped_means_agree(bench, family):
+def test_clipped_means_agree(family):
     pytest.importorskip("jax_privacy")
-    families, methods, _ = bench
-    problem = families[family][0](batch=4, **SMALL[family])
-    (surgery,) = applying(bench, methods.clipped_by_surgery, problem)
-    args, others = problem.make(), applying(bench, methods.clipped_by_jax_privacy, problem)
+    problem = FAMILIES[family][0](batch=4, **SMALL[family])
+    (surgery,) = applying(methods.clipped_by_surgery, problem)
+    args, others = problem.make(), applying(methods.clipped_by_jax_privacy, problem)
     assert len(others) == 2
     for other in others:
         agree(jax.jit(other)(*args), jax.jit(surgery)(*args))
 
 
-def test_jaxpr_surgery_applies_to_dense_layers_alone(bench):
-    families, methods, _ = bench
+def test_jaxpr_surgery_applies_to_dense_layers_alone():
     applies = {
         name
-        for name in families
-        if applying(bench, methods.by_jaxpr_surgery, families[name][0](**SMALL[name]))
+        for name in FAMILIES
+        if applying(methods.by_jaxpr_surgery, FAMILIES[name][0](**SMALL[name]))
     }
     assert applies == {"mlp"}
 
 
 def ran(*words):
-    command = [sys.executable, TOOLS / "bench.py", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "tools.bench.families", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def test_every_row_has_a_time_or_a_reason(tmp_path):
@@ -142,19 +128,14 @@ def test_every_row_has_a_time_or_a_reason(tmp_path):
     assert (tmp_path / "bench.png").stat().st_size > 10_000
 
 
-def test_unknown_trip_counts_stop_a_bench(bench):
-    from bench_costs import known_cost
-
+def test_unknown_trip_counts_stop_a_bench():
     looped = jax.jit(lambda x: jax.lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x))
     with pytest.raises(ValueError, match="the trip counts of 1 loops are unknown"):
         known_cost(looped.lower(np.ones(3, np.float32)).compile(), find_target("cpu"))
 
 
-def test_orders_of_strategies_are_compared(bench):
-    families, _, strategies = bench
-    from bench_runs import Row
-
-    problem = families["mlp"][0]()
+def test_orders_of_strategies_are_compared():
+    problem = FAMILIES["mlp"][0]()
     plain = Row(problem, "plain", 1.0)
     near = [Row(problem, "square", 1.0, predicted=2.0), Row(problem, "lift", 1.05, predicted=1.0)]
     far = Row(problem, "loop", 3.0, predicted=1.5)

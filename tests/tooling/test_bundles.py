@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).parent.parent.parent / "tools"
+from tools.bench.bundles.count import count_of
+from tools.bench.bundles.text import read_bundles
+
+ROOT = Path(__file__).parent.parent.parent
 # 5 rounds; the first 4 copy a block of 64 granules in, and every round but the first runs the 6
 # bundles of region 2.
 PROGRAM = """
@@ -43,41 +46,30 @@ base_bounds: (128, 32) */ }
 """
 
 
-@pytest.fixture(scope="module")
-def tools():
-    sys.path.insert(0, str(TOOLS))
-    import bundle_count
-    import bundle_text
-
-    yield bundle_text, bundle_count
-    sys.path.remove(str(TOOLS))
+def counted(program):
+    return count_of(read_bundles(program))
 
 
-def counted(tools, program):
-    text, count = tools
-    return count.count_of(text.read_bundles(program))
-
-
-def test_grids_blocks_and_copies_are_walked(tools):
+def test_grids_blocks_and_copies_are_walked():
     """1 bundle before, 22 - 6 in a round of the loop, and 6 more in all but the first."""
-    found = counted(tools, PROGRAM.replace("LIMIT", "5"))
+    found = counted(PROGRAM.replace("LIMIT", "5"))
     assert found.bundles == 1 + 5 * (22 - 6) + 4 * 6
     assert found.bytes == 4 * 64 * 32
 
 
-def test_a_branch_on_data_is_an_error(tools):
+def test_a_branch_on_data_is_an_error():
     with pytest.raises(ValueError, match="a branch depends on data"):
-        counted(tools, PROGRAM.replace("LIMIT", "%s7_s7"))
+        counted(PROGRAM.replace("LIMIT", "%s7_s7"))
 
 
-def test_a_branch_to_bundles_that_are_not_there_is_an_error(tools):
+def test_a_branch_to_bundles_that_are_not_there_is_an_error():
     """As of a fusion whose regions lie in another one's program."""
     with pytest.raises(ValueError, match="leads to bundles that are not there"):
-        counted(tools, PROGRAM.replace("LIMIT", "5").replace("$region4", "$region2912"))
+        counted(PROGRAM.replace("LIMIT", "5").replace("$region4", "$region2912"))
 
 
 MATMUL = """
-from bundle_time import compiled_with_bundles, dump_bundles
+from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
 folder = dump_bundles()
 import jax, jax.numpy as jnp
 from hlo_surgery.targets.target import find_target, without_tpu
@@ -98,7 +90,7 @@ def test_a_matmul_takes_what_the_matrix_units_take():
     """
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(TOOLS), *sys.path]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
         "JAX_PLATFORMS": "cpu",
     }
     ran = subprocess.run(

@@ -1,9 +1,7 @@
 """The experiments' model, text and training loop, at a size where a run has a few steps."""
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -15,19 +13,15 @@ import hlo_surgery as hs
 from hlo_surgery.optimizers.adam import AdamState
 
 pytest.importorskip("optax")
-EXPERIMENTS = Path(__file__).parent.parent.parent / "tools" / "experiments"
 
 
 @pytest.fixture(scope="module")
 def lm():
-    """The modules, which find each other as scripts do."""
-    sys.path.insert(0, str(EXPERIMENTS))
-    from training import data, logs, loop, methods, model, moments
+    from tools.experiments.training import data, logs, loop, methods, model, moments
 
-    yield SimpleNamespace(
+    return SimpleNamespace(
         data=data, logs=logs, loop=loop, methods=methods, model=model, moments=moments
     )
-    sys.path.remove(str(EXPERIMENTS))
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,8 @@
 """Digests of programs: alike for the same graph however it is written, and for no other."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-TOOLS = Path(__file__).parent.parent.parent / "tools"
+from tools.bench.program_digest import digest
 
 PROGRAM = """
 func.func @main(%x: tensor<4xf32>, %n: tensor<i32>) -> (tensor<4xf32>, tensor<4xf32>) {
@@ -34,16 +31,7 @@ def program(first="%a", second="%b", result="1"):
     return filled.replace("RESULT", result)
 
 
-@pytest.fixture(scope="module")
-def digest():
-    sys.path.insert(0, str(TOOLS))
-    from program_digest import digest
-
-    yield digest
-    sys.path.remove(str(TOOLS))
-
-
-def test_the_order_of_operations_does_not_count(digest):
+def test_the_order_of_operations_does_not_count():
     lines = program().splitlines()
     a, b = (next(i for i, line in enumerate(lines) if op in line) for op in ("tanh", "cosine"))
     lines[a], lines[b] = lines[b], lines[a]
@@ -51,7 +39,7 @@ def test_the_order_of_operations_does_not_count(digest):
     assert digest("\n".join(lines)) == digest(program())
 
 
-def test_the_order_of_a_loops_states_does_not_count(digest):
+def test_the_order_of_a_loops_states_does_not_count():
     swapped = (
         program("%b", "%a", "2").replace("multiply %s", "add %s").replace("add %t", "multiply %t")
     )
@@ -69,7 +57,7 @@ def test_the_order_of_a_loops_states_does_not_count(digest):
         ("cosine", "sine"),
     ],
 )
-def test_another_program_has_another_digest(digest, old, new):
+def test_another_program_has_another_digest(old, new):
     changed = PROGRAM.replace(old, new, 1)
     assert changed != PROGRAM
     filled = changed.replace("FIRST", "%a").replace("SECOND", "%b").replace("RESULT", "1")

@@ -2,14 +2,15 @@
 
 import argparse
 import csv
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-TOOLS = Path(__file__).parent.parent.parent / "tools"
+from tools.bench.comparison import methods
+from tools.bench.workloads import append, measure
+from tools.models.workloads import WORKLOADS
+
 # Every kind of layer once: what compiles and runs fast, at the small sizes otherwise.
 SPEECH = {
     "batch": 4,
@@ -33,17 +34,6 @@ SMALLER = {
 PARAMETERS = {"unet": 7_756_097, "resnet": 25_557_032}
 
 
-@pytest.fixture(scope="module")
-def tools():
-    """The tools' modules, which find each other as scripts do."""
-    sys.path.insert(0, str(TOOLS))
-    import bench_methods
-    import workloads
-
-    yield workloads.WORKLOADS, bench_methods
-    sys.path.remove(str(TOOLS))
-
-
 def arguments(problem):
     """Made in one program, by random numbers whose programs compile fast."""
     with jax.default_prng_impl("rbg"):
@@ -62,30 +52,25 @@ def agree(got, want):
 
 
 @pytest.mark.parametrize("name", SMALLER)
-def test_second_moments_are_those_of_vmap(tools, name):
-    workloads, methods = tools
-    assert set(workloads) == set(SMALLER)
-    problem = workloads[name].of("small", **SMALLER[name])
+def test_second_moments_are_those_of_vmap(name):
+    assert set(WORKLOADS) == set(SMALLER)
+    problem = WORKLOADS[name].of("small", **SMALLER[name])
     (surgery,), (by_vmap,) = methods.surgery(problem, None), methods.by_vmap(problem, None)
     args = arguments(problem)
     agree(jax.jit(surgery.function)(*args), jax.jit(by_vmap.function)(*args))
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_full_sizes_are_those_of_the_published_models(tools, name):
-    params, *_ = tools[0][name].of("full").structs
+def test_full_sizes_are_those_of_the_published_models(name):
+    params, *_ = WORKLOADS[name].of("full").structs
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == PARAMETERS[name]
 
 
-def test_a_measured_row_goes_to_the_file(tools, tmp_path):
-    import bench_workloads
-
-    problem = tools[0]["vit"].of("small", **SMALLER["vit"])
-    (row,) = bench_workloads.measure(
-        "vit", problem, argparse.Namespace(size="small", methods=["Adam"], rounds=1)
-    )
+def test_a_measured_row_goes_to_the_file(tmp_path):
+    problem = WORKLOADS["vit"].of("small", **SMALLER["vit"])
+    (row,) = measure("vit", problem, argparse.Namespace(size="small", methods=["Adam"], rounds=1))
     for _ in range(2):
-        bench_workloads.append(row, tmp_path / "rows.csv")
+        append(row, tmp_path / "rows.csv")
     written = list(csv.DictReader((tmp_path / "rows.csv").open()))
     assert [(row["workload"], row["batch"], row["method"]) for row in written] == [
         ("vit", "4", "Adam")

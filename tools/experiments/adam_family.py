@@ -1,6 +1,6 @@
 """Adam and its Micro variants, with and without clipping, each at its best learning rate.
 
-python tools/experiments/adam_family.py [--out build/experiments] [--size small] [--grid 2 3 4 5 6]
+python -m tools.experiments.adam_family [--out build/experiments] [--size small] [--grid 2 3 4 5 6]
 [--seeds 2]
 
 Writes adam_family.png; the best runs of seed 0 are repeated with the other seeds.
@@ -9,10 +9,10 @@ Writes adam_family.png; the best runs of seed 0 are repeated with the other seed
 import argparse
 from collections.abc import Sequence
 
-from plots import Panel, draw, loss_axes, rate_axes, rate_line, training_curve
-from runs import Setting, add_grid, rates_of, report, setting, sweep_best
-from training.logs import Log
-from training.methods import ADAMS, CLIP_NORMS, METHODS, Run
+from tools.experiments.plots import Panel, draw, loss_axes, rate_axes, rate_line, training_curve
+from tools.experiments.runs import Setting, add_grid, rates_of, report, setting, sweep_best
+from tools.experiments.training.logs import Log
+from tools.experiments.training.methods import ADAMS, CLIP_NORMS, METHODS, Run
 
 GRIDS = {"small": (2, 3, 4, 5, 6), "paper": (-6, -4, -2, 0)}
 Kind = tuple[str, float | None]

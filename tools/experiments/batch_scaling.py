@@ -1,6 +1,6 @@
 """Loss against samples over batch sizes, at rates by each method's rule: lr ~ sqrt(B) or lr ~ B.
 
-python tools/experiments/batch_scaling.py [--out build/experiments] [--size small] [--factor 0.25]
+python -m tools.experiments.batch_scaling [--out build/experiments] [--size small] [--factor 0.25]
 
 Writes batch_scaling.png, or batch_scaling_0.25.png. The learning rates are the best, or the factor
 times the best, at the batch size that the other experiments have.
@@ -10,12 +10,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from plots import Panel, draw, loss_axes, training_curve
-from runs import BATCH_SIZES, Setting, report, run_all, setting
-from training.logs import Log
-from training.methods import ADAMS, CLIP_NORMS, METHODS, RATES, Run
-
 import hlo_surgery.optimizers as ho
+from tools.experiments.plots import Panel, draw, loss_axes, training_curve
+from tools.experiments.runs import BATCH_SIZES, Setting, report, run_all, setting
+from tools.experiments.training.logs import Log
+from tools.experiments.training.methods import ADAMS, CLIP_NORMS, METHODS, RATES, Run
 
 SCALED = {"small": (4, 8, 16, 32, 64), "paper": (8, 16, 32, 64, 128, 256)}
 

@@ -1,6 +1,6 @@
 """mu**2 and sigma**2 along training and over batch sizes, and what sign does to the SNR.
 
-python tools/experiments/moments.py [--out build/experiments] [--size small] [--batch-sizes 4 16 64]
+python -m tools.experiments.moments [--out build/experiments] [--size small] [--batch-sizes 4 16 64]
 [--examples 2048]
 
 Writes moments.png and sign_snr.png. The runs are those of batch_scaling.py, with their moments
@@ -11,14 +11,14 @@ import argparse
 from collections.abc import Sequence
 from statistics import median
 
-from batch_scaling import scaled
-from plots import Line, Panel, draw
-from runs import BATCH_SIZES, Setting, run_all, setting
-from sign_snr import BINS, Halves, binned, measure, normal_theory, opposed
-from training import model
-from training.logs import Log, restore
-from training.loop import start
-from training.methods import METHODS, Run
+from tools.experiments.batch_scaling import scaled
+from tools.experiments.plots import Line, Panel, draw
+from tools.experiments.runs import BATCH_SIZES, Setting, run_all, setting
+from tools.experiments.sign_snr import BINS, Halves, binned, measure, normal_theory, opposed
+from tools.experiments.training import model
+from tools.experiments.training.logs import Log, restore
+from tools.experiments.training.loop import start
+from tools.experiments.training.methods import METHODS, Run
 
 BATCHES = {"small": (4, 16, 64), "paper": (16, 64, 256)}
 RATIO = "mu**2 / sigma_eff**2"

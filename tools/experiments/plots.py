@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from training.logs import Log
-from training.methods import Run
+
+from tools.experiments.training.logs import Log
+from tools.experiments.training.methods import Run
 
 SMOOTHED = 100
 """Points of a training curve, each the mean of its part of the steps."""

@@ -1,14 +1,14 @@
 """A small language model of Python's own sources by Adam and by MicroAdam, and both curves drawn.
 
-python tools/experiments/quick_start.py [--out build/experiments]
+python -m tools.experiments.quick_start [--out build/experiments]
 
 Writes quick_start.png. What differs between the two runs is the line of `training/methods.py` that
 makes the optimizer.
 """
 
-from plots import Panel, draw, held_out_curve, loss_axes
-from runs import report, run_all, setting
-from training.methods import METHODS, RATES, Run
+from tools.experiments.plots import Panel, draw, held_out_curve, loss_axes
+from tools.experiments.runs import report, run_all, setting
+from tools.experiments.training.methods import METHODS, RATES, Run
 
 
 def main() -> None:

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from training import data
-from training.data import Text
-from training.logs import Log
-from training.loop import train
-from training.methods import BASE_RATE, Run
-from training.model import SIZES, Size
+
+from tools.experiments.training import data
+from tools.experiments.training.data import Text
+from tools.experiments.training.logs import Log
+from tools.experiments.training.loop import train
+from tools.experiments.training.methods import BASE_RATE, Run
+from tools.experiments.training.model import SIZES, Size
 
 OUT = Path("build/experiments")
 BATCH_SIZES = {"small": 16, "paper": 64}

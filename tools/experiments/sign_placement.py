@@ -1,6 +1,6 @@
 """Where to place the sign: SignEMA, SignSGD and MicroSignSGD at their best of the paper's rates.
 
-python tools/experiments/sign_placement.py [--out build/experiments] [--size small] [--grid -2 -1 0
+python -m tools.experiments.sign_placement [--out build/experiments] [--size small] [--grid -2 -1 0
 1] [--seeds 3]
 
 Writes sign_placement.png; the best runs of seed 0 are repeated with the other seeds.
@@ -8,10 +8,18 @@ Writes sign_placement.png; the best runs of seed 0 are repeated with the other s
 
 from collections.abc import Sequence
 
-from plots import Panel, draw, held_out_curve, loss_axes, rate_axes, rate_line, training_curve
-from runs import Setting, add_grid, rates_of, report, setting, sweep_best
-from training.logs import Log
-from training.methods import METHODS, SIGNS, Run
+from tools.experiments.plots import (
+    Panel,
+    draw,
+    held_out_curve,
+    loss_axes,
+    rate_axes,
+    rate_line,
+    training_curve,
+)
+from tools.experiments.runs import Setting, add_grid, rates_of, report, setting, sweep_best
+from tools.experiments.training.logs import Log
+from tools.experiments.training.methods import METHODS, SIGNS, Run
 
 GRIDS = {
     "paper": range(-6, 2),

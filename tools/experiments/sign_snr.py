@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from training.data import Text
 
 import hlo_surgery as hs
 from hlo_surgery.estimators import gradient_snr, moment_ratio, sign_snr
+from tools.experiments.training.data import Text
 
 BATCH_SIZE = 32
 SEED = 1_000

@@ -2,30 +2,30 @@
 
 from collections.abc import Sequence
 
-from soundness_bugs.bug import Bug
-from soundness_bugs.elsewhere import ELSEWHERE
-from soundness_bugs.kernels import KERNELS
-from soundness_bugs.microbatches import MICROBATCHES
-from soundness_bugs.owners_alignment import ALIGNMENT
-from soundness_bugs.owners_constants import CONSTANTS
-from soundness_bugs.owners_contributions import CONTRIBUTIONS
-from soundness_bugs.owners_control_flow import CONTROL_FLOW
-from soundness_bugs.owners_labelling import LABELLING
-from soundness_bugs.owners_ops import OPS
+from tools.soundness_bugs.bug import Bug
+from tools.soundness_bugs.elsewhere import ELSEWHERE
+from tools.soundness_bugs.kernels import KERNELS
+from tools.soundness_bugs.microbatches import MICROBATCHES
+from tools.soundness_bugs.owners_alignment import ALIGNMENT
+from tools.soundness_bugs.owners_constants import CONSTANTS
+from tools.soundness_bugs.owners_contributions import CONTRIBUTIONS
+from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
+from tools.soundness_bugs.owners_labelling import LABELLING
+from tools.soundness_bugs.owners_ops import OPS
 
 __all__ = ["BUGS", "TESTS", "Bug", "tests_of"]
 
 # The folder's own tests come first, and of them what refuses, which is quick and kills most.
 TESTS = (
     "tests/owners/test_verdicts.py",
-    "tests/owners/test_labels.py",
-    "tests/owners/test_owner_moves.py",
-    "tests/owners/test_integers.py",
+    "tests/owners/labelling/test_labels.py",
+    "tests/owners/labelling/test_owner_moves.py",
+    "tests/owners/labelling/test_integers.py",
     "tests/owners/test_contributed.py",
     "tests/owners/test_accepted.py",
-    "tests/owners/test_owner_claims.py",
-    "tests/owners/test_owner_claims_in_loops.py",
-    "tests/owners/test_random_moves.py",
+    "tests/owners/claims/test_owner_claims.py",
+    "tests/owners/claims/test_owner_claims_in_loops.py",
+    "tests/owners/labelling/test_random_moves.py",
     "tests/owners/test_emission.py",
     "tests/acceptance/test_near_misses.py",
     "tests/acceptance/test_until_done.py",

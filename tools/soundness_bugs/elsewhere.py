@@ -1,6 +1,6 @@
 """Bugs in what is known of values before any example is, and of devices."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 ELSEWHERE = [
     Bug(

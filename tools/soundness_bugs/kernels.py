@@ -1,6 +1,6 @@
 """Bugs in what shows of a TPU kernel which examples it keeps apart."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 FILE = "dataflow/mosaic_kernels.py"
 

@@ -1,6 +1,6 @@
 """Bugs in what proves the steps of a loop to be batches of their own."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 FINDING = "loops/microbatches.py"
 AXES = "terms/microbatch_axes.py"

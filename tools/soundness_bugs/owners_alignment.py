@@ -1,6 +1,6 @@
 """Bugs in what is known of constants that lie beside the examples."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 ALIGNMENT = [
     Bug(

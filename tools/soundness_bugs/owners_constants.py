@@ -1,6 +1,6 @@
 """Bugs in sums and constants of the batch, and in verdicts."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 CONSTANTS = [
     Bug(

@@ -1,6 +1,6 @@
 """Bugs in contributions, where all that is mixed counts as a constant of the batch."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 CONTRIBUTIONS = [
     Bug(

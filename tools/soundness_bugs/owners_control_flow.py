@@ -1,6 +1,6 @@
 """Bugs in what loops and branches do to owners."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 CONTROL_FLOW = [
     Bug(

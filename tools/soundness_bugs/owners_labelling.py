@@ -1,6 +1,6 @@
 """Bugs in labels, and in what moves do to them."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 LABELLING = [
     Bug(

@@ -1,6 +1,6 @@
 """Bugs in what ops do to owners."""
 
-from soundness_bugs.bug import Bug
+from tools.soundness_bugs.bug import Bug
 
 OPS = [
     Bug(

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 
 import hlo_surgery as hs
-from training import model
-from training.data import Text
-from training.logs import Log, Row, read_log, restore, save, saved_step, write_log
-from training.methods import Run
-from training.moments import logged
+from tools.experiments.training import model
+from tools.experiments.training.data import Text
+from tools.experiments.training.logs import Log, Row, read_log, restore, save, saved_step, write_log
+from tools.experiments.training.methods import Run
+from tools.experiments.training.moments import logged
 
 EVALUATIONS = 16
 """Evaluated, logged and saved so often in a run; more often in its beginning."""

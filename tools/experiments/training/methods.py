@@ -7,7 +7,7 @@ from typing import Any
 import optax
 
 import hlo_surgery.optimizers as ho
-from training.model import SIZES, Size
+from tools.experiments.training.model import SIZES, Size
 
 B1, B2 = 0.9, 0.95
 BASE_RATE = 2 / 1024

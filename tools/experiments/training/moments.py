@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 import hlo_surgery.optimizers as ho
-from training.logs import Row
+from tools.experiments.training.logs import Row
 
 
 def logged(state: Any, batch_size: int) -> Row:

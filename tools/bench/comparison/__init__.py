@@ -1,0 +1,1 @@
+"""What `families.py` compares: methods and strategies, and their rows, tables and figure."""

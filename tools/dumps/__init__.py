@@ -1,0 +1,1 @@
+"""What makes `fixtures/`: modules as JAX writes them, with inputs, references and verdicts."""

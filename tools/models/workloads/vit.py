@@ -1,0 +1,69 @@
+"""ImageNet: ViT-S/16, sinusoidal positions, the patches' mean through a tanh layer to the head."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from tools.models.layers import Keys, block, block_weights, layer_norm, norm_weights
+from tools.models.problem import Problem
+from tools.models.workloads.labels import cross_entropy_with_one_hot
+from tools.models.workloads.positions import sinusoids_of_grid
+from tools.models.workloads.workload import Workload
+
+
+def patches(images: Array, kernel: Array) -> Array:
+    """[B, side, side, 3] with a kernel [patch, patch, 3, D] give [B, patches, D]."""
+    x = jax.lax.conv_general_dilated(
+        images, kernel, kernel.shape[:2], "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    return x.reshape(x.shape[0], -1, x.shape[-1])
+
+
+def loss(params: Any, images: Array, labels: Array, heads: int) -> Array:
+    x = patches(images, params["embedding"]) + params["embedding_bias"]
+    x = x + sinusoids_of_grid(round(x.shape[1] ** 0.5), x.shape[2])
+    for p in params["layers"]:
+        x = block(x, p, heads)
+    pooled = layer_norm(x, params["norm"]).mean(1)
+    pooled = jnp.tanh(pooled @ params["last"] + params["last_bias"])
+    return jnp.mean(
+        cross_entropy_with_one_hot(pooled @ params["head"] + params["head_bias"], labels)
+    )
+
+
+def problem(
+    batch: int, width: int, depth: int, heads: int, side: int, patch: int, classes: int
+) -> Problem:
+    def make() -> tuple[Any, ...]:
+        keys = Keys()
+        params = {
+            "embedding": keys.dense(patch, patch, 3, width),
+            "embedding_bias": jnp.zeros(width),
+            "layers": [block_weights(keys, width) for _ in range(depth)],
+            "norm": norm_weights(width),
+            "last": keys.dense(width, width),
+            "last_bias": jnp.zeros(width),
+            "head": keys.dense(width, classes),
+            "head_bias": jnp.zeros(classes),
+        }
+        return params, keys.normal(batch, side, side, 3), keys.below(classes, batch)
+
+    return Problem("imagenet vit", partial(loss, heads=heads), make, batch, width, depth)
+
+
+WORKLOAD = Workload(
+    problem,
+    small={"batch": 8, "width": 96, "depth": 2, "heads": 4, "side": 64, "patch": 8, "classes": 100},
+    full={
+        "batch": 128,
+        "width": 384,
+        "depth": 12,
+        "heads": 6,
+        "side": 224,
+        "patch": 16,
+        "classes": 1000,
+    },
+)
