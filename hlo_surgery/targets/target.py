@@ -16,6 +16,7 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.export import carry, in_clean_config
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import ir
+from hlo_surgery.passes.normalise.constraints import device_count
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects
 from hlo_surgery.planning.rooflines import row_of
 
@@ -143,8 +144,9 @@ def compile_for(
 ) -> Compiled:
     """Compile for a target's first device, or over several by `in_shardings`, one an argument.
 
-    These are shardings on meshes of the target's devices: XLA then partitions the module. Arguments
-    that the module marks as donated are. Raises ValueError where the target cannot be had, or its
+    These are shardings on meshes of the target's devices: XLA then partitions the module, and its
+    own sharding constraints are kept if they are for as many devices. Arguments that the module
+    marks as donated are. Raises ValueError where the target cannot be had, or its
     memory does not suffice; Refusal where the module calls its host back.
 
     >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
@@ -163,7 +165,11 @@ def compile_for(
             "are given"
         )
     exported = carry(
-        module.code, module.arguments, module.outputs, _lowering_platform(target.devices[0])
+        module.code,
+        module.arguments,
+        module.outputs,
+        _lowering_platform(target.devices[0]),
+        on_mesh=device_count(module.code) in {each.num_devices for each in in_shardings},
     )
     structs = [
         jax.ShapeDtypeStruct(port.shape, port.dtype, sharding=sharding)

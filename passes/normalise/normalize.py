@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import EVALUATED, is_splat
-from hlo_surgery.passes.ir.constraints import set_aside
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.normalise.chunked_slices import split_chunks
+from hlo_surgery.passes.normalise.constraints import set_aside
 from hlo_surgery.passes.normalise.devices.devices import join_devices
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
 from hlo_surgery.passes.normalise.static_shapes import make_shapes_static

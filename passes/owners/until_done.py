@@ -17,10 +17,10 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import COPIES, is_splat
-from hlo_surgery.passes.ir.constraints import unmarked
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.classes import Owners, has_owners, is_bare
 
 LOGICAL = frozenset(f"stablehlo.{name}" for name in ("not", "and", "or", "select"))

@@ -11,9 +11,9 @@ import jax
 from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE
 from hlo_surgery.passes.emit.export import carry
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constraints import marks
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir
+from hlo_surgery.passes.normalise.constraints import marks
 from hlo_surgery.passes.raising.table import Raised
 
 

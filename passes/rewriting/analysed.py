@@ -13,7 +13,6 @@ from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constraints import put_back
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.errors import Reason, as_contribution, as_loss
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
@@ -22,6 +21,7 @@ from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.measures.real_examples import flags_and_count
+from hlo_surgery.passes.normalise.constraints import put_back
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constraints import device_count, marks, put_back, set_aside
+from hlo_surgery.passes.normalise.constraints import device_count, marks, put_back, set_aside
 
 MODULE = """
 sdy.mesh @mesh = <["data"=4, "model"=2]>

@@ -14,10 +14,10 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import COPIES
-from hlo_surgery.passes.ir.constraints import unmarked
 from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import (
     Apart,
