@@ -6,6 +6,7 @@ from hlo_surgery.required_jax import require_jax
 require_jax()
 
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
+from hlo_surgery.constant import constant
 from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
@@ -44,6 +45,7 @@ __all__ = [
     "Refusal",
     "clipped_mean",
     "compile_for",
+    "constant",
     "cost",
     "cost_of",
     "explain",

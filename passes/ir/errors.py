@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 CONTRIBUTION_HELP = '; or pass on_mixing="contribution" to treat such values as constants'
 MIXING_HELP = (
     "make every example's gradient its own (running statistics, GroupNorm, a per-example loss)"
+    "; mark what the loss takes as given with hs.constant"
     f"{CONTRIBUTION_HELP}"
 )
 # Of examples that a program takes one by one.

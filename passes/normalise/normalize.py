@@ -19,6 +19,7 @@ from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 from hlo_surgery.passes.normalise.constraints import set_aside
 from hlo_surgery.passes.normalise.devices.devices import join_devices
+from hlo_surgery.passes.normalise.held_constants import hold_constants
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
 from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 
@@ -27,6 +28,7 @@ def normalize(module: Module) -> None:
     """Flatten the module in place. Raises Refusal where it does more than compute on static
     arrays.
     """
+    hold_constants(module)
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(module)

@@ -15,6 +15,7 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
+from hlo_surgery.passes.normalise.held_constants import holds_constant
 from hlo_surgery.passes.owners.alignment.positions import positional_sums
 from hlo_surgery.passes.owners.alignment.running_states import running_states
 from hlo_surgery.passes.owners.alignment.step_positions import step_sums
@@ -30,8 +31,9 @@ from hlo_surgery.passes.owners.classes import (
     Summed,
     is_shared,
     mixed,
+    summed_operands,
 )
-from hlo_surgery.passes.owners.constants import as_constant, data_in
+from hlo_surgery.passes.owners.constants import as_constant, data_in, demoted
 from hlo_surgery.passes.owners.contributions.lost_rows import settle, settle_flow
 from hlo_surgery.passes.owners.contributions.placed_rows import (
     even_rows,
@@ -39,6 +41,7 @@ from hlo_surgery.passes.owners.contributions.placed_rows import (
     placed_values,
 )
 from hlo_surgery.passes.owners.contributions.places import classify_places, meets
+from hlo_surgery.passes.owners.held import held_values
 from hlo_surgery.passes.owners.labelling.indices import places
 from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows, undivided
 from hlo_surgery.passes.owners.loops import classify_while
@@ -62,6 +65,7 @@ def find_owners(
     The function's ops carry Shardy's rules already.
     """
     block, owners = mlir.body(function), Owners(size, Contributions() if contribution else None)
+    owners.held = held_values(block)
     for i, argument in enumerate(block.arguments):
         if i in batch:
             rows = owners.intern(own_rows(mlir.shape(argument), batch[i]))
@@ -118,6 +122,7 @@ def classify_block(owners: Owners, block: Block) -> None:
 
 def _classify_results(owners: Owners, op: Operation) -> None:
     found, notes = _classify(owners, op), owners.contributions
+    owners.trained -= owners.held.intersection(op.results)
     for result, known in zip(op.results, found, strict=True):
         owners.classes[result] = _as_constant(owners, result, known)
     if notes and op.name not in mlir.CONTROL_FLOW:
@@ -162,6 +167,8 @@ def _classify(owners: Owners, op: Operation) -> list[Class]:
 
 def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """The classes of an op's results; `classes`: of its operands, and of what its body captures."""
+    if holds_constant(op):
+        return demoted(owners, op, classes, summed_operands(classes))
     if op.name == mlir.BARRIER:
         return list(classes)
     bad = next((c for c in classes if isinstance(c, Mixed)), None)

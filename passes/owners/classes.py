@@ -180,8 +180,9 @@ class Contributions:
 class Owners:
     """What is known of a module.
 
-    `size`: B. `classes`: by value. `trained`: what parameters reach; the rest is data. `data`:
-    where data of several examples was taken as a constant of the batch. `positional`: sums over
+    `size`: B. `classes`: by value. `trained`: what parameters reach; the rest is data.
+    `held`: what reaches marks of constants alone, and counts as data there. `data`: where data of
+    several examples was taken as a constant of the batch. `positional`: sums over
     places of examples that no example reaches. `taken`: as what an op took its operands, by its
     first result, where that is not their class. `part_loops`: loops whose steps take parts of the
     batch, by first result, with their trips; `parting`: those that take one example a step, with
@@ -196,6 +197,7 @@ class Owners:
     contributions: Contributions | None = None
     classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
     trained: set[Value] = field(default_factory=set[Value])
+    held: set[Value] = field(default_factory=set[Value])
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
@@ -226,6 +228,10 @@ class Owners:
         if value not in self.classes:
             self.classes[value] = self.nobodys(value)
         return self.classes[value]
+
+    def is_trained(self, op: Operation, number: int) -> bool:
+        """Whether parameters reach an operand, and may reach a gradient by this op."""
+        return op.operands[number] in self.trained and self.held.isdisjoint(op.results)
 
     def varies(self, loop: Operation, value: Value) -> bool:
         """Whether a value may differ from one step of a loop to another."""

@@ -98,11 +98,11 @@ def _scaling_product(
 
     Of a sum that parameters reach and a product of data, the product is the constant.
     """
-    trained = any(op.operands[i] in owners.trained for i in summed)
+    trained = any(owners.is_trained(op, i) for i in summed)
     for i, known in enumerate(classes[: len(op.operands)]):
         alone = is_undivided(known) and linearity.is_linear(op, frozenset([i]))
         scales = alone and not linearity.is_linear(op, summed | {i})
-        if scales and (op.operands[i] in owners.trained or not trained):
+        if scales and (owners.is_trained(op, i) or not trained):
             assert isinstance(known, Owned)
             return known.data
     return None
@@ -132,7 +132,7 @@ def _other_reading(
     value.
     """
     summed = summed_operands(classes)
-    is_data = all(op.operands[i] not in owners.trained for i in summed)
+    is_data = all(not owners.is_trained(op, i) for i in summed)
     read = [c for c in classes if isinstance(c, Summed) and c.instead]
     if not is_data or not (read or owned_operands(classes)):
         return [None] * len(op.results)
@@ -146,7 +146,7 @@ def _beside_owned(
     owners: Owners, op: Operation, classes: Sequence[Class], again: Transfer
 ) -> list[Class]:
     summed, own = summed_operands(classes), owned_operands(classes)
-    data = frozenset(i for i in summed if op.operands[i] not in owners.trained)
+    data = frozenset(i for i in summed if not owners.is_trained(op, i))
     many = [c for i in own if _is_of_many(c := classes[i])]
     constants = summed if owners.contributions else data
     steady = frozenset(i for i in constants if many and not _differs(owners, op, classes, i))
@@ -209,7 +209,7 @@ def _not_linear(
 ) -> list[Class]:
     """Sums used as no sum could be: data is a constant, what parameters reach is refused."""
     summed = summed_operands(classes)
-    data = frozenset(i for i in summed if op.operands[i] not in owners.trained)
+    data = frozenset(i for i in summed if not owners.is_trained(op, i))
     if op.name == "stablehlo.divide" and 1 in data:
         return again(owners, op, demoted(owners, op, classes, [1]))
     if owners.contributions is None:

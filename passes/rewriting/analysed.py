@@ -22,6 +22,7 @@ from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.constraints import put_back
+from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners
@@ -166,6 +167,7 @@ def finished(module: Analysed, results: Sequence[Value], labels: Sequence[str]) 
     names = [{"jax.result_info": label} for label in labels]
     mlir.set_results(mlir.main_function(module.code), list(results), names)
     sharding_rules.strip(module.code)
+    release_constants(module.code)
     mlir.run_passes(module.code, *TIDY)
     put_back(module.code)
     mlir.run_passes(module.code, *TIDY)

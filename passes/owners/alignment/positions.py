@@ -128,7 +128,8 @@ def _moved(owners: Owners, placed: Placed) -> Reason | None:
     op = mlir.defining_operation(placed.value)
     if op is None or op.name in PASSING or placed.in_sum:
         return None
-    if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.places):
+    trained = any(owners.is_trained(op, i) for i in range(len(op.operands)))
+    if not trained or keeps_rows(op, placed.places):
         return None
     return Reason(MOVED, op.name, source_line(op), MOVED_HELP)
 

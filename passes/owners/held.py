@@ -1,0 +1,41 @@
+"""Held: values that reach what is returned only through marks of constants, so that they are data.
+
+%m = reduce add %s ; %d = subtract %s, %m ; %c = optimization_barrier %d {held_constant}
+    =>   %m, %d and %c are held; %s is not where it is used elsewhere too
+"""
+
+from typing import Any, cast
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.normalise.held_constants import holds_constant
+
+
+def held_values(block: Block) -> set[Value]:
+    """The results of marks, and of ops whose results are used, and by nothing but held ops."""
+    found: set[Value] = set()
+    _add_held(block, found)
+    return found
+
+
+def _add_held(block: Block, found: set[Value]) -> None:
+    """From the back, so that what uses a value is known before."""
+    for op in reversed(mlir.operations(block)):
+        if holds_constant(op) or (len(op.results) and _reaches_marks_alone(op, found)):
+            found.update(op.results)
+        for region in op.regions:
+            _add_held(region.blocks[0], found)
+
+
+def _reaches_marks_alone(op: Operation, found: set[Value]) -> bool:
+    """Ops that nothing uses do not: they may show what belongs to which example."""
+    users = [cast(Any, use.owner).operation for result in op.results for use in result.uses]
+    return bool(users) and all(_is_held(user, found) for user in users)
+
+
+def _is_held(op: Operation, found: set[Value]) -> bool:
+    """Whether an op is a mark, or of a held loop or branch what returns from its region."""
+    if holds_constant(op):
+        return True
+    results = op.results if len(op.results) else cast(Any, op.parent).results
+    return len(results) > 0 and found.issuperset(results)
