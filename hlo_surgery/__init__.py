@@ -9,6 +9,7 @@ from hlo_surgery.api import explain, grad, rewrite, value_and_grad
 from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
+from hlo_surgery.per_example_call import per_example_call
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.elementwise import (
     linear_combination,
@@ -64,6 +65,7 @@ __all__ = [
     "norms",
     "optimize",
     "per_example",
+    "per_example_call",
     "per_example_losses",
     "per_token_second_moment",
     "polynomial",
