@@ -70,6 +70,11 @@ class Placed:
     key: tuple[object, ...]
     in_sum: bool
 
+    @property
+    def number(self) -> int:
+        """Which of its op's results the value is."""
+        return int(cast(Any, self.value).result_number)
+
 
 @dataclass
 class Search:
@@ -128,7 +133,7 @@ def _moved(owners: Owners, placed: Placed) -> Reason | None:
     op = mlir.defining_operation(placed.value)
     if op is None or op.name in PASSING or placed.in_sum:
         return None
-    if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.places):
+    if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.number, placed.places):
         return None
     return Reason(MOVED, op.name, source_line(op), MOVED_HELP)
 
@@ -252,7 +257,7 @@ def _behind(search: Search, placed: Placed) -> Iterator[Placed]:
     op = mlir.defining_operation(placed.value)
     if op is None or placed.in_sum or op.name in PASSING:
         return
-    for value, places in places_behind(op, placed.places):
+    for value, places in places_behind(op, placed.number, placed.places):
         if is_shared(search.owners.of(value)) and _has_elements(value):
             yield from if_uneven(search, value, places)
 
