@@ -68,11 +68,11 @@ def _body(functions: Functions, name: str) -> Module:
             with mlir.context():
                 copied.attributes["sym_name"] = ir.StringAttr.get("main")
         made.body.append(copied)
+    drop_placement(made)
     mlir.run_passes(made, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(made, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(made)
     refuse_per_device(made)
-    drop_placement(made)
     refuse_effects(made)
     return made
 

@@ -113,8 +113,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
-        "if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.number, placed.places):",
-        "if op.name:",
+        "if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.number, placed.places)",
+        "if op.name",
         "rows of parameters that are moved before they meet the examples",
     ),
     Bug(
