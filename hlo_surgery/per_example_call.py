@@ -23,16 +23,17 @@ def per_example_call(
 ) -> Callable[..., Any]:
     """`fn`, declared to take examples one by one: a kernel (Pallas, FFI) whose body shows nothing.
 
-    Index b of the axes of what it returns must rest on index b of the axes of its arguments alone,
-    and on what is None there. `in_axes` and `out_axes` are as in `jax.vmap`: one int or None, or
-    one for each argument or result, each a pytree prefix. This is trusted, and so is all that `fn`
-    computes: put it around the kernel and nothing else. Plans list it, and `hlo-surgery verify`
-    tests it on numbers. The result is the function itself, of positional arguments.
+    What it returns at index b of these axes must be made of what its arguments hold at index b, and
+    of what is None there, in the same way for all b: as `jax.vmap` of a function of one example
+    would. `in_axes` and `out_axes` are as in `jax.vmap`: one int or None, or one for each argument
+    or result, each a pytree prefix. This is trusted, with all that `fn` computes: put it around the
+    kernel and nothing else. Plans list it, and `hlo-surgery verify` tests it on numbers. The result
+    is the function itself, of positional arguments.
 
-    Its derivative is that of `fn`, one by one as well; its forward pass is then computed again in
+    Its derivative is that of `fn`, one by one as well; the forward pass is then computed again in
     the backward pass. To save that, give the kernel a `jax.custom_vjp` whose two functions are each
     in a per_example_call. What is None in `in_axes` gets a sum over the examples for a gradient,
-    and a statistic of that is refused: multiply by weights outside.
+    and statistics of that are refused: multiply by weights outside.
 
     Raises ValueError or TypeError where axes do not fit the arrays, when it is called.
 

@@ -121,6 +121,7 @@ def test_the_table_has_each_statistic_as_it_is_called():
     }
     others |= {
         "fold_squared_sums",
+        "per_example_call",
         "train_step",
         "optimize",
         "compile_for",

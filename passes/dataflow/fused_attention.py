@@ -17,8 +17,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
 # How many arrays each takes, lengths aside, and which of them is a bias, that may be one for all.
-# Dropout and FP8 are not among them: what a call draws for the batch it does not show, and FP8 has
-# maxima over the batch.
+# Dropout and FP8 are not among them: a mask differs by place, and FP8 has maxima over the batch.
 CALLS = {
     "__cudnn$fmhaSoftmax": (3, None),
     "__cudnn$fmhaScaleBiasSoftmax": (4, 3),
