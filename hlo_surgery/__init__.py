@@ -6,10 +6,10 @@ from hlo_surgery.required_jax import require_jax
 require_jax()
 
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
+from hlo_surgery.declaring import per_example_call
 from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.per_example_call import per_example_call
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.elementwise import (
     linear_combination,

@@ -10,7 +10,7 @@ from hlo_surgery.passes.ir.mlir import Operation, ir
 
 Frame = tuple[str, int]
 INLINED = "inlined"
-WRAPPER = ("hlo_surgery", "per_example_call.py")
+WRAPPER = ("hlo_surgery", "declaring.py")
 # Between locations that are still to be read: here the frames of a callee or of its call begin, or
 # both are known.
 _OPENED, _JOINED = "opened", "joined"
