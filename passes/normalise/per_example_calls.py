@@ -10,7 +10,9 @@ is done, its ops stand in place of it.
 from collections.abc import Mapping
 from typing import Any, cast
 
-from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, NONE, Axes, declare
+from hlo_surgery.passes.dataflow.declared_calls import ATTRIBUTE as DECLARED
+from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, NONE, declare
+from hlo_surgery.passes.dataflow.sharding_rules import Axes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.inlining import inline_calls, move_body
@@ -27,9 +29,14 @@ Functions = Mapping[str, func.FuncOp]
 
 
 def hold_bodies(module: Module) -> None:
-    """Put a declared custom call in place of every such composite. Raises ValueError where the axes
-    do not fit, Refusal where its function does more than compute.
+    """Put a declared custom call in place of every such composite, and drop what calls that the
+    module brings along say of themselves. Raises ValueError where the axes do not fit, Refusal
+    where a function does more than compute.
     """
+    for op in mlir.nested_operations(cast(Any, module.operation)):
+        for name in (DECLARED, BODY):
+            if name in op.attributes:
+                del op.attributes[name]
     functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
     ops = mlir.nested_operations(cast(Any, module.operation))
     composites = [op for op in ops if _is_per_example(op)]

@@ -109,6 +109,15 @@ def test_what_is_known_to_mix_is_refused_without_a_word(loss):
         asked(dumped(loss, W, X[:, 0]), None)
 
 
+def test_what_a_call_says_of_itself_is_no_word_of_its_user():
+    text = dumped(by_features, W, X)
+    axes = "hlo_surgery.example_axes = [[0, 0, 0, 0, 0, 0, 0]]"
+    told = text.replace('{backend_config = ""', f'{{{axes}, backend_config = ""')
+    assert told != text
+    with pytest.raises(hs.Refusal):
+        asked(told, None)
+
+
 def test_verify_catches_a_wrong_word_for_a_call():
     text, calls = dumped(mixing, W, X[:, 0]), {SOLVE: ((None, 0), 0)}
     assert len(asked(text, calls).plan.trusted) == 1
