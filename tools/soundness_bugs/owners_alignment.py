@@ -71,6 +71,12 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/placements.py",
+        "_varies_along_blocked(rule, rule.results[number], places)",
+        "_varies_along_blocked(rule, rule.results[0], places)",
+        "places of one result as if they were those of another",
+    ),
+    Bug(
+        "owners/alignment/placements.py",
         "    if any(numbers.shape[axis] > 1 for axis in lost):\n        return None\n",
         "",
         "a sum over places of the examples as a constant",
