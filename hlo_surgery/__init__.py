@@ -7,6 +7,7 @@ require_jax()
 
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
 from hlo_surgery.constant import constant
+from hlo_surgery.declaring import per_example_call
 from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
@@ -66,6 +67,7 @@ __all__ = [
     "norms",
     "optimize",
     "per_example",
+    "per_example_call",
     "per_example_losses",
     "per_token_second_moment",
     "polynomial",

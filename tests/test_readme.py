@@ -120,7 +120,9 @@ def test_the_table_has_each_statistic_as_it_is_called():
         "value_and_grad",
     }
     others |= {
+        "constant",
         "fold_squared_sums",
+        "per_example_call",
         "train_step",
         "optimize",
         "compile_for",

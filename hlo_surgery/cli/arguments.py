@@ -10,6 +10,9 @@ from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums
 
+# The examples' axis in each array, - for none; nothing where there is no array.
+AXES = r"(?:(?:\d+|-)(?:,(?:\d+|-))*)?"
+
 File = Annotated[
     str,
     typer.Argument(
@@ -78,6 +81,31 @@ def parse_batch(given: Sequence[str]) -> dict[str | int, int]:
             raise ValueError(f"--batch names {key!r} twice")
         axes[key] = int(found[2]) if found else 0
     return axes
+
+
+def parse_custom_calls(given: Sequence[str]) -> dict[str, tuple[list[int | None], ...]]:
+    """The axes of operands and results by the name of a call. Raises ValueError for anything else,
+    or a name that comes twice.
+
+    >>> parse_custom_calls(["__gpu$kernel=0,1,-:0"])
+    {'__gpu$kernel': ([0, 1, None], [0])}
+    """
+    calls: dict[str, tuple[list[int | None], ...]] = {}
+    for text in given:
+        name, _, axes = text.rpartition("=")
+        if not name or not re.fullmatch(rf"{AXES}:{AXES}", axes):
+            raise ValueError(
+                f"--custom-call {text!r} is none; write NAME=AXES:AXES, the examples' axis in each "
+                "operand and in each result, - for none, such as kernel=0,0,-:0"
+            )
+        if name in calls:
+            raise ValueError(f"--custom-call names {name!r} twice")
+        calls[name] = tuple(map(_axes, axes.split(":")))
+    return calls
+
+
+def _axes(text: str) -> list[int | None]:
+    return [None if axis == "-" else int(axis) for axis in text.split(",") if axis]
 
 
 def parse_port(text: str) -> str | int:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hlo_surgery.cli.arguments import parse_batch, parse_port
+from hlo_surgery.cli.arguments import parse_batch, parse_custom_calls, parse_port
 from hlo_surgery.cli.statistics import parse_statistics
 from hlo_surgery.planning.options import WAYS
 
@@ -40,6 +40,15 @@ IsReal = Annotated[
         help="Argument that says which examples are no padding; else all are.",
     ),
 ]
+CustomCalls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--custom-call",
+        metavar="NAME=AXES:AXES",
+        help="Custom call that takes the examples one by one, by its target or kernel: their axes "
+        "in its operands and results, such as kernel=0,0,-:0, - for none. Trusted.",
+    ),
+]
 Strategy = Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")]
 MemoryBudget = Annotated[
     str | None,
@@ -70,6 +79,7 @@ def _options(
     loss_reduction: LossReduction = "mean",
     on_mixing: OnMixing = "refuse",
     is_real: IsReal = None,
+    custom_call: CustomCalls = None,
     strategy: Strategy = "auto",
     memory_budget: MemoryBudget = None,
     target: PlannedTarget = None,
@@ -98,12 +108,14 @@ def taking_how(command: Callable[..., None]) -> Callable[..., None]:
 
 def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) -> dict[str, Any]:
     """What the library's functions take, from what the command line gives."""
-    rest = {name: given for name, given in how.items() if name not in ("gradient", "memory_budget")}
+    own = ("gradient", "memory_budget", "custom_call")
+    rest = {name: given for name, given in how.items() if name not in own}
     return rest | {
         "batch": parse_batch(batch),
         "statistics": parse_statistics(statistics),
         "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
         "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
+        "custom_calls": parse_custom_calls(how["custom_call"] or []),
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
         "memory_budget": parse_bytes(how["memory_budget"]),
     }

@@ -174,6 +174,8 @@ def print_plan(plan: Plan) -> None:
         print_text(plan.taken())
     for reason in plan.data:
         print_text(f"taken as constant: {reason.op} at {reason.where}: {reason.why}", "yellow")
+    for each in plan.trusted:
+        print_text(str(each), "yellow")
 
 
 def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:

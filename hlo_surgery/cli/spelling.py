@@ -11,6 +11,7 @@ SPELLED = {
     "loss_reduction": "--loss-reduction",
     "on_mixing": "--on-mixing",
     "is_real": "--is-real",
+    "custom_calls": "--custom-call",
     "strategy": "--strategy",
     "memory_budget": "--memory-budget",
     "target": "--target",
@@ -21,7 +22,7 @@ SPELLED = {
 NAMES = "|".join(SPELLED)
 VALUE = r"""\[\.\.\.\]|\.\.\.|"[^"]*"|'[^']*'|[\w.:-]*\w"""
 KEYWORD = re.compile(rf"(?<![\w.'\[])({NAMES})=({VALUE})(?: \(--[\w-]+\))?")
-SUBJECT = re.compile(rf"^({NAMES})(?= (?:is|must|names|picks|holds)\b)")
+SUBJECT = re.compile(rf"^({NAMES})(?= (?:is|must|names|picks|holds|has)\b)")
 ARGUMENTS = re.compile(r"\bbatch_argnums\b")
 
 

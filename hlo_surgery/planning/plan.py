@@ -7,6 +7,7 @@ from typing import Any
 from hlo_surgery.counted import counted
 from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.costs.site_counts import SitePlan
+from hlo_surgery.passes.dataflow.declared_calls import Trusted
 from hlo_surgery.passes.ir.errors import Reason
 
 LISTED = 12
@@ -36,7 +37,8 @@ class Plan:
     """What is done for each gradient output, and which data of the batch is taken as constant.
 
     `loss`: the output that was taken as the loss, where a statistic needs it; `others`: those that
-    are no gradients.
+    are no gradients. `trusted`: calls of which is declared, and not proved, that they take examples
+    one by one.
     """
 
     batch_size: int
@@ -45,12 +47,14 @@ class Plan:
     data: tuple[Reason, ...] = ()
     loss: str = ""
     others: tuple[str, ...] = ()
+    trusted: tuple[Trusted, ...] = ()
 
     def __str__(self) -> str:
         head = f"{counted(self.batch_size, 'example')}, loss reduced by {self.loss_reduction}"
         data = [f"  taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
+        trusted = [f"  {each}" for each in self.trusted]
         taken = [f"  {self.taken()}"] if self.others else []
-        return "\n".join([head, *taken, *data, *map(_output_text, self.outputs)])
+        return "\n".join([head, *taken, *data, *trusted, *map(_output_text, self.outputs)])
 
     def taken(self) -> str:
         """Which outputs count as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""

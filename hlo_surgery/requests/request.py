@@ -10,8 +10,10 @@ from typing import Any, Literal, get_args
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.emit.closed_over import ClosedOver
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.strategies.task import Examples
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
+from hlo_surgery.requests.call_axes import checked_calls
 from hlo_surgery.requests.gradient_outputs import gradient_outputs, is_inexact
 from hlo_surgery.requests.in_axes import different_sizes
 from hlo_surgery.requests.loss_outputs import loss_output, named_loss
@@ -31,7 +33,8 @@ class Request:
     `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's
     output number, where one is needed. `is_real`: the argument that says which examples are no
     padding, and `real` the values that say it, with their number. `closed_over`: traced values that
-    the statistics were found to close over.
+    the statistics were found to close over. `custom_calls`: the examples' axes of some, as they
+    were declared.
     """
 
     batch: Mapping[int, int]
@@ -46,6 +49,7 @@ class Request:
     closed_over: ClosedOver = field(default_factory=dict[int, Any])
     is_real: int | None = None
     real: tuple[Value, Value] | None = None
+    custom_calls: CallAxes = field(default_factory=dict[str, Any])
 
     @property
     def examples(self) -> Examples:
@@ -64,6 +68,7 @@ def make_request(
     planning: PlanningOptions,
     loss: str | int | None = None,
     is_real: str | int | None = None,
+    custom_calls: CallAxes | None = None,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass
     instead.
@@ -88,7 +93,10 @@ def make_request(
                 f"{name} is defined for at least {statistic.least} examples; the batch has {size}"
             )
     asked: Any = (loss_reduction, on_mixing, choices)
-    return Request(axes, size, wanted, picked, losses, groups, *asked, is_real=flags)
+    calls = checked_calls(custom_calls or {})
+    return Request(
+        axes, size, wanted, picked, losses, groups, *asked, is_real=flags, custom_calls=calls
+    )
 
 
 def _flags(arguments: Sequence[Port], is_real: str | int, size: int) -> int:

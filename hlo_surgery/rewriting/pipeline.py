@@ -10,6 +10,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
+from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
     Roles,
@@ -17,6 +18,7 @@ from hlo_surgery.passes.rewriting.analysed import (
     finished,
     free_of_loops,
     real_examples,
+    trusted_calls,
     undivided_outputs,
 )
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_by_microbatch
@@ -46,6 +48,7 @@ def rewrite_module(
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     is_real: str | int | None = None,
+    custom_calls: CallAxes | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> Module:
     """A module that returns, after what the given one returns, each statistic of each gradient.
@@ -55,13 +58,16 @@ def rewrite_module(
     tree's name means all that is in it; by default those that form, by their names, a tree like a
     tree of arguments. `loss`: which output it is, where `per_example_losses` needs it; by default
     the only real number, beside gradients, that the examples reach. `is_real`: the argument, [B],
-    that says which examples are no padding, where some are; see README. `planning`: `strategy`,
-    `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal
-    where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
+    that says which examples are no padding, where some are; see README. `custom_calls`: of calls
+    that take the examples one by one, by the name of their target or kernel, the axes of their
+    operands and of their results, each one int or None for all or a list, as `{"my_kernel": ([0, 0,
+    None], 0)}`; that is trusted. `planning`: `strategy`, `memory_budget`, `target`,
+    `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal where a statistic is not
+    defined or not proved, ValueError or TypeError for wrong use.
     """
     check_keywords(rewrite_module, planning)
     original = load(module)
-    asked = (loss_reduction, on_mixing, planning, loss, is_real)
+    asked = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls)
     request = make_request(original, batch, statistics, gradients, *asked)
     made, closed_over = rewritten(original, request)
     if closed_over:
@@ -93,6 +99,7 @@ def explain_module(
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     is_real: str | int | None = None,
+    custom_calls: CallAxes | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> Plan:
     """The plan of `rewrite_module`, which prints."""
@@ -106,6 +113,7 @@ def explain_module(
         loss_reduction=loss_reduction,
         on_mixing=on_mixing,
         is_real=is_real,
+        custom_calls=custom_calls,
         **planning,
     ).plan
     assert plan is not None
@@ -115,9 +123,10 @@ def explain_module(
 def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     """The six steps, on the module in place."""
     contribution = request.on_mixing == "contribution"
-    roles = Roles(request.batch, request.size, request.gradients, request.losses, contribution)
-    module = analyse(code, roles)
+    asked = (request.gradients, request.losses, contribution, request.custom_calls)
+    module = analyse(code, Roles(request.batch, request.size, *asked))
     _refuse_undivided(undivided_outputs(module), names)
+    trusted = tuple(trusted_calls(module))
     free_of_loops(module, reweights(request))
     _refuse_unprotected(module.axes.data, request)
     if request.is_real is not None:
@@ -131,7 +140,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     )
     loss = next((names[number] for number in request.losses), "")
     others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
-    return Plan(request.size, request.loss_reduction, plans, data, loss, others)
+    return Plan(request.size, request.loss_reduction, plans, data, loss, others, trusted)
 
 
 def _refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> None:

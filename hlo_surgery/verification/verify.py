@@ -15,7 +15,9 @@ import numpy as np
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.planning.options import PlanningOptions
+from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.request import Batch, Request, make_request
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.derived import Statistic
@@ -37,6 +39,7 @@ def verify(
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     is_real: str | int | None = None,
+    custom_calls: CallAxes | None = None,
     inputs: Sequence[Any] | None = None,
     seed: int = 0,
     each: Each = iter,
@@ -51,7 +54,7 @@ def verify(
     example do not give its gradient.
     """
     original = load(module)
-    how = (loss_reduction, on_mixing, planning, loss, is_real)
+    how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls)
     request = make_request(original, batch, statistics, gradients, *how)
     rewritten = rewrite_module(
         original,
@@ -62,14 +65,21 @@ def verify(
         loss_reduction=loss_reduction,
         on_mixing=on_mixing,
         is_real=is_real,
+        custom_calls=custom_calls,
         **planning,
     )
     drawn = with_flags(draw_inputs(original.arguments, seed), request) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
     assert rewritten.plan is not None
-    return replace(
-        verify_rewritten(original, rewritten, request, arrays, each), taken=rewritten.plan.taken()
-    )
+    verdict = verify_rewritten(original, rewritten, request, arrays, each)
+    return replace(_doubting(verdict, rewritten.plan), taken=rewritten.plan.taken())
+
+
+def _doubting(verdict: Verdict, plan: Plan) -> Verdict:
+    """The verdict, which names what was trusted where it is the one."""
+    if verdict.verdict != "not equivalent" or not plan.trusted:
+        return verdict
+    return replace(verdict, why="; ".join([verdict.why, *map(str, plan.trusted)]))
 
 
 def verify_rewritten(

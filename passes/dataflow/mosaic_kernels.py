@@ -56,11 +56,16 @@ class Kernel:
     windows: tuple[Indices, ...]
 
 
+def is_kernel(op: Operation) -> bool:
+    """Whether the op is a call to a TPU kernel."""
+    return mlir.text_attribute(op, "call_target_name") == TARGET
+
+
 def kernel_rule(op: Operation) -> Rule | None:
     """How the operands and results of a call to a kernel share dimensions; None for another op, or
     where the kernel does not show it.
     """
-    if mlir.text_attribute(op, "call_target_name") != TARGET:
+    if not is_kernel(op):
         return None
     kernel = _kernel(mlir.text_attribute(op, "backend_config"))
     values = [*op.operands, *op.results]

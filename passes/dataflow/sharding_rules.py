@@ -8,6 +8,7 @@ are allowed by list only.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +20,8 @@ from hlo_surgery.passes.ir.mlir import Module, Operation, Value, sdy
 ATTRIBUTE = "sdy.sharding_rule"
 PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 Factors = tuple[tuple[int, ...], ...]
+# Of one factor: the dimension that it is of each operand, then of each result.
+Axes = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,27 @@ def rule_of(op: Operation) -> Rule | None:
         frozenset(attribute.reduction_factors),
         frozenset([*blocked, *attribute.blocked_propagation_factors, *moved]),
     )
+
+
+def rule_along(op: Operation, along: Sequence[Axes]) -> Rule:
+    """The rule by which an op takes these dimensions an index at a time, and blocks all others."""
+    values = [*op.operands, *op.results]
+    sizes = [_size(values, axes) for axes in along]
+    rows: list[Factors] = []
+    for number, value in enumerate(values):
+        row: list[tuple[int, ...]] = []
+        for dim, size in enumerate(mlir.shape(value)):
+            own = next((k for k, axes in enumerate(along) if axes[number] == dim), len(sizes))
+            row.append((own,))
+            sizes += [size] if own == len(sizes) else []
+        rows.append(tuple(row))
+    count, blocked = len(op.operands), frozenset(range(len(along), len(sizes)))
+    return Rule(tuple(sizes), tuple(rows[:count]), tuple(rows[count:]), frozenset(), blocked)
+
+
+def _size(values: Sequence[Value], axes: Axes) -> int:
+    pairs = zip(values, axes, strict=True)
+    return next((mlir.shape(v)[axis] for v, axis in pairs if axis is not None), 1)
 
 
 def _padded_dims(op: Operation) -> list[int]:

@@ -24,6 +24,18 @@ LOSS_HELP = (
     f"per_example_losses{CONTRIBUTION_HELP}"
 )
 
+# Of calls to what is not StableHLO, of which nothing shows.
+CALL_HELP = (
+    "if it takes the examples one by one, say so: hs.per_example_call(fn, in_axes, out_axes) "
+    "around the function that calls it, and around its backward pass; of a dumped module, "
+    "custom_calls=... with the call's name (--custom-call)"
+)
+# Of such a call of which that was said.
+DECLARED_HELP = (
+    "give each operand and result with examples their axis, None being for what is one for all; "
+    "what all examples share may go in, but a sum over them may not come out"
+)
+
 
 @dataclass(frozen=True)
 class Reason:

@@ -18,7 +18,15 @@ CALLS = frozenset(
 )
 OPS = frozenset(["sdy.sharding_constraint", "sdy.propagation_barrier", "sdy.reshard"])
 DECLARATIONS = frozenset(["sdy.mesh", "sdy.sharding_group"])
-ATTRIBUTES = frozenset(["sdy.sharding", "mhlo.sharding", "mhlo.layout_mode", "mhlo.memory_kind"])
+ATTRIBUTES = frozenset(
+    [
+        "sdy.sharding",
+        "sdy.sharding_rule",
+        "mhlo.sharding",
+        "mhlo.layout_mode",
+        "mhlo.memory_kind",
+    ]
+)
 DEVICE_COUNTS = ("mhlo.num_partitions", "mhlo.num_replicas")
 
 

@@ -2,6 +2,7 @@
 from text.
 """
 
+from pathlib import Path
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
@@ -9,6 +10,7 @@ from hlo_surgery.passes.ir.mlir import Operation, ir
 
 Frame = tuple[str, int]
 INLINED = "inlined"
+WRAPPER = ("hlo_surgery", "declaring.py")
 # Between locations that are still to be read: here the frames of a callee or of its call begin, or
 # both are known.
 _OPENED, _JOINED = "opened", "joined"
@@ -76,5 +78,8 @@ def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:
 
 
 def _is_installed(path: str) -> bool:
-    """Whether the file is an installed library's, so that the user's own frame says more."""
-    return "site-packages" in path or "dist-packages" in path
+    """Whether the file is an installed library's, so that the user's own frame says more, or what
+    this one puts around a user's function.
+    """
+    own = Path(path).parts[-2:] == WRAPPER
+    return own or "site-packages" in path or "dist-packages" in path

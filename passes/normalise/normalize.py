@@ -18,20 +18,26 @@ from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 from hlo_surgery.passes.normalise.constraints import set_aside
+from hlo_surgery.passes.normalise.custom_calls import CallAxes, declare_calls
 from hlo_surgery.passes.normalise.devices.devices import join_devices
 from hlo_surgery.passes.normalise.held_constants import hold_constants
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
+from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
 from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 
 
-def normalize(module: Module) -> None:
-    """Flatten the module in place. Raises Refusal where it does more than compute on static
-    arrays.
+def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
+    """Flatten the module in place. `custom_calls`: what is declared of some.
+
+    Raises Refusal where it does more than compute on static arrays, ValueError where a declaration
+    does not fit.
     """
     hold_constants(module)
+    hold_bodies(module)
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(module)
+    declare_calls(module, custom_calls or {})
     join_devices(module)
     refuse_per_device(module)
     drop_placement(module, but_meshes=set_aside(module))

@@ -15,6 +15,8 @@ from functools import reduce
 from typing import cast
 
 from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, declared_rule
+from hlo_surgery.passes.dataflow.fused_attention import attention_rule
 from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE, Rule
 from hlo_surgery.passes.ir import linearity, mlir
@@ -91,7 +93,7 @@ def meeting(
 
     Ops of one rule on the same labels do the same: a module has few kinds of them.
     """
-    if ATTRIBUTE not in op.attributes:
+    if ATTRIBUTE not in op.attributes or op.name == CUSTOM_CALL:
         return meeting_of(op, operands, steps)
     kinds = tuple(r.type for r in op.results)
     key = (op.attributes[ATTRIBUTE], kinds, tuple(operands), steps, op.name)
@@ -137,11 +139,12 @@ def rule_of(op: Operation, shared_matrix: bool) -> Rule | None:
 
     `shared_matrix`: whether no example reaches the first operand.
     """
-    if op.name != "stablehlo.custom_call":
+    if op.name != CUSTOM_CALL:
         return sharding_rules.rule_of(op)
-    if linearity.is_batched_call(op):
+    declared = declared_rule(op)
+    if declared is None and linearity.is_batched_call(op):
         return _matrix_rule(op, shared_matrix)
-    return kernel_rule(op) or sharding_rules.rule_of(op)
+    return declared or kernel_rule(op) or attention_rule(op) or sharding_rules.rule_of(op)
 
 
 def _matrix_rule(op: Operation, shared_matrix: bool) -> Rule:

@@ -7,8 +7,10 @@ sum, if the op adds up their terms or is linear in all that is owned; else they 
 from collections.abc import Sequence
 from functools import reduce
 
+from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, call_names, declared_axes
+from hlo_surgery.passes.dataflow.mosaic_kernels import is_kernel
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.errors import CALL_HELP, DECLARED_HELP, MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import (
     APART,
@@ -59,6 +61,10 @@ INDEXED = {
 # Ops whose places are not told by labels where there are no elements.
 UNTOLD = frozenset(["stablehlo.reshape", "stablehlo.scatter", "stablehlo.convolution", *INDEXED])
 REDUCED = "the examples are reduced to one value, and not by a sum of floats"
+OTHERWISE = (
+    "it was declared to take examples one by one along axes along which they do not lie, or which "
+    "this result has not"
+)
 MET = "values of several examples meet in one element, and not by a sum of floats"
 
 
@@ -219,9 +225,10 @@ def _lumped(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Cla
     one = reduce(join, (of_all(c.labels.inside(steps)) for c in classes))
     labels = everywhere(one, ())
     if labels.is_conflicting:
-        name = mlir.text_attribute(op, "call_target_name") or "this op"
+        name = " ".join(dict.fromkeys(call_names(op))) or "this op"
         why = f"nothing is known of how {name} treats the examples"
-        return [mixed(op, why, unknown=True)] * len(op.results)
+        help = CALL_HELP if op.name == CUSTOM_CALL else MIXING_HELP
+        return [mixed(op, why, unknown=True, help=help)] * len(op.results)
     held = next((c.data for c in classes if c.data), None)
     return [Owned(owners.intern(everywhere(one, mlir.shape(r))), held) for r in op.results]
 
@@ -259,7 +266,10 @@ def _result(
             return mixed(op, MET)
         return summed(owners, op, classes, own)
     if labels.is_conflicting and not linearity.is_linear(op, own):
-        return mixed(op, _meeting_in(op, found))
+        if declared_axes(op) is not None:
+            return mixed(op, OTHERWISE, help=DECLARED_HELP)
+        help = CALL_HELP if is_kernel(op) else MIXING_HELP
+        return mixed(op, _meeting_in(op, found), help=help)
     return settled(owners, op, classes, labels)
 
 

@@ -4,13 +4,15 @@ It is analysed again after contractions have been moved out of loops.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, cast
 
 import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
+from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -22,8 +24,10 @@ from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.constraints import put_back
+from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
+from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
@@ -40,7 +44,8 @@ IN_PARTS_HELP = "return rows in the order of the batch, and permute or choose th
 class Roles:
     """What arguments and outputs are, by number. `batch`: the examples' axis by argument.
 
-    `contribution`: whether all that is mixed counts as constant.
+    `contribution`: whether all that is mixed counts as constant. `custom_calls`: what is declared
+    of some.
     """
 
     batch: Mapping[int, int]
@@ -48,6 +53,7 @@ class Roles:
     gradients: Sequence[int]
     losses: Sequence[int]
     contribution: bool
+    custom_calls: CallAxes = field(default_factory=dict[str, Any])
 
 
 @dataclass
@@ -80,7 +86,7 @@ def analyse(code: Module, roles: Roles) -> Analysed:
     """Normalise a module in place, and classify its values. Raises Refusal for what is no program
     on static arrays.
     """
-    normalize(code)
+    normalize(code, roles.custom_calls)
     return Analysed(code, roles, *_classified(code, roles))
 
 
@@ -115,6 +121,15 @@ def _unworded(axes: Axes, output: Value) -> Reason | None:
             return Reason(IN_PARTS, *where, IN_PARTS_HELP)
         case _:
             return None
+
+
+def trusted_calls(module: Analysed) -> list[Trusted]:
+    """What was declared of calls that gradients, or a loss that was asked for, rest on."""
+    outputs, roles = module.outputs, module.roles
+    behind = ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
+    ops = mlir.nested_operations(cast(Any, module.code.operation))
+    found = (trusted(op) for op in ops if not behind.isdisjoint(op.results))
+    return list(dict.fromkeys(each for each in found if each))
 
 
 def free_of_loops(module: Analysed, reweights: bool) -> None:
@@ -166,6 +181,7 @@ def finished(module: Analysed, results: Sequence[Value], labels: Sequence[str]) 
     """Return these values, those behind the module's own by their labels, and tidy up."""
     names = [{"jax.result_info": label} for label in labels]
     mlir.set_results(mlir.main_function(module.code), list(results), names)
+    release_bodies(module.code)
     sharding_rules.strip(module.code)
     release_constants(module.code)
     mlir.run_passes(module.code, *TIDY)

@@ -10,7 +10,7 @@ from tests.equivalence.test_fixtures import METAS, rewritten
 
 MIXING_HELP = (
     "  help:    make every example's gradient its own (running statistics, GroupNorm, a "
-    "per-example loss); "
+    "per-example loss); mark what the loss takes as given with hs.constant; "
     'or pass on_mixing="contribution" to treat such values as constants'
 )
 

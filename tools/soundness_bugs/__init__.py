@@ -46,6 +46,8 @@ TESTS = (
     "tests/normalise/test_devices.py",
     "tests/equivalence/test_row_wise.py",
     "tests/dataflow/test_mosaic_kernels.py",
+    "tests/dataflow/test_fused_attention.py",
+    "tests/dataflow/test_declared_calls.py",
     "tests/loops/test_control_flow.py",
 )
 

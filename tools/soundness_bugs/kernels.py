@@ -1,8 +1,9 @@
-"""Bugs in what shows of a TPU kernel which examples it keeps apart."""
+"""Bugs in what shows of a kernel which examples it keeps apart, and in what is declared of one."""
 
 from tools.soundness_bugs.bug import Bug
 
 FILE = "dataflow/mosaic_kernels.py"
+ATTENTION = "dataflow/fused_attention.py"
 
 KERNELS = [
     Bug(
@@ -52,5 +53,53 @@ KERNELS = [
         "blocked = frozenset(range(len(sizes))) - frozenset(numbers.values())",
         "blocked = frozenset()",
         "examples along what a kernel takes as a whole",
+    ),
+    Bug(
+        "dataflow/sharding_rules.py",
+        "frozenset(range(len(along), len(sizes)))",
+        "frozenset()",
+        "dimensions of which nothing was declared",
+    ),
+    Bug(
+        "dataflow/sharding_rules.py",
+        "if axes[number] == dim), len(sizes))",
+        "if dim == 0), len(sizes))",
+        "an operand or result of which it is declared that it has no examples' axis",
+    ),
+    Bug(
+        ATTENTION,
+        "return 0 if batch and shape[:1] == batch else None",
+        "return 0",
+        "a bias's gradient, that is summed over the batch",
+    ),
+    Bug(
+        ATTENTION,
+        "return config if rest <= KNOWN else None",
+        "return config",
+        "attention of which something is said that is not known",
+    ),
+    Bug(
+        ATTENTION,
+        "return bool(products) and batched and not packed",
+        "return bool(products) and not packed",
+        "attention with a product across the batch",
+    ),
+    Bug(
+        ATTENTION,
+        "return bool(products) and batched and not packed",
+        "return bool(products) and batched",
+        "attention over examples packed into a row",
+    ),
+    Bug(
+        ATTENTION,
+        "if lengths is None or given != count + lengths or not has_batch:",
+        "if lengths is None or not has_batch:",
+        "attention that takes more than is known",
+    ),
+    Bug(
+        ATTENTION,
+        "if lengths is None or given != count + lengths or not has_batch:",
+        "if lengths is None or given != count + lengths:",
+        "attention of keys of another batch than the queries'",
     ),
 ]

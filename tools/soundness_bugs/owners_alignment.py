@@ -71,6 +71,12 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/placements.py",
+        "_varies_along_blocked(rule, rule.results[number], places)",
+        "_varies_along_blocked(rule, rule.results[0], places)",
+        "places of one result as if they were those of another",
+    ),
+    Bug(
+        "owners/alignment/placements.py",
         "    if any(numbers.shape[axis] > 1 for axis in lost):\n        return None\n",
         "",
         "a sum over places of the examples as a constant",
@@ -113,8 +119,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
-        "if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.places):",
-        "if op.name:",
+        "if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.number, placed.places)",
+        "if op.name",
         "rows of parameters that are moved before they meet the examples",
     ),
     Bug(

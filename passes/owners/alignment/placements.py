@@ -63,8 +63,8 @@ def over_operand(rule: Rule, frame: Frame, numbers: Numbers, factors: Dims, valu
     return frame.result(told_apart(numbers, lost), dims)
 
 
-def places_behind(op: Operation, places: Labels) -> Iterator[tuple[Value, Labels]]:
-    """The operands, each with the places that its elements have in the op's first result."""
+def places_behind(op: Operation, number: int, places: Labels) -> Iterator[tuple[Value, Labels]]:
+    """The operands, each with the places that its elements have in a result of the op."""
     if op.name == "stablehlo.reshape":
         yield op.operands[0], regrouped(places, mlir.shape(op.operands[0]))
     elif op.name == "stablehlo.slice":
@@ -74,7 +74,7 @@ def places_behind(op: Operation, places: Labels) -> Iterator[tuple[Value, Labels
     elif op.name == "stablehlo.concatenate":
         yield from _before_concatenate(op, places)
     else:
-        yield from _by_rule_behind(op, places)
+        yield from _by_rule_behind(op, number, places)
 
 
 def _before_slice(op: Operation, places: Labels) -> Labels:
@@ -95,24 +95,24 @@ def _before_concatenate(op: Operation, places: Labels) -> Iterator[tuple[Value, 
         start += size
 
 
-def _by_rule_behind(op: Operation, places: Labels) -> Iterator[tuple[Value, Labels]]:
+def _by_rule_behind(op: Operation, number: int, places: Labels) -> Iterator[tuple[Value, Labels]]:
     rule = rule_of(op, shared_matrix=False)
-    if rule is None or _varies_along_blocked(rule, places):
+    if rule is None or _varies_along_blocked(rule, rule.results[number], places):
         return
-    frame = framed([on_factors(rule, rule.results[0], places)], rule.sizes, 0)
+    frame = framed([on_factors(rule, rule.results[number], places)], rule.sizes, 0)
     for value, factors in zip(op.operands, rule.operands, strict=True):
         if mlir.shape(value):
             yield value, over_operand(rule, frame, frame.owners[0], factors, value)
 
 
-def keeps_rows(op: Operation, places: Labels) -> bool:
-    """Whether an op keeps the rows of an operand in their order."""
-    rows = _by_rule_behind(op, places)
+def keeps_rows(op: Operation, number: int, places: Labels) -> bool:
+    """Whether an op keeps the rows of an operand in their order, in one of its results."""
+    rows = _by_rule_behind(op, number, places)
     return op.name == "stablehlo.reshape" or any(own.varies for _, own in rows)
 
 
-def _varies_along_blocked(rule: Rule, places: Labels) -> bool:
-    dims = enumerate(rule.results[0])
+def _varies_along_blocked(rule: Rule, result: Dims, places: Labels) -> bool:
+    dims = enumerate(result)
     return any(places.varies_along(dim) and rule.blocked & set(own) for dim, own in dims)
 
 

@@ -70,6 +70,11 @@ class Placed:
     key: tuple[object, ...]
     in_sum: bool
 
+    @property
+    def number(self) -> int:
+        """Which of its op's results the value is."""
+        return int(cast(Any, self.value).result_number)
+
 
 @dataclass
 class Search:
@@ -129,7 +134,7 @@ def _moved(owners: Owners, placed: Placed) -> Reason | None:
     if op is None or op.name in PASSING or placed.in_sum:
         return None
     trained = any(owners.is_trained(op, i) for i in range(len(op.operands)))
-    if not trained or keeps_rows(op, placed.places):
+    if not trained or keeps_rows(op, placed.number, placed.places):
         return None
     return Reason(MOVED, op.name, source_line(op), MOVED_HELP)
 
@@ -253,7 +258,7 @@ def _behind(search: Search, placed: Placed) -> Iterator[Placed]:
     op = mlir.defining_operation(placed.value)
     if op is None or placed.in_sum or op.name in PASSING:
         return
-    for value, places in places_behind(op, placed.places):
+    for value, places in places_behind(op, placed.number, placed.places):
         if is_shared(search.owners.of(value)) and _has_elements(value):
             yield from if_uneven(search, value, places)
 

@@ -1,0 +1,184 @@
+"""Per-example calls: a function's word that it takes examples one by one, kept in the module.
+
+The function becomes a composite with its axes, which `passes/normalise/per_example_calls.py` reads.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.dataflow.declared_calls import NONE
+from hlo_surgery.passes.dataflow.sharding_rules import Axes
+from hlo_surgery.passes.normalise.per_example_calls import AXES, FUNCTION, NAME
+
+# Of a list of arrays, a list of arrays.
+OnLeaves = Callable[..., list[Any]]
+
+
+def per_example_call(
+    fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0
+) -> Callable[..., Any]:
+    """`fn`, declared to take examples one by one: a kernel (Pallas, FFI) whose body shows nothing.
+
+    What it returns at index b of these axes must be made of what its arguments hold at index b, and
+    of what is None there, in the same way for all b: as `jax.vmap` of a function of one example
+    would. `in_axes` and `out_axes` are as in `jax.vmap`: one int or None, or one for each argument
+    or result, each a pytree prefix. This is trusted, with all that `fn` computes: put it around the
+    kernel and nothing else. Plans list it, and `hlo-surgery verify` tests it on numbers. The result
+    is the function itself, of positional arguments.
+
+    Its derivative is that of `fn`, one by one as well; the forward pass is then computed again in
+    the backward pass. To save that, give the kernel a `jax.custom_vjp` whose two functions are each
+    in a per_example_call. What is None in `in_axes` gets a sum over the examples for a gradient,
+    and statistics of that are refused: multiply by weights outside.
+
+    Raises ValueError or TypeError where axes do not fit the arrays, when it is called.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> kernel = hs.per_example_call(jnp.linalg.cholesky)
+    >>> kernel(4 * jnp.stack([jnp.eye(2)] * 3)).shape
+    (3, 2, 2)
+    """
+
+    @functools.wraps(fn)
+    def called(*args: Any) -> Any:
+        leaves, tree = jax.tree.flatten(args)
+        returned = jax.eval_shape(fn, *args)
+
+        def on_leaves(*arrays: Any) -> list[Any]:
+            return jax.tree.leaves(fn(*jax.tree.unflatten(tree, arrays)))
+
+        each = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+        axes = (*_leaf_axes("in_axes", each, args), *_leaf_axes("out_axes", out_axes, returned))
+        _check_sizes(axes, [*leaves, *jax.tree.leaves(returned)])
+        on_leaves.__name__ = getattr(fn, "__name__", "a function")
+        results = _differentiable(on_leaves, [axes])(*leaves)
+        return jax.tree.unflatten(jax.tree.structure(returned), results)
+
+    return called
+
+
+def _leaf_axes(name: str, axes: Any, arrays: Any) -> Axes:
+    """The axis of each leaf, from the front, by a pytree prefix."""
+    try:
+        known = jax.tree.broadcast(axes, arrays, is_leaf=_is_none)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} of per_example_call is no prefix of what it goes with: {error}"
+        ) from None
+    pairs = zip(
+        jax.tree.leaves(known, is_leaf=_is_none),
+        jax.tree.leaves(arrays, is_leaf=_is_none),
+        strict=True,
+    )
+    return tuple(_from_front(name, axis, leaf) for axis, leaf in pairs if leaf is not None)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _from_front(name: str, axis: Any, leaf: Any) -> int | None:
+    if axis is None:
+        return None
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise TypeError(f"{name} of per_example_call holds {axis!r}; an axis is an integer or None")
+    shape = jnp.shape(leaf)
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(
+            f"{name} of per_example_call names axis {axis} of an array of shape {shape}; pass None "
+            "for what holds no examples"
+        )
+    return axis % len(shape)
+
+
+def _check_sizes(axes: Axes, leaves: Sequence[Any]) -> None:
+    """Raises ValueError where arrays hold different numbers of examples."""
+    pairs = zip(axes, leaves, strict=True)
+    sizes = sorted({jnp.shape(leaf)[axis] for axis, leaf in pairs if axis is not None})
+    if len(sizes) > 1:
+        raise ValueError(
+            "the axes of per_example_call have different sizes: "
+            f"{', '.join(map(str, sizes))}; all are the axis of the examples"
+        )
+
+
+def _differentiable(fn: OnLeaves, factors: Sequence[Axes]) -> OnLeaves:
+    """The function with a derivative that takes the examples one by one as well."""
+
+    @jax.custom_vjp
+    def call(*leaves: Any) -> list[Any]:
+        return _mappable(fn, factors)(*leaves)
+
+    def forward(*leaves: Any) -> tuple[list[Any], Any]:
+        return call(*leaves), leaves
+
+    def backward(leaves: Sequence[Any], slopes: Sequence[Any]) -> tuple[Any, ...]:
+        return _pulled_back(fn, factors, leaves, slopes)
+
+    call.defvjp(forward, backward)
+    return call
+
+
+def _pulled_back(
+    fn: OnLeaves, factors: Sequence[Axes], leaves: Sequence[Any], slopes: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The cotangents of the leaves; None for integers."""
+    count, own = len(leaves), _inexact(leaves)
+    kept = _inexact(jax.eval_shape(fn, *leaves))
+
+    def pull(*arrays: Any) -> list[Any]:
+        def of_own(*some: Any) -> list[Any]:
+            given = dict(zip(own, some, strict=True))
+            results = fn(*(given.get(i, x) for i, x in enumerate(arrays[:count])))
+            return [results[i] for i in kept]
+
+        back = jax.vjp(of_own, *(arrays[i] for i in own))[1]
+        return list(back(list(arrays[count:])))
+
+    pull.__name__ = f"the backward pass of {fn.__name__}"
+    moved = [
+        (*axes[:count], *(axes[count + i] for i in kept), *(axes[i] for i in own))
+        for axes in factors
+    ]
+    found = _differentiable(pull, moved)(*leaves, *(slopes[i] for i in kept))
+    by_leaf = dict(zip(own, found, strict=True))
+    return tuple(by_leaf.get(i) for i in range(count))
+
+
+def _inexact(leaves: Sequence[Any]) -> list[int]:
+    """Which of them have a derivative."""
+    return [i for i, x in enumerate(leaves) if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+
+def _mappable(fn: OnLeaves, factors: Sequence[Axes]) -> OnLeaves:
+    """The function under `jax.vmap` too, which takes what it maps over one by one by definition."""
+
+    @jax.custom_batching.custom_vmap
+    def call(*leaves: Any) -> list[Any]:
+        return _composite(fn, factors)(*leaves)
+
+    @call.def_vmap
+    def _(size: int, is_mapped: Sequence[bool], *leaves: Any) -> tuple[list[Any], list[bool]]:
+        own = tuple(0 if mapped else None for mapped in is_mapped)
+        mapped_fn = functools.wraps(fn)(jax.vmap(fn, own, axis_size=size))
+        count = len(factors[0]) - len(leaves)
+        lead = (*own, *([0] * count))
+        shifted = [tuple(_shifted(a, new) for a, new in zip(f, lead, strict=True)) for f in factors]
+        return _mappable(mapped_fn, [*shifted, lead])(*leaves), [True] * count
+
+    return call
+
+
+def _shifted(axis: int | None, new: int | None) -> int | None:
+    return axis if axis is None or new is None else axis + 1
+
+
+def _composite(fn: OnLeaves, factors: Sequence[Axes]) -> OnLeaves:
+    said = tuple(tuple(NONE if a is None else a for a in axes) for axes in factors)
+    marked = jax.lax.composite(lambda *leaves, **_: fn(*leaves), NAME)
+    return lambda *leaves: marked(*leaves, **{AXES: said, FUNCTION: fn.__name__})

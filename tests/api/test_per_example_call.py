@@ -1,0 +1,265 @@
+"""Functions that are said to take examples one by one: where the word holds, and where it does not.
+
+The kernel is LAPACK's, with all of its backward pass; the oracle is `jax.vmap` of single examples
+without the word.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+B, D = 4, 3
+W = jnp.cos(jnp.arange(float(D * D))).reshape(D, D)
+X = jnp.sin(jnp.arange(float(B * D * D))).reshape(B, D, D)
+EYE = jnp.eye(D)
+STATISTICS = {"norms": hs.norms(), "squares": hs.second_moment(), "each": hs.per_example()}
+
+plain = jnp.linalg.cholesky
+declared = hs.per_example_call(plain)
+
+
+def matrices(w, x):
+    h = jnp.tanh(x @ w)
+    return h @ h.swapaxes(-1, -2) + 4 * EYE
+
+
+def total(factors):
+    return jnp.mean(jnp.sum(factors**3, (1, 2)))
+
+
+def at_once(kernel, w, x):
+    return total(kernel(matrices(w, x)))
+
+
+def in_steps(kernel, w, x):
+    """Over microbatches of two; as a batch of one, at once."""
+    if len(x) == 1:
+        return at_once(kernel, w, x)
+
+    def step(loss, part):
+        return loss + at_once(kernel, w, part) / 2, None
+
+    return jax.lax.scan(step, 0.0, x.reshape(2, 2, D, D))[0]
+
+
+def in_layers(kernel, w, x, remat=lambda f: f):
+    def layer(h, _):
+        return remat(lambda h: kernel(0.1 * h @ h.swapaxes(1, 2) + matrices(w, x)))(h), None
+
+    return total(jax.lax.scan(layer, matrices(w, x), None, length=3)[0])
+
+
+def along_others(kernel, w, x):
+    """Mapped over an axis that is not the examples', which lies in front of theirs."""
+    pairs = jnp.stack([matrices(w, x), 2 * matrices(w, x)])
+    return total(jax.vmap(kernel)(pairs)[0])
+
+
+def mapped(kernel, w, x):
+    """Mapped over the examples, of which the function itself knows nothing."""
+    return total(jax.vmap(lambda one: kernel(matrices(w, one)[None])[0])(x))
+
+
+PROGRAMS = {
+    "at once": at_once,
+    "jitted": lambda kernel, w, x: at_once(jax.jit(kernel), w, x),
+    "in steps": in_steps,
+    "in layers": in_layers,
+    "in layers that are computed again": partial(in_layers, remat=jax.checkpoint),
+    "mapped over others": along_others,
+    "mapped over the examples": mapped,
+}
+
+
+def held(loss, oracle, **options):
+    """The plan, where result and statistics are those of single examples by the oracle."""
+    f = hs.grad(loss, statistics=STATISTICS, **options)
+    gradient, found = f(W, X)
+    one = jax.vmap(lambda x: jax.grad(oracle)(W, x[None]))(X)
+    assert jnp.abs(one).min() > 0
+    np.testing.assert_allclose(gradient, one.mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["each"], one, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["squares"], (one**2).mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["norms"], jnp.linalg.norm(one, axis=(1, 2)), rtol=1e-4)
+    return hs.explain(f, W, X)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_word_holds_under_transformations(name):
+    program = PROGRAMS[name]
+    plan = held(partial(program, declared), partial(program, plain))
+    assert [each.call for each in plan.trusted[:2]] == ["cholesky", "the backward pass of cholesky"]
+
+
+@pytest.mark.parametrize("strategy", ["lift", "loop"])
+def test_strategies(strategy):
+    held(partial(at_once, declared), partial(at_once, plain), strategy=strategy)
+
+
+def test_in_contributions():
+    held(partial(at_once, declared), partial(at_once, plain), on_mixing="contribution")
+
+
+def test_a_plan_says_what_is_trusted_and_where():
+    f = hs.grad(partial(at_once, declared), statistics=hs.norms())
+    forward, backward = hs.explain(f, W, X).trusted
+    assert (forward.axes, backward.axes) == ("(0) -> (0)", "(0, 0) -> (0)")
+    said = [line for line in str(hs.explain(f, W, X)).splitlines() if "trust" in line]
+    assert said == [f"  {forward}", f"  {backward}"]
+    assert str(forward).startswith("taken on trust: cholesky at ")
+    assert "test_per_example_call.py:" in forward.where
+
+
+def test_where_no_gradient_rests_on_it_nothing_is_trusted():
+    f = hs.grad(lambda w, x: at_once(lambda a: a, w, x), statistics=hs.norms())
+    assert hs.explain(f, W, X).trusted == ()
+
+
+def turned(a):
+    """The examples in the middle, and at the end of what is returned."""
+    return jnp.moveaxis(plain(jnp.moveaxis(a, 1, 0)), 0, 2)
+
+
+def test_examples_lie_along_any_axis():
+    def loss(w, x):
+        kernel = hs.per_example_call(turned, 1, -1)
+        return total(jnp.moveaxis(kernel(jnp.moveaxis(matrices(w, x), 0, 1)), 2, 0))
+
+    plan = held(loss, partial(at_once, plain))
+    assert plan.trusted[0].axes == "(1) -> (2)"
+
+
+def test_trees_of_arguments_and_results_and_what_is_one_for_all():
+    def factors(arrays, numbers):
+        shifted = arrays["a"] + arrays["shift"]
+        return {"low": plain(shifted), "number": numbers + 1}
+
+    def loss(w, x, wrap=lambda f: f):
+        called = wrap(factors)({"a": matrices(w, x), "shift": EYE}, jnp.arange(len(x)))
+        return total(called["low"]) + 0 * called["number"].sum()
+
+    def wrapped(f):
+        return hs.per_example_call(f, ({"a": 0, "shift": None}, 0), {"low": 0, "number": 0})
+
+    held(partial(loss, wrap=wrapped), loss)
+
+
+def test_arrays_that_the_function_closes_over():
+    def shifted(a):
+        return plain(a + EYE)
+
+    kernel = hs.per_example_call(shifted)
+    held(partial(at_once, kernel), partial(at_once, shifted))
+
+
+@jax.custom_vjp
+def by_hand(a):
+    return declared_forward(a)
+
+
+declared_forward = hs.per_example_call(plain)
+declared_backward = hs.per_example_call(lambda a, slope: jax.vjp(plain, a)[1](slope))
+by_hand.defvjp(lambda a: (declared_forward(a), a), lambda a, slope: declared_backward(a, slope))
+
+
+def test_a_backward_pass_of_its_own_is_declared_by_itself():
+    plan = held(partial(at_once, by_hand), partial(at_once, plain))
+    assert [each.call for each in plan.trusted] == ["cholesky", "<lambda>"]
+
+
+def test_second_derivatives_are_those_of_the_function():
+    def second(kernel):
+        first = jax.grad(lambda w: at_once(kernel, w, X))
+        return jax.grad(lambda w: (first(w) ** 2).sum())(W)
+
+    np.testing.assert_allclose(second(declared), second(plain), rtol=1e-4, atol=1e-5)
+
+
+def refused(kernel, loss=at_once):
+    """The refusal of a kernel's program that is right as a program."""
+    with pytest.raises(hs.Refusal) as found:
+        hs.grad(partial(loss, kernel), statistics=hs.norms())(W, X)
+    return found.value
+
+
+# What is declared of a function along which examples do not lie so, or not only.
+WRONG = {
+    "no axis of an operand with examples": hs.per_example_call(plain, None, 0),
+    "no axis of a result": hs.per_example_call(plain, 0, None),
+    "another axis": hs.per_example_call(lambda a: plain(a)[:D], 1, 0),
+    "of the result another axis": hs.per_example_call(lambda a: plain(a)[:, :, :1], 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_word_that_the_examples_do_not_fit_is_refused(name):
+    refusal = refused(WRONG[name])
+    assert "declared to take examples one by one" in refusal.why
+    assert "test_per_example_call.py:" in refusal.where
+    assert "their axis" in refusal.help
+
+
+def test_weights_inside_get_a_sum_and_that_is_refused():
+    def loss(kernel, w, x):
+        return total(kernel(w, x))
+
+    kernel = hs.per_example_call(lambda w, x: plain(matrices(w, x)), (None, 0))
+    refusal = refused(kernel, loss)
+    assert "a sum over them may not come out" in refusal.help
+
+
+def test_sums_over_the_examples_may_not_go_in():
+    kernel = hs.per_example_call(plain, None, None)
+    refused(lambda a: kernel(a.sum(0))[None] + a)
+
+
+def test_a_host_call_inside_is_refused():
+    def calling(a):
+        return jax.pure_callback(np.tanh, jax.ShapeDtypeStruct(a.shape, a.dtype), a)
+
+    def loss(w, x):
+        return total(hs.per_example_call(calling)(jax.lax.stop_gradient(x)) * (x @ w))
+
+    with pytest.raises(hs.Refusal, match="calls its host back"):
+        hs.grad(loss, statistics=hs.norms())(W, X)
+
+
+MISUSED = {
+    "more axes than arguments": (plain, (0, 0), 0, ValueError, "in_axes .* no prefix"),
+    "more axes than results": (plain, 0, (0, 0), ValueError, "out_axes .* no prefix"),
+    "an axis that is not there": (plain, 3, 0, ValueError, r"axis 3 of an array of shape \(4, 3"),
+    "before the first": (plain, 0, -4, ValueError, r"axis -4 of an array of shape \(4, 3, 3\)"),
+    "a result without axes": (jnp.sum, 0, 0, ValueError, r"axis 0 of an array of shape \(\)"),
+    "sizes that differ": (plain, 0, 1, ValueError, "different sizes: 3, 4"),
+    "no integer": (plain, 0.0, 0, TypeError, "holds 0.0; an axis is an integer or None"),
+    "a flag": (plain, True, 0, TypeError, "holds True"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_axes_that_do_not_fit_the_arrays(name):
+    fn, in_axes, out_axes, error, said = MISUSED[name]
+    with pytest.raises(error, match=said):
+        hs.per_example_call(fn, in_axes, out_axes)(matrices(W, X))
+
+
+def test_what_cannot_work_says_so():
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(declared, (matrices(W, X),), (matrices(W, X),))
+    with pytest.raises(jax.errors.UnexpectedTracerError, match="explicitly passed as arguments"):
+        jax.jit(lambda shift, a: hs.per_example_call(lambda a: a + shift)(a))(EYE, X)
+
+
+def test_a_dumped_module_keeps_the_word():
+    text = jax.jit(jax.grad(partial(at_once, declared))).lower(W, X).as_text(debug_info=True)
+    module = hs.rewrite_module(text, batch=["x"], statistics=hs.second_moment())
+    one = jax.vmap(lambda x: jax.grad(partial(at_once, plain))(W, x[None]))(X)
+    np.testing.assert_allclose(module.call(W, X)[1], (one**2).mean(0), rtol=1e-4, atol=1e-5)
+    code = module.code.operation.get_asm()
+    assert "stablehlo.composite" not in code
+    assert "hlo_surgery" not in code
