@@ -142,20 +142,13 @@ def operations(block: Block) -> list[Operation]:
 
 def nested_operations(op: Operation) -> Iterator[Operation]:
     """All ops inside the regions of an op, outermost first."""
-    entered = [_inner_operations(op)]
-    while entered:
-        inner = next(entered[-1], None)
-        if inner is None:
-            entered.pop()
-        else:
-            yield inner
-            entered.append(_inner_operations(inner))
-
-
-def _inner_operations(op: Operation) -> Iterator[Operation]:
     for region in op.regions:
         for block in region.blocks:
-            yield from operations(block)
+            for inner in operations(block):
+                yield inner
+                # Most have none, and this is asked of every op of a module many times.
+                if len(inner.regions):
+                    yield from nested_operations(inner)
 
 
 def enclosing_loops(op: Operation) -> list[Operation]:
@@ -192,6 +185,8 @@ def results(op: Operation) -> list[Value]:
 
 def captured(op: Operation) -> list[Value]:
     """Values from outside that the op's regions use: like operands, but not listed among them."""
+    if not len(op.regions):
+        return []
     inside = {r for inner in nested_operations(op) for r in inner.results}
     inside |= {
         argument

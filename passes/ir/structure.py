@@ -37,11 +37,11 @@ def check_structure(code: mlir.Module) -> None:
     too deep.
     """
     check_text(cast(str, code.operation.get_asm(enable_debug_info=True, large_elements_limit=16)))
-    calls_of(code)
     if deepest_region(code.operation) > DEEPEST:
         raise ValueError(
             f"the module's regions are nested more than {DEEPEST} deep, which XLA cannot compile"
         )
+    calls_of(code)
 
 
 def calls_of(code: mlir.Module) -> dict[str, int]:
