@@ -7,9 +7,10 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 
 ELEMENTWISE = ops_of(Kind.ELEMENTWISE)
@@ -115,4 +116,9 @@ def _of_elements(
 
 def _same_kind(first: Operation, second: Operation) -> bool:
     counts = [(op.name, len(op.operands), len(op.regions)) for op in (first, second)]
-    return counts[0] == counts[1] and mlir.attributes(first) == mlir.attributes(second)
+    return counts[0] == counts[1] and _said(first) == _said(second)
+
+
+def _said(op: Operation) -> dict[str, ir.Attribute]:
+    """An op's attributes, other than what follows from its shapes."""
+    return {k: v for k, v in mlir.attributes(op).items() if k != sharding_rules.ATTRIBUTE}
