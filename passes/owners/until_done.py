@@ -93,16 +93,16 @@ def _flags(owners: Owners, loop: Operation, predicate: Value) -> list[Value]:
     """
     condition, body = (region.blocks[0] for region in loop.regions)
     returned = mlir.operands(mlir.return_operation(body))
-    first = dict(zip(condition.arguments, loop.operands, strict=True))
-    next_ones = dict(zip(condition.arguments, returned, strict=True))
+    first: dict[Value, Value] = dict(zip(condition.arguments, loop.operands, strict=True))
+    following: dict[Value, Value] = dict(zip(condition.arguments, returned, strict=True))
     triples = zip(body.arguments, loop.operands, returned, strict=True)
     return [
         flag
-        for flag, initial, following in triples
+        for flag, initial, new in triples
         if has_one_each(owners.of(flag))
-        and flag in closure([following], _both)
+        and flag in closure([new], _both)
         and _implies(initial, predicate, first, lambda value: value)
-        and _implies(following, predicate, next_ones, partial(_of_going_on, owners, {flag: True}))
+        and _implies(new, predicate, following, partial(_of_going_on, owners, {flag: True}))
     ]
 
 
@@ -118,7 +118,7 @@ def _implies(
 
 
 def _of_going_on(owners: Owners, known: Truths, value: Value) -> Value | None:
-    """What a value is for an example of which this is known; None where others have a part in it."""
+    """What a value is for an example of which this is known; None if others have a part in it."""
     alone = owners.of(value)
     return chosen(value, known) if isinstance(alone, Owned) and alone.data is None else None
 
