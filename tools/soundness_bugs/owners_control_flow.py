@@ -292,4 +292,16 @@ CONTROL_FLOW = [
         "if one == other:",
         "a value along one dimension as along another",
     ),
+    Bug(
+        "owners/same_values.py",
+        "if first.name not in ELEMENTWISE or len(kinds) > 1 or shapes != sizes:",
+        "if first.name not in ELEMENTWISE or shapes != sizes:",
+        "numbers rounded otherwise as the same",
+    ),
+    Bug(
+        "owners/same_values.py",
+        "if first.name not in ELEMENTWISE or len(kinds) > 1 or shapes != sizes:",
+        "if len(kinds) > 1 or shapes != sizes:",
+        "numbers of one dimension as those of another",
+    ),
 ]
