@@ -4,6 +4,8 @@
         %p: Owned    =>  %c: Owned
     while any(%on) and %cap { %m = and %on, %more ; %n = select %on, %update, %c ; return %m, %n }
         %on: Owned, %cap: nobody's    =>  %on and %c: Owned
+    while any(p %c) { %m = and %on, (p %update) ; %n = select %on, %update, %c ; return %m, %n }
+        %on: Owned, at first p %c     =>  %on and %c: Owned
 
 An example that is done keeps its carry, so that it does not matter to it for how long the others go
 on. That must hold for all that decides whether it is done, or it could start again.
@@ -29,21 +31,27 @@ def frozen_carries(owners: Owners, loop: Operation) -> set[int]:
     question = any_going_on(owners, condition)
     if question is None:
         return set()
-    predicate, initial = question.operands
-    arguments: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
-    truth = is_splat(initial, 1)
-    known = _of_done(body, _facts(predicate, truth), arguments)
-    known.update({} if truth else dict.fromkeys(_flags(owners, loop, predicate), False))
+    known = _known_when_done(owners, loop, question)
     returned = mlir.operands(mlir.return_operation(body))
     frozen = {
         i
         for i, argument in enumerate(body.arguments)
         if _is_kept(owners, returned[i], argument, known)
     }
-    deciding = {
-        i for i, argument in enumerate(condition.arguments) if _rests_on(predicate, argument)
-    }
+    arguments = enumerate(condition.arguments)
+    deciding = {i for i, argument in arguments if _rests_on(question.operands[0], argument)}
     return frozen if deciding <= frozen else set()
+
+
+def _known_when_done(owners: Owners, loop: Operation, question: Operation) -> Truths:
+    """What is known in a loop's body for an example that is done."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    predicate, initial = question.operands
+    arguments: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
+    truth = is_splat(initial, 1)
+    known = _of_done(body, _facts(predicate, truth), arguments)
+    flags = [] if truth else _flags(owners, loop, predicate)
+    return known | dict.fromkeys(flags, False)
 
 
 def any_going_on(owners: Owners, condition: Block) -> Operation | None:
