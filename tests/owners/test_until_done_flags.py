@@ -295,6 +295,15 @@ def test_what_only_looks_alike_is_refused(name):
     assert any(reasons(jax.grad(of_parameters(ALIKE[name])), W, X))
 
 
+def test_taken_one_at_a_time_each_decides_for_itself():
+    counted = ALIKE["the number of steps"]
+    with pytest.raises(hs.Refusal, match=r"with jax\.lax\.map in place of jax\.vmap"):
+        hs.grad(of_parameters(counted), statistics=hs.per_example())(W, X)
+    loss = of_parameters(lambda h: lax.map(lambda row: counted(row[None])[0], h))
+    each = hs.grad(loss, statistics=hs.per_example())(W, X)[1]
+    np.testing.assert_allclose(each, alone(loss), rtol=1e-5, atol=1e-6)
+
+
 @ALIKE_NAMES
 def test_data_that_only_looks_alike_is_not_private(name):
     with pytest.raises(hs.Refusal):
