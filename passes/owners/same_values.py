@@ -1,7 +1,9 @@
 """Same values: whether two values are made alike from the same.
 
-%a = tanh %x ; %b = tanh %y                       same where %x and %y are
-%a = tanh (broadcast %t) ; %b = broadcast (tanh %t)    the same
+    %a = tanh %x                ; %b = tanh %y                  same if %x and %y are
+    %a = tanh (broadcast %t)    ; %b = broadcast (tanh %t)      the same
+
+What stands for an argument, as what a loop enters with or returns, is looked at in its place.
 """
 
 from collections.abc import Callable
