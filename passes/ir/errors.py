@@ -13,6 +13,11 @@ APART_HELP = (
     "go over examples or groups of them with jax.vmap or jax.lax.map, and not with a Python loop; "
     "pass what differs from one to another as a batch argument"
 )
+# Of loops and branches that several examples decide on.
+DECIDED_HELP = (
+    "let each example decide for itself: take them one at a time, with jax.lax.map in place of "
+    f"jax.vmap{CONTRIBUTION_HELP}"
+)
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
 SUMS_HELP = (
     f"clip or normalise gradients outside, once the function has returned them; else {MIXING_HELP}"

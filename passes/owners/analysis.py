@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hlo_surgery.passes.dataflow.held import held_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
 from hlo_surgery.passes.normalise.held_constants import holds_constant
@@ -41,7 +42,6 @@ from hlo_surgery.passes.owners.contributions.placed_rows import (
     placed_values,
 )
 from hlo_surgery.passes.owners.contributions.places import classify_places, meets
-from hlo_surgery.passes.owners.held import held_values
 from hlo_surgery.passes.owners.labelling.indices import places
 from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows, undivided
 from hlo_surgery.passes.owners.loops import classify_while

@@ -7,8 +7,11 @@
 Owned is a case of Summed: c_b is the value with what others own at zero.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from hlo_surgery.passes.dataflow.loop_steps import varying_values
 from hlo_surgery.passes.ir import mlir
@@ -113,6 +116,16 @@ def is_shared(known: Class) -> bool:
 def has_owners(known: Class) -> bool:
     """Whether elements of a value of this class have owners."""
     return isinstance(known, Owned) and not known.is_shared
+
+
+def has_one_each(known: Class) -> bool:
+    """Whether elements have owners, and no example two of them at a step."""
+    if not isinstance(known, Owned) or known.is_shared:
+        return False
+    labels = known.labels
+    count = math.prod(labels.shape)
+    rows = labels.owners.reshape(-1, math.prod(labels.owners.shape[labels.steps :]))
+    return all(np.unique(row).size == count for row in rows)
 
 
 def is_sum(known: Class) -> bool:

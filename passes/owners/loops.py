@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.errors import DECIDED_HELP
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import (
@@ -248,4 +249,4 @@ def owned_decision(
         labels = joined([known.labels, chooser])
         if not labels.is_conflicting:
             return Owned(owners.kept(labels), None, known.offset)
-    return mixed(op, why)
+    return mixed(op, why, help=DECIDED_HELP)

@@ -4,27 +4,25 @@
         %p: Owned    =>  %c: Owned
     while any(%on) and %cap { %m = and %on, %more ; %n = select %on, %update, %c ; return %m, %n }
         %on: Owned, %cap: nobody's    =>  %on and %c: Owned
+    while any(p %c) { %m = and %on, (p %update) ; %n = select %on, %update, %c ; return %m, %n }
+        %on: Owned, at first p %c     =>  %on and %c: Owned
 
 An example that is done keeps its carry, so that it does not matter to it for how long the others go
 on. That must hold for all that decides whether it is done, or it could start again.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
-import numpy as np
-
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import COPIES, is_splat
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.normalise.constraints import unmarked
-from hlo_surgery.passes.owners.classes import Owners, has_owners, is_bare
-
-LOGICAL = frozenset(f"stablehlo.{name}" for name in ("not", "and", "or", "select"))
-Pair = tuple[Value, Value]
+from hlo_surgery.passes.owners.classes import Owned, Owners, has_one_each, has_owners, is_bare
+from hlo_surgery.passes.owners.same_values import are_same
+from hlo_surgery.passes.owners.truths import Truths, chosen, truth_of
 
 
 def frozen_carries(owners: Owners, loop: Operation) -> set[int]:
@@ -33,19 +31,27 @@ def frozen_carries(owners: Owners, loop: Operation) -> set[int]:
     question = any_going_on(owners, condition)
     if question is None:
         return set()
-    predicate, initial = question.operands
-    arguments: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
-    known = _of_done(body, _facts(predicate, is_splat(initial, 1)), arguments)
+    known = _known_when_done(owners, loop, question)
     returned = mlir.operands(mlir.return_operation(body))
     frozen = {
         i
         for i, argument in enumerate(body.arguments)
         if _is_kept(owners, returned[i], argument, known)
     }
-    deciding = {
-        i for i, argument in enumerate(condition.arguments) if _rests_on(predicate, argument)
-    }
+    arguments = enumerate(condition.arguments)
+    deciding = {i for i, argument in arguments if _rests_on(question.operands[0], argument)}
     return frozen if deciding <= frozen else set()
+
+
+def _known_when_done(owners: Owners, loop: Operation, question: Operation) -> Truths:
+    """What is known in a loop's body for an example that is done."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    predicate, initial = question.operands
+    arguments: dict[Value, Value] = dict(zip(condition.arguments, body.arguments, strict=True))
+    truth = is_splat(initial, 1)
+    known = _of_done(body, _facts(predicate, truth), arguments)
+    flags = [] if truth else _flags(owners, loop, predicate)
+    return known | dict.fromkeys(flags, False)
 
 
 def any_going_on(owners: Owners, condition: Block) -> Operation | None:
@@ -78,7 +84,7 @@ def _asks_all(owners: Owners, op: Operation, inverted: bool) -> bool:
     return combines and is_splat(initial, inverted) and has_owners(owners.of(reduced))
 
 
-def _facts(predicate: Value, truth: bool) -> dict[Value, bool]:
+def _facts(predicate: Value, truth: bool) -> Truths:
     """What is known for an example that is done: the predicate, and of what it is the opposite."""
     facts = {predicate: truth}
     while (op := mlir.defining_operation(predicate)) is not None and op.name == "stablehlo.not":
@@ -87,124 +93,59 @@ def _facts(predicate: Value, truth: bool) -> dict[Value, bool]:
     return facts
 
 
-def _of_done(
-    body: Block, facts: dict[Value, bool], arguments: dict[Value, Value]
-) -> dict[Value, bool]:
+def _flags(owners: Owners, loop: Operation, predicate: Value) -> list[Value]:
+    """The carries that are true only where the predicate is, as the body has them.
+
+    Such a flag is the predicate of the first carries, or less, and then that of the next ones, or
+    less, for whom it was true before.
+    """
+    condition, body = (region.blocks[0] for region in loop.regions)
+    returned = mlir.operands(mlir.return_operation(body))
+    first: dict[Value, Value] = dict(zip(condition.arguments, loop.operands, strict=True))
+    following: dict[Value, Value] = dict(zip(condition.arguments, returned, strict=True))
+    triples = zip(body.arguments, loop.operands, returned, strict=True)
+    return [
+        flag
+        for flag, initial, new in triples
+        if has_one_each(owners.of(flag))
+        and flag in closure([new], _both)
+        and _implies(initial, predicate, first, lambda value: value)
+        and _implies(new, predicate, following, partial(_of_going_on, owners, {flag: True}))
+    ]
+
+
+def _implies(
+    flag: Value,
+    predicate: Value,
+    arguments: dict[Value, Value],
+    seen: Callable[[Value], Value | None],
+) -> bool:
+    """Whether the predicate of these arguments is among what must be true for a flag to be."""
+    asked = closure([flag], _both)
+    return any(are_same(predicate, value, arguments, seen) for value in asked)
+
+
+def _of_going_on(owners: Owners, known: Truths, value: Value) -> Value | None:
+    """What a value is for an example of which this is known; None if others have a part in it."""
+    alone = owners.of(value)
+    return chosen(value, known) if isinstance(alone, Owned) and alone.data is None else None
+
+
+def _of_done(body: Block, facts: Truths, arguments: dict[Value, Value]) -> Truths:
     """The same facts of values of the body."""
     made = (result for op in mlir.operations(body)[:-1] for result in op.results)
     values: list[Value] = [*body.arguments, *made]
-    same = ((v, fact) for v in values for fact in facts if _same(fact, v, arguments))
+    same = ((v, fact) for v in values for fact in facts if are_same(fact, v, arguments))
     return {v: facts[fact] for v, fact in same}
 
 
-def _is_kept(owners: Owners, value: Value, argument: Value, known: dict[Value, bool]) -> bool:
+def _is_kept(owners: Owners, value: Value, argument: Value, known: Truths) -> bool:
     """Whether what a body returns is its argument again for an example that is done."""
     if not has_owners(owners.of(value)):
         return False
-    truth = _known(value, known)
+    truth = truth_of(value, known)
     is_same_truth = truth is not None and truth == known.get(argument)
-    return is_same_truth or _when_done(value, known) == argument
-
-
-def _same(one: Value, other: Value, arguments: dict[Value, Value]) -> bool:
-    """Whether two values are made alike from the same, one from the condition's arguments."""
-    known = dict(arguments)
-    return all_hold((one, other), lambda pair: _same_if(*pair, known), {})
-
-
-def _same_if(one: Value, other: Value, known: dict[Value, Value]) -> list[Pair] | None:
-    """The pairs that must be the same for these two to be; None where they are not. `known`:
-    arguments that are.
-    """
-    if one in known or one == other:
-        return [] if known.get(one, one) == other else None
-    first, second = mlir.defining_operation(one), mlir.defining_operation(other)
-    if first is None or second is None or not _same_kind(first, second) or one.type != other.type:
-        return None
-    if mlir.results(first).index(one) != mlir.results(second).index(other):
-        return None
-    pairs = list(zip(first.operands, second.operands, strict=True))
-    for region, twin in zip(first.regions, second.regions, strict=True):
-        block, copy = region.blocks[0], twin.blocks[0]
-        returned = [mlir.operands(mlir.return_operation(b)) for b in (block, copy)]
-        if len(block.arguments) != len(copy.arguments) or len(returned[0]) != len(returned[1]):
-            return None
-        known.update(zip(block.arguments, copy.arguments, strict=True))
-        pairs += zip(*returned, strict=True)
-    return pairs
-
-
-def _same_kind(first: Operation, second: Operation) -> bool:
-    counts = [(op.name, len(op.operands), len(op.regions)) for op in (first, second)]
-    return counts[0] == counts[1] and unmarked(first) == unmarked(second)
-
-
-def _when_done(value: Value, predicates: dict[Value, bool]) -> Value:
-    """What a value is for an example that is done."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name == "stablehlo.select":
-        known = _known(op.operands[0], predicates)
-        if known is None:
-            return value
-        value = op.operands[1 if known else 2]
-        op = mlir.defining_operation(value)
-    return value
-
-
-def _known(value: Value, predicates: dict[Value, bool]) -> bool | None:
-    """What a predicate is for an example that is done; None if that is not known."""
-    found: dict[Value, bool | None] = dict(predicates)
-    pending = [value]
-    while pending:
-        op = mlir.defining_operation(pending[-1])
-        logical = op if op is not None and _keeps_truth(op) else None
-        missing = [v for v in logical.operands if v not in found] if logical is not None else []
-        if pending[-1] not in found and missing:
-            pending += missing
-            continue
-        current = pending.pop()
-        if current not in found:
-            found[current] = (
-                _of_operands(logical, [found[v] for v in logical.operands])
-                if logical
-                else _of_constant(current)
-            )
-    return found[value]
-
-
-def _keeps_truth(op: Operation) -> bool:
-    """Whether an op makes 0 or 1 of what is 0 or 1, as truth values are: `not` of an integer makes
-    other numbers.
-    """
-    kind = dtype_of(op.results[0]) if op.name in LOGICAL | COPIES else None
-    return kind is not None and (kind == np.bool_ or (op.name in COPIES and _holds_both(kind)))
-
-
-def _holds_both(kind: np.dtype) -> bool:
-    """Whether 0 and 1 are of an element type; in a float8 of exponents alone, 0 is not."""
-    return bool((np.arange(2).astype(kind) == np.arange(2)).all())
-
-
-def _of_constant(value: Value) -> bool | None:
-    if dtype_of(value) != np.bool_:
-        return None
-    return next((truth for truth in (False, True) if is_splat(value, truth)), None)
-
-
-def _of_operands(op: Operation, known: list[bool | None]) -> bool | None:
-    """What a logical op makes of these, None being what is not known."""
-    match op.name:
-        case "stablehlo.not":
-            return None if known[0] is None else not known[0]
-        case "stablehlo.and":
-            return False if False in known else (True if known == [True, True] else None)
-        case "stablehlo.or":
-            return True if True in known else (False if known == [False, False] else None)
-        case "stablehlo.select":
-            chosen = known[1:] if known[0] is None else [known[1 if known[0] else 2]]
-            return chosen[0] if chosen[0] == chosen[-1] else None
-        case _:
-            return known[0]
+    return is_same_truth or chosen(value, known) == argument
 
 
 def _rests_on(value: Value, argument: Value) -> bool:

@@ -7,8 +7,8 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from hlo_surgery.passes.dataflow.held import held_values
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.owners.held import held_values
 
 STATISTICS = {"second_moment": hs.second_moment(), "norms": hs.norms()}
 

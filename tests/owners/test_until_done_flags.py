@@ -66,6 +66,72 @@ def capped(cap, step=narrowed, start=large):
     return looped(lambda h, on, c: (c < cap(h, on)) & jnp.any(on), step, start)
 
 
+def by_flags(step, start=of_rows):
+    """The condition asks the rows, and a flag for each says whose step is taken."""
+    return looped(lambda h, on, c: (c < 9) & jnp.any(of_rows(h)), step, start)
+
+
+def flagged(new, following):
+    """Rows with a flag are replaced; `following`: the next flags, of these, the new rows and the
+    old.
+    """
+
+    def step(h, on, c):
+        made = new(h, c)
+        return jnp.where(on[:, None], made, h), following(on, made, h)
+
+    return step
+
+
+def c_of(h):
+    return 1 + jnp.abs(h).max(1)
+
+
+FIRST = np.arange(4) == 0
+
+
+def spread(h):
+    """In each column, whether the row is large; columns but the first hardly count."""
+    return jnp.broadcast_to(of_rows(h * jnp.where(FIRST, 1, 0.01))[:, None], h.shape)
+
+
+def first_shrunk(h):
+    """Rows that are always large, though by columns other than the first."""
+    return jnp.where(FIRST, h / 2, 100)
+
+
+def shrunk(h, c):
+    return h / 2
+
+
+def grown_again(h, c):
+    return jnp.abs(h) * jnp.where(c % 2 == 0, 0.2, 1.8)
+
+
+def timed(step):
+    """A time for each row, all from 0 to 1: at first nobody's."""
+
+    def start(h):
+        rows, first = h.shape[:1], jnp.zeros((), h.dtype)
+        return jnp.broadcast_to(first < 1, rows), jnp.broadcast_to(first, rows)
+
+    return looped(
+        lambda h, flags, c: (c < 9) & jnp.any(flags[1] < 1),
+        lambda h, flags, c: step(h, *flags),
+        start,
+    )
+
+
+def of_own_size(h, on, t):
+    later = t + 0.7 / (1 + jnp.abs(h).max(1))
+    return jnp.where(on[:, None], h / 2, h), (on & (later < 1), jnp.where(on, later, t))
+
+
+def of_one_size(h, t, c):
+    size = 0.7 / (1 + jnp.abs(h).max())
+    return h - size * h**3, t + size
+
+
 def some_on(step):
     """Examples without a large element start when others do not end."""
     return capped(lambda h, on: 9, step, lambda h: jnp.abs(h) > 4)
@@ -104,6 +170,17 @@ OWN = {
         lambda h, bound, c: (halved(jnp.abs(h) > bound, h), bound),
         lambda h: jnp.float32(0.3),
     ),
+    "by a flag that implies it": by_flags(flagged(shrunk, lambda on, new, h: on & of_rows(new))),
+    "by a flag of what is kept": by_flags(
+        lambda h, on, c: (
+            jnp.where(on[:, None], h / 2, h),
+            on & of_rows(jnp.where(on[:, None], h / 2, h)),
+        )
+    ),
+    "by a flag of fewer": by_flags(
+        flagged(shrunk, lambda on, new, h: on & of_rows(new) & (new[:, 0] > 0))
+    ),
+    "a time for each": timed(of_own_size),
 }
 
 # Each lacks one thing that the rule asks for. Caps end those that would not end.
@@ -151,6 +228,25 @@ ALIKE = {
         lambda h: (large(h), large(h)),
         returned=lambda h, flags, c: h + flags[1],
     ),
+    "a flag of the old rows": by_flags(flagged(shrunk, lambda on, new, h: on & of_rows(h))),
+    "a flag that implies nothing": by_flags(flagged(shrunk, lambda on, new, h: on & (c_of(h) > 0))),
+    "a flag that implies it at first": by_flags(flagged(shrunk, lambda on, new, h: on)),
+    "a flag that implies it from then on": looped(
+        lambda h, on, c: (c < 9) & jnp.any(jnp.abs(h).max(1) > 4),
+        flagged(shrunk, lambda on, new, h: on & (jnp.abs(new).max(1) > 4)),
+        lambda h: jnp.abs(h).max(1) > 0.1,
+    ),
+    "a flag of new rows that are not taken": by_flags(
+        flagged(grown_again, lambda on, new, h: of_rows(new))
+    ),
+    "a flag or the condition": by_flags(flagged(shrunk, lambda on, new, h: on | of_rows(new))),
+    "another's condition": by_flags(flagged(shrunk, lambda on, new, h: on & of_rows(new)[::-1])),
+    "several flags for a row": looped(
+        lambda h, on, c: (c < 9) & jnp.any(spread(h)),
+        lambda h, on, c: (jnp.where(on, first_shrunk(h), h), on & spread(first_shrunk(h))),
+        lambda h: spread(h) & FIRST,
+    ),
+    "a size for all": looped(lambda h, t, c: t < 1, of_one_size, lambda h: jnp.zeros((), h.dtype)),
     "the number of steps": looped(
         lambda h, on, c: jnp.any(on), narrowed, returned=lambda h, on, c: h * c
     ),
@@ -197,6 +293,15 @@ def test_how_long_the_others_go_on_is_no_constant_of_the_batch(name):
 @ALIKE_NAMES
 def test_what_only_looks_alike_is_refused(name):
     assert any(reasons(jax.grad(of_parameters(ALIKE[name])), W, X))
+
+
+def test_taken_one_at_a_time_each_decides_for_itself():
+    counted = ALIKE["the number of steps"]
+    with pytest.raises(hs.Refusal, match=r"with jax\.lax\.map in place of jax\.vmap"):
+        hs.grad(of_parameters(counted), statistics=hs.per_example())(W, X)
+    loss = of_parameters(lambda h: lax.map(lambda row: counted(row[None])[0], h))
+    each = hs.grad(loss, statistics=hs.per_example())(W, X)[1]
+    np.testing.assert_allclose(each, alone(loss), rtol=1e-5, atol=1e-6)
 
 
 @ALIKE_NAMES

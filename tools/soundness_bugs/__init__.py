@@ -30,6 +30,7 @@ TESTS = (
     "tests/acceptance/test_near_misses.py",
     "tests/acceptance/test_until_done.py",
     "tests/owners/test_until_done_flags.py",
+    "tests/owners/test_same_values.py",
     "tests/loops/test_counters.py",
     "tests/normalise/test_constants.py",
     "tests/acceptance/test_batch_gradients.py",
