@@ -24,9 +24,9 @@ SAME = {
 DRAWN = """
 %l{0} = stablehlo.constant dense<0.0> : tensor<f32>
 %h{0} = stablehlo.constant dense<1.0> : tensor<f32>
-%s{0} = stablehlo.constant dense<3> : tensor<1xi64>
+%s{0} = stablehlo.constant dense<3> : tensor<2xi64>
 %{0} = stablehlo.rng %l{0}, %h{0}, %s{0}, distribution = UNIFORM :
-  (tensor<f32>, tensor<f32>, tensor<1xi64>) -> tensor<3xf32>
+  (tensor<f32>, tensor<f32>, tensor<2xi64>) -> tensor<3x3xf32>
 """
 OTHER = {
     "numbers drawn twice": (DRAWN.format("a"), DRAWN.format("b")),
