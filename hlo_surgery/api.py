@@ -24,6 +24,7 @@ def grad(
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     is_real: Any = None,
+    rows_per_example: int = 1,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
@@ -35,6 +36,8 @@ def grad(
     the examples. `is_real` says which examples are no padding, where some are: an array [B] of
     flags or 0/1, the position of an argument that is one, or a function of f's arguments, such as
     `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
+    `rows_per_example`: of pairs, and other examples of several rows one behind the other, how many;
+    batch arguments have that many times B along their axes, or B.
     `planning` says how to compute, which changes no statistic: `strategy` ("auto", "square",
     "ghost", "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
     `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
@@ -60,9 +63,8 @@ def grad(
         raise ValueError(
             "per_example_losses needs a module that returns its loss; use hs.value_and_grad"
         )
-    options = Options(
-        batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning
-    )
+    asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real)
+    options = Options(*asked, rows_per_example, planning)
     return WithStatistics(differentiated, _gradient(has_aux), options)
 
 
@@ -77,6 +79,7 @@ def value_and_grad(
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     is_real: Any = None,
+    rows_per_example: int = 1,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics:
@@ -86,8 +89,8 @@ def value_and_grad(
     """
     check_keywords(value_and_grad, planning)
     differentiated = jax.value_and_grad(fun, argnums, has_aux=has_aux)
-    asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning)
-    options = Options(*asked, _value(has_aux))
+    asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real)
+    options = Options(*asked, rows_per_example, planning, _value(has_aux))
     return WithStatistics(differentiated, operator.itemgetter(1), options)
 
 
@@ -102,6 +105,7 @@ def rewrite(
     loss_reduction: str = "mean",
     on_mixing: str = "refuse",
     is_real: Any = None,
+    rows_per_example: int = 1,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Any function that returns gradients of a minibatch loss already, with statistics:
@@ -116,9 +120,8 @@ def rewrite(
     check_keywords(rewrite, planning)
     _check_picks("gradients", gradients, "lambda outputs: outputs[1]")
     _check_picks("loss", loss, "lambda outputs: outputs[0]")
-    options = Options(
-        batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real, planning, loss
-    )
+    asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real)
+    options = Options(*asked, rows_per_example, planning, loss)
     return WithStatistics(grad_fun, gradients or all_of_it, options)
 
 

@@ -51,6 +51,7 @@ class Options:
     loss_reduction: str
     on_mixing: str
     is_real: Any
+    rows_per_example: int
     planning: PlanningOptions
     loss: Callable[[Any], Any] | None = None
 
@@ -175,7 +176,8 @@ class WithStatistics:
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
         loss = None if options.loss is None else _single(options.loss(numbered(shape)))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
-        asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how)
+        rows: Any = {"rows_per_example": options.rows_per_example}
+        asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how, **rows)
         module, more = rewritten(lowered, asked)
         picked = jax.tree.structure(self._pick(shape))
         results = shape, self._statistics_tree(picked)
@@ -193,7 +195,9 @@ class WithStatistics:
     def _batch(self, leaves: list[Any], tree: Any) -> dict[int, int]:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
-        return leaf_axes(args, kwargs, self._options.batch_argnums, self._options.in_axes)
+        options = self._options
+        axes = (options.batch_argnums, options.in_axes, options.rows_per_example)
+        return leaf_axes(args, kwargs, *axes)
 
 
 def _run(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:

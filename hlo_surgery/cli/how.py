@@ -49,6 +49,9 @@ CustomCalls = Annotated[
         "in its operands and results, such as kernel=0,0,-:0, - for none. Trusted.",
     ),
 ]
+RowsPerExample = Annotated[
+    int, typer.Option(help="Rows of each example, one behind the other, in batch arguments.")
+]
 Strategy = Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")]
 MemoryBudget = Annotated[
     str | None,
@@ -80,6 +83,7 @@ def _options(
     on_mixing: OnMixing = "refuse",
     is_real: IsReal = None,
     custom_call: CustomCalls = None,
+    rows_per_example: RowsPerExample = 1,
     strategy: Strategy = "auto",
     memory_budget: MemoryBudget = None,
     target: PlannedTarget = None,

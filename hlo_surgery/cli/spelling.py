@@ -12,6 +12,7 @@ SPELLED = {
     "on_mixing": "--on-mixing",
     "is_real": "--is-real",
     "custom_calls": "--custom-call",
+    "rows_per_example": "--rows-per-example",
     "strategy": "--strategy",
     "memory_budget": "--memory-budget",
     "target": "--target",

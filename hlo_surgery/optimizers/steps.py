@@ -13,7 +13,7 @@ from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.hyperparameters import check_optimizer
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.requests.example_shards import example_shards
-from hlo_surgery.requests.in_axes import batch_positions, leaf_axes
+from hlo_surgery.requests.in_axes import batch_positions, example_count, leaf_axes
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import check_words
@@ -121,17 +121,16 @@ class Training:
 
     def _size(self, *args: Any) -> int:
         arrays, axes = self._examples(args)
-        sizes = {kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
-        if len(sizes) != 1 or 0 in sizes:
-            raise ValueError(
-                f"the batch arguments hold {sorted(sizes)} examples; they must agree, and hold at "
-                "least one"
-            )
-        return sizes.pop()
+        sizes = {f"array {i}": kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
+        count = example_count(sizes, self.options["rows_per_example"])
+        if count == 0:
+            raise ValueError("the batch arguments hold no examples; they must hold at least one")
+        return count
 
     def _examples(self, args: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
         """All arrays among the arguments, and the example axes of the batch's, by number."""
-        axes = leaf_axes(args, {}, self.batch_argnums, self.options["in_axes"])
+        how = self.options["in_axes"], self.options["rows_per_example"]
+        axes = leaf_axes(args, {}, self.batch_argnums, *how)
         return [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)], axes
 
 

@@ -13,7 +13,11 @@ SIZES = 3
 
 
 def leaf_axes(
-    args: Sequence[Any], kwargs: Any, batch_argnums: int | Sequence[int], in_axes: Any
+    args: Sequence[Any],
+    kwargs: Any,
+    batch_argnums: int | Sequence[int],
+    in_axes: Any,
+    rows_per_example: int = 1,
 ) -> dict[int, int]:
     """Example axis by number of the array among the leaves of (args, kwargs). Raises ValueError or
     TypeError.
@@ -31,11 +35,11 @@ def leaf_axes(
             "in_axes names no axis of any array in the batch arguments; pass the axis of the "
             "examples, such as 0, for at least one"
         )
-    _check_sizes(args, axes_by_number)
+    _check_sizes(args, axes_by_number, rows_per_example)
     return axes_by_number
 
 
-def _check_sizes(args: Sequence[Any], axes: Mapping[int, int]) -> None:
+def _check_sizes(args: Sequence[Any], axes: Mapping[int, int], rows_per_example: int) -> None:
     """Raises ValueError where the arguments hold different numbers of examples."""
     leaves = [(path, x) for path, x in jax.tree.leaves_with_path(tuple(args)) if is_array(x)]
     sizes: dict[str, int] = {}
@@ -43,11 +47,33 @@ def _check_sizes(args: Sequence[Any], axes: Mapping[int, int]) -> None:
         (argument, *within), leaf = leaves[number]
         name = f"argument {argument.idx}{jax.tree_util.keystr(tuple(within))}"
         sizes[name] = kind_of(leaf).shape[axis]
-    if len(set(sizes.values())) > 1:
+    if sizes:
+        help = "leave out of batch_argnums what holds no examples, or give it None in in_axes"
+        example_count(sizes, rows_per_example, f"; {help}")
+
+
+def example_count(sizes: Mapping[str, int], rows_per_example: int, help: str = "") -> int:
+    """B, from the sizes of the arguments along their example axes: B times as many rows, or B.
+
+    Raises ValueError where they do not agree, TypeError where rows_per_example is no number.
+
+    >>> example_count({"pairs": 6, "weights": 3}, 2)
+    3
+    """
+    if isinstance(rows_per_example, bool) or not isinstance(rows_per_example, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"rows_per_example is {rows_per_example!r}; it is an integer")
+    if rows_per_example < 1:
+        raise ValueError(f"rows_per_example is {rows_per_example}; each example has a row at least")
+    most = max(sizes.values())
+    if most % rows_per_example:
         raise ValueError(
-            f"{different_sizes(sizes)}; leave out of batch_argnums what holds no examples, or give "
-            "it None in in_axes"
+            f"the batch arguments have {most} rows along their axes, which are no examples of "
+            f"{rows_per_example}; rows_per_example must divide them"
         )
+    count = most // rows_per_example
+    if not set(sizes.values()) <= {count, most}:
+        raise ValueError(different_sizes(sizes) + help)
+    return count
 
 
 def different_sizes(sizes: Mapping[str, int]) -> str:

@@ -15,7 +15,7 @@ from hlo_surgery.passes.strategies.task import Examples
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.requests.call_axes import checked_calls
 from hlo_surgery.requests.gradient_outputs import gradient_outputs, is_inexact
-from hlo_surgery.requests.in_axes import different_sizes
+from hlo_surgery.requests.in_axes import example_count
 from hlo_surgery.requests.loss_outputs import loss_output, named_loss
 from hlo_surgery.requests.parameter_groups import groups_of
 from hlo_surgery.requests.port_paths import below
@@ -69,13 +69,14 @@ def make_request(
     loss: str | int | None = None,
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
+    rows_per_example: int = 1,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass
     instead.
     """
     check_words(loss_reduction, on_mixing)
     axes = _batch_axes(module.arguments, batch)
-    size = _batch_size(module.arguments, axes)
+    size = _batch_size(module.arguments, axes, rows_per_example)
     flags = None if is_real is None else _flags(module.arguments, is_real, size)
     # A gradient taken from the tensor of the real examples' own would be another where the loss
     # counts padding.
@@ -209,11 +210,9 @@ def _axis(port: Port, first: int, axis: int) -> int:
     return axis % rank
 
 
-def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int]) -> int:
+def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int], rows_per_example: int) -> int:
     sizes = {arguments[number].name: arguments[number].shape[axis] for number, axis in axes.items()}
-    if len(set(sizes.values())) > 1:
-        raise ValueError(different_sizes(sizes))
-    size = next(iter(sizes.values()))
+    size = example_count(sizes, rows_per_example)
     if size == 0:
         raise ValueError("the batch is empty; a mean over no examples is not defined")
     return size

@@ -49,6 +49,7 @@ def rewrite_module(
     on_mixing: str = "refuse",
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
+    rows_per_example: int = 1,
     **planning: Unpack[PlanningOptions],
 ) -> Module:
     """A module that returns, after what the given one returns, each statistic of each gradient.
@@ -67,7 +68,7 @@ def rewrite_module(
     """
     check_keywords(rewrite_module, planning)
     original = load(module)
-    asked = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls)
+    asked = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
     request = make_request(original, batch, statistics, gradients, *asked)
     made, closed_over = rewritten(original, request)
     if closed_over:
@@ -100,6 +101,7 @@ def explain_module(
     on_mixing: str = "refuse",
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
+    rows_per_example: int = 1,
     **planning: Unpack[PlanningOptions],
 ) -> Plan:
     """The plan of `rewrite_module`, which prints."""
@@ -114,6 +116,7 @@ def explain_module(
         on_mixing=on_mixing,
         is_real=is_real,
         custom_calls=custom_calls,
+        rows_per_example=rows_per_example,
         **planning,
     ).plan
     assert plan is not None

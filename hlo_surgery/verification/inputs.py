@@ -37,12 +37,19 @@ def is_inexact(dtype: np.dtype[Any]) -> bool:
 
 
 def pick_examples(arrays: Sequence[Any], batch: Mapping[int, int], order: Order) -> Arrays:
-    """The batch whose example i is example order[i] of the given one. `batch`: example axis by
-    argument number.
+    """The batch whose example i is example order[i] of the given one, with all its rows. `batch`:
+    example axis by argument number.
     """
     return [
-        np.take(a, order, batch[i]) if i in batch else np.asarray(a) for i, a in enumerate(arrays)
+        _picked(np.asarray(a), batch[i], order) if i in batch else np.asarray(a)
+        for i, a in enumerate(arrays)
     ]
+
+
+def _picked(array: np.ndarray[Any, Any], axis: int, order: Order) -> np.ndarray[Any, Any]:
+    rows = array.shape[axis] // len(order)
+    places = np.asarray(order)[:, None] * rows + np.arange(rows)
+    return np.take(array, places.ravel(), axis)
 
 
 def perturbed(

@@ -40,6 +40,7 @@ def verify(
     on_mixing: str = "refuse",
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
+    rows_per_example: int = 1,
     inputs: Sequence[Any] | None = None,
     seed: int = 0,
     each: Each = iter,
@@ -54,7 +55,7 @@ def verify(
     example do not give its gradient.
     """
     original = load(module)
-    how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls)
+    how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
     request = make_request(original, batch, statistics, gradients, *how)
     rewritten = rewrite_module(
         original,
@@ -66,6 +67,7 @@ def verify(
         on_mixing=on_mixing,
         is_real=is_real,
         custom_calls=custom_calls,
+        rows_per_example=rows_per_example,
         **planning,
     )
     drawn = with_flags(draw_inputs(original.arguments, seed), request) if inputs is None else inputs

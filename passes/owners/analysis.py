@@ -68,7 +68,7 @@ def find_owners(
     owners.held = held_values(block)
     for i, argument in enumerate(block.arguments):
         if i in batch:
-            rows = owners.intern(own_rows(mlir.shape(argument), batch[i]))
+            rows = owners.intern(own_rows(mlir.shape(argument), batch[i], size))
             owners.classes[argument] = Owned(rows)
         elif mlir.is_inexact(argument):
             owners.trained.add(argument)

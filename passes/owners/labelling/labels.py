@@ -119,10 +119,17 @@ def everywhere(owner: Numbers, shape: Sequence[int]) -> Labels:
     return Labels(digits, owner.reshape((*owner.shape, *ones)))
 
 
-def own_rows(shape: Sequence[int], dim: int) -> Labels:
-    """Example b owns place b along a dimension, as in a batch argument."""
-    sizes = [size if d == dim else 1 for d, size in enumerate(shape) if size != 1]
-    return Labels(undivided(shape), np.arange(shape[dim], dtype=np.int32).reshape(sizes))
+def own_rows(shape: Sequence[int], dim: int, size: int | None = None) -> Labels:
+    """Example b owns place b along a dimension, as in a batch argument; of fewer examples, `size`,
+    the b-th run of as many places as each has.
+    """
+    count = shape[dim] if size is None else size
+    digits = list(undivided(shape))
+    digits[dim] = tuple(n for n in (count, shape[dim] // max(count, 1)) if n != 1)
+    sizes = [1] * sum(map(len, digits))
+    if count != 1:
+        sizes[sum(map(len, digits[:dim]))] = count
+    return Labels(tuple(digits), np.arange(count, dtype=np.int32).reshape(sizes))
 
 
 def join(a: Numbers, b: Numbers) -> Numbers:
