@@ -124,6 +124,11 @@ def also_used(params, seen, rewards, actions):
     return jnp.mean(-weights * log_probabilities(params, seen, actions)) + mean**2
 
 
+def beside_a_mark(params, seen, rewards, actions):
+    """Another of the same kind is not marked."""
+    return normalised(params, seen, rewards, actions) + unmarked(params, seen, rewards, actions)
+
+
 def as_a_term(params, seen, rewards, actions):
     """What is marked is a term of the gradient, of which each example's share is not known."""
     total = hs.constant(jnp.sum(advantages(params, seen, rewards)[0]))
@@ -137,7 +142,7 @@ def of_another(params, seen, rewards, actions):
     return jnp.mean(hs.constant(found[::-1]) * log_probabilities(params, seen, actions))
 
 
-@pytest.mark.parametrize("loss", [unmarked, also_used, as_a_term, of_another])
+@pytest.mark.parametrize("loss", [unmarked, also_used, beside_a_mark, as_a_term, of_another])
 def test_what_is_no_constant_of_all_is_refused(loss):
     with pytest.raises(hs.Refusal), jax.enable_x64(True):
         hs.grad(loss, batch_argnums=(1, 2, 3), statistics=STATISTICS)(*problem())

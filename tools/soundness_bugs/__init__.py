@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tools.soundness_bugs.bug import Bug
 from tools.soundness_bugs.elsewhere import ELSEWHERE
+from tools.soundness_bugs.held_constants import HELD
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
 from tools.soundness_bugs.owners_alignment import ALIGNMENT
@@ -31,6 +32,7 @@ TESTS = (
     "tests/acceptance/test_until_done.py",
     "tests/owners/test_until_done_flags.py",
     "tests/owners/test_same_values.py",
+    "tests/owners/test_held_constants.py",
     "tests/loops/test_counters.py",
     "tests/normalise/test_constants.py",
     "tests/acceptance/test_batch_gradients.py",
@@ -53,7 +55,7 @@ TESTS = (
 )
 
 OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS]
-BUGS = [*OWNERS, *MICROBATCHES, *KERNELS, *ELSEWHERE]
+BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *ELSEWHERE]
 
 
 def tests_of(bug: Bug) -> Sequence[str]:

@@ -119,7 +119,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
-        "if owners.trained.isdisjoint(op.operands) or keeps_rows(op, placed.number, placed.places)",
+        "if not trained or keeps_rows(op, placed.number, placed.places)",
         "if op.name",
         "rows of parameters that are moved before they meet the examples",
     ),

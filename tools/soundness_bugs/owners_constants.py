@@ -11,8 +11,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/sums.py",
-        "if scales and (op.operands[i] in owners.trained or not trained):",
-        "if scales and op.operands[i] in owners.trained:",
+        "if scales and (owners.is_trained(op, i) or not trained):",
+        "if scales and owners.is_trained(op, i):",
         "a product of two sums of data times a third",
     ),
     Bug(
@@ -35,7 +35,7 @@ CONSTANTS = [
     ),
     Bug(
         "owners/sums.py",
-        "data = frozenset(i for i in summed if op.operands[i] not in owners.trained)\n    many",
+        "data = frozenset(i for i in summed if not owners.is_trained(op, i))\n    many",
         "data = summed\n    many",
         "a sum that parameters reach as a constant beside the examples",
     ),

@@ -203,8 +203,8 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/same_values.py",
-        "return counts[0] == counts[1] and _said(first) == _said(second)",
-        "return counts[0] == counts[1]",
+        "return repeats and _said(first) == _said(second)",
+        "return repeats",
         "an update under another comparison than the loop's condition",
     ),
     Bug(
