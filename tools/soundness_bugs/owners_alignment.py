@@ -59,7 +59,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/apart.py",
-        "        key = (op.name, *mlir.attributes(op).items(), operands)",
+        "        key = (op.name, *unmarked(op).items(), operands)",
         "        key = (op.name, *mlir.attributes(op).items())",
         "other data, as what was computed alike",
     ),
