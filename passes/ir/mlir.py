@@ -236,10 +236,17 @@ def is_at_least_float32(value: Value) -> bool:
     return isinstance(element_type(value), ir.F32Type | ir.F64Type)
 
 
+def attribute_names(op: Operation) -> list[str]:
+    """The names of the op's attributes."""
+    return [getattr(entry, "name", entry) for entry in cast(Any, op.attributes)]
+
+
 def attributes(op: Operation) -> dict[str, ir.Attribute]:
-    """The op's attributes by name."""
+    """The op's attributes by name. Raises TypeError of a constant of complex numbers, which the
+    bindings cannot hold.
+    """
     found = cast(Any, op.attributes)
-    return {name: found[name] for name in (getattr(entry, "name", entry) for entry in found)}
+    return {name: found[name] for name in attribute_names(op)}
 
 
 def text_attribute(op: Operation, name: str) -> str:

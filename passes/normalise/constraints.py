@@ -52,11 +52,16 @@ def device_count(module: Module) -> int | None:
 
 def marks(op: Operation) -> list[str]:
     """The names of the attributes that are marks."""
-    return [name for name in mlir.attributes(op) if MARK.fullmatch(name)]
+    return [name for name in mlir.attribute_names(op) if MARK.fullmatch(name)]
 
 
-def unmarked(op: Operation) -> dict[str, ir.Attribute]:
-    """The op's attributes but for marks: what it computes."""
+def unmarked(op: Operation) -> dict[str, object]:
+    """The op's attributes but for marks: what it computes. Of complex constants it is their text,
+    since the bindings cannot hold them.
+    """
+    if op.name == "stablehlo.constant" and mlir.is_complex(op.results[0]):
+        number = mlir.attribute_names(op).index("value")
+        return {"value": str(cast(Any, op.attributes)[number])}
     return {k: v for k, v in mlir.attributes(op).items() if not MARK.fullmatch(k)}
 
 

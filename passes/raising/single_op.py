@@ -54,7 +54,7 @@ def _module(op: Operation, outside: list[Value], shapes: list[tuple[int, ...]]) 
             copied = cast(Any, op.clone()).operation
             func.ReturnOp(list(copied.results))
         for inner in (copied, *mlir.nested_operations(copied)):
-            for name in {ATTRIBUTE, *marks(inner)} & mlir.attributes(inner).keys():
+            for name in {ATTRIBUTE, *marks(inner)}.intersection(mlir.attribute_names(inner)):
                 del inner.attributes[name]
         _rebind(copied, list(block.arguments), dict(zip(outside, constants, strict=True)))
         module.operation.verify()

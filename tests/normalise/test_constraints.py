@@ -10,7 +10,13 @@ from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.constraints import device_count, marks, put_back, set_aside
+from hlo_surgery.passes.normalise.constraints import (
+    device_count,
+    marks,
+    put_back,
+    set_aside,
+    unmarked,
+)
 
 MODULE = """
 sdy.mesh @mesh = <["data"=4, "model"=2]>
@@ -82,6 +88,24 @@ def test_they_come_back_where_they_were(body):
     assert str(module) == text
     assert not any(marks(op) for op in operations(module))
     module.operation.verify()
+
+
+COMPLEX = """
+  %c = stablehlo.constant dense<(0.0, {0})> : tensor<complex<f32>>
+  return %x, %x : tensor<8x6xf32>, tensor<8x6xf32>
+"""
+
+
+def test_constants_of_any_kind_are_told_apart():
+    """Complex ones too, which MLIR's Python bindings cannot hold."""
+
+    def said(number):
+        module = mlir.parse(MODULE.format(body=COMPLEX.format(number)))
+        put_back(module)
+        (op,) = (op for op in operations(module) if op.name == "stablehlo.constant")
+        return unmarked(op)
+
+    assert said(1.0) == said(1.0) != said(2.0)
 
 
 def test_a_module_without_has_nothing_set_aside():
