@@ -12,7 +12,7 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.normalise.constraints import unmarked
 
@@ -125,6 +125,6 @@ def _same_kind(first: Operation, second: Operation) -> bool:
     return repeats and _said(first) == _said(second)
 
 
-def _said(op: Operation) -> dict[str, ir.Attribute]:
+def _said(op: Operation) -> dict[str, object]:
     """An op's attributes, other than what follows from its shapes."""
     return {k: v for k, v in unmarked(op).items() if k != sharding_rules.ATTRIBUTE}
