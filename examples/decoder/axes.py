@@ -70,3 +70,12 @@ def shardings_of_state(state: Any, params: Any, placed: Any) -> Any:
         return everywhere
 
     return jax.tree.map_with_path(of, state)
+
+
+def structs(shapes: Any, placed: Any) -> Any:
+    """The shapes of a pytree with where each array lies, for what is compiled or read ahead."""
+
+    def struct(x: Any, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    return jax.tree.map(struct, shapes, placed)

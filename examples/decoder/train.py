@@ -64,7 +64,7 @@ def _begun(settings: Settings, mesh: Mesh, checkpoints: Checkpoints | None) -> t
     """The number of the first step and the state before it."""
     make = partial(_first, settings)
     placed = _places(settings, mesh)
-    if checkpoints and (last := checkpoints.last(_like(jax.eval_shape(make), placed))):
+    if checkpoints and (last := checkpoints.last(axes.structs(jax.eval_shape(make), placed))):
         return last
     return 0, jax.jit(make, out_shardings=placed)()
 
@@ -77,13 +77,6 @@ def _places(settings: Settings, mesh: Mesh) -> State:
     everywhere = NamedSharding(mesh, axes.P())
     averages = jax.tree.map(lambda _: everywhere, jax.eval_shape(noise.begin))
     return State(*places(settings, mesh), averages)
-
-
-def _like(shapes: Any, placed: Any) -> Any:
-    def struct(x: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-    return jax.tree.map(struct, shapes, placed)
 
 
 def _stepped(
