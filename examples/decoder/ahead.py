@@ -2,14 +2,15 @@
 
     python -m examples.decoder.ahead --target tpu:v5e:4x4 --model-axis 4
 
-needs `pip install 'hlo-surgery[tpu]'`, and prints a row for each step: bytes of arguments, outputs
-and temporaries on one chip, as XLA plans them, and how many collectives the program has.
+needs `pip install 'hlo-surgery[tpu]'`, and prints a row for each step: bytes of arguments, outputs,
+temporaries and all together on one chip, as XLA plans them (outputs take the memory of arguments,
+and on TPU the parts count gaps twice), and how many collectives the program has and runs.
 """
 
 import argparse
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,9 +22,7 @@ import hlo_surgery.optimizers as ho
 from examples.decoder import axes, model, run
 from examples.decoder.by_hand import micro_adam_by_hand
 
-SIZES = model.Sizes(
-    layers=12, width=2048, heads=16, hidden=5632, vocabulary=32768, length=1024
-)
+SIZES = model.Sizes(layers=12, width=2048, heads=16, hidden=5632, vocabulary=32768, length=1024)
 COLLECTIVE = re.compile(
     r"\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
 )
@@ -79,18 +78,23 @@ def compiled(settings: run.Settings, mesh: Mesh, made: tuple[Any, Any]) -> Any:
         return step.lower(*arguments).compile()
 
 
-def row(name: str, executable: Any) -> str:
+def row(name: str, executable: Any, target: str) -> str:
     """A line of the table, in Markdown."""
-    memory = executable.memory_analysis()
-    found = Counter(COLLECTIVE.findall(executable.as_text()))
+    memory, cost = executable.memory_analysis(), hs.cost_of(executable, target)
     sizes = (
         memory.argument_size_in_bytes,
         memory.output_size_in_bytes,
         memory.temp_size_in_bytes,
+        cost.peak_bytes,
     )
-    numbers = [f"{size / 1e6:,.1f}" for size in sizes]
-    said = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
-    return f"| {name} | {' | '.join(numbers)} | {said} |"
+    written = Counter(COLLECTIVE.findall(executable.as_text()))
+    cells = [name, *(f"{size / 1e6:,.1f}" for size in sizes), listed(written)]
+    return f"| {' | '.join([*cells, listed(cost.collectives)])} |"
+
+
+def listed(counts: Mapping[str, int | None]) -> str:
+    """How often each kind of collective occurs."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
 def main() -> None:
@@ -108,13 +112,12 @@ def main() -> None:
     hs.without_tpu()
     mesh = axes.mesh_over(hs.find_target(options.target).devices, options.model_axis)
     batch = options.texts * mesh.shape["data"]
-    settings = run.Settings(
-        SIZES, options.layout, batch=batch, microbatches=options.microbatches
-    )
-    print("| step | arguments, MB | outputs, MB | temporaries, MB | collectives |")
-    print("|---|---|---|---|---|")
+    settings = run.Settings(SIZES, options.layout, batch=batch, microbatches=options.microbatches)
+    print("| step | arguments | outputs | temporaries | peak | collectives | as they run |")
+    print("|---|---|---|---|---|---|---|")
     for name in options.steps:
-        print(row(name, compiled(settings, mesh, STEPS[name](settings))), flush=True)
+        executable = compiled(settings, mesh, STEPS[name](settings))
+        print(row(name, executable, options.target), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         # A step takes the memory of the state before it, so that saving must be done by then.
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=KEPT, enable_async_checkpointing=False
-        )
+        options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(folder.absolute(), options=options)
 
     def save(self, step: int, state: Any) -> None:
