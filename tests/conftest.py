@@ -61,6 +61,8 @@ DEFAULT_FLAGS = {
 # steps, and every layout over several devices (one of them is in test_train_step_mesh).
 SLOW = {
     "test_bench",
+    "test_decoder_devices",
+    "test_decoder_resumed",
     "test_experiments",
     "test_meshes",
     "test_optimizer_composition",

@@ -9,7 +9,7 @@ KEPT = 2
 
 
 class Checkpoints:
-    """The last states of a run, in a folder; each process writes and reads what its devices hold."""
+    """The last states of a run, in a folder; each process keeps what its devices hold."""
 
     def __init__(self, folder: Path) -> None:
         # A step takes the memory of the state before it, so that saving must be done by then.

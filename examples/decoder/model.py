@@ -15,10 +15,12 @@ from jax import Array, lax
 from examples.decoder.attention import attend
 from examples.decoder.axes import Layout, place
 
+COMPUTED = jnp.bfloat16
+
 
 @dataclass(frozen=True)
 class Sizes:
-    """The shape of a model. `width` is that of a token's features, `hidden` within a gated layer."""
+    """The shape of a model; `hidden` is the width within a gated layer."""
 
     layers: int = 2
     width: int = 64
@@ -86,18 +88,18 @@ def mean_loss(layout: Layout, params: Any, tokens: Array) -> Array:
     """The mean cross-entropy of the next token, of `tokens` [B, length + 1]."""
     ids, labels = tokens[:, :-1], tokens[:, 1:]
     h = params["embedding"][ids] + params["positions"]
-    h = place(layout, h.astype(jnp.bfloat16), "examples", "length", "features")
+    h = place(layout, h.astype(COMPUTED), "examples", "length", "features")
     layer = jax.checkpoint(partial(_layer, layout), prevent_cse=False)
     h, _ = lax.scan(layer, h, params["layers"])
     h = _normalised(h, params["final_scale"])
-    logits = jnp.einsum("blw,vw->blv", h, params["embedding"].astype(jnp.bfloat16))
+    logits = jnp.einsum("blw,vw->blv", h, params["embedding"].astype(COMPUTED))
     logits = place(layout, logits.astype(jnp.float32), "examples", "length", "vocabulary")
     own = jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
     return jnp.mean(jax.nn.logsumexp(logits, -1) - own)
 
 
 def _layer(layout: Layout, h: Array, layer: Any) -> tuple[Array, None]:
-    weights = jax.tree.map(lambda w: w.astype(jnp.bfloat16), layer)
+    weights = jax.tree.map(lambda w: w.astype(COMPUTED), layer)
     for part in (_attention, _gated):
         h = place(layout, h + part(layout, h, weights), "examples", "length", "features")
     return h, None
