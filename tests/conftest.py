@@ -64,6 +64,7 @@ SLOW = {
     "test_decoder_devices",
     "test_decoder_resumed",
     "test_experiments",
+    "test_kernels_on_meshes",
     "test_meshes",
     "test_optimizer_composition",
     "test_optimizer_edges",

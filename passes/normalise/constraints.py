@@ -43,7 +43,7 @@ def put_back(module: Module) -> None:
 
 def device_count(module: Module) -> int | None:
     """On how many devices the constraints of a module are; None where it has none."""
-    if not any(op.name == CONSTRAINT for op in _nested(module)):
+    if not any(op.name in (CONSTRAINT, "sdy.manual_computation") for op in _nested(module)):
         return None
     meshes = [op.opview for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
     axes = (cast(Any, sdy).MeshAttr(cast(Any, op).mesh).axes for op in meshes)

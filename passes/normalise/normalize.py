@@ -19,6 +19,7 @@ from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 from hlo_surgery.passes.normalise.constraints import set_aside
 from hlo_surgery.passes.normalise.devices.devices import join_devices
+from hlo_surgery.passes.normalise.devices.kernels import over_devices
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
 from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 
@@ -32,7 +33,8 @@ def normalize(module: Module) -> None:
     inline_calls(module)
     join_devices(module)
     refuse_per_device(module)
-    drop_placement(module, but_meshes=set_aside(module))
+    constrained = set_aside(module)
+    drop_placement(module, but_meshes=constrained or bool(over_devices(module)))
     make_shapes_static(module)
     refuse_effects(module)
     free_invariants(module)

@@ -22,6 +22,7 @@ from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.constraints import put_back
+from hlo_surgery.passes.normalise.devices.kernels import call_on_each
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners
@@ -168,4 +169,5 @@ def finished(module: Analysed, results: Sequence[Value], labels: Sequence[str]) 
     sharding_rules.strip(module.code)
     mlir.run_passes(module.code, *TIDY)
     put_back(module.code)
+    call_on_each(module.code)
     mlir.run_passes(module.code, *TIDY)
