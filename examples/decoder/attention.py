@@ -1,22 +1,36 @@
 """Causal attention: JAX's flash attention on a TPU, and the same by XLA's own ops elsewhere.
 
-The kernel takes blocks of positions, and XLA cannot split it among devices, so that a mesh of
-several has XLA's ops too.
+The kernel takes blocks of positions. XLA cannot split it among devices, so that each has it to
+itself.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
 
+from examples.decoder.axes import Layout, spec
+
+Attention = Callable[[Array, Array, Array], Array]
 BLOCK = 128
 
 
-def attend(query: Array, key: Array, value: Array) -> Array:
+def attend(layout: Layout, query: Array, key: Array, value: Array) -> Array:
     """Of arrays [B, heads, length, features]."""
-    if jax.sharding.get_abstract_mesh().size > 1 or query.shape[2] % BLOCK:
+    if query.shape[2] % BLOCK:
         return _by_xla(query, key, value)
-    return jax.lax.platform_dependent(query, key, value, tpu=_by_kernel, default=_by_xla)
+    kernel = _on_each_device(layout, _by_kernel)
+    return jax.lax.platform_dependent(query, key, value, tpu=kernel, default=_by_xla)
+
+
+def _on_each_device(layout: Layout, kernel: Attention) -> Attention:
+    """The kernel for the examples and heads of each device of the mesh in use."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return kernel
+    own = spec(layout, ("examples", "heads", "length", "features"))
+    return jax.shard_map(kernel, in_specs=own, out_specs=own, check_vma=False)
 
 
 def _by_kernel(query: Array, key: Array, value: Array) -> Array:

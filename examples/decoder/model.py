@@ -110,7 +110,7 @@ def _attention(layout: Layout, h: Array, layer: Any) -> Array:
     projected = jnp.einsum("blw,swhf->sbhlf", x, layer["query_key_value"])
     names = ("three", "examples", "heads", "length", "features")
     query, key, value = place(layout, projected, *names)
-    mixed = place(layout, attend(query, key, value), *names[1:])
+    mixed = place(layout, attend(layout, query, key, value), *names[1:])
     return jnp.einsum("bhlf,hfw->blw", mixed, layer["out"])
 
 
