@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import orbax.checkpoint as ocp
+import orbax.checkpoint as ocp  # pyright: ignore[reportMissingImports]
 
 KEPT = 2
 

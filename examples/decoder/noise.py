@@ -4,7 +4,7 @@ Each part has an unbiased estimate from every batch; their ratio has none, and o
 little (McCandlish et al., "An Empirical Model of Large-Batch Training", appendix A).
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -41,7 +41,7 @@ def record_gradient_square() -> optax.GradientTransformationExtraArgs:
         squares = [jnp.sum(jnp.square(g.astype(jnp.float32))) for g in jax.tree.leaves(grad)]
         return updates, GradientSquare(jnp.stack(squares).sum())
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return optax.GradientTransformationExtraArgs(init, cast(Any, update))
 
 
 def begin() -> EMAState:

@@ -53,7 +53,7 @@ def loss_of(settings: Settings) -> Callable[..., Any]:
     return by_microbatch(partial(model.mean_loss, layout), settings.microbatches)
 
 
-def step_of(settings: Settings) -> hs.training.TrainStep:
+def step_of(settings: Settings) -> Any:
     """The train step, with the norms that are logged."""
     return hs.train_step(loss_of(settings), optimizer_of(settings), statistics=LOGGED)
 

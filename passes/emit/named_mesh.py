@@ -15,7 +15,8 @@ from hlo_surgery.passes.emit.host_calls import inner_jaxprs
 
 
 def named_mesh(jaxpr: Jaxpr) -> Any:
-    """The first of several, which are on the same devices; None where there is none.
+    """The first of several, which are on the same devices; None where there is none. Where
+    `jax.shard_map` has a kernel, its mesh counts as named.
 
     Inside `jax.shard_map` a function runs on one device's part, and there is none either.
     """

@@ -52,7 +52,7 @@ def call_on_each(module: Module) -> None:
     meshes = [op for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
     for op in over_devices(module):
         named = next(mesh for mesh in meshes if _has(mesh, _axes(op)))
-        _wrap(op, cast(str, mlir.text_attribute(named, "sym_name")), _names(named))
+        _wrap(op, mlir.text_attribute(named, "sym_name"), _names(named))
 
 
 def _axes(op: Operation) -> list[list[str]]:
