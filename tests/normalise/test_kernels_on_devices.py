@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
@@ -12,7 +14,7 @@ from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.devices.kernels import over_devices
 from hlo_surgery.passes.normalise.normalize import normalize
-from tests.dataflow.test_mosaic_kernels import ACCEPTED, REFUSED, B, D, L, W
+from tests.dataflow.test_mosaic_kernels import ACCEPTED, BLOCK, REFUSED, B, D, L, W, in_order
 
 MESH = AbstractMesh((2, 3), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 X = jax.ShapeDtypeStruct((2 * B, L, D), jnp.float32)
@@ -56,6 +58,25 @@ def test_each_device_has_it_to_itself(name):
 def test_what_meets_in_a_kernel_is_refused(name):
     with pytest.raises(hs.Refusal, match="custom_call"):
         module_of(REFUSED[name])
+
+
+def test_one_that_may_talk_to_other_devices_is_refused():
+    def talking(x):
+        text = pltpu.CompilerParams(dimension_semantics=("parallel",), collective_id=1)
+        spec = pl.BlockSpec(BLOCK, in_order)
+        out = jax.ShapeDtypeStruct((B, L, D), jnp.float32)
+        return pl.pallas_call(
+            meeting, out_shape=out, grid=(B,), in_specs=[spec], out_specs=spec, compiler_params=text
+        )(x)
+
+    with pytest.raises(hs.Refusal, match="nothing is known of how it works on several devices"):
+        module_of(talking)
+
+
+def meeting(x, out):
+    """All devices wait for one another."""
+    pltpu.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=0)
+    out[...] = x[...]
 
 
 def test_devices_are_factors_of_the_call_for_all():
