@@ -62,11 +62,11 @@ def test_what_meets_in_a_kernel_is_refused(name):
 
 def test_one_that_may_talk_to_other_devices_is_refused():
     def talking(x):
-        text = pltpu.CompilerParams(dimension_semantics=("parallel",), collective_id=1)
+        how = pltpu.CompilerParams(dimension_semantics=("parallel",), collective_id=1)
         spec = pl.BlockSpec(BLOCK, in_order)
         out = jax.ShapeDtypeStruct((B, L, D), jnp.float32)
         return pl.pallas_call(
-            meeting, out_shape=out, grid=(B,), in_specs=[spec], out_specs=spec, compiler_params=text
+            meeting, out_shape=out, grid=(B,), in_specs=[spec], out_specs=spec, compiler_params=how
         )(x)
 
     with pytest.raises(hs.Refusal, match="nothing is known of how it works on several devices"):
@@ -75,7 +75,7 @@ def test_one_that_may_talk_to_other_devices_is_refused():
 
 def meeting(x, out):
     """All devices wait for one another."""
-    pltpu.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=0)
+    pl.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=(0, 0))
     out[...] = x[...]
 
 

@@ -46,6 +46,7 @@ TESTS = (
     "tests/normalise/test_devices.py",
     "tests/equivalence/test_row_wise.py",
     "tests/dataflow/test_mosaic_kernels.py",
+    "tests/normalise/test_kernels_on_devices.py",
     "tests/loops/test_control_flow.py",
 )
 

@@ -6,6 +6,12 @@ FILE = "dataflow/mosaic_kernels.py"
 
 KERNELS = [
     Bug(
+        "normalise/devices/varying.py",
+        "or is_kernel(op)",
+        'or mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"',
+        "a kernel that may talk to other devices, called for all of them",
+    ),
+    Bug(
         FILE,
         "if is_parallel and _is_own(g, known)",
         "if _is_own(g, known)",
