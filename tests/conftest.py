@@ -61,7 +61,10 @@ DEFAULT_FLAGS = {
 # steps, and every layout over several devices (one of them is in test_train_step_mesh).
 SLOW = {
     "test_bench",
+    "test_decoder_devices",
+    "test_decoder_resumed",
     "test_experiments",
+    "test_kernels_on_meshes",
     "test_meshes",
     "test_optimizer_composition",
     "test_optimizer_edges",

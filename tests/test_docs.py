@@ -20,7 +20,7 @@ from hlo_surgery.passes.ir import mlir
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-CODE = ("passes", "hlo_surgery", "tests", "tools")
+CODE = ("passes", "hlo_surgery", "tests", "tools", "examples")
 LINKING = ("CONTRIBUTING.md", "README.md")
 MODULES = {"jnp": "jax.numpy", "np": "numpy", "hs": "hlo_surgery", "jax": "jax", "lax": "jax.lax"}
 DIALECTS = ("stablehlo", "sdy", "func", "chlo")

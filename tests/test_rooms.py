@@ -20,7 +20,8 @@ def folders(top):
 
 
 ROOMS = [*folders("passes"), *folders("hlo_surgery")]
-TOOLS, (TESTS, *ROOMS_OF_TESTS) = folders("tools"), folders("tests")
+TOOLS = [*folders("tools"), *folders("examples")]
+TESTS, *ROOMS_OF_TESTS = folders("tests")
 
 
 def name_of(room):

@@ -22,6 +22,8 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
 TARGET = "tpu_custom_call"
+# Of a call for several devices at once: the mesh axes along each dimension in front.
+OVER_DEVICES = "over_devices"
 # Of memory where a window of an operand lies; what lies elsewhere a kernel can reach as a whole.
 WINDOWED = ("#tpu.memory_space<vmem>", "#tpu.memory_space<smem>")
 PARALLEL = "#tpu.dimension_semantics<parallel>"
@@ -61,6 +63,16 @@ def is_kernel(op: Operation) -> bool:
     return mlir.text_attribute(op, "call_target_name") == TARGET
 
 
+def is_known_kernel(op: Operation) -> bool:
+    """Whether the op is a call to a kernel that says of itself no more than is known."""
+    return is_kernel(op) and _kernel(mlir.text_attribute(op, "backend_config")) is not None
+
+
+def leading(op: Operation) -> int:
+    """How many dimensions in front are those of devices, each with a kernel to itself."""
+    return len(cast(Any, op.attributes[OVER_DEVICES])) if OVER_DEVICES in op.attributes else 0
+
+
 def kernel_rule(op: Operation) -> Rule | None:
     """How the operands and results of a call to a kernel share dimensions; None for another op, or
     where the kernel does not show it.
@@ -71,7 +83,7 @@ def kernel_rule(op: Operation) -> Rule | None:
     values = [*op.operands, *op.results]
     if kernel is None or len(values) != kernel.whole + len(kernel.windows):
         return None
-    shapes = [mlir.shape(v) for v in values]
+    shapes = [mlir.shape(v)[leading(op) :] for v in values]
     rows: list[Indices] = [(None,) * len(shape) for shape in shapes[: kernel.whole]]
     rows += kernel.windows
     if any(len(row) != len(shape) for row, shape in zip(rows, shapes, strict=True)):
@@ -81,7 +93,10 @@ def kernel_rule(op: Operation) -> Rule | None:
     ]
     if any(i is not None and kernel.grid[i] != size for i, size in pairs):
         return None
-    return _rule(rows, shapes, len(op.operands))
+    # Devices are told apart as by a grid, whose indices are counted below zero.
+    devices = tuple(range(-leading(op), 0))
+    whole = [mlir.shape(v) for v in values]
+    return _rule([(*devices, *row) for row in rows], whole, len(op.operands))
 
 
 def _rule(rows: Sequence[Indices], shapes: Sequence[Sequence[int]], count: int) -> Rule:

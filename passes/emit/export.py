@@ -13,9 +13,11 @@ import jax.numpy as jnp
 from jax import export
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module, stablehlo
 from hlo_surgery.passes.ir.placement import drop_placement
+from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.ir.structure import calls_of
 
 # XLA recurses over nested calls on threads whose stacks end at some 150 of them.
@@ -24,6 +26,11 @@ DEEPEST_CALLS = 50
 UNDIFFERENTIABLE = (
     "a rewritten function cannot be differentiated: JAX knows no derivative of its module; where "
     "its results count as constants, put jax.lax.stop_gradient around its arguments"
+)
+
+ON_ITS_MESH = (
+    "call the function that hs.grad or hs.rewrite returns; or compile the module for its devices, "
+    "by hs.compile_for with in_shardings on as many"
 )
 
 Result = TypeVar("Result")
@@ -88,10 +95,19 @@ def _no_derivative(_: export.Exported) -> export.Exported:
 def portable_artifact(module: Module) -> bytes:
     """The module as a StableHLO portable artifact of the version that this jaxlib speaks."""
     code = mlir.clone(module)
+    _refuse_parts(code)
     drop_placement(code)
     _make_plain(code)
     version = cast(Any, stablehlo).get_current_version()
     return stablehlo.serialize_portable_artifact_str(mlir.to_bytecode(code), version)
+
+
+def _refuse_parts(code: Module) -> None:
+    """Raises Refusal where devices run something on their own parts, as they run kernels."""
+    for op in mlir.nested_operations(cast(Any, code.operation)):
+        if op.name == "sdy.manual_computation":
+            why = "each of several devices runs it on its own part, and the module is for one alone"
+            raise Refusal(Reason(why, op.name, source_line(op), ON_ITS_MESH))
 
 
 def _on_mesh(module: Module) -> bytes:

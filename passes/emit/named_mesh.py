@@ -3,7 +3,7 @@
 b = sharding_constraint[sharding=NamedSharding(mesh, P("data"))] a    =>    mesh
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -15,7 +15,8 @@ from hlo_surgery.passes.emit.host_calls import inner_jaxprs
 
 
 def named_mesh(jaxpr: Jaxpr) -> Any:
-    """The first of several, which are on the same devices; None where there is none.
+    """The first of several, which are on the same devices; None where there is none. Where
+    `jax.shard_map` has a kernel, its mesh counts as named.
 
     Inside `jax.shard_map` a function runs on one device's part, and there is none either.
     """
@@ -44,8 +45,20 @@ def _first(jaxpr: Jaxpr) -> Any:
             shardings = [v for v in eqn.params.values() if isinstance(v, NamedSharding)]
             if shardings and not shardings[0].mesh.empty:
                 return shardings[0].mesh
+        if eqn.primitive.name == "shard_map" and _has_kernel(eqn.params.values()):
+            return eqn.params["mesh"]
         for inner in inner_jaxprs(eqn.params.values()):
             found = _first(inner)
             if found is not None:
                 return found
     return None
+
+
+def _has_kernel(params: Iterable[Any]) -> bool:
+    """Whether there is a kernel in the functions of an equation, which each device has to itself
+    in the module too.
+    """
+    eqns = [eqn for inner in inner_jaxprs(params) for eqn in inner.eqns]
+    return any(
+        eqn.primitive.name == "pallas_call" or _has_kernel(eqn.params.values()) for eqn in eqns
+    )

@@ -18,6 +18,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
 
 CONSTRAINT = "sdy.sharding_constraint"
+ON_EACH = "sdy.manual_computation"
 # Of an op's results by number; of the arguments of its regions, by the numbers of both.
 MARK = re.compile(r"placed_(result|argument_(\d+))_(\d+)")
 
@@ -42,8 +43,10 @@ def put_back(module: Module) -> None:
 
 
 def device_count(module: Module) -> int | None:
-    """On how many devices the constraints of a module are; None where it has none."""
-    if not any(op.name == CONSTRAINT for op in _nested(module)):
+    """On how many devices a module's constraints are, and what each device has to itself; None
+    where it has neither.
+    """
+    if not any(op.name in (CONSTRAINT, ON_EACH) for op in _nested(module)):
         return None
     meshes = [op.opview for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
     axes = (cast(Any, sdy).MeshAttr(cast(Any, op).mesh).axes for op in meshes)

@@ -20,6 +20,7 @@ from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 from hlo_surgery.passes.normalise.constraints import set_aside
 from hlo_surgery.passes.normalise.custom_calls import CallAxes, declare_calls
 from hlo_surgery.passes.normalise.devices.devices import join_devices
+from hlo_surgery.passes.normalise.devices.kernels import over_devices
 from hlo_surgery.passes.normalise.held_constants import hold_constants
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
 from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
@@ -40,7 +41,8 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     declare_calls(module, custom_calls or {})
     join_devices(module)
     refuse_per_device(module)
-    drop_placement(module, but_meshes=set_aside(module))
+    constrained = set_aside(module)
+    drop_placement(module, but_meshes=constrained or bool(over_devices(module)))
     make_shapes_static(module)
     refuse_effects(module)
     free_invariants(module)

@@ -25,6 +25,7 @@ from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.constraints import put_back
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
+from hlo_surgery.passes.normalise.devices.kernels import call_on_each
 from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
@@ -186,4 +187,5 @@ def finished(module: Analysed, results: Sequence[Value], labels: Sequence[str]) 
     release_constants(module.code)
     mlir.run_passes(module.code, *TIDY)
     put_back(module.code)
+    call_on_each(module.code)
     mlir.run_passes(module.code, *TIDY)

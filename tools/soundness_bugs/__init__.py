@@ -51,6 +51,7 @@ TESTS = (
     "tests/dataflow/test_mosaic_kernels.py",
     "tests/dataflow/test_fused_attention.py",
     "tests/dataflow/test_declared_calls.py",
+    "tests/normalise/test_kernels_on_devices.py",
     "tests/loops/test_control_flow.py",
 )
 

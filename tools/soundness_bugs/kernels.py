@@ -7,6 +7,12 @@ ATTENTION = "dataflow/fused_attention.py"
 
 KERNELS = [
     Bug(
+        "normalise/devices/varying.py",
+        "or is_known_kernel(op)",
+        'or mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"',
+        "a kernel that may talk to other devices, called for all of them",
+    ),
+    Bug(
         FILE,
         "if is_parallel and _is_own(g, known)",
         "if _is_own(g, known)",

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.mosaic_kernels import is_known_kernel
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
@@ -36,6 +37,7 @@ from hlo_surgery.passes.normalise.devices.device_values import (
     rename,
     replace,
 )
+from hlo_surgery.passes.normalise.devices.kernels import call_for_all
 from hlo_surgery.passes.normalise.devices.map_devices import map_op
 from hlo_surgery.passes.normalise.devices.shards import (
     agreed,
@@ -193,5 +195,7 @@ def _join_computation(varying: Varying, op: Operation) -> None:
     elif has_leading_dims(op, lambda v: bool(varying.of(v))):
         align_operands(varying, op, [axes] * len(array_operands(op)))
         add_leading_dims(op, varying.sizes(axes))
+    elif is_known_kernel(op):
+        call_for_all(varying, op, axes)
     else:
         replace(varying, op, map_op(varying, op, axes))

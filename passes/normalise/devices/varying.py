@@ -10,6 +10,7 @@ refused by name.
 
 from collections.abc import Sequence
 
+from hlo_surgery.passes.dataflow.mosaic_kernels import is_known_kernel
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
@@ -65,7 +66,9 @@ def _of_computation(varying: Varying, op: Operation) -> Sequence[Names]:
 def _has_rule(varying: Varying, op: Operation) -> bool:
     captures = any(map(varying.of, mlir.captured(op)))
     return not captures and (
-        has_leading_dims(op, lambda v: bool(varying.of(v))) or raise_op(op) is not None
+        has_leading_dims(op, lambda v: bool(varying.of(v)))
+        or raise_op(op) is not None
+        or is_known_kernel(op)
     )
 
 

@@ -1,0 +1,65 @@
+"""The example's trainer on eight devices, and on two processes: the run of one device."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+pytest.importorskip("orbax.checkpoint")
+from examples.decoder import axes
+from examples.decoder.run import Settings
+from examples.decoder.train import train
+from tests.examples.decoder_worker import STEPS
+from tests.meshes import process_pairs
+from tests.meshes.test_meshes import FLAGS
+
+TIMEOUT_S, WORKER = 300, "tests.examples.decoder_worker"
+# Values within the model are of bfloat16.
+ROUNDING = 2 * float(jnp.finfo(jnp.bfloat16).eps)
+WAYS = {
+    "data": ("data", "1", "micro_adam"),
+    "fsdp": ("fsdp", "1", "micro_adam"),
+    "fsdp and tensor": ("fsdp_tensor", "2", "micro_adam"),
+    "private, fsdp and tensor": ("fsdp_tensor", "2", "dp_sgd"),
+}
+
+
+def expected(optimizer):
+    """What is logged on one device."""
+    mesh = axes.mesh_over(jax.devices()[:1])
+    return [logged for _, _, logged in train(Settings(optimizer=optimizer), mesh, STEPS)]
+
+
+def assert_is(report, optimizer):
+    for found, wanted in zip(report["logged"], expected(optimizer), strict=True):
+        assert found == pytest.approx(wanted, rel=ROUNDING)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_eight_devices(way):
+    done = subprocess.run(
+        [sys.executable, "-m", WORKER, *WAYS[way]],
+        cwd=Path(__file__).parent.parent.parent,
+        env=os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["devices"] == 8
+    assert (report["split"] > 0) == (way != "data")
+    assert_is(report, WAYS[way][-1])
+
+
+def test_two_processes(tmp_path):
+    reports = process_pairs.reports(tmp_path, TIMEOUT_S, WORKER, *WAYS["fsdp and tensor"])
+    for report in reports:
+        assert report["devices"] == 4
+        assert_is(report, "micro_adam")

@@ -1,0 +1,66 @@
+"""Pairs of processes joined by `jax.distributed`, each with two virtual devices: their reports."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.fast_compiles import FAST_COMPILES
+
+FLAGS = f"--xla_force_host_platform_device_count=2 {FAST_COMPILES}"
+
+
+def reports(directory, timeout_s, *command):
+    """The last line of each, as JSON, of `python -m *command ADDRESS NUMBER`."""
+    address = f"localhost:{free_port()}"
+    started = [start(directory, number, *command, address) for number in range(2)]
+    codes = finish(started, timeout_s)
+    said = "\n".join((directory / f"{number}.err").read_text() for number in range(2))
+    assert codes == [0, 0], said
+    return [
+        json.loads((directory / f"{number}.out").read_text().splitlines()[-1])
+        for number in range(2)
+    ]
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return listening.getsockname()[1]
+
+
+def start(directory, number, *command):
+    """A process whose output goes to files: one that waits for the other must not wait for a
+    reader, too.
+    """
+    with (
+        open(directory / f"{number}.out", "w") as out,
+        open(directory / f"{number}.err", "w") as err,
+    ):
+        return subprocess.Popen(
+            [sys.executable, "-m", *command, str(number)],
+            cwd=Path(__file__).parent.parent.parent,
+            env=os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"},
+            stdout=out,
+            stderr=err,
+        )
+
+
+def finish(processes, timeout_s):
+    """Exit codes once both have ended, or one has failed, or the time is up; none is left
+    running.
+    """
+    end = time.monotonic() + timeout_s
+    while (
+        time.monotonic() < end
+        and any(p.poll() is None for p in processes)
+        and not any(p.poll() for p in processes)
+    ):
+        time.sleep(0.1)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+    return [process.wait() for process in processes]
