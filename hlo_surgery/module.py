@@ -11,6 +11,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 from jax import export
+from jax.core import Tracer
 
 from hlo_surgery.counted import counted
 from hlo_surgery.export_artifacts import module_in_artifact
@@ -80,7 +81,7 @@ class Module:
 
     def call(self, *arrays: Any) -> list[jax.Array]:
         """Run the module on its flat arguments. Raises ValueError where their number, shapes or
-        dtypes differ.
+        dtypes differ, TypeError inside of `jax.jit`.
         """
         self._check(arrays)
         return in_clean_config(lambda: list(self.jitted(*arrays)))
@@ -105,6 +106,11 @@ class Module:
             raise ValueError(
                 f"the module takes {counted(len(self.arguments), 'argument')}, and {len(arrays)} "
                 "were given"
+            )
+        if any(isinstance(array, Tracer) for array in arrays):
+            raise TypeError(
+                "a module's call takes arrays; inside of jax.jit use module.exported.call, which "
+                "takes and returns what is traced"
             )
         for port, array in zip(self.arguments, arrays, strict=True):
             if tuple(np.shape(array)) != port.shape:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from hlo_surgery.passes.emit.named_mesh import named_mesh
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
 from hlo_surgery.rewritten_function import Statistics, running_here
 from hlo_surgery.statistics.derived import named
@@ -76,20 +77,25 @@ class TrainStep:
     def __call__(self, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
         """The parameters and the optimizer's state after the step, and the metrics."""
         shards = self._training.shards(params, *rest)
+        own = _apart((params, opt_state))
         with running_here(self._training.options.get("target")):
-            return self._jitted(shards, *_as_returned(params, opt_state, rest), *rest)
+            return self._jitted(shards, *self._committed(shards, own, rest), *rest)
+
+    def _committed(self, shards: int, own: tuple[Any, Any], rest: Any) -> tuple[Any, Any]:
+        """Parameters and state committed to their device, as a step returns them: else it would be
+        compiled twice. Where the loss names a mesh they belong on its devices, and `jax.jit` puts
+        them there.
+        """
+        if any(_is_committed(leaf) for leaf in jax.tree.leaves((own, rest))):
+            return own
+        traced: Any = self._jitted.trace(shards, *own, *rest)
+        if named_mesh(traced.jaxpr.jaxpr) is not None:
+            return own
+        return jax.device_put(own, jnp.zeros(()).sharding)
 
     def lower(self, params: Any, opt_state: Any, *rest: Any) -> Any:
         """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
         return self._jitted.lower(self._training.shards(params, *rest), params, opt_state, *rest)
-
-
-def _as_returned(params: Any, opt_state: Any, rest: Any) -> tuple[Any, Any]:
-    """Both committed to their device, as a step returns them: else it would be compiled twice."""
-    params, opt_state = _apart((params, opt_state))
-    if any(_is_committed(leaf) for leaf in jax.tree.leaves((params, opt_state, rest))):
-        return params, opt_state
-    return jax.device_put((params, opt_state), jnp.zeros(()).sharding)
 
 
 def _apart(donated: Any) -> Any:

@@ -78,8 +78,8 @@ def verify(
 
 
 def _doubting(verdict: Verdict, plan: Plan) -> Verdict:
-    """The verdict, which names what was trusted where it is the one."""
-    if verdict.verdict != "not equivalent" or not plan.trusted:
+    """The verdict, which names what was trusted where it may be that."""
+    if verdict.verdict == "equivalent" or not plan.trusted:
         return verdict
     return replace(verdict, why="; ".join([verdict.why, *map(str, plan.trusted)]))
 

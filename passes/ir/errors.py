@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 CONTRIBUTION_HELP = '; or pass on_mixing="contribution" to treat such values as constants'
 MIXING_HELP = (
     "make every example's gradient its own (running statistics, GroupNorm, a per-example loss)"
-    "; mark what the loss takes as given with hs.constant"
+    "; mark what the loss takes as given with hs.constant, in place of stop_gradient"
     f"{CONTRIBUTION_HELP}"
 )
 # Of examples that a program takes one by one.
@@ -17,6 +17,11 @@ APART_HELP = (
 DECIDED_HELP = (
     "let each example decide for itself: take them one at a time, with jax.lax.map in place of "
     f"jax.vmap{CONTRIBUTION_HELP}"
+)
+# Of data of the batch that each example meets at a place of its own, marked as a constant or not.
+DATA_HELP = (
+    "compute what is made of the whole batch before the call, and pass it as a batch argument"
+    f"{CONTRIBUTION_HELP}"
 )
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
 SUMS_HELP = (
@@ -33,12 +38,13 @@ LOSS_HELP = (
 CALL_HELP = (
     "if it takes the examples one by one, say so: hs.per_example_call(fn, in_axes, out_axes) "
     "around the function that calls it, and around its backward pass; of a dumped module, "
-    "custom_calls=... with the call's name (--custom-call)"
+    "custom_calls=... with the call's name"
 )
 # Of such a call of which that was said.
 DECLARED_HELP = (
     "give each operand and result with examples their axis, None being for what is one for all; "
-    "what all examples share may go in, but a sum over them may not come out"
+    "what all examples share may go in, but a sum over them, as a weight's gradient is, may not "
+    "come out: multiply by weights outside"
 )
 
 

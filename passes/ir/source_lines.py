@@ -10,6 +10,8 @@ from hlo_surgery.passes.ir.mlir import Operation, ir
 
 Frame = tuple[str, int]
 INLINED = "inlined"
+# How JAX names the functions that are a loop's steps.
+STEP = "closed_call"
 WRAPPER = ("hlo_surgery", "declaring.py")
 # Between locations that are still to be read: here the frames of a callee or of its call begin, or
 # both are known.
@@ -27,7 +29,11 @@ def source_line(op: Operation) -> str:
 
 
 def inlined_location(op: Operation, call: Operation) -> ir.Location:
-    """The location of an op that replaces a call, which remembers both."""
+    """The location of an op that replaces a call, which remembers both. What JAX calls for each
+    step of a loop is written at one place, and its ops keep that.
+    """
+    if str(cast(Any, call.attributes["callee"]).value).startswith(STEP) and _frames(op.location):
+        return op.location
     with mlir.context():
         return ir.Location.name(INLINED, ir.Location.callsite(op.location, [call.location]))
 

@@ -20,7 +20,7 @@ import numpy as np
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.errors import CALL_HELP, MIXING_HELP, Reason
+from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.step_positions import POSITIONAL
@@ -89,7 +89,7 @@ def demoted(
 def rearranged(op: Operation, data: Reason) -> Mixed:
     """The class of what is made where each example meets a place of its own in data of all."""
     why = "data of the whole batch, rearranged over the examples, meets each example's own values"
-    help = CALL_HELP if data.help == CALL_HELP else MIXING_HELP
+    help = CALL_HELP if data.help == CALL_HELP else DATA_HELP
     return mixed(op, f"{why} ({data.op} at {data.where})", help=help)
 
 

@@ -10,7 +10,8 @@ from tests.equivalence.test_fixtures import METAS, rewritten
 
 MIXING_HELP = (
     "  help:    make every example's gradient its own (running statistics, GroupNorm, a "
-    "per-example loss); mark what the loss takes as given with hs.constant; "
+    "per-example loss); mark what the loss takes as given with hs.constant, in place of "
+    "stop_gradient; "
     'or pass on_mixing="contribution" to treat such values as constants'
 )
 

@@ -122,6 +122,15 @@ def test_bytecode_of_another_mlir_says_what_to_dump_instead(name):
         hs.load(file_of(name))
 
 
+def test_a_module_is_called_on_arrays_and_its_export_on_what_is_traced():
+    module = hs.load(
+        "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
+    )
+    with pytest.raises(TypeError, match=r"module\.exported\.call"):
+        jax.jit(module.call)(jnp.ones(3))
+    assert jax.jit(module.exported.call)(jnp.ones(3))[0].tolist() == [1, 1, 1]
+
+
 def test_a_portable_artifact_of_the_future_says_what_to_dump_instead():
     data = file_of("convolution_portable_jax_0.10.2").read_bytes()
     producer = re.search(rb"StableHLO_v[\d.]+", data)[0]

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -25,13 +26,18 @@ DRAW = draws(0)
 PARAMS = {"w": DRAW(6, 4), "b": DRAW(4)}
 BATCHES = [(DRAW(SIZE, 6), DRAW(SIZE, 4)) for _ in range(STEPS)]
 OPTIMIZER = ho.micro_adam(0.05, eps=1e-3, weight_decay=1e-3)
-WAYS = {"in set_mesh": {}, "told the shards": {"shards": 8}, "told nothing": {}}
+WAYS = {
+    "in set_mesh": {},
+    "told the shards": {"shards": 8},
+    "told nothing": {},
+    "named by the loss": {},
+}
 
 
-def trained(place, placed, **planning):
+def trained(place, placed, loss=square_error, **planning):
     """The last parameters, all norms, and whether every step took its arguments' memory."""
     options = {"batch_argnums": (1, 2), "statistics": {"norms": hs.norms()}}
-    step = hs.train_step(square_error, OPTIMIZER, **options, **planning)
+    step = hs.train_step(loss, OPTIMIZER, **options, **planning)
     params = jax.tree.map(place, PARAMS)
     state, norms, donated = OPTIMIZER.init(params), [], True
     for batch in BATCHES:
@@ -47,6 +53,11 @@ def distance(found, expected):
     return max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs)
 
 
+def naming(rows):
+    """The loss, with its examples laid out by itself."""
+    return lambda params, x, y: square_error(params, lax.with_sharding_constraint(x, rows), y)
+
+
 def main():
     assert jax.device_count() == 8
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
@@ -54,11 +65,15 @@ def main():
     one = trained(jnp.array, jnp.array)
     for way, planning in WAYS.items():
         with jax.set_mesh(mesh) if way == "in set_mesh" else nullcontext():
-            params, norms, donated = trained(
-                lambda x: jax.device_put(x, everywhere),
-                lambda x: jax.device_put(x, rows),
-                **planning,
-            )
+            if way == "named by the loss":
+                # Of arrays that no device has been said for.
+                params, norms, donated = trained(jnp.array, jnp.array, naming(rows), **planning)
+            else:
+                params, norms, donated = trained(
+                    lambda x: jax.device_put(x, everywhere),
+                    lambda x: jax.device_put(x, rows),
+                    **planning,
+                )
         report = {
             "params": distance(params, one[0]),
             "norms": distance(norms, one[1]),

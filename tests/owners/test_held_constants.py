@@ -153,6 +153,21 @@ def test_a_refusal_says_how_to_mark():
         hs.grad(unmarked, batch_argnums=(1, 2, 3), statistics=STATISTICS)(*problem())
 
 
+def of_groups(params, seen, rewards, actions):
+    """Advantages are normalised over groups of examples: each meets a place of its own."""
+    groups = advantages(params, seen, rewards)[0].reshape(3, 2, -1)
+    weights = hs.constant((groups - groups.mean(1, keepdims=True)).reshape(6, -1))
+    return jnp.mean(-weights * log_probabilities(params, seen, actions))
+
+
+def test_data_of_groups_is_to_be_passed_as_an_argument():
+    """That it is marked is no way out, and not named as one."""
+    with pytest.raises(hs.Refusal) as refusal:
+        hs.grad(of_groups, batch_argnums=(1, 2, 3), statistics=STATISTICS)(*problem())
+    assert "pass it as a batch argument" in refusal.value.help
+    assert "hs.constant" not in refusal.value.help
+
+
 def test_no_clip_bounds_what_all_decide():
     with pytest.raises(hs.Refusal, match="bounds each example's influence"):
         hs.grad(normalised, batch_argnums=(1, 2, 3), statistics=hs.clipped_mean(1.0))(*problem())
