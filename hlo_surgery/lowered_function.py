@@ -27,7 +27,8 @@ class Lowered:
 
     `result`: the tree that the function returns, of what outputs hide (`returned_kind`).
     `closed_over`: the traced values that are the module's last arguments. `calls`: how the
-    function calls its host. `mesh`: what its sharding constraints name.
+    function calls its host. `mesh`: what its sharding constraints name. `shardings`: of each
+    output, where that is part of its type.
     """
 
     module: Module
@@ -35,6 +36,7 @@ class Lowered:
     closed_over: list[Any]
     calls: frozenset[str]
     mesh: Any
+    shardings: list[Any]
 
 
 def lower(
@@ -52,11 +54,13 @@ def lower(
     `silently`, it calls its host only to hear of it.
     """
     shapes: list[Any] = []
+    shardings: list[list[Any]] = []
     flat = _flat(fun, leaves, tree)
 
     def noted(*arrays: Any) -> Any:
         result = flat(*arrays)
         shapes.append(jax.tree.map(returned_kind, result))
+        shardings.append([explicit_sharding(jax.typeof(x)) for x in jax.tree.leaves(result)])
         return result
 
     structs = _structs([*leaves, *beside])
@@ -67,7 +71,7 @@ def lower(
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     module = load(lowered.as_text(debug_info=True))
     mesh = named_mesh(traced.jaxpr.jaxpr)
-    return Lowered(module, shapes[-1], closed_over, frozenset(calls), mesh)
+    return Lowered(module, shapes[-1], closed_over, frozenset(calls), mesh, shardings[-1])
 
 
 def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:

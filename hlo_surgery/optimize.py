@@ -9,7 +9,7 @@ from hlo_surgery.lowered_function import lower
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums as fold_in_place
-from hlo_surgery.requests.leaves import as_returned, flat_array, is_array, signature
+from hlo_surgery.requests.leaves import as_returned, flat_array, is_array, signature, typed
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewritten_function import Rewritten
 
@@ -59,6 +59,7 @@ class Optimized:
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         folded = self._lookup(leaves, tree)
         outputs = folded.run(*arrays, *map(flat_array, folded.closed_over))
+        outputs = [typed(*pair) for pair in zip(outputs, folded.shardings, strict=True)]
         structure = jax.tree.structure(folded.result)
         return jax.tree.map(as_returned, folded.result, jax.tree.unflatten(structure, outputs))
 
@@ -72,6 +73,7 @@ class Optimized:
         if key in self._folded:
             return self._folded[key]
         found = lower(self._fun, leaves, tree)
-        made = Rewritten(fold_squared_sums(found.module), found.result, found.closed_over)
+        folded = fold_squared_sums(found.module)
+        made = Rewritten(folded, found.result, found.closed_over, found.shardings)
         # What is traced around one call is of no use to another.
         return made if made.closed_over else self._folded.setdefault(key, made)

@@ -24,6 +24,7 @@ from hlo_surgery.requests.leaves import (
     is_array,
     numbered,
     signature,
+    typed,
 )
 from hlo_surgery.requests.parameter_groups import check_prefix, group_labels, groups_tree
 from hlo_surgery.requests.real_flags import check_flags, flags_among
@@ -74,6 +75,7 @@ class Rewritten:
     module: Module
     result: Any
     closed_over: list[Any]
+    shardings: Sequence[Any]
     mesh: Any = None
     own: Callable[..., Sequence[Any]] | None = None
 
@@ -125,6 +127,7 @@ class WithStatistics:
         with running_here(self._options.planning.get("target")):
             closed_over = map(flat_array, rewritten.closed_over)
             outputs = _run(rewritten.run, [*arrays, *flags, *closed_over])
+            outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]
         tree = jax.tree.structure(rewritten.result)
         return jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
 
@@ -182,7 +185,18 @@ class WithStatistics:
         picked = jax.tree.structure(self._pick(shape))
         results = shape, self._statistics_tree(picked)
         own = telling(self._fun, leaves, tree, made.calls) if made.calls else None
-        return Rewritten(module, results, [*made.closed_over, *more], made.mesh, own)
+        placed = self._shardings(made.shardings, numbers)
+        return Rewritten(module, results, [*made.closed_over, *more], placed, made.mesh, own)
+
+    def _shardings(self, own: Sequence[Any], numbers: Any) -> list[Any]:
+        """Of all outputs: what is like the gradient lies as it does."""
+        of_gradient = [own[number] for number in jax.tree.leaves(numbers)]
+        found = list(own)
+        for statistic in self._statistics.values():
+            count = len(jax.tree.leaves(_tree_of(statistic, jax.tree.structure(numbers))))
+            like = not isinstance(statistic, Derived) or statistic.like == "gradient"
+            found += of_gradient if like else [None] * count
+        return found
 
     def _statistics_tree(self, gradient: Any) -> Any:
         trees = {

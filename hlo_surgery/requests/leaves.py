@@ -34,6 +34,12 @@ def explicit_sharding(kind: Any) -> Any:
     return sharding if typed else None
 
 
+def typed(output: Any, sharding: Any) -> Any:
+    """An output of a module with the sharding that is to be part of its type, if one is."""
+    fits = sharding is not None and len(sharding.spec) == output.ndim
+    return jax.sharding.reshard(output, sharding) if fits else output
+
+
 def signature(leaf: Any) -> Any:
     """What a rewriting depends on: kinds of arrays, and whatever is static itself."""
     if not is_array(leaf):
