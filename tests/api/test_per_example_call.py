@@ -210,7 +210,7 @@ def test_weights_inside_get_a_sum_and_that_is_refused():
 
     kernel = hs.per_example_call(lambda w, x: plain(matrices(w, x)), (None, 0))
     refusal = refused(kernel, loss)
-    assert "a sum over them may not come out" in refusal.help
+    assert "multiply by weights outside" in refusal.help
 
 
 def test_sums_over_the_examples_may_not_go_in():

@@ -45,7 +45,9 @@ def test_commands_that_rewrite_take_what_is_declared(dumped, tmp_path):
 
 
 def test_a_refusal_names_the_option(dumped):
-    assert "(--custom-call)" in rejected("inspect", dumped(by_features), *ASKED, code=1)
+    assert "--custom-call with the call's name" in rejected(
+        "inspect", dumped(by_features), *ASKED, code=1
+    )
 
 
 def test_verify_says_of_a_wrong_word_that_it_was_trusted(dumped):

@@ -233,7 +233,7 @@ def test_a_call_that_says_otherwise_is_not_known(name):
     with pytest.raises(hs.Refusal, match="nothing is known of how __cudnn") as found:
         module_of({}, attention(**UNKNOWN[name]), 1)
     assert "hs.per_example_call" in found.value.help
-    assert "--custom-call" in found.value.help
+    assert "custom_calls=" in found.value.help
 
 
 def rule_of(config, operands, results, target=CALLS[False, False]):
