@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.dataflow.declared_calls import NONE
 from hlo_surgery.passes.dataflow.sharding_rules import Axes
 from hlo_surgery.passes.normalise.per_example_calls import AXES, FUNCTION, NAME
+from hlo_surgery.requests.in_axes import axes_by_leaf
 
 # Of a list of arrays, a list of arrays.
 OnLeaves = Callable[..., list[Any]]
@@ -64,22 +65,8 @@ def per_example_call(
 
 def _leaf_axes(name: str, axes: Any, arrays: Any) -> Axes:
     """The axis of each leaf, from the front, by a pytree prefix."""
-    try:
-        known = jax.tree.broadcast(axes, arrays, is_leaf=_is_none)
-    except ValueError as error:
-        raise ValueError(
-            f"{name} of per_example_call is no prefix of what it goes with: {error}"
-        ) from None
-    pairs = zip(
-        jax.tree.leaves(known, is_leaf=_is_none),
-        jax.tree.leaves(arrays, is_leaf=_is_none),
-        strict=True,
-    )
-    return tuple(_from_front(name, axis, leaf) for axis, leaf in pairs if leaf is not None)
-
-
-def _is_none(x: Any) -> bool:
-    return x is None
+    found = axes_by_leaf(f"{name} of per_example_call", axes, arrays, "what it goes with")
+    return tuple(_from_front(name, axis, leaf) for axis, _, leaf in found)
 
 
 def _from_front(name: str, axis: Any, leaf: Any) -> int | None:

@@ -1,6 +1,6 @@
 """Train the language model, log what the examples' gradients say, and go on where it stopped.
 
-    python -m examples.decoder.train --folder /tmp/decoder --steps 100
+    python -m examples.decoder.train --folder decoder_run --steps 100
 
 On eight virtual devices, parameters and layers split among them:
 

@@ -125,22 +125,28 @@ def _one_for_each(in_axes: Any, chosen: Sequence[int]) -> list[Any]:
 
 def _argument_axes(in_axis: Any, argument: Any, number: int) -> list[int | None]:
     """Each leaf's example axis in a batch argument, from a pytree prefix, from the front."""
-    try:
-        axes = jax.tree.broadcast(in_axis, argument, is_leaf=_is_none)
-    except ValueError as error:
-        raise ValueError(
-            f"in_axes is no prefix of the batch argument it goes with: {error}"
-        ) from None
-    pairs = zip(
-        jax.tree.leaves(axes, is_leaf=_is_none),
-        jax.tree.leaves_with_path(argument, is_leaf=_is_none),
-        strict=True,
-    )
+    found = axes_by_leaf("in_axes", in_axis, argument, "the batch argument it goes with")
     return [
         _from_front(axis, leaf, f"argument {number}{jax.tree_util.keystr(path)}")
-        for axis, (path, leaf) in pairs
-        if leaf is not None
+        for axis, path, leaf in found
     ]
+
+
+def axes_by_leaf(name: str, axes: Any, tree: Any, what: str) -> list[tuple[Any, Any, Any]]:
+    """The entry of a pytree prefix for each leaf that is not None, with the leaf's path, and it.
+
+    Raises ValueError where `axes`, called so, is no prefix of the tree, which is `what`.
+    """
+    try:
+        known = jax.tree.broadcast(axes, tree, is_leaf=_is_none)
+    except ValueError as error:
+        raise ValueError(f"{name} is no prefix of {what}: {error}") from None
+    pairs = zip(
+        jax.tree.leaves(known, is_leaf=_is_none),
+        jax.tree.leaves_with_path(tree, is_leaf=_is_none),
+        strict=True,
+    )
+    return [(axis, path, leaf) for axis, (path, leaf) in pairs if leaf is not None]
 
 
 def _from_front(axis: Any, leaf: Any, name: str) -> int | None:

@@ -22,10 +22,15 @@ RAISING = "equinox._errors._error.<locals>.raises"
 
 def host_calls(jaxpr: Jaxpr) -> set[str]:
     """The primitives by which a function, or what it calls, calls its host."""
-    own = {eqn.primitive.name for eqn in jaxpr.eqns} & CALLS
-    return own.union(
-        *(map(host_calls, inner_jaxprs(v for eqn in jaxpr.eqns for v in eqn.params.values())))
-    )
+    return {eqn.primitive.name for eqn in nested_equations(jaxpr)} & CALLS
+
+
+def nested_equations(jaxpr: Jaxpr) -> Iterator[Any]:
+    """All equations of a function and of what it calls, each before those within it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in _inner(eqn.params.values()):
+            yield from nested_equations(inner)
 
 
 def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
@@ -115,7 +120,7 @@ def _used(eqns: Sequence[Any], results: Iterable[Any]) -> set[Any]:
 def _cleaned(eqn: Any) -> Any:
     """An equation, what it calls being without host calls."""
     params = {name: _mapped(_without_host_calls, value) for name, value in eqn.params.items()}
-    inner = list(inner_jaxprs(params.values()))
+    inner = list(_inner(params.values()))
     if not inner:
         return eqn
     effects = _effects(eqn.effects, (jaxpr.effects for jaxpr in inner))
@@ -128,15 +133,14 @@ def _effects(known: Iterable[Any], within: Iterable[Iterable[Any]]) -> set[Any]:
     return {effect for effect in known if type(effect).__name__ not in EFFECTS or effect in left}
 
 
-def inner_jaxprs(params: Iterable[Any]) -> Iterator[Jaxpr]:
-    """What an equation calls, among its parameters."""
+def _inner(params: Iterable[Any]) -> Iterator[Jaxpr]:
     for value in params:
         if isinstance(value, ClosedJaxpr):
             yield value.jaxpr
         elif isinstance(value, Jaxpr):
             yield value
         elif isinstance(value, tuple):
-            yield from inner_jaxprs(value)
+            yield from _inner(value)
 
 
 def _mapped(function: Callable[[Jaxpr], Jaxpr], value: Any) -> Any:

@@ -3,7 +3,7 @@
 b = sharding_constraint[sharding=NamedSharding(mesh, P("data"))] a    =>    mesh
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.extend.core import Jaxpr
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from hlo_surgery.passes.emit.host_calls import inner_jaxprs
+from hlo_surgery.passes.emit.host_calls import nested_equations
 
 
 def named_mesh(jaxpr: Jaxpr) -> Any:
@@ -21,7 +21,10 @@ def named_mesh(jaxpr: Jaxpr) -> Any:
     Inside `jax.shard_map` a function runs on one device's part, and there is none either.
     """
     around = jax.sharding.get_abstract_mesh()
-    return None if AxisType.Manual in around.axis_types else _first(jaxpr)
+    if AxisType.Manual in around.axis_types:
+        return None
+    named = map(_mesh_of, nested_equations(jaxpr))
+    return next((mesh for mesh in named if mesh is not None), None)
 
 
 def among_devices(mesh: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,26 +42,13 @@ def among_devices(mesh: Any, function: Callable[..., Any]) -> Callable[..., Any]
     return jax.jit(on_mesh)
 
 
-def _first(jaxpr: Jaxpr) -> Any:
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name in ("sharding_constraint", "reshard"):
-            shardings = [v for v in eqn.params.values() if isinstance(v, NamedSharding)]
-            if shardings and not shardings[0].mesh.empty:
-                return shardings[0].mesh
-        if eqn.primitive.name == "shard_map" and _has_kernel(eqn.params.values()):
-            return eqn.params["mesh"]
-        for inner in inner_jaxprs(eqn.params.values()):
-            found = _first(inner)
-            if found is not None:
-                return found
-    return None
-
-
-def _has_kernel(params: Iterable[Any]) -> bool:
-    """Whether there is a kernel in the functions of an equation, which each device has to itself
-    in the module too.
-    """
-    eqns = [eqn for inner in inner_jaxprs(params) for eqn in inner.eqns]
-    return any(
-        eqn.primitive.name == "pallas_call" or _has_kernel(eqn.params.values()) for eqn in eqns
+def _mesh_of(eqn: Any) -> Any:
+    """The mesh that an equation names; None where it names none."""
+    if eqn.primitive.name in ("sharding_constraint", "reshard"):
+        shardings = [v for v in eqn.params.values() if isinstance(v, NamedSharding)]
+        return shardings[0].mesh if shardings and not shardings[0].mesh.empty else None
+    has_kernel = eqn.primitive.name == "shard_map" and any(
+        inner.primitive.name == "pallas_call" for inner in nested_equations(eqn.params["jaxpr"])
     )
+    # In the module too each device has the kernel to itself.
+    return eqn.params["mesh"] if has_kernel else None

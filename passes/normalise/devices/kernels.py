@@ -44,7 +44,7 @@ def call_for_all(varying: Varying, op: Operation, axes: Names) -> None:
 def over_devices(module: Module) -> list[Operation]:
     """The kernels that are called for several devices at once."""
     ops = mlir.nested_operations(cast(Any, module.operation))
-    return [op for op in ops if is_known_kernel(op) and leading(op)]
+    return [op for op in ops if leading(op) and is_known_kernel(op)]
 
 
 def call_on_each(module: Module) -> None:
