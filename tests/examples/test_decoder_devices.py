@@ -1,14 +1,10 @@
 """The example's trainer on eight devices, and on two processes: the run of one device."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import pytest
+
+from tests.meshes import worker_runs
 
 pytest.importorskip("orbax.checkpoint")
 from examples.decoder import axes
@@ -42,17 +38,7 @@ def assert_is(report, optimizer):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_eight_devices(way):
-    done = subprocess.run(
-        [sys.executable, "-m", WORKER, *WAYS[way]],
-        cwd=Path(__file__).parent.parent.parent,
-        env=os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
+    report = worker_runs.reports(FLAGS, TIMEOUT_S, WORKER, *WAYS[way])[-1]
     assert report["devices"] == 8
     assert (report["split"] > 0) == (way != "data")
     assert_is(report, WAYS[way][-1])

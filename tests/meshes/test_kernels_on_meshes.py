@@ -1,14 +1,9 @@
 """Kernels on four devices, each with its own examples: the numbers of plain attention."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.fast_compiles import FAST_COMPILES
+from tests.meshes import worker_runs
 from tests.meshes.kernel_worker import WAYS
 from tests.meshes.test_meshes import TOLERANCE
 
@@ -17,17 +12,7 @@ FLAGS = f"--xla_force_host_platform_device_count=4 {FAST_COMPILES}"
 
 @pytest.fixture(scope="module")
 def report():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.meshes.kernel_worker"],
-        cwd=Path(__file__).parent.parent.parent,
-        env=os.environ | {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return worker_runs.reports(FLAGS, 300, "tests.meshes.kernel_worker")[-1]
 
 
 @pytest.mark.parametrize("way", WAYS)
