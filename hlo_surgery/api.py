@@ -6,8 +6,10 @@ from typing import Any, Unpack
 
 import jax
 
+from hlo_surgery.frameworks.trained_leaves import differentiated
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.plan import Plan
+from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.rewriting.pipeline import explain_module
 from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics, all_of_it
 from hlo_surgery.statistics.derived import Derived, named
@@ -18,7 +20,8 @@ def grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
-    batch_argnums: int | Sequence[int] = 1,
+    batch_argnums: int | Sequence[int] | None = None,
+    batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
     loss_reduction: str = "mean",
@@ -30,9 +33,12 @@ def grad(
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
 
     `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient
-    (for one statistic, not in a dict, that pytree itself). `batch_argnums` are the arguments whose
-    leaves carry the examples, along `in_axes` (as in `jax.vmap`: one int, or one entry for each
-    batch argument, each a pytree prefix). `loss_reduction` says whether `fun` averages or sums over
+    (for one statistic, not in a dict, that pytree itself). `batch_argnums` are the positions of the
+    arguments whose leaves carry the examples (by default 1), `batch_argnames` those that are given
+    by name; both along `in_axes` (as in `jax.vmap`: one int, or one entry for each batch argument,
+    each a pytree prefix). Leaves of a model that are no floats, such as functions and integers,
+    have None for gradient; models of flax.nnx are taken as `flax.nnx.grad` does.
+    `loss_reduction` says whether `fun` averages or sums over
     the examples. `is_real` says which examples are no padding, where some are: an array [B] of
     flags or 0/1, the position of an argument that is one, or a function of f's arguments, such as
     `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
@@ -58,14 +64,15 @@ def grad(
     [36.0, 36.0, 36.0]
     """
     check_keywords(grad, planning)
-    differentiated = jax.grad(fun, argnums, has_aux=has_aux)
+    gradient_fun = differentiated(jax.grad, fun, argnums, has_aux)
     if any(isinstance(s, Derived) and s.losses for s in named(statistics).values()):
         raise ValueError(
             "per_example_losses needs a module that returns its loss; use hs.value_and_grad"
         )
-    asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real)
+    batch = batch_keys(batch_argnums, batch_argnames)
+    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
     options = Options(*asked, rows_per_example, planning)
-    return WithStatistics(differentiated, _gradient(has_aux), options)
+    return WithStatistics(gradient_fun, _gradient(has_aux), options)
 
 
 def value_and_grad(
@@ -73,7 +80,8 @@ def value_and_grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
-    batch_argnums: int | Sequence[int] = 1,
+    batch_argnums: int | Sequence[int] | None = None,
+    batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
     loss_reduction: str = "mean",
@@ -88,16 +96,18 @@ def value_and_grad(
     Everything else is as in `grad`.
     """
     check_keywords(value_and_grad, planning)
-    differentiated = jax.value_and_grad(fun, argnums, has_aux=has_aux)
-    asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real)
+    gradient_fun = differentiated(jax.value_and_grad, fun, argnums, has_aux)
+    batch = batch_keys(batch_argnums, batch_argnames)
+    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
     options = Options(*asked, rows_per_example, planning, _value(has_aux))
-    return WithStatistics(differentiated, operator.itemgetter(1), options)
+    return WithStatistics(gradient_fun, operator.itemgetter(1), options)
 
 
 def rewrite(
     grad_fun: Callable[..., Any],
     *,
-    batch_argnums: int | Sequence[int],
+    batch_argnums: int | Sequence[int] | None = None,
+    batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     statistics: Statistics,
     gradients: Callable[[Any], Any] | None = None,
@@ -118,9 +128,15 @@ def rewrite(
     mean more than one number. Everything else is as in `grad`.
     """
     check_keywords(rewrite, planning)
+    if batch_argnums is None and batch_argnames is None:
+        raise TypeError(
+            "rewrite needs batch_argnums=..., the positions of the arguments with examples, or "
+            "batch_argnames=..., their names"
+        )
     _check_picks("gradients", gradients, "lambda outputs: outputs[1]")
     _check_picks("loss", loss, "lambda outputs: outputs[0]")
-    asked = (batch_argnums, in_axes, statistics, loss_reduction, on_mixing, is_real)
+    batch = batch_keys(batch_argnums, batch_argnames)
+    asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
     options = Options(*asked, rows_per_example, planning, loss)
     return WithStatistics(grad_fun, gradients or all_of_it, options)
 

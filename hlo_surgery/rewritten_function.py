@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from hlo_surgery.frameworks.nnx_models import as_states, of_states, update_models
 from hlo_surgery.lowered_function import lower, telling
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
@@ -17,8 +18,9 @@ from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.ambient_target import ambient_target
 from hlo_surgery.requests.example_shards import example_shards
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
-from hlo_surgery.requests.in_axes import batch_positions, leaf_axes
+from hlo_surgery.requests.in_axes import Key, leaf_axes
 from hlo_surgery.requests.leaves import (
+    NO_GRADIENT,
     as_returned,
     flat_array,
     is_array,
@@ -46,7 +48,7 @@ NO_RULES = {
 class Options:
     """What `grad` and `rewrite` are asked, as they were asked it."""
 
-    batch_argnums: int | Sequence[int]
+    batch: Sequence[Key]
     in_axes: Any
     statistics: Statistics
     loss_reduction: str
@@ -61,7 +63,6 @@ class Options:
         arguments.
         """
         named(self.statistics)
-        batch_positions(self.batch_argnums)
         check_words(self.loss_reduction, self.on_mixing)
         PlanningChoices(**self.planning)
 
@@ -105,7 +106,7 @@ class WithStatistics:
     def __init__(
         self, fun: Callable[..., Any], pick: Callable[[Any], Any], options: Options
     ) -> None:
-        self._fun, self._pick, self._options = fun, pick, options
+        self._fun, self._pick, self._options = of_states(fun), pick, options
         # Sorted by name, as the leaves of a dict are.
         self._statistics = dict(sorted(named(options.statistics).items()))
         self._axes: dict[Any, dict[int, int]] = {}
@@ -118,10 +119,11 @@ class WithStatistics:
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
-        leaves = jax.tree.leaves((args, kwargs))
+        states = as_states((args, kwargs))
+        leaves = jax.tree.leaves(states)
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        rewritten = self._lookup(args, kwargs)
-        flags = self._flags(args, kwargs)
+        rewritten = self._lookup(*states)
+        flags = self._flags(*states)
         for array in flags:
             check_flags(self._options.is_real, array)
         with running_here(self._options.planning.get("target")):
@@ -129,17 +131,20 @@ class WithStatistics:
             outputs = _run(rewritten.run, [*arrays, *flags, *closed_over])
             outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]
         tree = jax.tree.structure(rewritten.result)
-        return jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
+        whole = jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
+        (result, changed), statistics = whole
+        update_models((args, kwargs), states, changed)
+        return result, statistics
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
-        plan = self._lookup(args, kwargs).module.plan
+        plan = self._lookup(*as_states((args, kwargs))).module.plan
         assert plan is not None
         return plan
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
-        return self._lookup(args, kwargs).module
+        return self._lookup(*as_states((args, kwargs))).module
 
     def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         is_real = self._options.is_real
@@ -172,21 +177,21 @@ class WithStatistics:
         made = lower(self._fun, leaves, tree, platform, flags, silently=True)
         lowered, shape = made.module, made.result
         is_real = sum(map(is_array, leaves)) if flags else None
+        own, _ = numbered(shape)
+        numbers = _of_floats(self._pick(own), jax.tree.leaves(shape))
         if self._pick is all_of_it:
-            refuse_more_numbers(lowered, batch)
-            refuse_updated(lowered)
-        numbers = self._pick(numbered(shape))
+            refuse_more_numbers(lowered, batch, jax.tree.leaves(numbers))
+            refuse_updated(lowered, jax.tree.leaves(numbers))
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
-        loss = None if options.loss is None else _single(options.loss(numbered(shape)))
+        loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         rows: Any = {"rows_per_example": options.rows_per_example}
         asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how, **rows)
         module, more = rewritten(lowered, asked)
-        picked = jax.tree.structure(self._pick(shape))
-        results = shape, self._statistics_tree(picked)
-        own = telling(self._fun, leaves, tree, made.calls) if made.calls else None
+        results = shape, self._statistics_tree(jax.tree.structure(numbers))
+        told = telling(self._fun, leaves, tree, made.calls) if made.calls else None
         placed = self._shardings(made.shardings, numbers)
-        return Rewritten(module, results, [*made.closed_over, *more], placed, made.mesh, own)
+        return Rewritten(module, results, [*made.closed_over, *more], placed, made.mesh, told)
 
     def _shardings(self, own: Sequence[Any], numbers: Any) -> list[Any]:
         """Of all outputs: what is like the gradient lies as it does."""
@@ -210,8 +215,8 @@ class WithStatistics:
         """Example axis by number of the flat array argument."""
         args, kwargs = jax.tree.unflatten(tree, leaves)
         options = self._options
-        axes = (options.batch_argnums, options.in_axes, options.rows_per_example)
-        return leaf_axes(args, kwargs, *axes)
+        axes = (options.batch, options.in_axes, options.rows_per_example)
+        return leaf_axes(args, kwargs, *axes, self._fun)
 
 
 def _run(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
@@ -244,6 +249,11 @@ def all_of_it(outputs: Any) -> Any:
     return outputs
 
 
+def _of_floats(numbers: Any, kinds: Sequence[str]) -> Any:
+    """The numbers of gradients, None for those of integers."""
+    return jax.tree.map(lambda n: None if kinds[n] == NO_GRADIENT else n, numbers)
+
+
 def _single(picked: Any) -> int:
     """The number of the one output that was picked as the loss."""
     if not isinstance(picked, int):
@@ -264,6 +274,8 @@ def _grouped(statistic: Statistic, numbers: Any) -> Statistic:
     parts = jax.tree.structure(per).flatten_up_to(numbers)
     for label, part in zip(group_labels(name, per), parts, strict=True):
         groups[label] += jax.tree.leaves(part)
+    for label in (label for label, numbers in groups.items() if not numbers):
+        raise ValueError(f"per of {name} has a group {label!r}: what is in it has no gradient")
     return replace(statistic, per=groups)
 
 

@@ -7,8 +7,11 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from hlo_surgery.frameworks.nnx_models import as_states, is_model, update_models
+from hlo_surgery.frameworks.traced_leaves import split_traced, with_fixed
 from hlo_surgery.passes.emit.named_mesh import named_mesh
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
+from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.rewritten_function import Statistics, running_here
 from hlo_surgery.statistics.derived import named
 
@@ -16,8 +19,9 @@ from hlo_surgery.statistics.derived import named
 def train_step(
     loss: Callable[..., Any],
     optimizer: Any,
-    batch_argnums: int | Sequence[int] = 1,
+    batch_argnums: int | Sequence[int] | None = None,
     *,
+    batch_argnames: str | Sequence[str] | None = None,
     in_axes: Any = 0,
     has_aux: bool = False,
     statistics: Statistics | None = None,
@@ -30,9 +34,14 @@ def train_step(
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params,
     opt_state, metrics).
 
-    `rest` is traced, as by `jax.jit`: close over flags. `optimizer` is one of optax or of
-    `hlo_surgery.optimizers`, or a composition, of those that take the gradient and the parameters
-    alone (not `optax.lbfgs`, which takes the loss too); opt_state begins as `optimizer.init(...)`.
+    `params` may be a model: leaves that are no floats, such as functions and integers, stay as they
+    are, and opt_state begins as `optimizer.init` of the floats, with None for the others. A model
+    of flax.nnx is itself updated, and opt_state begins as
+    `optimizer.init(nnx.state(model, nnx.Param))`.
+    `rest`, by position or name, is traced, as by `jax.jit`: close over flags. `optimizer` is one of
+    optax or of `hlo_surgery.optimizers`, or a composition, of those that take the gradient and the
+    parameters alone (not `optax.lbfgs`, which takes the loss too); opt_state begins as
+    `optimizer.init(...)`.
     Both params and opt_state are donated: use those that are returned. The optimizer gets the mean
     of the examples' gradients, also where the loss is their sum, and the statistics that it needs.
     `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a dict)
@@ -62,7 +71,8 @@ def train_step(
     rows = {"rows_per_example": rows_per_example}
     options: Any = {**asked_how, "is_real": is_real, **rows, **planning}
     asked = named(statistics) if statistics else {}
-    return TrainStep(Training(loss, optimizer, batch_argnums, has_aux, asked, options))
+    batch = batch_keys(batch_argnums, batch_argnames)
+    return TrainStep(Training(loss, optimizer, batch, has_aux, asked, options))
 
 
 class TrainStep:
@@ -72,30 +82,44 @@ class TrainStep:
 
     def __init__(self, training: Any) -> None:
         self._training = training
-        self._jitted = jax.jit(training.step, static_argnums=0, donate_argnums=(1, 2))
+        self._jitted = jax.jit(training.traced, static_argnums=(0, 1), donate_argnums=(2, 3))
 
-    def __call__(self, params: Any, opt_state: Any, *rest: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def __call__(
+        self, params: Any, opt_state: Any, *rest: Any, **named: Any
+    ) -> tuple[Any, Any, dict[str, Any]]:
         """The parameters and the optimizer's state after the step, and the metrics."""
-        shards = self._training.shards(params, *rest)
-        own = _apart((params, opt_state))
+        given = (params, rest, named)
+        states = as_states(given)
+        shards = self._training.shards(states)
+        arrays, fixed = split_traced(states[0])
+        own = _apart((arrays, opt_state))
+        others = states[1:]
         with running_here(self._training.options.get("target")):
-            return self._jitted(shards, *self._committed(shards, own, rest), *rest)
+            own = self._committed((shards, fixed), own, others)
+            found = self._jitted(shards, fixed, *own, *others)
+        arrays, opt_state, values, metrics = found
+        update_models(given, states, values)
+        return with_fixed(arrays, split_traced(params, is_model)[1]), opt_state, metrics
 
-    def _committed(self, shards: int, own: tuple[Any, Any], rest: Any) -> tuple[Any, Any]:
+    def _committed(self, static: tuple[Any, Any], own: tuple[Any, Any], others: Any) -> Any:
         """Parameters and state committed to their device, as a step returns them: else it would be
         compiled twice. Where the loss names a mesh they belong on its devices, and `jax.jit` puts
         them there.
         """
-        if any(_is_committed(leaf) for leaf in jax.tree.leaves((own, rest))):
+        if any(_is_committed(leaf) for leaf in jax.tree.leaves((own, others))):
             return own
-        traced: Any = self._jitted.trace(shards, *own, *rest)
+        traced: Any = self._jitted.trace(*static, *own, *others)
         if named_mesh(traced.jaxpr.jaxpr) is not None:
             return own
         return jax.device_put(own, jnp.zeros(()).sharding)
 
-    def lower(self, params: Any, opt_state: Any, *rest: Any) -> Any:
+    def lower(self, params: Any, opt_state: Any, *rest: Any, **named: Any) -> Any:
         """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
-        return self._jitted.lower(self._training.shards(params, *rest), params, opt_state, *rest)
+        states = as_states((params, rest, named))
+        arrays, fixed = split_traced(states[0])
+        return self._jitted.lower(
+            self._training.shards(states), fixed, arrays, opt_state, *states[1:]
+        )
 
 
 def _apart(donated: Any) -> Any:

@@ -22,7 +22,15 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 CODE = ("passes", "hlo_surgery", "tests", "tools", "examples")
 LINKING = ("CONTRIBUTING.md", "README.md")
-MODULES = {"jnp": "jax.numpy", "np": "numpy", "hs": "hlo_surgery", "jax": "jax", "lax": "jax.lax"}
+MODULES = {
+    "jnp": "jax.numpy",
+    "np": "numpy",
+    "hs": "hlo_surgery",
+    "jax": "jax",
+    "lax": "jax.lax",
+    "eqx": "equinox",
+    "nnx": "flax.nnx",
+}
 DIALECTS = ("stablehlo", "sdy", "func", "chlo")
 # Written in capitals, and no names of ours.
 WORDS = {"None", "True", "False", "Shardy", "NaN", "ValueError", "TypeError"}

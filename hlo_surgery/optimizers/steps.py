@@ -9,15 +9,26 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.api import value_and_grad
+from hlo_surgery.frameworks.nnx_models import changed_values, is_model, models_of, values_of
+from hlo_surgery.frameworks.traced_leaves import split_traced, with_fixed
+from hlo_surgery.frameworks.trained_leaves import (
+    differentiated,
+    is_trained,
+    trained,
+    with_trained,
+)
 from hlo_surgery.optimizers.asking import statistics_of_steps
 from hlo_surgery.optimizers.hyperparameters import check_optimizer
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.requests.example_shards import example_shards
-from hlo_surgery.requests.in_axes import batch_positions, example_count, leaf_axes
+from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import check_words
 from hlo_surgery.statistics.derived import Statistic
+
+# The parameters, or the model that has them, and the loss' other arguments, by position and name.
+Given = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -26,7 +37,7 @@ class Training:
 
     loss: Callable[..., Any]
     optimizer: Any
-    batch_argnums: int | Sequence[int]
+    batch: Sequence[Key]
     has_aux: bool
     statistics: Mapping[str, Statistic]
     options: Mapping[str, Any]
@@ -43,31 +54,42 @@ class Training:
                 "in train_step(loss, optimizer)"
             )
         check_optimizer(self.optimizer)
-        batch_positions(self.batch_argnums)
         check_words(self.options["loss_reduction"], self.options["on_mixing"])
 
-    def step(
-        self, shards: int, params: Any, opt_state: Any, *rest: Any
-    ) -> tuple[Any, Any, dict[str, Any]]:
+    def traced(
+        self, shards: int, fixed: Any, params: Any, opt_state: Any, rest: Any, named: Any
+    ) -> tuple[Any, Any, list[Any], dict[str, Any]]:
+        """A step on what can be traced: the parameters' arrays, the optimizer's state, what the
+        variables of models hold that are among the arguments, and the metrics.
+        """
+        states = (with_fixed(params, fixed), rest, named)
+        before = values_of(states)
+        models = models_of(states)
+        new, opt_state, metrics = self.step(shards, models, opt_state)
+        values = changed_values([()] * len(before), states, (new, *models[1:]))
+        return split_traced(new, is_model)[0], opt_state, values, metrics
+
+    def step(self, shards: int, given: Given, opt_state: Any) -> tuple[Any, Any, dict[str, Any]]:
         """One step, from the arguments of the loss, with the examples on so many devices."""
-        _check_floats(params)
+        model, rest, named = given
+        params = trained(model)
+        self._check_floats(model, params, opt_state)
         required = statistics_of_steps(self.optimizer, params)
-        (value, gradient), found = self._gradient(required, shards)(params, *rest)
-        size = self._batch_size(params, *rest)
+        size, number = self._batch_size(given), self._divisor(given)
+        (value, gradient), found = self._gradient(required, shards)(model, *rest, **named)
         if self.options["loss_reduction"] == "sum":
-            number = self._divisor(params, *rest)
             gradient = jax.tree.map(lambda g: (g / number).astype(g.dtype), gradient)
-        given = {name: found[name] for name in required}
         loss, aux = (value[0], {"aux": value[1]}) if self.has_aux else (value, {})
         update = optax.with_extra_args_support(self.optimizer).update
-        given = {**given, "grad": gradient, "batch_size": size, "value": loss}
+        asked: dict[str, Any] = {name: found[name] for name in required}
+        asked |= {"grad": gradient, "batch_size": size, "value": loss}
         try:
-            updates, opt_state = update(gradient, opt_state, params, **given)
+            updates, opt_state = update(gradient, opt_state, params, **asked)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
             self._refuse_other_state(params, opt_state, problem)
             raise
         metrics = {"loss": loss, **aux, **{name: found[name] for name in self.statistics}}
-        return optax.apply_updates(params, updates), opt_state, metrics
+        return with_trained(model, optax.apply_updates(params, updates)), opt_state, metrics
 
     def _refuse_other_state(self, params: Any, opt_state: Any, problem: Exception) -> None:
         """Raises ValueError where the state, by which updating has failed, is not as `init` makes
@@ -80,9 +102,9 @@ class Training:
                 "with the state that the step returns"
             ) from problem
 
-    def shards(self, *args: Any) -> int:
+    def shards(self, given: Given) -> int:
         """Over how many devices the examples lie."""
-        return self.options.get("shards") or example_shards(*self._examples(args))
+        return self.options.get("shards") or example_shards(*self._examples(given))
 
     def _gradient(self, required: Mapping[str, Statistic], shards: int) -> Callable[..., Any]:
         """f(*args) == ((value, gradient), statistics)."""
@@ -93,52 +115,60 @@ class Training:
                 )
         statistics = {**self.statistics, **required}
         if not statistics:
-            plain = jax.value_and_grad(self.loss, has_aux=self.has_aux)
-            return lambda *args: (plain(*args), {})
+            plain = differentiated(jax.value_and_grad, self.loss, 0, self.has_aux)
+            return lambda *args, **named: (plain(*args, **named), {})
         options: Any = {
             **self.options,
-            "batch_argnums": self.batch_argnums,
+            "batch_argnums": [key for key in self.batch if isinstance(key, int)],
+            "batch_argnames": [key for key in self.batch if isinstance(key, str)],
             "has_aux": self.has_aux,
             "shards": shards,
         }
         return value_and_grad(self.loss, statistics=statistics, **options)
 
-    def _batch_size(self, *args: Any) -> Any:
+    def _batch_size(self, given: Given) -> Any:
         """How many examples there are, or how many of them are real."""
-        size, is_real = self._size(*args), self.options.get("is_real")
-        return (
-            size
-            if is_real is None
-            else jnp.sum(flags_among(is_real, args, {}) == 1, dtype=jnp.int32)
-        )
+        size, flags = self._size(given), self._flags(given)
+        return size if flags is None else jnp.sum(flags == 1, dtype=jnp.int32)
 
-    def _divisor(self, *args: Any) -> Any:
+    def _divisor(self, given: Given) -> Any:
         """What makes a sum a mean: 1 where no example is real, NaN where flags are none."""
-        is_real = self.options.get("is_real")
-        if is_real is None:
-            return self._size(*args)
-        return flags_and_count(jnp.float32, flags_among(is_real, args, {}))[1]
+        flags = self._flags(given)
+        return self._size(given) if flags is None else flags_and_count(jnp.float32, flags)[1]
 
-    def _size(self, *args: Any) -> int:
-        arrays, axes = self._examples(args)
+    def _flags(self, given: Given) -> Any:
+        is_real, (model, rest, named) = self.options.get("is_real"), given
+        return None if is_real is None else flags_among(is_real, (model, *rest), named)
+
+    def _size(self, given: Given) -> int:
+        arrays, axes = self._examples(given)
         sizes = {f"array {i}": kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
         count = example_count(sizes, self.options["rows_per_example"])
         if count == 0:
             raise ValueError("the batch arguments hold no examples; they must hold at least one")
         return count
 
-    def _examples(self, args: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
+    def _examples(self, given: Given) -> tuple[list[Any], dict[int, int]]:
         """All arrays among the arguments, and the example axes of the batch's, by number."""
-        how = self.options["in_axes"], self.options["rows_per_example"]
-        axes = leaf_axes(args, {}, self.batch_argnums, *how)
-        return [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)], axes
+        model, rest, named = given
+        how = self.options["in_axes"], self.options["rows_per_example"], self.loss
+        axes = leaf_axes((model, *rest), named, self.batch, *how)
+        leaves = jax.tree.leaves(((model, *rest), named))
+        return [leaf for leaf in leaves if is_array(leaf)], axes
 
-
-def _check_floats(params: Any) -> None:
-    """Raises TypeError for what has no gradient, as integers in an optimizer's state."""
-    for path, leaf in jax.tree.leaves_with_path(params):
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+    def _check_floats(self, model: Any, params: Any, opt_state: Any) -> None:
+        """Raises TypeError for what has no gradient, as integers in an optimizer's state, but where
+        the state is of a model's floats.
+        """
+        others = [] if is_model(model) else jax.tree.leaves_with_path(model)
+        fixed = [(path, leaf) for path, leaf in others if not is_trained(leaf)]
+        own = jax.eval_shape(self.optimizer.init, params) if fixed else None
+        if fixed and jax.tree.structure(own) != jax.tree.structure(opt_state):
+            path, leaf = fixed[0]
+            kind = jnp.result_type(leaf) if is_array(leaf) else type(leaf).__name__
             raise TypeError(
-                f"params{jax.tree_util.keystr(path)} is {jnp.result_type(leaf)}, and parameters "
-                "are floats; a step is called as step(params, opt_state, *batch)"
+                f"params{jax.tree_util.keystr(path)} is {kind}, and parameters are floats; a step "
+                "is called as step(params, opt_state, *batch), where opt_state begins as "
+                "optimizer.init of the floats alone, with None for all else, such as "
+                "equinox.filter(model, equinox.is_inexact_array)"
             )

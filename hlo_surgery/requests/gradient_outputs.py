@@ -66,12 +66,14 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
     return tree.outputs
 
 
-def refuse_more_numbers(module: Module, batch: Collection[int]) -> None:
-    """Raises ValueError if more outputs than parameters are numbers: one is a loss or metric."""
+def refuse_more_numbers(module: Module, batch: Collection[int], picked: Collection[int]) -> None:
+    """Raises ValueError if more of the outputs picked than parameters are numbers: one is a loss or
+    metric.
+    """
     parameters = [p for i, p in enumerate(module.arguments) if i not in batch]
+    outputs = [p for i, p in enumerate(module.outputs) if i in picked]
     numbers, own = (
-        [p for p in ports if is_inexact(p) and not p.shape]
-        for ports in (module.outputs, parameters)
+        [p for p in ports if is_inexact(p) and not p.shape] for ports in (outputs, parameters)
     )
     if len(numbers) > len(own):
         named = listing([port_text(p) for p in numbers])
@@ -81,9 +83,10 @@ def refuse_more_numbers(module: Module, batch: Collection[int]) -> None:
         )
 
 
-def refuse_updated(module: Module) -> None:
-    """Raises ValueError if an output is an argument updated, and so no gradient."""
-    names = [module.outputs[i].name for i in sorted(updated_arguments(module))]
+def refuse_updated(module: Module, picked: Collection[int]) -> None:
+    """Raises ValueError if an output picked is an argument updated, and so no gradient."""
+    updated = sorted(updated_arguments(module) & set(picked))
+    names = [module.outputs[i].name for i in updated]
     if names:
         raise ValueError(
             f"not all of these can be gradients: {_updated(names)}; return the gradients, or pick "

@@ -1,6 +1,7 @@
-"""Example axes of arguments: `batch_argnums` and `in_axes`, as in `jax.vmap`, leaf by leaf."""
+"""Example axes: which arguments hold the batch, and `in_axes`, as in `jax.vmap`, leaf by leaf."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,21 +13,31 @@ from hlo_surgery.requests.leaves import is_array, kind_of
 SIZES = 3
 
 
+# A batch argument, by its position or its name.
+Key = int | str
+
+
 def leaf_axes(
     args: Sequence[Any],
-    kwargs: Any,
-    batch_argnums: int | Sequence[int],
+    kwargs: Mapping[str, Any],
+    batch: Sequence[Key],
     in_axes: Any,
     rows_per_example: int = 1,
+    fun: Callable[..., Any] | None = None,
 ) -> dict[int, int]:
-    """Example axis by number of the array among the leaves of (args, kwargs). Raises ValueError or
-    TypeError.
+    """Example axis by number of the array among the leaves of (args, kwargs).
+
+    `batch`: the arguments with examples (see `batch_keys`); by `fun` one is found that was given by
+    name in place of its position, or the other way round. Raises ValueError or TypeError.
     """
-    axes: list[list[int | None]] = [[None] * len(jax.tree.leaves(arg)) for arg in args]
-    chosen = _batch_numbers(batch_argnums, len(args), list(kwargs))
-    for number, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
-        axes[number] = _argument_axes(in_axis, args[number], number)
-    flat = [axis for part in axes for axis in part] + [None] * len(jax.tree.leaves(kwargs))
+    given = {**dict(enumerate(args)), **dict(sorted(kwargs.items()))}
+    axes: dict[Key, list[int | None]] = {
+        key: [None] * len(jax.tree.leaves(value)) for key, value in given.items()
+    }
+    chosen = _given_keys(batch, len(args), list(kwargs), fun)
+    for key, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
+        axes[key] = _argument_axes(in_axis, given[key], key)
+    flat = [axis for part in axes.values() for axis in part]
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
     arrays = [axis for axis, leaf in pairs if is_array(leaf)]
     axes_by_number = {i: axis for i, axis in enumerate(arrays) if axis is not None}
@@ -35,17 +46,21 @@ def leaf_axes(
             "in_axes names no axis of any array in the batch arguments; pass the axis of the "
             "examples, such as 0, for at least one"
         )
-    _check_sizes(args, axes_by_number, rows_per_example)
+    _check_sizes(given, axes_by_number, rows_per_example)
     return axes_by_number
 
 
-def _check_sizes(args: Sequence[Any], axes: Mapping[int, int], rows_per_example: int) -> None:
+def _check_sizes(given: Mapping[Key, Any], axes: Mapping[int, int], rows_per_example: int) -> None:
     """Raises ValueError where the arguments hold different numbers of examples."""
-    leaves = [(path, x) for path, x in jax.tree.leaves_with_path(tuple(args)) if is_array(x)]
+    leaves = [
+        (f"argument {key}{jax.tree_util.keystr(path)}", leaf)
+        for key, value in given.items()
+        for path, leaf in jax.tree.leaves_with_path(value)
+        if is_array(leaf)
+    ]
     sizes: dict[str, int] = {}
     for number, axis in axes.items():
-        (argument, *within), leaf = leaves[number]
-        name = f"argument {argument.idx}{jax.tree_util.keystr(tuple(within))}"
+        name, leaf = leaves[number]
         sizes[name] = kind_of(leaf).shape[axis]
     if sizes:
         help = "leave out of batch_argnums what holds no examples, or give it None in in_axes"
@@ -87,33 +102,69 @@ def different_sizes(sizes: Mapping[str, int]) -> str:
     )
 
 
-def batch_positions(numbers: int | Sequence[int]) -> list[int]:
-    """The numbers of the batch arguments as they were given. Raises TypeError for what is none."""
-    chosen = list(numbers) if isinstance(numbers, Iterable) else [numbers]
+def batch_keys(
+    argnums: int | Sequence[int] | None, argnames: str | Sequence[str] | None = None
+) -> list[Key]:
+    """The batch arguments by position, and then by name; where none is given, that at position 1.
+
+    Raises TypeError for what is no position, or no name.
+    """
+    if argnums is None:
+        argnums = 1 if argnames is None else ()
+    names = [argnames] if isinstance(argnames, str) else list(argnames or ())
+    for name in names:
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"batch_argnames holds {name!r}; pass the name of an argument")
+    chosen = list(argnums) if isinstance(argnums, Iterable) else [argnums]
     for number in chosen:
         if isinstance(number, bool) or not isinstance(number, int):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"batch_argnums holds {number!r}; pass the position of an argument, or several"
             )
+    return [*chosen, *names]
+
+
+def _given_keys(
+    batch: Sequence[Key], count: int, keywords: Sequence[str], fun: Callable[..., Any] | None
+) -> list[Key]:
+    """The keys as the arguments were given: a position, or the name of what is in `keywords`."""
+    names = _names_of(fun)
+    chosen = [_given_key(key, count, keywords, names) for key in batch]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"the batch arguments name one twice: {list(batch)}")
     return chosen
 
 
-def _batch_numbers(numbers: int | Sequence[int], count: int, keywords: Sequence[str]) -> list[int]:
-    """The positions of the batch arguments, checked."""
-    chosen = batch_positions(numbers)
-    for number in chosen:
-        if not -count <= number < count:
-            how = f"; pass it by position, not as {', '.join(keywords)}=" if keywords else ""
+def _given_key(key: Key, count: int, keywords: Sequence[str], names: Sequence[str]) -> Key:
+    if isinstance(key, str):
+        place = names.index(key) if key in names else count
+        if key not in keywords and place >= count:
             raise ValueError(
-                f"batch_argnums names argument {number}; {count} positional ones were given{how}"
+                f"batch_argnames names {key!r}, which no argument was given for; by name there "
+                f"are {', '.join(keywords) or 'none'}"
             )
-    positions = [number % count for number in chosen]
-    if len(set(positions)) < len(positions):
-        raise ValueError(f"batch_argnums names an argument twice: {numbers}")
-    return positions
+        return key if key in keywords else place
+    if -count <= key < count:
+        return key % count
+    name = names[key] if 0 <= key < len(names) else None
+    if name not in keywords or name is None:
+        how = f"; name those in batch_argnames: {', '.join(keywords)}" if keywords else ""
+        raise ValueError(
+            f"batch_argnums names argument {key}; {count} positional ones were given{how}"
+        )
+    return name
 
 
-def _one_for_each(in_axes: Any, chosen: Sequence[int]) -> list[Any]:
+def _names_of(fun: Callable[..., Any] | None) -> list[str]:
+    """A function's positional arguments, as far as Python can tell."""
+    try:
+        parameters = inspect.signature(fun).parameters.values() if fun is not None else ()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+
+def _one_for_each(in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
     """One entry of in_axes for each batch argument."""
     if isinstance(in_axes, tuple | list) and len(in_axes) != len(chosen):
         raise ValueError(
@@ -123,11 +174,11 @@ def _one_for_each(in_axes: Any, chosen: Sequence[int]) -> list[Any]:
     return list(in_axes) if isinstance(in_axes, tuple | list) else [in_axes] * len(chosen)
 
 
-def _argument_axes(in_axis: Any, argument: Any, number: int) -> list[int | None]:
+def _argument_axes(in_axis: Any, argument: Any, key: Key) -> list[int | None]:
     """Each leaf's example axis in a batch argument, from a pytree prefix, from the front."""
     found = axes_by_leaf("in_axes", in_axis, argument, "the batch argument it goes with")
     return [
-        _from_front(axis, leaf, f"argument {number}{jax.tree_util.keystr(path)}")
+        _from_front(axis, leaf, f"argument {key}{jax.tree_util.keystr(path)}")
         for axis, path, leaf in found
     ]
 
@@ -159,7 +210,10 @@ def _from_front(axis: Any, leaf: Any, name: str) -> int | None:
         )
     rank = len(kind_of(leaf).shape)
     if not -rank <= axis < rank:
-        raise ValueError(f"{name} has shape {kind_of(leaf).shape}: there is no example axis {axis}")
+        raise ValueError(
+            f"{name} has shape {kind_of(leaf).shape}: there is no example axis {axis}; give a leaf "
+            "without examples None in in_axes, which is a pytree prefix of the batch arguments"
+        )
     return axis % rank
 
 

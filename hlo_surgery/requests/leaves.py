@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
-# No implementation of a generator's name.
-WEAK = "weak type"
+# No implementations' of generators names.
+WEAK, NO_GRADIENT = "weak type", "float0"
 
 
 def is_array(leaf: Any) -> bool:
@@ -60,14 +60,20 @@ def flat_array(leaf: Any) -> Any:
 
 
 def returned_kind(output: Any) -> str:
-    """What a module hides of an output: a PRNG key's implementation, a weak type; else ""."""
+    """What a module hides of an output: a PRNG key's implementation, a weak type, that it is the
+    gradient of an integer; else "".
+    """
+    if jnp.result_type(output) == jax.dtypes.float0:
+        return NO_GRADIENT
     if isinstance(output, jax.Array) and jnp.issubdtype(output.dtype, jax.dtypes.prng_key):
         return str(jax.random.key_impl(output))
     return WEAK if jax.typeof(output).weak_type else ""
 
 
-def as_returned(kind: str, output: jax.Array) -> jax.Array:
+def as_returned(kind: str, output: jax.Array) -> Any:
     """An output of a module as the function returned it."""
+    if kind == NO_GRADIENT:
+        return np.zeros(output.shape, jax.dtypes.float0)
     if kind == WEAK:
         primitive, params = _weak_conversion()
         return primitive.bind(output, **{**params, "new_dtype": output.dtype})

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hlo_surgery as hs
@@ -11,6 +12,10 @@ W, X = jnp.ones(3), jnp.ones((4, 3))
 
 def loss(w, x):
     return jnp.mean((x @ w) ** 2)
+
+
+def assert_same(found, wanted):
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
 
 
 def of_grad(**options):
@@ -99,9 +104,30 @@ def test_the_leaf_without_such_an_axis_is_named():
         f(W, (X, X[:, 0]))
 
 
-def test_a_batch_by_keyword_is_told_to_go_by_position():
-    with pytest.raises(ValueError, match="1 positional ones were given; pass it by position, not"):
-        of_grad()(W, x=X)
+def test_a_batch_by_keyword_has_a_name():
+    assert_same(of_grad()(W, x=X), of_grad()(W, X))
+    named = hs.grad(lambda w, *, x: loss(w, x), batch_argnames="x", statistics=hs.norms())
+    assert_same(named(W, x=X), of_grad()(W, X))
+    assert_same(hs.grad(loss, batch_argnames=["x"], statistics=hs.norms())(W, X), named(W, x=X))
+    keywords = hs.grad(lambda w, **kw: loss(w, kw["x"]), statistics=hs.norms())
+    with pytest.raises(ValueError, match=r"1 positional ones were given; name those .*: x"):
+        keywords(W, x=X)
+    with pytest.raises(ValueError, match=r"batch_argnames names 'y', .* by name there are x"):
+        hs.grad(lambda w, *, x: loss(w, x), batch_argnames="y", statistics=hs.norms())(W, x=X)
+    with pytest.raises(ValueError, match="one twice"):
+        hs.grad(loss, batch_argnums=1, batch_argnames="x", statistics=hs.norms())(W, X)
+    with pytest.raises(
+        TypeError, match=r"rewrite needs batch_argnums=\.\.\., .* or batch_argnames"
+    ):
+        hs.rewrite(jax.grad(loss), statistics=hs.norms())
+
+
+def test_a_train_step_takes_a_batch_by_name():
+    optax = pytest.importorskip("optax")
+    step = hs.train_step(lambda w, *, x: loss(w, x), optax.sgd(0.1), batch_argnames="x")
+    plain = hs.train_step(loss, optax.sgd(0.1))
+    state = optax.sgd(0.1).init(W)
+    assert_same(step(jnp.array(W), state, x=X)[0], plain(jnp.array(W), state, X)[0])
 
 
 def test_a_train_step_is_called_and_made_in_order():

@@ -1,0 +1,154 @@
+"""Flax NNX modules: objects that share variables, and change as they run."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hlo_surgery as hs
+from tests.frameworks.closeness import assert_close
+
+nnx = pytest.importorskip("flax.nnx")
+
+X = jnp.sin(jnp.arange(40.0)).reshape(8, 5)
+Y = jnp.cos(jnp.arange(40.0)).reshape(8, 5)
+BATCH = (1, 2)
+
+
+class Tied(nnx.Module):
+    """One matrix is used twice, by two names."""
+
+    def __init__(self, rngs):
+        self.first = nnx.Param(jax.random.normal(rngs.params(), (5, 5)))
+        self.second = self.first
+
+    def __call__(self, x):
+        return jnp.tanh(x @ self.first[...]) @ self.second[...].T
+
+
+class Counting(nnx.Module):
+    """A layer with dropout that counts its calls."""
+
+    def __init__(self, rngs):
+        self.layer = nnx.Linear(5, 5, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.calls = nnx.Variable(jnp.zeros((), jnp.int32))
+
+    def __call__(self, x):
+        self.calls[...] += 1
+        return self.dropout(self.layer(x))
+
+
+class Growing(nnx.Module):
+    """A module that makes a variable as it runs."""
+
+    def __init__(self, rngs):
+        self.layer = nnx.Linear(5, 5, rngs=rngs)
+
+    def __call__(self, x):
+        self.seen = nnx.Variable(x.sum())
+        return self.layer(x)
+
+
+def loss(model, x, y):
+    return jnp.mean((model(x) - y) ** 2)
+
+
+def of_rewrite(**options):
+    return hs.rewrite(nnx.grad(loss), batch_argnums=BATCH, **options)
+
+
+def of_grad(**options):
+    return hs.grad(loss, batch_argnums=BATCH, **options)
+
+
+def each_gradient(make):
+    """One example after another, each by a model of its own."""
+    return [nnx.grad(loss)(make(), X[b : b + 1], Y[b : b + 1]) for b in range(len(X))]
+
+
+MAKERS = pytest.mark.parametrize("make", [of_rewrite, of_grad])
+
+
+@MAKERS
+def test_a_tied_variable_has_one_gradient(make):
+    model = Tied(nnx.Rngs(0))
+    gradient, squares = make(statistics=hs.second_moment())(model, X, Y)
+    wanted = nnx.grad(loss)(model, X, Y)
+    assert jax.tree.structure(gradient) == jax.tree.structure(wanted)
+    assert_close(gradient, wanted)
+    each = each_gradient(lambda: Tied(nnx.Rngs(0)))
+    assert_close(squares, jax.tree.map(lambda *g: jnp.mean(jnp.stack(g) ** 2, 0), *each))
+
+
+@MAKERS
+@pytest.mark.parametrize("around", [lambda f: f, nnx.jit])
+def test_what_a_model_changes_as_it_runs_is_kept(make, around):
+    model, plain = Counting(nnx.Rngs(0)), Counting(nnx.Rngs(0))
+    f = around(make(statistics=hs.norms()))
+    found = [f(model, X, Y)[0] for _ in range(2)]
+    wanted = [nnx.grad(loss)(plain, X, Y) for _ in range(2)]
+    assert_close(found, wanted)
+    assert int(model.calls[...]) == int(plain.calls[...]) == 2
+    assert int(model.dropout.rngs.count[...]) == int(plain.dropout.rngs.count[...])
+    assert not jnp.allclose(found[0].layer.kernel[...], found[1].layer.kernel[...])
+
+
+@MAKERS
+def test_a_stream_of_keys_is_an_argument_like_a_model(make):
+    def noisy(model, x, y, rngs):
+        return loss(model, x + 0 * jax.random.normal(rngs.noise(), x.shape), y)
+
+    rngs = nnx.Rngs(noise=3)
+    options = {"batch_argnums": BATCH, "statistics": hs.norms()}
+    f = hs.grad(noisy, **options) if make is of_grad else hs.rewrite(nnx.grad(noisy), **options)
+    model = nnx.Linear(5, 5, rngs=nnx.Rngs(0))
+    for _ in range(2):
+        gradient, _ = f(model, X, Y, rngs)
+    assert_close(gradient, nnx.grad(loss)(model, X, Y))
+    assert int(rngs.noise.count[...]) == 2
+
+
+@MAKERS
+def test_a_variable_that_is_made_on_the_way_is_refused(make):
+    with pytest.raises(ValueError, match=r"adds variables to its model, .* __init__"):
+        make(statistics=hs.norms())(Growing(nnx.Rngs(0)), X, Y)
+
+
+def test_batch_norm_in_training_is_refused_and_running_averages_are_taken():
+    rngs = nnx.Rngs(0)
+    model = nnx.Sequential(nnx.Linear(5, 5, rngs=rngs), nnx.BatchNorm(5, rngs=rngs))
+    with pytest.raises(hs.Refusal, match="GroupNorm"):
+        of_grad(statistics=hs.norms())(model, X, Y)
+    model.eval()
+    gradient, _ = of_grad(statistics=hs.norms())(model, X, Y)
+    assert_close(gradient, nnx.grad(loss)(model, X, Y))
+
+
+def test_a_train_step_updates_the_model_itself():
+    optax = pytest.importorskip("optax")
+    model, plain = Counting(nnx.Rngs(0)), Counting(nnx.Rngs(0))
+    optimizer = optax.sgd(0.1)
+    step = hs.train_step(loss, optimizer, batch_argnums=BATCH, statistics={"n": hs.norms()})
+    state = optimizer.init(nnx.state(model, nnx.Param))
+    for count in (1, 2):
+        gradient = nnx.grad(loss)(plain, X, Y)
+        nnx.update(
+            plain, jax.tree.map(lambda p, g: p - 0.1 * g, nnx.state(plain, nnx.Param), gradient)
+        )
+        returned, state, metrics = step(model, state, X, Y)
+        assert returned is model
+        assert int(model.calls[...]) == count
+    assert metrics["n"].shape == (8,)
+    assert_close(*(nnx.state(m, nnx.Param) for m in (model, plain)))
+
+
+def test_split_models_are_pytrees_like_others():
+    graph, state = nnx.split(Tied(nnx.Rngs(0)))
+    f = hs.grad(
+        lambda state, x, y: loss(nnx.merge(graph, state), x, y),
+        batch_argnums=BATCH,
+        statistics=hs.norms(),
+    )
+    each = each_gradient(lambda: Tied(nnx.Rngs(0)))
+    wanted = [jnp.linalg.norm(jax.tree.leaves(g)[0]) for g in each]
+    assert_close(f(state, X, Y)[1], jnp.stack(wanted))
