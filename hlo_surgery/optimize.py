@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from hlo_surgery.frameworks.arguments import as_pytrees, hand_back, of_pytrees
 from hlo_surgery.lowered_function import lower
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
@@ -49,24 +50,27 @@ class Optimized:
     """A function with its sums folded. Lowered as often as `jax.jit` would trace."""
 
     def __init__(self, fun: Callable[..., Any]) -> None:
-        self._fun = fun
+        self._fun = of_pytrees(fun)
         self._folded: dict[Any, Rewritten] = {}
         self.__doc__ = getattr(fun, "__doc__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's own result."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
+        pytrees = as_pytrees((args, kwargs))
+        leaves, tree = jax.tree.flatten(pytrees)
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
         folded = self._lookup(leaves, tree)
         outputs = folded.run(*arrays, *map(flat_array, folded.closed_over))
         outputs = [typed(*pair) for pair in zip(outputs, folded.shardings, strict=True)]
         structure = jax.tree.structure(folded.result)
-        return jax.tree.map(as_returned, folded.result, jax.tree.unflatten(structure, outputs))
+        flat = jax.tree.unflatten(structure, outputs)
+        result, changed = jax.tree.map(as_returned, folded.result, flat)
+        hand_back((args, kwargs), pytrees, changed)
+        return result
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The folded module for these arguments: its text, to save it."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        return self._lookup(leaves, tree).module
+        return self._lookup(*jax.tree.flatten(as_pytrees((args, kwargs)))).module
 
     def _lookup(self, leaves: list[Any], tree: Any) -> Rewritten:
         key = (tree, tuple(map(signature, leaves)), trace_context())

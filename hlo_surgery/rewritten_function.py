@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.frameworks.nnx_models import as_states, of_states, update_models
+from hlo_surgery.frameworks.arguments import as_pytrees, hand_back, of_pytrees
 from hlo_surgery.lowered_function import lower, telling
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
@@ -106,7 +106,7 @@ class WithStatistics:
     def __init__(
         self, fun: Callable[..., Any], pick: Callable[[Any], Any], options: Options
     ) -> None:
-        self._fun, self._pick, self._options = of_states(fun), pick, options
+        self._fun, self._pick, self._options = of_pytrees(fun), pick, options
         # Sorted by name, as the leaves of a dict are.
         self._statistics = dict(sorted(named(options.statistics).items()))
         self._axes: dict[Any, dict[int, int]] = {}
@@ -119,11 +119,11 @@ class WithStatistics:
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The function's own result, and the statistics."""
-        states = as_states((args, kwargs))
-        leaves = jax.tree.leaves(states)
+        pytrees = as_pytrees((args, kwargs))
+        leaves = jax.tree.leaves(pytrees)
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        rewritten = self._lookup(*states)
-        flags = self._flags(*states)
+        rewritten = self._lookup(*pytrees)
+        flags = self._flags(*pytrees)
         for array in flags:
             check_flags(self._options.is_real, array)
         with running_here(self._options.planning.get("target")):
@@ -133,18 +133,18 @@ class WithStatistics:
         tree = jax.tree.structure(rewritten.result)
         whole = jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
         (result, changed), statistics = whole
-        update_models((args, kwargs), states, changed)
+        hand_back((args, kwargs), pytrees, changed)
         return result, statistics
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
-        plan = self._lookup(*as_states((args, kwargs))).module.plan
+        plan = self._lookup(*as_pytrees((args, kwargs))).module.plan
         assert plan is not None
         return plan
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
-        return self._lookup(*as_states((args, kwargs))).module
+        return self._lookup(*as_pytrees((args, kwargs))).module
 
     def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         is_real = self._options.is_real

@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from hlo_surgery.frameworks.nnx_models import as_states, is_model, update_models
+from hlo_surgery.frameworks.arguments import as_pytrees, hand_back
+from hlo_surgery.frameworks.equinox_modules import with_fixed_numbers, without_fixed_numbers
+from hlo_surgery.frameworks.nnx_models import is_model
 from hlo_surgery.frameworks.traced_leaves import split_traced, with_fixed
 from hlo_surgery.passes.emit.named_mesh import named_mesh
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
@@ -89,17 +91,18 @@ class TrainStep:
     ) -> tuple[Any, Any, dict[str, Any]]:
         """The parameters and the optimizer's state after the step, and the metrics."""
         given = (params, rest, named)
-        states = as_states(given)
-        shards = self._training.shards(states)
-        arrays, fixed = split_traced(states[0])
+        pytrees = as_pytrees(given)
+        shards = self._training.shards(pytrees)
+        arrays, fixed = split_traced(pytrees[0])
         own = _apart((arrays, opt_state))
-        others = states[1:]
+        others = pytrees[1:]
         with running_here(self._training.options.get("target")):
             own = self._committed((shards, fixed), own, others)
             found = self._jitted(shards, fixed, *own, *others)
         arrays, opt_state, values, metrics = found
-        update_models(given, states, values)
-        return with_fixed(arrays, split_traced(params, is_model)[1]), opt_state, metrics
+        hand_back(given, pytrees, values)
+        fixed = split_traced(with_fixed_numbers(params), is_model)[1]
+        return without_fixed_numbers(with_fixed(arrays, fixed)), opt_state, metrics
 
     def _committed(self, static: tuple[Any, Any], own: tuple[Any, Any], others: Any) -> Any:
         """Parameters and state committed to their device, as a step returns them: else it would be
@@ -115,10 +118,10 @@ class TrainStep:
 
     def lower(self, params: Any, opt_state: Any, *rest: Any, **named: Any) -> Any:
         """The step lowered for such arguments, or for `jax.ShapeDtypeStruct`s, ahead of time."""
-        states = as_states((params, rest, named))
-        arrays, fixed = split_traced(states[0])
+        pytrees = as_pytrees((params, rest, named))
+        arrays, fixed = split_traced(pytrees[0])
         return self._jitted.lower(
-            self._training.shards(states), fixed, arrays, opt_state, *states[1:]
+            self._training.shards(pytrees), fixed, arrays, opt_state, *pytrees[1:]
         )
 
 

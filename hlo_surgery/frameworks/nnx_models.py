@@ -8,7 +8,6 @@ the number of keys that its dropout has drawn, would be lost.
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -20,23 +19,6 @@ class Structure(NamedTuple):
 
     graph: Any
     number: int
-
-
-@jax.tree_util.register_pytree_with_keys_class
-class Returned(NamedTuple):
-    """What a function returns, which keeps the names of its parts, and what it has changed."""
-
-    result: Any
-    changed: list[Any]
-
-    def tree_flatten_with_keys(self) -> tuple[Any, None]:
-        """As JAX asks for it."""
-        return (("", self.result), (".changed", self.changed)), None
-
-    @classmethod
-    def tree_unflatten(cls, _: None, parts: Any) -> "Returned":
-        """As JAX asks for it."""
-        return cls(*parts)
 
 
 class ModelState(NamedTuple):
@@ -98,21 +80,6 @@ def changed_values(before: Sequence[Any], states: Any, models: Any) -> list[Any]
         )
     pairs = zip(values_of(after), before, strict=True)
     return [None if value is held else value for value, held in pairs]
-
-
-def of_states(fun: Callable[..., Any]) -> Callable[..., Returned]:
-    """fun, of states in place of models: what it returns, and `changed_values`."""
-
-    @wraps(fun)
-    def returning(*args: Any, **kwargs: Any) -> Returned:
-        states = (args, kwargs)
-        # The models may take the variables themselves, and change them.
-        before = values_of(states)
-        models = models_of(states)
-        result = fun(*models[0], **models[1])
-        return Returned(result, changed_values(before, states, models))
-
-    return returning
 
 
 def update_models(tree: Any, states: Any, changed: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.frameworks.equinox_modules import is_module, is_number
 from hlo_surgery.frameworks.nnx_models import (
     holds_models,
     is_model,
@@ -18,11 +19,6 @@ from hlo_surgery.frameworks.nnx_models import (
     with_parameters,
 )
 from hlo_surgery.requests.leaves import is_array, kind_of
-
-
-def is_trained(leaf: Any) -> bool:
-    """Whether a leaf has a gradient: arrays and numbers of floats or complex numbers have."""
-    return is_array(leaf) and jnp.issubdtype(kind_of(leaf).dtype, jnp.inexact)
 
 
 def trained(tree: Any) -> Any:
@@ -34,7 +30,9 @@ def trained(tree: Any) -> Any:
     """
     if is_model(tree):
         return parameters_of(tree)
-    return jax.tree.map(lambda leaf: leaf if is_trained(leaf) else None, tree)
+    leaves, structure = jax.tree.flatten(tree)
+    pairs = zip(leaves, are_trained(tree), strict=True)
+    return structure.unflatten(leaf if is_trained else None for leaf, is_trained in pairs)
 
 
 def with_trained(tree: Any, part: Any) -> Any:
@@ -47,8 +45,19 @@ def with_trained(tree: Any, part: Any) -> Any:
     if is_model(tree):
         return with_parameters(tree, part)
     leaves, structure = jax.tree.flatten(tree)
-    new = iter(jax.tree.leaves(part))
-    return structure.unflatten(next(new) if is_trained(leaf) else leaf for leaf in leaves)
+    new, pairs = iter(jax.tree.leaves(part)), zip(leaves, are_trained(tree), strict=True)
+    return structure.unflatten(next(new) if is_trained else leaf for leaf, is_trained in pairs)
+
+
+def are_trained(tree: Any) -> list[bool]:
+    """Whether each leaf has a gradient: arrays and numbers of floats or complex numbers have, but
+    for numbers in a module of Equinox.
+    """
+    found: list[bool] = []
+    for part in jax.tree.leaves(tree, is_leaf=is_module):
+        fixed = is_module(part)
+        found += [_is_inexact(x) and not (fixed and is_number(x)) for x in jax.tree.leaves(part)]
+    return found
 
 
 def differentiated(
@@ -86,4 +95,8 @@ def differentiated(
 
 def _is_partly_trained(tree: Any) -> bool:
     """Whether some leaves have a gradient, and others have none."""
-    return {is_trained(leaf) for leaf in jax.tree.leaves(tree)} == {True, False}
+    return set(are_trained(tree)) == {True, False}
+
+
+def _is_inexact(leaf: Any) -> bool:
+    return is_array(leaf) and jnp.issubdtype(kind_of(leaf).dtype, jnp.inexact)

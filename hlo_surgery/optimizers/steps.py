@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.api import value_and_grad
-from hlo_surgery.frameworks.nnx_models import changed_values, is_model, models_of, values_of
+from hlo_surgery.frameworks.arguments import as_given
+from hlo_surgery.frameworks.equinox_modules import with_fixed_numbers
+from hlo_surgery.frameworks.nnx_models import changed_values, is_model, values_of
 from hlo_surgery.frameworks.traced_leaves import split_traced, with_fixed
 from hlo_surgery.frameworks.trained_leaves import (
+    are_trained,
     differentiated,
-    is_trained,
     trained,
     with_trained,
 )
@@ -62,12 +64,13 @@ class Training:
         """A step on what can be traced: the parameters' arrays, the optimizer's state, what the
         variables of models hold that are among the arguments, and the metrics.
         """
-        states = (with_fixed(params, fixed), rest, named)
-        before = values_of(states)
-        models = models_of(states)
-        new, opt_state, metrics = self.step(shards, models, opt_state)
-        values = changed_values([()] * len(before), states, (new, *models[1:]))
-        return split_traced(new, is_model)[0], opt_state, values, metrics
+        pytrees = (with_fixed(params, fixed), rest, named)
+        before = [()] * len(values_of(pytrees))
+        given = as_given(pytrees)
+        new, opt_state, metrics = self.step(shards, given, opt_state)
+        values = changed_values(before, pytrees, (new, *given[1:]))
+        arrays, _ = split_traced(with_fixed_numbers(new), is_model)
+        return arrays, opt_state, values, metrics
 
     def step(self, shards: int, given: Given, opt_state: Any) -> tuple[Any, Any, dict[str, Any]]:
         """One step, from the arguments of the loss, with the examples on so many devices."""
@@ -160,8 +163,10 @@ class Training:
         """Raises TypeError for what has no gradient, as integers in an optimizer's state, but where
         the state is of a model's floats.
         """
-        others = [] if is_model(model) else jax.tree.leaves_with_path(model)
-        fixed = [(path, leaf) for path, leaf in others if not is_trained(leaf)]
+        if is_model(model):
+            return
+        pairs = zip(jax.tree.leaves_with_path(model), are_trained(model), strict=True)
+        fixed = [own for own, has_gradient in pairs if not has_gradient]
         own = jax.eval_shape(self.optimizer.init, params) if fixed else None
         if fixed and jax.tree.structure(own) != jax.tree.structure(opt_state):
             path, leaf = fixed[0]

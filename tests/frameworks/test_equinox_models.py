@@ -66,3 +66,23 @@ def test_a_state_of_another_part_of_the_module_is_refused():
     state = optax.adam(0.1).init(eqx.filter(model.layers, eqx.is_array))
     with pytest.raises(TypeError, match=r"params\.activation is PjitFunction, .*of the floats"):
         step(model, state, X, Y)
+
+
+def test_numbers_of_python_are_part_of_a_module():
+    """Dropout asks whether its rate is 0, which no traced number tells."""
+    optax = pytest.importorskip("optax")
+    model = eqx.nn.MultiheadAttention(1, 5, key=jax.random.key(0))
+
+    def attention_loss(model, x):
+        return jnp.mean(jax.vmap(lambda z: model(z, z, z))(x) ** 2)
+
+    x = X[:, None] * jnp.arange(1.0, 4.0)[:, None]
+    wanted = eqx.filter_grad(attention_loss)(model, x)
+    f = hs.grad(attention_loss, statistics=hs.norms())
+    assert_close(f(model, x)[0], wanted)
+    assert f(model, x)[0].dropout.p is None
+    step = hs.train_step(attention_loss, optax.sgd(0.1))
+    state = optax.sgd(0.1).init(eqx.filter(model, eqx.is_inexact_array))
+    new, *_ = step(jax.tree.map(lambda a: a, model), state, x)
+    assert new.dropout.p == 0.0
+    assert isinstance(new.dropout.p, float)

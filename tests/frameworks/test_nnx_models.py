@@ -152,3 +152,11 @@ def test_split_models_are_pytrees_like_others():
     each = each_gradient(lambda: Tied(nnx.Rngs(0)))
     wanted = [jnp.linalg.norm(jax.tree.leaves(g)[0]) for g in each]
     assert_close(f(state, X, Y)[1], jnp.stack(wanted))
+
+
+def test_an_optimized_function_changes_its_model_too():
+    model, plain = Counting(nnx.Rngs(0)), Counting(nnx.Rngs(0))
+    f = hs.optimize(lambda model, x, y: loss(model, x, y))
+    for count in (1, 2):
+        assert_close(f(model, X, Y), loss(plain, X, Y))
+        assert int(model.calls[...]) == count
