@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jax import export
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module, stablehlo
 from hlo_surgery.passes.ir.placement import drop_placement
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.ir.structure import calls_of
 
 # XLA recurses over nested calls on threads whose stacks end at some 150 of them.
@@ -107,7 +107,7 @@ def _refuse_parts(code: Module) -> None:
     for op in mlir.nested_operations(cast(Any, code.operation)):
         if op.name == "sdy.manual_computation":
             why = "each of several devices runs it on its own part, and the module is for one alone"
-            raise Refusal(Reason(why, op.name, source_line(op), ON_ITS_MESH))
+            raise Refusal(reason_at(op, why, ON_ITS_MESH))
 
 
 def _on_mesh(module: Module) -> bytes:

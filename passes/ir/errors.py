@@ -52,14 +52,15 @@ DECLARED_HELP = (
 class Reason:
     """Why a value is no sum of the examples' contributions, and where in the program that arose.
 
-    `op` is the StableHLO op, `where` its source line (or the line of the module where no debug info
-    is left).
+    `op` is the StableHLO op, `where` the user's source line (or the line of the module where no
+    debug info is left), `library` that of the library which was called there, if one was.
     """
 
     why: str
     op: str
     where: str
     help: str = MIXING_HELP
+    library: str = ""
 
 
 def as_contribution(reason: Reason) -> Reason:
@@ -76,20 +77,16 @@ class Refusal(Exception):
     """The statistic is not defined here, or cannot be proved exact: never answered by a number.
 
     Attributes: `why` (the reason), `op` (the StableHLO op), `where` (the user's source line),
-    `output` (the outputs concerned), `help` (the way out).
+    `library` (that of a library that is called there, or ""), `output` (the outputs concerned),
+    `help` (the way out).
     """
 
     # Where a user finds it, and so what tracebacks and pickles name.
     __module__ = "hlo_surgery"
 
     def __init__(self, reason: Reason, output: str = "") -> None:
-        self.why, self.op, self.where, self.help, self.output = (
-            reason.why,
-            reason.op,
-            reason.where,
-            reason.help,
-            output,
-        )
+        self.why, self.op, self.where, self.help = reason.why, reason.op, reason.where, reason.help
+        self.library, self.output = reason.library, output
         self._arguments = (reason, output)
         super().__init__(self._text())
 
@@ -98,7 +95,8 @@ class Refusal(Exception):
         return type(self), self._arguments
 
     def _text(self) -> str:
-        lines = [f"{self.where}: refused: {self.op}: {self.why}"]
+        within = f" (in {self.library})" if self.library else ""
+        lines = [f"{self.where}{within}: refused: {self.op}: {self.why}"]
         if self.output:
             lines.append(f"  output:  {self.output}")
         return "\n".join([*lines, f"  help:    {self.help}"])

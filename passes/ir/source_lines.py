@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, ir
 
 Frame = tuple[str, int]
 INLINED = "inlined"
 # How JAX names the functions that are a loop's steps.
 STEP = "closed_call"
+PACKAGES = ("site-packages", "dist-packages")
 WRAPPER = ("hlo_surgery", "declaring.py")
 # Between locations that are still to be read: here the frames of a callee or of its call begin, or
 # both are known.
@@ -26,6 +28,21 @@ def source_line(op: Operation) -> str:
     own = [f for f in frames if not _is_installed(f[0])]
     path, line = (own or frames)[0]
     return f"{'module' if path == '-' else path}:{line}"
+
+
+def reason_at(op: Operation, why: str, help: str = MIXING_HELP) -> Reason:
+    """Why not, at the op's line, and at that of the library that was called there."""
+    return Reason(why, op.name, source_line(op), help, _library_line(op))
+
+
+def _library_line(op: Operation) -> str:
+    """`flax/linen/normalization.py:112`, where an installed library's line made the op; else ""."""
+    frames = _frames(cast(Any, op.location))
+    if not frames or not _is_installed(frames[0][0]) or all(_is_installed(f) for f, _ in frames):
+        return ""
+    parts = Path(frames[0][0]).parts
+    installed = [i for i, part in enumerate(parts) if part in PACKAGES]
+    return f"{'/'.join(parts[installed[-1] + 1 :])}:{frames[0][1]}" if installed else ""
 
 
 def inlined_location(op: Operation, call: Operation) -> ir.Location:
@@ -87,5 +104,5 @@ def _is_installed(path: str) -> bool:
     """Whether the file is an installed library's, so that the user's own frame says more, or what
     this one puts around a user's function.
     """
-    own = Path(path).parts[-2:] == WRAPPER
-    return own or "site-packages" in path or "dist-packages" in path
+    parts = Path(path).parts
+    return parts[-2:] == WRAPPER or any(part in PACKAGES for part in parts)

@@ -11,10 +11,10 @@ These are refused wherever they occur, whether or not a gradient depends on them
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.mlir import Module, Operation
 from hlo_surgery.passes.ir.placement import is_annotation
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 
 TRANSFERS = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv"))
 COLLECTIVES = frozenset(
@@ -61,7 +61,7 @@ def refuse_per_device(module: Module) -> None:
                 f"the program is written for each device on its own ({name}), and examples lie "
                 "on several"
             )
-            raise Refusal(Reason(why, op.name, source_line(op), DEVICES_HELP))
+            raise Refusal(reason_at(op, why, DEVICES_HELP))
 
 
 def refuse_effects(module: Module) -> None:
@@ -71,7 +71,7 @@ def refuse_effects(module: Module) -> None:
     for op in mlir.nested_operations(cast(Any, module.operation)):
         why = _effect(op)
         if why:
-            raise Refusal(Reason(why, op.name, source_line(op), EFFECT_HELP))
+            raise Refusal(reason_at(op, why, EFFECT_HELP))
 
 
 def _effect(op: Operation) -> str:

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.mlir import Module, Operation, ir
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.held_divisions import (
     fold_divisions,
     hold_divisions,
@@ -43,7 +43,7 @@ def make_shapes_static(module: Module) -> None:
     dynamic = _first_dynamic(module)
     if dynamic:
         why = "the shape of what this op returns is known at run time only"
-        raise Refusal(Reason(why, dynamic.name, source_line(dynamic), HELP))
+        raise Refusal(reason_at(dynamic, why, HELP))
 
 
 def _first_dynamic(module: Module) -> Operation | None:

@@ -17,7 +17,7 @@ from hlo_surgery.passes.dataflow.loop_steps import varying_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.owners.labelling.digits import canonical
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
@@ -90,7 +90,7 @@ def mixed(op: Operation, why: str, unknown: bool = False, help: str = MIXING_HEL
     if is_first_devices(op):
         return Mixed(disagreement(op), unknown)
     fitting = PICKING_HELP if _is_moved(op, why) and help == MIXING_HELP else help
-    return Mixed(Reason(why, op.name, source_line(op), fitting), unknown)
+    return Mixed(reason_at(op, why, fitting), unknown)
 
 
 def is_first_devices(op: Operation) -> bool:

@@ -22,7 +22,7 @@ from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.step_positions import POSITIONAL
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
 from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting
@@ -79,7 +79,7 @@ def demoted(
         assert isinstance(known, Summed)
         trained = value in owners.trained
         what = "a sum over the batch" if trained else "a sum of data over the batch"
-        reason = Reason(f"{what} is used as a constant", known.site.name, source_line(known.site))
+        reason = reason_at(known.site, f"{what} is used as a constant")
         owners.data.setdefault(value, reason)
         found[i] = known.instead or replace(owners.nobodys(value), data=reason)
     owners.taken[op.results[0]] = tuple(found)

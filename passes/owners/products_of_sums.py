@@ -20,7 +20,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 
 FACTOR = "a product of sums over the batch is used as a constant"
 UNDIVIDED = "sums over the batch are multiplied, and which of them is the constant is not known"
@@ -32,7 +32,7 @@ def product_of(op: Operation, summed: Collection[int]) -> Reason | None:
     """
     by_operand = len(summed) > 1 and all(is_linear(op, frozenset([i])) for i in summed)
     if by_operand or multiplies_elements(op):
-        return Reason(UNDIVIDED, op.name, source_line(op))
+        return reason_at(op, UNDIVIDED)
     return None
 
 

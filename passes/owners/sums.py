@@ -18,7 +18,7 @@ from dataclasses import replace
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import SUMS_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 from hlo_surgery.passes.owners.classes import (
     APART,
     ELEMENTWISE,
@@ -233,8 +233,7 @@ def _met_apart(
         if _differs(owners, op, classes, i):
             known = classes[i]
             assert isinstance(known, Summed)
-            what = "a sum of data over the batch"
-            site = Reason(what, known.site.name, source_line(known.site))
+            site = reason_at(known.site, "a sum of data over the batch")
             return rearranged(op, known.data or site)
     return None
 

@@ -117,8 +117,10 @@ def test_a_variable_that_is_made_on_the_way_is_refused(make):
 def test_batch_norm_in_training_is_refused_and_running_averages_are_taken():
     rngs = nnx.Rngs(0)
     model = nnx.Sequential(nnx.Linear(5, 5, rngs=rngs), nnx.BatchNorm(5, rngs=rngs))
-    with pytest.raises(hs.Refusal, match="GroupNorm"):
+    with pytest.raises(hs.Refusal, match="GroupNorm") as refusal:
         of_grad(statistics=hs.norms())(model, X, Y)
+    assert refusal.value.library.startswith("flax/nnx/nn/normalization.py:")
+    assert refusal.value.where.startswith(f"{__file__}:")
     model.eval()
     gradient, _ = of_grad(statistics=hs.norms())(model, X, Y)
     assert_close(gradient, nnx.grad(loss)(model, X, Y))

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from hlo_surgery.passes.dataflow.mosaic_kernels import is_known_kernel
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.placement import is_annotation, placed
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.devices.collectives import collective_of
 from hlo_surgery.passes.normalise.devices.device_mesh import Names, in_order, manual_axes, shardings
 from hlo_surgery.passes.normalise.devices.device_numbers import axes_of, numbers_of
@@ -162,4 +162,4 @@ def _of_branches(varying: Varying, op: Operation, manual: frozenset[str] | None)
 def refusal(op: Operation, why: str) -> Refusal:
     """What is said where a program for each device cannot be made one for all."""
     said = f"the program is written for each device on its own ({op.name}), and {why}"
-    return Refusal(Reason(said, op.name, source_line(op), DEVICES_HELP))
+    return Refusal(reason_at(op, said, DEVICES_HELP))

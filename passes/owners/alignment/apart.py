@@ -16,7 +16,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import COPIES
 from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import (
@@ -133,4 +133,4 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
     op = owners.apart.op
     if op is None or not holds_constant(owners, gradient):
         return None
-    return Reason(WHY, op.name, source_line(op), APART_HELP)
+    return reason_at(op, WHY, APART_HELP)

@@ -13,7 +13,7 @@ where rows that parameters reach are moved before they meet the examples, as in 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import Owners, is_shared
 
@@ -44,4 +44,4 @@ def example_rows(owners: Owners, block: Block, gradient: Value) -> Reason | None
     if not along and not of_size:
         return None
     op = mlir.defining_operation(gradient) or mlir.return_operation(block)
-    return Reason(WHY, op.name, source_line(op), HELP if of_size else LOOK_UP_HELP)
+    return reason_at(op, WHY, HELP if of_size else LOOK_UP_HELP)

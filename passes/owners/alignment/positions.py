@@ -23,7 +23,7 @@ from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import added, has_constant_part
 from hlo_surgery.passes.owners.alignment.placements import (
     keeps_rows,
@@ -136,7 +136,7 @@ def _moved(owners: Owners, placed: Placed) -> Reason | None:
     trained = any(owners.is_trained(op, i) for i in range(len(op.operands)))
     if not trained or keeps_rows(op, placed.number, placed.places):
         return None
-    return Reason(MOVED, op.name, source_line(op), MOVED_HELP)
+    return reason_at(op, MOVED, MOVED_HELP)
 
 
 def _placed(search: Search, value: Value, places: Labels) -> Placed:
@@ -173,7 +173,7 @@ def _views(owners: Owners, op: Operation) -> list[list[Class]]:
     classes = owners.at(op)
     if not any(isinstance(c, Crossed) for c in classes):
         return [classes]
-    return views(owners, op, classes, Reason(MEETING, op.name, source_line(op)))
+    return views(owners, op, classes, reason_at(op, MEETING))
 
 
 def _gathered_directly(search: Search, op: Operation) -> Iterator[tuple[Value, Labels]]:
@@ -273,7 +273,7 @@ def _ahead(search: Search, placed: Placed) -> Iterator[Placed]:
             continue
         for result, places in places_ahead(op, number, placed.places):
             if places is None or places.is_conflicting:
-                reason = Reason(POSITIONAL, op.name, source_line(op), POSITIONAL_HELP)
+                reason = reason_at(op, POSITIONAL, POSITIONAL_HELP)
                 search.sums[result] = reason
             elif places.varies:
                 yield _placed(search, result, places)

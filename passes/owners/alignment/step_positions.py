@@ -14,7 +14,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 from hlo_surgery.passes.owners.classes import Owners, is_bare, is_sum
 
 POSITIONAL = "sums a value that holds something for each example's position, but no example"
@@ -37,7 +37,7 @@ def step_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
             and is_sum(owners.of(op.results[0]))
             and _adds_positions(owners, op)
         ):
-            found[op.results[0]] = Reason(POSITIONAL, op.name, source_line(op), POSITIONAL_HELP)
+            found[op.results[0]] = reason_at(op, POSITIONAL, POSITIONAL_HELP)
     return found
 
 

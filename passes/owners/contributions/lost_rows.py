@@ -18,7 +18,7 @@ from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.owners.classes import (
     Class,
@@ -60,7 +60,7 @@ def settle(owners: Owners, notes: Contributions, op: Operation, found: Sequence[
     lost = any(is_sum(classes[i]) or not _is_alike(op, i) for i in summed)
     for number, (result, raw) in enumerate(zip(op.results, found, strict=True)):
         if lost and is_constant_or_sum(owners.of(result)):
-            reason = Reason(LOST, op.name, source_line(op), HELP)
+            reason = reason_at(op, LOST, HELP)
             owners.classes[result] = replace(owners.nobodys(result), data=reason)
         dims = _made_rows(owners, op, classes, number)
         dims = dims.union(*(_kept(op, rule, i, own, number) for i, own in loose.items()))

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.classes import (
     Class,
     Crossed,
@@ -61,7 +61,7 @@ def classify_places(
     again: Transfer,
 ) -> list[Class]:
     """The classes of an op's results where examples meet in it."""
-    reason = Reason(MEETING, op.name, source_line(op))
+    reason = reason_at(op, MEETING)
     taken: list[list[Class]] = []
     found: list[list[Class]] = []
     for view in views(owners, op, classes, reason):
@@ -123,6 +123,6 @@ def _together(owners: Owners, op: Operation, number: int, found: Sequence[Class]
         return Owned(places[0]) if len(places) == 1 else Crossed(places)
     sums = [isinstance(c, Summed) for c in found]
     if found and all(sums):
-        reason = Reason(PAIRS, op.name, source_line(op), PAIRS_HELP)
+        reason = reason_at(op, PAIRS, PAIRS_HELP)
         return replace(owners.nobodys(op.results[number]), data=reason)
     return mixed(op, PAIRS, help=PAIRS_HELP) if any(sums) else mixed(op, MEETING)
