@@ -34,7 +34,8 @@ from hlo_surgery.statistics.factorable import check_each_element
 
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
 PRIVATE_HELP = (
-    "make the loss a mean or sum of per-example losses that rest on nothing but the example"
+    "make the loss a mean or sum of per-example losses that rest on nothing but the example: "
+    "divide by the number of examples, and not by what the batch holds, such as sum(mask)"
 )
 
 
@@ -228,4 +229,4 @@ def _refuse_unprotected(data: Mapping[Value, Reason], request: Request) -> None:
             f"{private[0]} bounds each example's influence, but here all examples meet in a "
             f"constant: {reason.why}"
         )
-        raise Refusal(Reason(why, reason.op, reason.where, PRIVATE_HELP), private[0])
+        raise Refusal(replace(reason, why=why, help=PRIVATE_HELP), private[0])

@@ -60,7 +60,7 @@ INDEXED = {
 }
 # Ops whose places are not told by labels where there are no elements.
 UNTOLD = frozenset(["stablehlo.reshape", "stablehlo.scatter", "stablehlo.convolution", *INDEXED])
-REDUCED = "the examples are reduced to one value, and not by a sum of floats"
+REDUCED = "the examples are reduced to one value{by}, and not by a sum of floats"
 OTHERWISE = (
     "it was declared to take examples one by one along axes along which they do not lie, or which "
     "this result has not"
@@ -277,4 +277,10 @@ def _meeting_in(op: Operation, found: Meeting) -> str:
     """How examples meet in an op."""
     if (found.met == MANY).any():
         return APART
-    return MOVED if (found.apart == MANY).any() else PICKED if op.name in PICKING else REDUCED
+    return MOVED if (found.apart == MANY).any() else PICKED if op.name in PICKING else _reduced(op)
+
+
+def _reduced(op: Operation) -> str:
+    """That they are, and by what, where an op has a body that says so."""
+    body = [mlir.operations(region.blocks[0]) for region in op.regions]
+    return REDUCED.format(by=f" by {body[0][0].name}" if body and len(body[0]) > 1 else "")
