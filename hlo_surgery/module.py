@@ -58,7 +58,7 @@ class Module:
         main = mlir.main_function(code)
         block = mlir.body(main)
         arguments: list[Value] = list(block.arguments)
-        names = [_argument_name(main, v, i) for i, v in enumerate(arguments)]
+        names = _told_apart([_argument_name(main, v, i) for i, v in enumerate(arguments)])
         self.arguments = _ports(names, arguments)
         outputs = _returned(block)
         self.outputs = _ports([_output_name(main, i) for i in range(len(outputs))], outputs)
@@ -274,6 +274,12 @@ def _argument_name(main: Any, argument: Any, number: int) -> str:
         return added
     location = argument.location
     return str(location.name_str) if isinstance(location, ir.NameLoc) else f"arg{number}"
+
+
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """The names, but where all of several arguments are called the same, as by TensorFlow."""
+    alike = len(names) > 1 and len(set(names)) == 1
+    return [f"arg{i}" for i in range(len(names))] if alike else list(names)
 
 
 def _output_name(main: Any, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Modules as jax 0.4.30 to 0.10 write them, in every form: held to references, or refused."""
+"""Modules as jax 0.4.30 to 0.10 and TensorFlow write them, held to references, or refused."""
 
 import json
 import re
@@ -312,5 +312,6 @@ def test_inside_shard_map_each_device_takes_its_own_statistics():
 @pytest.mark.parametrize("name", METAS)
 def test_a_dump_is_complete_and_names_no_folder(name):
     assert [list(a.shape) for a in inputs(name)] == [a["shape"] for a in METAS[name]["arguments"]]
-    assert name.endswith(f"_jax_{METAS[name]['jax']}")
+    maker = METAS[name]["maker"]
+    assert name.endswith(f"_{maker}_{METAS[name][maker]}")
     assert not re.search(rb"/(?:home|root|tmp|Users|opt|work)/", file_of(name).read_bytes())
