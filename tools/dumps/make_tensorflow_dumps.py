@@ -6,7 +6,8 @@ JAX and this package are not needed for it. Run so, no path of the machine gets 
 lines. The references are one tape for each example.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportMissingModuleSource=false
+# pyright: reportUntypedFunctionDecorator=false
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -76,7 +77,8 @@ def write(model: str, form: str) -> None:
     folder.mkdir(exist_ok=True)
     data = found if isinstance(found, bytes) else found.encode()
     (folder / f"module.{suffix}").write_bytes(data)
-    np.savez(folder / "inputs.npz", **{f"arg{i}": np.asarray(a) for i, a in enumerate(arguments)})
+    stored: dict[str, Any] = {f"arg{i}": np.asarray(a) for i, a in enumerate(arguments)}
+    np.savez(folder / "inputs.npz", **stored)
     np.savez(folder / "reference.npz", **references(gradient, arguments[: len(parameters)], batch))
     (folder / "meta.json").write_text(json.dumps(meta(model, form), indent=1) + "\n")
 
