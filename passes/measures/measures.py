@@ -6,7 +6,7 @@ examples has it; other strategies compute it from less.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -14,12 +14,14 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.joins import MEANS, ROWS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
 from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
+from hlo_surgery.passes.terms.epilogue import Link, keeps_norms, only_moves
 from hlo_surgery.passes.terms.steps import GradientSlice, Input
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, variance_behind
 
@@ -71,10 +73,9 @@ class Defined(Measure, ABC):
         real = jax.tree.map(partial(without_padding, padding=padding), rows)
         return self.whole(jax.tree.map(_summed, real) if self.is_sum else real, count)
 
-    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
-        """Whether a loop that stacks gradients can stack this of its updates, given what is behind.
-
-        `moves_only`: that puts elements elsewhere alone; `keeps_norms`: that loses none.
+    def is_stackable(self, behind: Sequence[Link]) -> bool:
+        """Whether a loop that stacks gradients can stack this of its updates; `behind`: what moves
+        and scales the stack.
         """
         return False
 
@@ -108,6 +109,10 @@ class MeanOf(Defined):
         with jax.ensure_compile_time_eval():
             return bool((self.phi(jnp.zeros(1, jnp.float32)) == 0).all())
 
+    def factors(self, gradient: Value) -> bool:
+        """Whether phi(a * b) = phi(a) * phi(b) for the gradient's kind of numbers."""
+        return self.complex_factorable if mlir.is_complex(gradient) else self.factorable
+
     def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
         """Phi of it."""
         return precise(self.phi, gradient)
@@ -116,9 +121,9 @@ class MeanOf(Defined):
         """A count-th of the sum."""
         return taken / count
 
-    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+    def is_stackable(self, behind: Sequence[Link]) -> bool:
         """What scales the gradient scales phi, where that factors."""
-        return moves_only or self.factorable
+        return only_moves(behind) or self.factors(behind[-1].made)
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """Moved as the gradient is, and scaled by phi of what that is scaled by."""
@@ -151,7 +156,7 @@ class Variance(Defined):
         square, off = taken
         return central_moment(square / count, off / count)
 
-    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+    def is_stackable(self, behind: Sequence[Link]) -> bool:
         """What scales the gradient scales its variance by the square."""
         return True
 
@@ -197,9 +202,9 @@ class Norms(Defined):
         """All at once, which decides once whether squares are in the range of floats."""
         return without_padding(norms_of_rows(widened(g), self.ord), padding)
 
-    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+    def is_stackable(self, behind: Sequence[Link]) -> bool:
         """The norm of a stack is that of its slices' norms."""
-        return keeps_norms
+        return keeps_norms(behind)
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """From the norms of all slices, [steps, B]."""

@@ -5,6 +5,7 @@ dot_general %h[b, d], %l[b, f] over b    =>  Step(op, (%h, PerExample(0)), (%l, 
 
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -91,12 +92,16 @@ class GradientSlice:
         """The affine ops behind them."""
         return tuple(step for step in self.steps if not step.is_site)
 
-    @property
+    @cached_property
+    def made(self) -> frozenset[Value]:
+        """What the steps make."""
+        return frozenset(result for step in self.steps for result in step.op.results)
+
+    @cached_property
     def inputs(self) -> tuple[Input, ...]:
         """What the slice takes from outside it."""
-        made = {result for step in self.steps for result in step.op.results}
         asked = [key for step in self.steps for key in step.inputs] if self.steps else [self.output]
-        return tuple(dict.fromkeys(key for key in asked if not is_made(key, made)))
+        return tuple(dict.fromkeys(key for key in asked if not is_made(key, self.made)))
 
     @property
     def values(self) -> tuple[Value, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tools.soundness_bugs.bug import Bug
 from tools.soundness_bugs.elsewhere import ELSEWHERE
+from tools.soundness_bugs.epilogues import EPILOGUES
 from tools.soundness_bugs.held_constants import HELD
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
@@ -35,6 +36,10 @@ TESTS = (
     "tests/owners/test_held_constants.py",
     "tests/loops/test_counters.py",
     "tests/normalise/test_constants.py",
+    "tests/loops/test_parts_of_stacks.py",
+    "tests/strategies/test_golden_strategies.py",
+    "tests/strategies/test_ghost_norms.py",
+    "tests/loops/test_loop_dtypes.py",
     "tests/acceptance/test_batch_gradients.py",
     "tests/acceptance/test_control_flow_refusals.py",
     "tests/acceptance/test_refusals.py",
@@ -56,7 +61,7 @@ TESTS = (
 )
 
 OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS]
-BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *ELSEWHERE]
+BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *EPILOGUES, *ELSEWHERE]
 
 
 def tests_of(bug: Bug) -> Sequence[str]:
