@@ -24,10 +24,10 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import along_examples
-from hlo_surgery.passes.terms.axes import PerExample
+from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.kept_examples import Gathered
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
@@ -38,7 +38,6 @@ from hlo_surgery.passes.terms.steps import (
     Input,
     Lifted,
     Parted,
-    Placed,
     Step,
 )
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
@@ -52,7 +51,7 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
     `per_token`: whether it is if each position that is contracted counts as an example of its own.
     """
     rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
-        isinstance(axis, Lifted | Placed | Held | Kept | Gathered) for _, axis in sliced.inputs
+        isinstance(axis, Lifted | Held | Labelled | Gathered) for _, axis in sliced.inputs
     )
     links = [reading_of(step, sliced.made) for step in sliced.tail]
     single = all(link is not None and link.does is not Does.ADDS for link in links)
