@@ -118,12 +118,8 @@ def _covers(loop: Operation, write: Operation) -> bool:
 
 def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
     """Whether the update sums nothing that other iterations, or ops outside, have summed."""
-    inside: set[Value] = set()
-    for op in mlir.nested_operations(loop):
-        inside.update(op.results)
-        inside.update(
-            a for region in op.regions for block in region.blocks for a in block.arguments
-        )
+    carries = set(loop.regions[1].blocks[0].arguments)
+    inside = set(mlir.values_within(loop)) - carries
     return isinstance(axes.of(update), Summed) and reached_values(axes, [update]) <= inside
 
 

@@ -56,10 +56,13 @@ class Defined(Measure, ABC):
     """
 
     is_sum: ClassVar[bool] = True
+    is_about_mean: ClassVar[bool] = False
 
     @abstractmethod
-    def each(self, gradient: jax.Array, mean: jax.Array) -> Any:
-        """What is taken of one example's gradient, [*parameter], given the mean of all; arrays."""
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> Any:
+        """What is taken of one example's gradient, [*parameter]; arrays. `mean`: of all gradients,
+        given if it `is_about_mean`.
+        """
 
     @abstractmethod
     def whole(self, taken: Any, count: Any) -> jax.Array:
@@ -68,7 +71,7 @@ class Defined(Measure, ABC):
     def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
         """The definition, on the gradients of all examples at once, [B, *parameter]."""
         count = g.shape[0] if padding is None else padding.count
-        mean = jnp.sum(without_padding(widened(g), padding), 0) / count
+        mean = _mean(g, padding, count) if self.is_about_mean else None
         rows = jax.vmap(self.each, (0, None))(g, mean)
         real = jax.tree.map(partial(without_padding, padding=padding), rows)
         return self.whole(jax.tree.map(_summed, real) if self.is_sum else real, count)
@@ -82,6 +85,10 @@ class Defined(Measure, ABC):
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
         raise NotImplementedError
+
+
+def _mean(g: jax.Array, padding: Padding | None, count: Any) -> jax.Array:
+    return jnp.sum(without_padding(widened(g), padding), 0) / count
 
 
 def _summed(rows: jax.Array) -> jax.Array:
@@ -113,7 +120,7 @@ class MeanOf(Defined):
         """Whether phi(a * b) = phi(a) * phi(b) for the gradient's kind of numbers."""
         return self.complex_factorable if mlir.is_complex(gradient) else self.factorable
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Phi of it."""
         return precise(self.phi, gradient)
 
@@ -138,6 +145,7 @@ class Variance(Defined):
     large cancels.
     """
 
+    is_about_mean: ClassVar[bool] = True
     join: ClassVar[Join | None] = SPREADS
     name: str = "variance"
 
@@ -146,8 +154,9 @@ class Variance(Defined):
         wide = widened(mean)
         return jnp.stack([found.astype(wide.dtype), wide])
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """How far off it is, squared and as it is. A mean from the module is rounded."""
+        assert mean is not None
         off = widened(gradient) - mean
         return squared_magnitude(off), off
 
@@ -173,7 +182,7 @@ class PerExampleGradients(Defined):
     join: ClassVar[Join | None] = ROWS
     name: str = "per_example"
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The gradient itself."""
         return gradient
 
@@ -190,7 +199,7 @@ class Norms(Defined):
     join: ClassVar[Join | None] = ROWS
     ord: float = 2
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Its norm."""
         return norms_of_rows(widened(gradient)[None], self.ord)[0]
 
@@ -217,7 +226,7 @@ class Gram(Defined):
 
     is_sum: ClassVar[bool] = False
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The gradient itself."""
         return gradient
 
@@ -235,7 +244,7 @@ class SumOf(Defined):
     name: str
     function: Phi
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The function of it."""
         return self.function(gradient)
 

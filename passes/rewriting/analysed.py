@@ -6,7 +6,7 @@ It is analysed again after contractions have been moved out of loops.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -128,7 +128,7 @@ def trusted_calls(module: Analysed) -> list[Trusted]:
     """What was declared of calls that gradients, or a loss that was asked for, rest on."""
     outputs, roles = module.outputs, module.roles
     behind = ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
-    ops = mlir.nested_operations(cast(Any, module.code.operation))
+    ops = mlir.all_operations(module.code)
     found = (trusted(op) for op in ops if not behind.isdisjoint(op.results))
     return list(dict.fromkeys(each for each in found if each))
 

@@ -6,6 +6,7 @@
 Other labels go on as they are (Labelled), with what tells the step of each loop that they rest on.
 """
 
+import math
 from typing import Any, cast
 
 import numpy as np
@@ -107,7 +108,7 @@ def _digit_place(labels: Labels, axis: int) -> PerExample:
     for dim, group in enumerate(labels.digits):
         if axis < len(group):
             before, after = group[:axis], group[axis + 1 :]
-            return PerExample(dim, int(np.prod(before)), int(np.prod(after)))
+            return PerExample(dim, math.prod(before), math.prod(after))
         axis -= len(group)
     raise IndexError(axis)
 
