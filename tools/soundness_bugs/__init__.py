@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from tools.soundness_bugs.bug import Bug
 from tools.soundness_bugs.elsewhere import ELSEWHERE
-from tools.soundness_bugs.epilogues import EPILOGUES
 from tools.soundness_bugs.held_constants import HELD
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
@@ -14,6 +13,7 @@ from tools.soundness_bugs.owners_contributions import CONTRIBUTIONS
 from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
 from tools.soundness_bugs.owners_labelling import LABELLING
 from tools.soundness_bugs.owners_ops import OPS
+from tools.soundness_bugs.terms import TERMS
 
 __all__ = ["BUGS", "TESTS", "Bug", "tests_of"]
 
@@ -61,7 +61,7 @@ TESTS = (
 )
 
 OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS]
-BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *EPILOGUES, *ELSEWHERE]
+BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *TERMS, *ELSEWHERE]
 
 
 def tests_of(bug: Bug) -> Sequence[str]:

@@ -1,9 +1,9 @@
-"""Bugs in what is done to a gradient behind its contraction, and what is known of it from there."""
+"""Bugs in what an example's share of an op is, and in what is known of it behind the sites."""
 
 from tools.soundness_bugs.bug import Bug
 
-READING = "terms/epilogue.py"
-EPILOGUES = [
+READING, KEPT = "terms/epilogue.py", "terms/kept_examples.py"
+TERMS = [
     Bug(
         READING,
         "Does.PASSES if _keeps_parts(op) else None",
@@ -27,5 +27,17 @@ EPILOGUES = [
         "self.complex_factorable if mlir.is_complex(gradient) else self.factorable",
         "self.factorable",
         "a function that factors for real numbers alone, of complex gradients",
+    ),
+    Bug(
+        KEPT,
+        "replace(x, is_weighted=i == linear[0]) if i in own",
+        "x if i in own",
+        "the row that a step's example looks up, B times",
+    ),
+    Bug(
+        KEPT,
+        "    return jnp.argmax(jnp.asarray(counter.numbers, number.dtype) == number)\n",
+        "    return number\n",
+        "a loop's counter taken for the number of its step",
     ),
 ]
