@@ -141,9 +141,8 @@ def operations(block: Block) -> list[Operation]:
 
 
 def nested_operations(op: Operation) -> list[Operation]:
-    """All ops inside the regions of an op, outermost first."""
+    """All ops inside the regions of an op, outermost first. They do not keep their module alive."""
     found: list[Operation] = []
-    # Not by MLIR's own walk: the ops that it hands out do not keep their module alive.
     for region in op.regions:
         for block in region.blocks:
             for inner in operations(block):

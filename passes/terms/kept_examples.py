@@ -69,9 +69,12 @@ def kept_operands(
 def _of_one_owner(
     op: Operation, operands: Sequence[Labelled], own: frozenset[int], summed: frozenset[int]
 ) -> list[Labelled | Gathered | None] | None:
-    """Operands of one example a step: one of them, a factor of each term, is taken B times."""
+    """Operands of one example a step that an op adds to something: one of them, a factor of each
+    term, is taken B times. For other examples nothing is added, wherever that is.
+    """
+    adds = all(linearity.sums(op, number) for number in range(len(op.results)))
     linear = [i for i in sorted(own) if linearity.is_linear(op, summed | {i})]
-    if not linear or any(operands[i].labels.varies for i in own):
+    if not adds or not linear or any(operands[i].labels.varies for i in own):
         return None
     return [
         replace(x, is_weighted=i == linear[0]) if i in own else None for i, x in enumerate(operands)
