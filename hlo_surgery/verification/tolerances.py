@@ -52,7 +52,7 @@ def epsilon(module: Module) -> float:
     """The spacing of the coarsest float in the module, or of the backend's contractions where that
     is coarser.
     """
-    ops = mlir.nested_operations(module.code.operation)
+    ops = mlir.all_operations(module.code)
     values = [v for op in ops for v in op.results if mlir.is_inexact(v) and is_static_array(v)]
     dtypes = {dtype_of(v) for v in values} | {
         p.dtype for p in module.outputs if jnp.issubdtype(p.dtype, jnp.inexact)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.linearity import SUMMING
-from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.terms.contracted_dims import contracted
 from hlo_surgery.passes.terms.convolution_patches import windows_of
 
 
@@ -63,25 +64,9 @@ def bytes_of(value: Value) -> int:
 
 def flops_of(op: Operation) -> int:
     """Two for each multiply-add of a contraction, one for each element summed by a reduction."""
-    sizes = [math.prod(mlir.shape(v)) for v in [*op.operands, *op.results]]
-    if op.name == "stablehlo.dot_general":
-        lhs, rhs, result = sizes[:3]
-        batching = mlir.stablehlo.DotDimensionNumbers(
-            op.attributes["dot_dimension_numbers"]
-        ).lhs_batching_dimensions
-        batch = math.prod(mlir.shape(op.operands[0])[d] for d in batching)
-        return 2 * math.isqrt(lhs * rhs * result * batch) if batch else 0
-    if op.name == "stablehlo.convolution":
-        numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-        window = mlir.shape(op.operands[1])
-        features = window[numbers.kernel_input_feature_dimension]
-        return (
-            2
-            * sizes[2]
-            * features
-            * math.prod(window[d] for d in numbers.kernel_spatial_dimensions)
-        )
-    return max(sizes)
+    if op.name in SUMMING:
+        return 2 * math.prod(mlir.shape(op.results[0])) * contracted(op)[1].positions
+    return max(math.prod(mlir.shape(v)) for v in [*op.operands, *op.results])
 
 
 def _spread(op: Operation) -> int:

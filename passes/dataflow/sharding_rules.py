@@ -52,7 +52,7 @@ def populate(module: Module) -> None:
 
 def strip(module: Module) -> None:
     """Drop every rule."""
-    for op in mlir.nested_operations(cast(Any, module.operation)):
+    for op in mlir.all_operations(module):
         if ATTRIBUTE in op.attributes:
             del op.attributes[ATTRIBUTE]
 

@@ -16,10 +16,10 @@ Step = Callable[[Carry, jax.Array], tuple[Carry, Any]]
 
 
 def counted_loop(
-    step: Step[Carry], carry: Carry, count: int, written_out: bool = False
+    step: Step[Carry], carry: Carry, count: int, written_out: bool = False, row: Any = None
 ) -> tuple[Carry, Any]:
     """What `lax.scan(step, carry, arange(count))` returns. `written_out`: step after step, without
-    a loop.
+    a loop; `row`: shapes and dtypes of what a step stacks, where they are known.
 
     >>> total, squares = counted_loop(lambda total, i: (total + i, i * i), jnp.int32(0), 4)
     >>> print(total, squares)
@@ -27,7 +27,7 @@ def counted_loop(
     """
     if written_out or count == 1:
         return _written_out(step, carry, count)
-    row = jax.eval_shape(step, carry, jnp.int32(0))[1]
+    row = jax.eval_shape(step, carry, jnp.int32(0))[1] if row is None else row
     stacks = jax.tree.map(lambda each: jnp.zeros((count, *each.shape), each.dtype), row)
 
     def go_on(state: tuple[jax.Array, Carry, Any]) -> tuple[jax.Array, Carry, Any]:

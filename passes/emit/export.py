@@ -104,7 +104,7 @@ def portable_artifact(module: Module) -> bytes:
 
 def _refuse_parts(code: Module) -> None:
     """Raises Refusal where devices run something on their own parts, as they run kernels."""
-    for op in mlir.nested_operations(cast(Any, code.operation)):
+    for op in mlir.all_operations(code):
         if op.name == "sdy.manual_computation":
             why = "each of several devices runs it on its own part, and the module is for one alone"
             raise Refusal(reason_at(op, why, ON_ITS_MESH))

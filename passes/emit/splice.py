@@ -39,8 +39,8 @@ def splice(
     them. Raises ValueError where it calls its host.
     """
     structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
-    text, tracers = in_clean_config(lambda: _lowered(replacement, structs))
-    lowered = mlir.parse(text)
+    code, tracers = in_clean_config(lambda: _lowered(replacement, structs))
+    lowered = mlir.parse(code)
     mlir.run_passes(lowered, "func.func(chlo-legalize-to-stablehlo)")
     inline_calls(lowered)
     for op in mlir.nested_operations(mlir.main_function(lowered).operation):
@@ -51,12 +51,12 @@ def splice(
 
 def _lowered(
     replacement: Replacement, structs: Sequence[jax.ShapeDtypeStruct]
-) -> tuple[str, list[Any]]:
+) -> tuple[bytes, list[Any]]:
     traced, tracers = trace(replacement, *structs)
     # All that is spliced is ours, but for what statistics are made of.
     if host_calls(traced.jaxpr.jaxpr):
         raise ValueError(TELLING)
-    return traced.lower().as_text(), tracers
+    return mlir.to_bytecode(traced.lower().compiler_ir()), tracers
 
 
 def _further_arguments(

@@ -52,3 +52,18 @@ def precision(op: Operation) -> tuple[lax.Precision, lax.Precision] | None:
         for entry in ir.ArrayAttr(op.attributes["precision_config"])
     )
     return lax.Precision[lhs], lax.Precision[rhs]
+
+
+def dot_numbers(op: Operation) -> stablehlo.DotDimensionNumbers:
+    """What a dot_general does with each operand's dimensions."""
+    return stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+
+
+def convolution_numbers(op: Operation) -> stablehlo.ConvDimensionNumbers:
+    """What a convolution does with the dimensions of image, window and result."""
+    return stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+
+
+def scatter_numbers(op: Operation) -> stablehlo.ScatterDimensionNumbers:
+    """What a scatter does with the dimensions of updates and operand."""
+    return stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])

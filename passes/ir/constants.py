@@ -1,5 +1,6 @@
 """Constants: given a value that no argument reaches, its numbers, by the reference interpreter."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -68,7 +69,7 @@ def _slice(value: Value) -> list[Operation] | None:
         op = mlir.defining_operation(current)
         if current in ops:
             continue
-        if op is None or not _is_evaluated(op) or np.prod(mlir.shape(current)) > LARGEST:
+        if op is None or not _is_evaluated(op) or math.prod(mlir.shape(current)) > LARGEST:
             return None
         if ready:
             ops[current] = op

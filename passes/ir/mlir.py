@@ -2,7 +2,7 @@
 
 import functools
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
 from jax.interpreters import mlir as jax_mlir
@@ -140,15 +140,22 @@ def operations(block: Block) -> list[Operation]:
     return [op.operation for op in block.operations]
 
 
-def nested_operations(op: Operation) -> Iterator[Operation]:
-    """All ops inside the regions of an op, outermost first."""
+def nested_operations(op: Operation) -> list[Operation]:
+    """All ops inside the regions of an op, outermost first. They do not keep their module alive."""
+    found: list[Operation] = []
     for region in op.regions:
         for block in region.blocks:
             for inner in operations(block):
-                yield inner
+                found.append(inner)
                 # Most have none, and this is asked of every op of a module many times.
                 if len(inner.regions):
-                    yield from nested_operations(inner)
+                    found += nested_operations(inner)
+    return found
+
+
+def all_operations(module: Module) -> list[Operation]:
+    """All ops of a module, outermost first."""
+    return nested_operations(module.operation)
 
 
 def enclosing_loops(op: Operation) -> list[Operation]:
@@ -187,19 +194,17 @@ def captured(op: Operation) -> list[Value]:
     """Values from outside that the op's regions use: like operands, but not listed among them."""
     if not len(op.regions):
         return []
-    inside = {r for inner in nested_operations(op) for r in inner.results}
-    inside |= {
-        argument
-        for region in _regions_within(op)
-        for b in region.blocks
-        for argument in b.arguments
-    }
-    used = (v for inner in nested_operations(op) for v in inner.operands)
+    inside = set(values_within(op))
+    used = (v for each in nested_operations(op) for v in each.operands)
     return list(dict.fromkeys(v for v in used if v not in inside))
 
 
-def _regions_within(op: Operation) -> list[ir.Region]:
-    return [*op.regions, *(region for inner in nested_operations(op) for region in inner.regions)]
+def values_within(op: Operation) -> list[Value]:
+    """The arguments of all blocks in an op's regions, and what their ops result in."""
+    ops = nested_operations(op)
+    blocks = [b for each in (op, *ops) for region in each.regions for b in region.blocks]
+    arguments = [argument for b in blocks for argument in b.arguments]
+    return [*arguments, *(result for each in ops for result in each.results)]
 
 
 def shape(value: Value) -> tuple[int, ...]:

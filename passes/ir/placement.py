@@ -36,7 +36,7 @@ def drop_placement(module: Module, *, but_meshes: bool = False) -> None:
     But what says which meshes there are may stay, for constraints to name them.
     """
     kept = frozenset(["sdy.mesh"] if but_meshes else [])
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+    for op in mlir.all_operations(module):
         if is_annotation(op):
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()

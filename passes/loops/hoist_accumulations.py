@@ -9,7 +9,7 @@ strategy applies.
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,16 +29,15 @@ from hlo_surgery.passes.loops.step_stacks import (
     Source,
     Stacks,
     common_order,
-    is_inside,
     operand_sources,
     resolve,
     write_stacks,
 )
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
+from hlo_surgery.passes.terms.epilogue import Link, epilogue
 from hlo_surgery.passes.terms.gradient_slices import gradient_step
 from hlo_surgery.passes.terms.steps import Step
-from hlo_surgery.passes.terms.tails import is_monomial
 
 CONTRACTIONS = SUMMING | {"stablehlo.reduce"}
 
@@ -48,7 +47,12 @@ class Term:
     """One contraction that a loop adds to a carry, and the ops between."""
 
     site: Step
-    tail: tuple[Operation, ...]
+    links: Sequence[Link]
+
+    @property
+    def others(self) -> list[Value]:
+        """What the ops between take beside it."""
+        return [v for link in self.links for v in link.others]
 
 
 def hoist_accumulations(axes: Axes, block: mlir.Block, outputs: Sequence[Value]) -> bool:
@@ -101,19 +105,15 @@ def _terms(axes: Axes, loop: Operation, number: int) -> list[Term] | None:
 
 def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
     """A contraction over the examples behind moves and scales that are the same at each step."""
-    tail: list[Operation] = []
-    op = mlir.defining_operation(value)
-    while op is not None and op.block == body and isinstance(axes.of(op.results[0]), Summed):
-        if any(isinstance(c, PerExample) for c in axes.at(op)):
-            site = gradient_step(axes, op) if _is_hoistable(op) else None
-            return Term(site, tuple(reversed(tail))) if site and _has_rows_alone(site) else None
-        summed = axes.summed(op)
-        others = [v for v in op.operands if v not in summed]
-        if not is_monomial(op) or len(summed) != 1 or any(_is_of(v, body) for v in others):
-            return None
-        tail.append(op)
-        op = mlir.defining_operation(summed[0])
-    return None
+    made, links = epilogue(axes, value)
+    op = mlir.defining_operation(made)
+    if op is None or not isinstance(axes.of(made), Summed) or not _is_hoistable(op):
+        return None
+    if op.block != body or not any(isinstance(c, PerExample) for c in axes.at(op)):
+        return None
+    term = Term(gradient_step(axes, op), links)
+    alone = _has_rows_alone(term.site) and not any(_is_of(v, body) for v in term.others)
+    return term if alone else None
 
 
 def _has_rows_alone(site: Step) -> bool:
@@ -141,11 +141,9 @@ def _contract_behind(
 ) -> None:
     """Make the carry idle, and its result all steps' contractions, summed, behind the loop."""
     sources = [[resolve(s, made) for s in term_sources] for term_sources in plan]
-    scales = [v for term in terms for op in term.tail for v in op.operands]
-    outside = [v for v in scales if not is_inside(v, loop)]
-    values = list(
-        dict.fromkeys([loop.operands[number], *outside, *(v for row in sources for v, _ in row)])
-    )
+    others = [v for term in terms for v in term.others]
+    stacks = [v for row in sources for v, _ in row]
+    values = list(dict.fromkeys([loop.operands[number], *others, *stacks]))
 
     def contracted(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
@@ -188,16 +186,11 @@ def _contract(
 
 def contract(term: Term, operands: list[jax.Array], known: dict[Value, jax.Array]) -> jax.Array:
     """A contraction of these operands, and what lies behind it."""
-    function = cast(Callable[..., tuple[jax.Array, ...]], raise_op(term.site.op))
-    made = {term.site.op.results[0]: function(*operands)[0]}
-    for op in term.tail:
-        step = cast(Callable[..., tuple[jax.Array, ...]], raise_op(op))
-        made |= zip(
-            op.results,
-            step(*(made[v] if v in made else known[v] for v in op.operands)),
-            strict=True,
-        )
-    return made[(term.tail or (term.site.op,))[-1].results[0]]
+    (made,) = cast(Raised, raise_op(term.site.op))(*operands)
+    for link in term.links:
+        taken = [made if i in link.sums else known[v] for i, v in enumerate(link.op.operands)]
+        (made,) = cast(Raised, raise_op(link.op))(*taken)
+    return made
 
 
 def _joined(stack: jax.Array, dim: int, axis: PerExample) -> jax.Array:

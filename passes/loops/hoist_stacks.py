@@ -77,7 +77,7 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value]) -> bool:
 
 
 def _slice(axes: Axes, loop: Operation, number: int) -> Slice | None:
-    scan = scanned_carry(axes, loop, number)
+    scan = scanned_carry(axes, loop.results[number])
     term = term_of(axes, loop.regions[1].blocks[0], scan.write.operands[1]) if scan else None
     return Slice(scan, term) if scan and term else None
 
@@ -93,9 +93,7 @@ def _contract_behind(
 ) -> None:
     """Make the carry idle, and its result all steps' contractions at once, behind the loop."""
     term, number = found.term, found.scan.number
-    tail = {result for op in (term.site.op, *term.tail) for result in op.results}
-    scales = [v for op in term.tail for v in op.operands if v not in tail]
-    values = list(dict.fromkeys([*(v for v, _ in sources), *scales]))
+    values = list(dict.fromkeys([*(v for v, _ in sources), *term.others]))
 
     def contracted(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))

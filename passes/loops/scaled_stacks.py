@@ -7,7 +7,6 @@ What is asked of a stack's slices is then asked of what they are in the gradient
 functions that do not factor. The stack is there to be looked at, and XLA drops it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,21 +19,17 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import COPIES
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
-from hlo_surgery.passes.loops.scanned_gradients import Scan, scanned_carry
-from hlo_surgery.passes.terms.axes import Axes, Summed
-from hlo_surgery.passes.terms.gradient_slices import behind_barriers
-from hlo_surgery.passes.terms.tails import SCALES, is_monomial
+from hlo_surgery.passes.loops.scanned_gradients import Scan, scanned_gradient
+from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.terms.epilogue import Link, only_moves
 
 
 @dataclass(frozen=True)
 class ScaledStack:
-    """`ops` lead from what `scan` stacks to a gradient; `numbers`: what those that scale do so by,
-    by their results, None where they negate.
-    """
+    """A scan, and what those of the links behind it that scale do so by, None where they negate."""
 
     scan: Scan
-    ops: list[Operation]
-    numbers: dict[Value, Value | None]
+    scales: list[tuple[Link, Value | None]]
 
 
 def scale_in_loops(axes: Axes, holder: Operation) -> None:
@@ -48,32 +43,20 @@ def scale_in_loops(axes: Axes, holder: Operation) -> None:
 
 def _scaled_stack(axes: Axes, gradient: Value) -> ScaledStack | None:
     """The loop that stacks a gradient, if moves and numbers that scale it lie behind it."""
-    ops, numbers = list[Operation](), dict[Value, Value | None]()
-    value = behind_barriers(gradient)
-    op = mlir.defining_operation(value)
-    while op is not None and op.name != "stablehlo.while":
-        summed = axes.summed(op)
-        if not isinstance(axes.of(value), Summed) or not is_monomial(op) or len(summed) != 1:
-            return None
-        if op.name in SCALES:
-            numbers[op.results[0]] = _number(op, summed[0])
-        ops.insert(0, op)
-        value = behind_barriers(summed[0])
-        op = mlir.defining_operation(value)
-    alike = all(dtype_of(v) == dtype_of(value) for made in ops for v in made.results)
-    if op is None or not alike or not all(_is_known(made, n, op) for made, n in numbers.items()):
+    scan = scanned_gradient(axes, gradient)
+    if scan is None or only_moves(scan.behind):
         return None
-    scan = scanned_carry(axes, op, mlir.results(op).index(value)) if numbers else None
-    return None if scan is None else ScaledStack(scan, ops, numbers)
+    made = [gradient, *(link.made for link in scan.behind)]
+    alike = all(dtype_of(v) == dtype_of(scan.write.results[0]) for v in made)
+    scales = [(link, _number(link)) for link in scan.behind if link.scales]
+    known = all(number is None or _is_known(number, scan.loop) for _, number in scales)
+    return ScaledStack(scan, scales) if alike and known else None
 
 
-def _number(op: Operation, scaled: Value) -> Value | None:
-    """The scalar by which an op multiplies or divides all elements, as far as copies show."""
-    others = [v for v in op.operands if v != scaled]
-    if len(others) != 1:
-        return None
-    number = others[0]
-    while (copied := _copied_alike(number)) is not None:
+def _number(link: Link) -> Value | None:
+    """What an op multiplies or divides all elements by, as far as copies show."""
+    number = next(iter(link.others), None)
+    while number is not None and (copied := _copied_alike(number)) is not None:
         number = copied
     return number
 
@@ -85,11 +68,8 @@ def _copied_alike(value: Value) -> Value | None:
     return op.operands[0] if op is not None and alike else None
 
 
-def _is_known(made: Value, number: Value | None, loop: Operation) -> bool:
+def _is_known(number: Value, loop: Operation) -> bool:
     """Whether a scale is one number that is there before the loop, or a constant."""
-    if number is None:
-        op = mlir.defining_operation(made)
-        return op is not None and op.name == "stablehlo.negate"
     op = mlir.defining_operation(number)
     if mlir.shape(number) or op is None or op.block != loop.block:
         return not mlir.shape(number)
@@ -99,15 +79,14 @@ def _is_known(made: Value, number: Value | None, loop: Operation) -> bool:
 def _scaled_in_loop(axes: Axes, found: ScaledStack) -> Value:
     """The loop's further result, to which each step writes what it stacks, scaled."""
     loop, write = found.scan.loop, found.scan.write
-    numbers = {v: _before(n, loop) if n is not None else None for v, n in found.numbers.items()}
     known = axes.of(write.operands[1])
     kind, dtype = mlir.shape(write.results[0]), dtype_of(write.results[0])
     zeros = splice([], lambda: [jnp.zeros(kind, dtype)], loop)
     argument = add_carries(loop, zeros)[0]
     end = mlir.return_operation(loop.regions[1].blocks[0])
     share = write.operands[1]
-    for made, number in reversed(numbers.items()):
-        share = _scaled(made, share, number, end)
+    for link, number in found.scales:
+        share = _scaled(link, share, number and _before(number, loop), end)
         axes.classes[share] = known
     stacked = _written(write, argument, share, end)
     axes.classes |= dict.fromkeys([argument, stacked], known)
@@ -126,13 +105,9 @@ def _before(number: Value, loop: Operation) -> Value:
     return copy_before(op, [], loop).results[0]
 
 
-def _scaled(made: Value, share: Value, number: Value | None, end: Operation) -> Value:
-    op = mlir.defining_operation(made)
-    assert op is not None
-    divides = op.name == "stablehlo.divide"
-
+def _scaled(link: Link, share: Value, number: Value | None, end: Operation) -> Value:
     def scaled(x: jax.Array, *by: jax.Array) -> list[jax.Array]:
-        return [-x if not by else x / by[0] if divides else x * by[0]]
+        return [-x if not by else x / by[0] if link.divides else x * by[0]]
 
     return splice([share, *([] if number is None else [number])], scaled, end)[0]
 
@@ -147,9 +122,9 @@ def _written(write: Operation, argument: Value, share: Value, end: Operation) ->
 def _moved(axes: Axes, found: ScaledStack, stack: Value, before: Operation) -> Value:
     """The stack behind the ops that do not scale."""
     value, known = stack, axes.of(stack)
-    for op in (op for op in found.ops if op.results[0] not in found.numbers):
-        summed: Sequence[Value] = axes.summed(op)
-        operands = [value if v in summed else v for v in op.operands]
-        value = copy_before(op, operands, before).results[0]
-        axes.classes[value] = known
+    for link in found.scan.behind:
+        if not link.scales:
+            operands = [value if i in link.sums else v for i, v in enumerate(link.op.operands)]
+            value = copy_before(link.op, operands, before).results[0]
+            axes.classes[value] = known
     return value

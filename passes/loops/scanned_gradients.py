@@ -21,23 +21,20 @@ from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
 from hlo_surgery.passes.loops.lift_values import reached_values
 from hlo_surgery.passes.terms.axes import Axes, Summed
-from hlo_surgery.passes.terms.gradient_slices import behind_barriers
-from hlo_surgery.passes.terms.tails import is_monomial, keeps_elements
+from hlo_surgery.passes.terms.epilogue import Link, epilogue
 
 
 @dataclass(frozen=True)
 class Scan:
     """`loop` stacks updates as its result `number`; `write` is the dynamic_update_slice that does.
 
-    What lies behind the loop moves and scales elements; `moves_only`: it scales none,
-    `keeps_norms`: nor drops any or repeats them.
+    `behind`: what moves and scales elements behind the loop.
     """
 
     loop: Operation
     number: int
     write: Operation
-    moves_only: bool
-    keeps_norms: bool
+    behind: Sequence[Link] = ()
 
     @property
     def dim(self) -> int:
@@ -70,35 +67,21 @@ class Stack:
 
 def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
     """The loop that stacks this gradient, if only moves and scales lie behind it; else None."""
-    value, moves_only, keeps_norms = behind_barriers(gradient), True, True
-    op = mlir.defining_operation(value)
-    while op is not None and op.name != "stablehlo.while":
-        if (
-            not isinstance(axes.of(value), Summed)
-            or not is_monomial(op)
-            or len(axes.summed(op)) != 1
-        ):
-            return None
-        moves_only = moves_only and op.name not in (
-            "stablehlo.multiply",
-            "stablehlo.divide",
-            "stablehlo.negate",
-        )
-        value = behind_barriers(axes.summed(op)[0])
-        keeps_norms = keeps_norms and moves_only and keeps_elements(op, value)
-        op = mlir.defining_operation(value)
-    scan = scanned_carry(axes, op, mlir.results(op).index(value)) if op is not None else None
-    return scan and replace(scan, moves_only=moves_only, keeps_norms=keeps_norms)
+    stack, links = epilogue(axes, gradient)
+    scan = scanned_carry(axes, stack)
+    return scan and replace(scan, behind=links)
 
 
-def scanned_carry(axes: Axes, loop: Operation, number: int) -> Scan | None:
+def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
     """The scan that stacks a loop's result; None if that is not its own steps' gradients."""
-    if not isinstance(axes.of(loop.results[number]), Summed):
+    loop = mlir.defining_operation(stack)
+    if loop is None or loop.name != "stablehlo.while" or not isinstance(axes.of(stack), Summed):
         return None
+    number = mlir.results(loop).index(stack)
     write = _stacking_write(loop, number)
     if write is None or not _is_own(axes, loop, write.operands[1]):
         return None
-    return Scan(loop, number, write, True, True)
+    return Scan(loop, number, write)
 
 
 def _stacking_write(loop: Operation, number: int) -> Operation | None:
@@ -135,12 +118,8 @@ def _covers(loop: Operation, write: Operation) -> bool:
 
 def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
     """Whether the update sums nothing that other iterations, or ops outside, have summed."""
-    inside: set[Value] = set()
-    for op in mlir.nested_operations(loop):
-        inside.update(op.results)
-        inside.update(
-            a for region in op.regions for block in region.blocks for a in block.arguments
-        )
+    carries = set(loop.regions[1].blocks[0].arguments)
+    inside = set(mlir.values_within(loop)) - carries
     return isinstance(axes.of(update), Summed) and reached_values(axes, [update]) <= inside
 
 

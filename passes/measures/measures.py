@@ -6,7 +6,7 @@ examples has it; other strategies compute it from less.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -14,12 +14,14 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.joins import MEANS, ROWS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
 from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
+from hlo_surgery.passes.terms.epilogue import Link, keeps_norms, only_moves
 from hlo_surgery.passes.terms.steps import GradientSlice, Input
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, variance_behind
 
@@ -54,10 +56,13 @@ class Defined(Measure, ABC):
     """
 
     is_sum: ClassVar[bool] = True
+    is_about_mean: ClassVar[bool] = False
 
     @abstractmethod
-    def each(self, gradient: jax.Array, mean: jax.Array) -> Any:
-        """What is taken of one example's gradient, [*parameter], given the mean of all; arrays."""
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> Any:
+        """What is taken of one example's gradient, [*parameter]; arrays. `mean`: of all gradients,
+        given if it `is_about_mean`.
+        """
 
     @abstractmethod
     def whole(self, taken: Any, count: Any) -> jax.Array:
@@ -66,21 +71,24 @@ class Defined(Measure, ABC):
     def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
         """The definition, on the gradients of all examples at once, [B, *parameter]."""
         count = g.shape[0] if padding is None else padding.count
-        mean = jnp.sum(without_padding(widened(g), padding), 0) / count
+        mean = _mean(g, padding, count) if self.is_about_mean else None
         rows = jax.vmap(self.each, (0, None))(g, mean)
         real = jax.tree.map(partial(without_padding, padding=padding), rows)
         return self.whole(jax.tree.map(_summed, real) if self.is_sum else real, count)
 
-    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
-        """Whether a loop that stacks gradients can stack this of its updates, given what is behind.
-
-        `moves_only`: that puts elements elsewhere alone; `keeps_norms`: that loses none.
+    def is_stackable(self, behind: Sequence[Link]) -> bool:
+        """Whether a loop that stacks gradients can stack this of its updates; `behind`: what moves
+        and scales the stack.
         """
         return False
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
         raise NotImplementedError
+
+
+def _mean(g: jax.Array, padding: Padding | None, count: Any) -> jax.Array:
+    return jnp.sum(without_padding(widened(g), padding), 0) / count
 
 
 def _summed(rows: jax.Array) -> jax.Array:
@@ -108,7 +116,11 @@ class MeanOf(Defined):
         with jax.ensure_compile_time_eval():
             return bool((self.phi(jnp.zeros(1, jnp.float32)) == 0).all())
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def factors(self, gradient: Value) -> bool:
+        """Whether phi(a * b) = phi(a) * phi(b) for the gradient's kind of numbers."""
+        return self.complex_factorable if mlir.is_complex(gradient) else self.factorable
+
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Phi of it."""
         return precise(self.phi, gradient)
 
@@ -116,9 +128,9 @@ class MeanOf(Defined):
         """A count-th of the sum."""
         return taken / count
 
-    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+    def is_stackable(self, behind: Sequence[Link]) -> bool:
         """What scales the gradient scales phi, where that factors."""
-        return moves_only or self.factorable
+        return only_moves(behind) or self.factors(behind[-1].made)
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """Moved as the gradient is, and scaled by phi of what that is scaled by."""
@@ -133,6 +145,7 @@ class Variance(Defined):
     large cancels.
     """
 
+    is_about_mean: ClassVar[bool] = True
     join: ClassVar[Join | None] = SPREADS
     name: str = "variance"
 
@@ -141,8 +154,9 @@ class Variance(Defined):
         wide = widened(mean)
         return jnp.stack([found.astype(wide.dtype), wide])
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """How far off it is, squared and as it is. A mean from the module is rounded."""
+        assert mean is not None
         off = widened(gradient) - mean
         return squared_magnitude(off), off
 
@@ -151,7 +165,7 @@ class Variance(Defined):
         square, off = taken
         return central_moment(square / count, off / count)
 
-    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+    def is_stackable(self, behind: Sequence[Link]) -> bool:
         """What scales the gradient scales its variance by the square."""
         return True
 
@@ -168,7 +182,7 @@ class PerExampleGradients(Defined):
     join: ClassVar[Join | None] = ROWS
     name: str = "per_example"
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The gradient itself."""
         return gradient
 
@@ -185,7 +199,7 @@ class Norms(Defined):
     join: ClassVar[Join | None] = ROWS
     ord: float = 2
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Its norm."""
         return norms_of_rows(widened(gradient)[None], self.ord)[0]
 
@@ -197,9 +211,9 @@ class Norms(Defined):
         """All at once, which decides once whether squares are in the range of floats."""
         return without_padding(norms_of_rows(widened(g), self.ord), padding)
 
-    def is_stackable(self, moves_only: bool, keeps_norms: bool) -> bool:
+    def is_stackable(self, behind: Sequence[Link]) -> bool:
         """The norm of a stack is that of its slices' norms."""
-        return keeps_norms
+        return keeps_norms(behind)
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """From the norms of all slices, [steps, B]."""
@@ -212,7 +226,7 @@ class Gram(Defined):
 
     is_sum: ClassVar[bool] = False
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The gradient itself."""
         return gradient
 
@@ -230,7 +244,7 @@ class SumOf(Defined):
     name: str
     function: Phi
 
-    def each(self, gradient: jax.Array, mean: jax.Array) -> jax.Array:
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The function of it."""
         return self.function(gradient)
 

@@ -24,7 +24,7 @@ from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, stablehlo
 
 def split_chunks(module: Module) -> None:
     """Rewrite every such slice, and every write of a chunk in its place, in the module in place."""
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+    for op in mlir.all_operations(module):
         if (
             op.name == "stablehlo.dynamic_slice"
             and (dim := _chunked(op, op.results[0], 1)) is not None

@@ -25,7 +25,7 @@ MARK = re.compile(r"placed_(result|argument_(\d+))_(\d+)")
 
 def set_aside(module: Module) -> bool:
     """Put marks in place of the constraints of a module in place; whether there were any."""
-    found = [op for op in _nested(module) if op.name == CONSTRAINT]
+    found = [op for op in mlir.all_operations(module) if op.name == CONSTRAINT]
     for op in found:
         _mark(op.operands[0], op.attributes["sharding"])
         op.results[0].replace_all_uses_with(op.operands[0])
@@ -35,7 +35,7 @@ def set_aside(module: Module) -> bool:
 
 def put_back(module: Module) -> None:
     """Put constraints in place of marks, of values whose dimensions are as they were."""
-    for op in _nested(module):
+    for op in mlir.all_operations(module):
         for name in marks(op):
             value, shardings = _marked(op, name), cast(Any, op.attributes[name])
             del op.attributes[name]
@@ -46,7 +46,7 @@ def device_count(module: Module) -> int | None:
     """On how many devices a module's constraints are, and what each device has to itself; None
     where it has neither.
     """
-    if not any(op.name in (CONSTRAINT, ON_EACH) for op in _nested(module)):
+    if not any(op.name in (CONSTRAINT, ON_EACH) for op in mlir.all_operations(module)):
         return None
     meshes = [op.opview for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
     axes = (cast(Any, sdy).MeshAttr(cast(Any, op).mesh).axes for op in meshes)
@@ -66,10 +66,6 @@ def unmarked(op: Operation) -> dict[str, object]:
         number = mlir.attribute_names(op).index("value")
         return {"value": str(cast(Any, op.attributes)[number])}
     return {k: v for k, v in mlir.attributes(op).items() if not MARK.fullmatch(k)}
-
-
-def _nested(module: Module) -> list[Operation]:
-    return list(mlir.nested_operations(cast(Any, module.operation)))
 
 
 def _mark(value: Value, sharding: ir.Attribute) -> None:

@@ -1,7 +1,6 @@
 """Custom calls: given the names of some and their axes, the same calls, with these noted."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, call_names, declare
 from hlo_surgery.passes.ir import mlir
@@ -18,7 +17,7 @@ def declare_calls(module: Module, declared: CallAxes) -> None:
     """Note what is declared of custom calls by their names, in place. Raises ValueError where there
     is no such call, or the axes do not fit it.
     """
-    ops = mlir.nested_operations(cast(Any, module.operation))
+    ops = mlir.all_operations(module)
     calls = [op for op in ops if op.name == CUSTOM_CALL]
     for name, (in_axes, out_axes) in declared.items():
         named = [op for op in calls if name in call_names(op)]

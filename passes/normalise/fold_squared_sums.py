@@ -12,7 +12,6 @@ two norms.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
 
 import jax
 
@@ -36,7 +35,7 @@ def fold_squared_sums(module: Module) -> int:
     """Flatten the module and fold every such sum in it, in place; how many there were."""
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     inline_calls(module)
-    sums = [op for op in mlir.nested_operations(cast(Any, module.operation)) if op.name in SUMS]
+    sums = [op for op in mlir.all_operations(module) if op.name in SUMS]
     folded = [op for op in sums if _fold(op)]
     mlir.run_passes(module, "cse")
     return len(folded)

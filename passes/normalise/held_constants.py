@@ -6,8 +6,6 @@ All passes know a barrier, and the analysis asks whether it holds a constant. Wh
 operand is used in place of it.
 """
 
-from typing import Any, cast
-
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, ir
 
@@ -17,7 +15,7 @@ HELD = "held_constant"
 
 def hold_constants(module: Module) -> None:
     """Put a barrier in place of every mark."""
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+    for op in mlir.all_operations(module):
         if op.name == "stablehlo.composite" and mlir.text_attribute(op, "name") == NAME:
             with mlir.context(), op.location, ir.InsertionPoint(op):
                 made = ir.Operation.create(
@@ -31,7 +29,7 @@ def hold_constants(module: Module) -> None:
 
 def release_constants(module: Module) -> None:
     """Use what is marked itself."""
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+    for op in mlir.all_operations(module):
         if holds_constant(op):
             _replace(op, mlir.operands(op))
 

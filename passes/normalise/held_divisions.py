@@ -19,7 +19,7 @@ PREFIX = "hlo_surgery.held."
 
 def hold_divisions(module: Module) -> None:
     """Put a call in place of every integer division of static shape."""
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+    for op in mlir.all_operations(module):
         if (
             is_integer_division(op)
             and cast(ir.RankedTensorType, op.results[0].type).has_static_shape
@@ -40,7 +40,7 @@ def release_divisions(module: Module) -> None:
 
 
 def _held(module: Module) -> list[Operation]:
-    ops = mlir.nested_operations(cast(Any, module.operation))
+    ops = mlir.all_operations(module)
     return [op for op in ops if mlir.text_attribute(op, "call_target_name").startswith(PREFIX)]
 
 

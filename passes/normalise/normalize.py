@@ -56,11 +56,7 @@ def free_invariants(module: Module) -> None:
 
     That is also a zero to which it adds zeros, as to the gradient of a parameter without use.
     """
-    for loop in [
-        op
-        for op in mlir.nested_operations(cast(Any, module.operation))
-        if op.name == "stablehlo.while"
-    ]:
+    for loop in [op for op in mlir.all_operations(module) if op.name == "stablehlo.while"]:
         condition, body = (region.blocks[0] for region in loop.regions)
         returned = mlir.operands(mlir.return_operation(body))
         for i, value in enumerate(returned):
@@ -80,7 +76,7 @@ def _stays(initial: Value, argument: Value, value: Value) -> bool:
 def free_constants(module: Module) -> None:
     """Move constants of loops and branches to main's front, so that no body has them."""
     first = mlir.operations(mlir.body(mlir.main_function(module)))[0]
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+    for op in mlir.all_operations(module):
         if op.name == "stablehlo.constant" and cast(Any, op.parent).name in mlir.CONTROL_FLOW:
             op.move_before(first)
 
@@ -90,7 +86,7 @@ def pass_barriers(module: Module) -> None:
     nothing is saved by computing it again, and what it is shows.
     """
     constants: set[Value] = set()
-    for op in mlir.nested_operations(cast(Any, module.operation)):
+    for op in mlir.all_operations(module):
         if op.name == mlir.BARRIER:
             for operand, result in zip(op.operands, op.results, strict=True):
                 if operand in constants:

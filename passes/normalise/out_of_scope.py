@@ -54,7 +54,7 @@ DEVICES_HELP = (
 
 def refuse_per_device(module: Module) -> None:
     """Raise Refusal at the first op of a program that devices run on parts of the batch."""
-    for op in mlir.nested_operations(cast(Any, module.operation)):
+    for op in mlir.all_operations(module):
         if _is_per_device(op):
             name = mlir.text_attribute(op, "call_target_name") or op.name
             why = (
@@ -68,7 +68,7 @@ def refuse_effects(module: Module) -> None:
     """Raise Refusal at the first op that reaches outside the program. Only the process that made it
     can run it.
     """
-    for op in mlir.nested_operations(cast(Any, module.operation)):
+    for op in mlir.all_operations(module):
         why = _effect(op)
         if why:
             raise Refusal(reason_at(op, why, EFFECT_HELP))

@@ -33,12 +33,12 @@ def hold_bodies(module: Module) -> None:
     module brings along say of themselves. Raises ValueError where the axes do not fit, Refusal
     where a function does more than compute.
     """
-    for op in mlir.nested_operations(cast(Any, module.operation)):
+    for op in mlir.all_operations(module):
         for name in (DECLARED, BODY):
             if name in op.attributes:
                 del op.attributes[name]
     functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
-    ops = mlir.nested_operations(cast(Any, module.operation))
+    ops = mlir.all_operations(module)
     composites = [op for op in ops if _is_per_example(op)]
     names = dict.fromkeys(map(_decomposition, composites))
     bodies = {name: mlir.to_text(_body(functions, name)) for name in names}
@@ -48,7 +48,7 @@ def hold_bodies(module: Module) -> None:
 
 def release_bodies(module: Module) -> None:
     """Put what the functions compute in place of the calls."""
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+    for op in mlir.all_operations(module):
         if op.name == CUSTOM_CALL and BODY in op.attributes:
             held = mlir.parse(mlir.text_attribute(op, BODY))
             values = move_body(mlir.main_function(held), mlir.operands(op), op)

@@ -7,7 +7,6 @@ So a `jax.export` artifact with symbolic shapes can be called at fixed ones.
 """
 
 import contextlib
-from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
@@ -47,7 +46,7 @@ def make_shapes_static(module: Module) -> None:
 
 
 def _first_dynamic(module: Module) -> Operation | None:
-    ops = mlir.nested_operations(cast(Any, module.operation))
+    ops = mlir.all_operations(module)
     return next((op for op in ops if not all(is_static(v.type) for v in op.results)), None)
 
 
@@ -58,7 +57,7 @@ def is_static(kind: ir.Type) -> bool:
 
 def _drop_assertions(module: Module) -> None:
     """Drop what was asserted of the shapes and now is known to hold."""
-    for op in list(mlir.nested_operations(cast(Any, module.operation))):
+    for op in mlir.all_operations(module):
         if mlir.text_attribute(op, "call_target_name") == "shape_assertion" and is_splat(
             op.operands[0], 1
         ):

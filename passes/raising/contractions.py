@@ -13,6 +13,8 @@ import numpy as np
 from jax import lax
 
 from hlo_surgery.passes.ir.attributes import (
+    convolution_numbers,
+    dot_numbers,
     flags,
     integer,
     integers,
@@ -37,7 +39,7 @@ def dot_general(op: Operation, result: np.dtype | None = None) -> Raised | None:
     """
     if "algorithm" in op.attributes:
         return None
-    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    numbers = dot_numbers(op)
     contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
     batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
     how = precision(op)
@@ -53,7 +55,7 @@ def dot_general(op: Operation, result: np.dtype | None = None) -> Raised | None:
 @raises("stablehlo.convolution")
 def convolution(op: Operation) -> Raised | None:
     """Convolve with any dimension numbers, strides, padding, dilations, groups and reversal."""
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    numbers = convolution_numbers(op)
     spatial = numbers.kernel_spatial_dimensions
     reversed_dims = [
         d

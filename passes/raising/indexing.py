@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hlo_surgery.passes.ir.attributes import flag, integers
+from hlo_surgery.passes.ir.attributes import flag, integers, scatter_numbers
 from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
 from hlo_surgery.passes.ir.linearity import added_results, overwrites
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
@@ -47,7 +47,7 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
     update_operand = _scatter_by_body(op)
     if update_operand is None:
         return None
-    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    numbers = scatter_numbers(op)
     index_vector_dim, dtypes = (
         numbers.index_vector_dim,
         [result or dtype_of(made) for made in op.results],

@@ -6,7 +6,7 @@ It is analysed again after contractions have been moved out of loops.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -32,7 +32,7 @@ from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
-from hlo_surgery.passes.terms.axes import Axes, Labelled, Local, Mixed, Split
+from hlo_surgery.passes.terms.axes import Axes, Labelled, Mixed, Split
 from hlo_surgery.passes.terms.translation import translated
 
 Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
@@ -116,7 +116,7 @@ def _unworded(axes: Axes, output: Value) -> Reason | None:
     match axes.of(output):
         case Mixed(reason):
             return reason
-        case Split() | Local() | Labelled():
+        case Split() | Labelled():
             op = mlir.defining_operation(output)
             where = ("func.return", "module") if op is None else (op.name, source_line(op))
             return Reason(IN_PARTS, *where, IN_PARTS_HELP)
@@ -128,7 +128,7 @@ def trusted_calls(module: Analysed) -> list[Trusted]:
     """What was declared of calls that gradients, or a loss that was asked for, rest on."""
     outputs, roles = module.outputs, module.roles
     behind = ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
-    ops = mlir.nested_operations(cast(Any, module.code.operation))
+    ops = mlir.all_operations(module.code)
     found = (trusted(op) for op in ops if not behind.isdisjoint(op.results))
     return list(dict.fromkeys(each for each in found if each))
 

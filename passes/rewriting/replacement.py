@@ -134,7 +134,7 @@ def _scan(axes: Axes, target: Target, measures: Sequence[Measure], asking: Askin
 
 def _is_stackable(scan: Scan, measure: Measure) -> bool:
     """Whether a measure of the stack can be had from the measures of its slices."""
-    return isinstance(measure, Defined) and measure.is_stackable(scan.moves_only, scan.keeps_norms)
+    return isinstance(measure, Defined) and measure.is_stackable(scan.behind)
 
 
 def _inside_loop(

@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.ir.attributes import integers, precision
-from hlo_surgery.passes.ir.mlir import stablehlo
+from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.strategies.square_operands import (
     of_real_examples,
     raised,
 )
+from hlo_surgery.passes.terms.contracted_dims import contracted
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.paired_dims import Dims
 from hlo_surgery.passes.terms.steps import Axis, GradientSlice, Input, Step
@@ -68,14 +68,13 @@ def _at_site(
     own = [given[key].astype(dtype) for key in site.inputs]
     centred = partial(_centred, size=size, real=real)
     if site.op.name == "stablehlo.reduce":
-        dims = tuple(integers(site.op, "dimensions"))
+        dims = contracted(site.op)[0].summed
         _, _, off = centred(raised(own[0], power) * factor, dims, site.inputs[0][1])
         return central_moment(
             jnp.sum(squared_magnitude(off), dims) / size, jnp.sum(off, dims) / size
         )
-    numbers = stablehlo.DotDimensionNumbers(site.op.attributes["dot_dimension_numbers"])
-    batching = tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)
-    summed = tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)
+    left, right = contracted(site.op).values()
+    batching, summed = (left.batch, right.batch), (left.summed, right.summed)
     # One exponent for all examples, whose means would be others with one for each.
     lhs, rhs = balanced(own[0], own[1], batching, squared_magnitude, jnp.square(factor), power)
     contract = partial(_contracted, batching=batching, summed=summed, precision=precision(site.op))

@@ -62,10 +62,12 @@ def _emit(asked: Asked, known: Known) -> Computed:
         for measure in asked.measures
         if isinstance(measure, Defined)
     }
+    measured = in_own_dtype(task, measured)
+    if not asked.chosen.reuse:
+        return Computed(measured)
     # Divided before they are summed, since the sum of B gradients may overflow where their mean
     # does not.
-    mean = jnp.sum(gradients / task.examples.size, 0)
-    return Computed(in_own_dtype(task, measured), task.total(mean))
+    return Computed(measured, task.total(jnp.sum(gradients / task.examples.size, 0)))
 
 
 LIFT = Strategy("lift", _applies, _predict, one_by_one(_emit))

@@ -50,9 +50,9 @@ def looped_gradients(
         return _added(sums, added), rows
 
     whole = count // chunk * chunk
-    kinds, _ = jax.eval_shape(partial(batch.taken, summand, row, width=chunk), jnp.int32(0))
+    kinds, made = jax.eval_shape(partial(batch.taken, summand, row, width=chunk), jnp.int32(0))
     zeros = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
-    sums, stacks = counted_loop(step, zeros, whole // chunk, schedule.written_out)
+    sums, stacks = counted_loop(step, zeros, whole // chunk, schedule.written_out, made)
     rows = jax.tree.map(partial(_by_shard, (shards, whole)), stacks)
     if whole < count:
         added, rest = batch.taken(summand, row, jnp.int32(whole), count - whole)

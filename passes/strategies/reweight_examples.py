@@ -20,8 +20,8 @@ from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
-from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, weighted_by_owner, zero_unless
+from hlo_surgery.passes.terms.axes import Labelled, PerExample
+from hlo_surgery.passes.terms.kept_examples import Gathered, weighted_by_owner, zero_unless
 from hlo_surgery.passes.terms.monomials.paired_dims import (
     holds_all,
     laid_along,
@@ -73,7 +73,7 @@ def _run(
             return made[value]
         if isinstance(axis, Lifted):
             return _summed(known[value], weights, finite)
-        if isinstance(axis, Kept | Gathered):
+        if isinstance(axis, Labelled | Gathered):
             return _of_owners(known, value, axis, weights * scale, finite)
         return known[value]
 
@@ -87,14 +87,17 @@ def _run(
 
 
 def _of_owners(
-    known: Known, value: Value, axis: Kept | Gathered, weights: jax.Array, finite: jax.Array | None
+    known: Known,
+    value: Value,
+    axis: Labelled | Gathered,
+    weights: jax.Array,
+    finite: jax.Array | None,
 ) -> jax.Array:
     """An operand whose elements' owners are known one by one, rid of what is not finite; weighted,
     where it is the one of the op's operands that takes the weights.
     """
-    kept = axis if isinstance(axis, Kept) else Kept(axis.labels)
-    x = known[value] if finite is None else zero_unless(known[value], kept, known, finite)
-    return weighted_by_owner(x, kept, known, weights) if axis.is_weighted else x
+    x = known[value] if finite is None else zero_unless(known[value], axis, known, finite)
+    return weighted_by_owner(x, axis, known, weights) if axis.is_weighted else x
 
 
 def _weighted_site(
@@ -183,7 +186,7 @@ def has_offset(sliced: GradientSlice) -> bool:
     What a loop has lifted may hold it too, and does not tell.
     """
     made: set[Value] = {result for step in sliced.steps for result in step.op.results}
-    if any(isinstance(axis, Kept | Gathered) for _, axis in sliced.inputs):
+    if any(isinstance(axis, Labelled | Gathered) for _, axis in sliced.inputs):
         return True
     return not sliced.steps or any(_adds(step.op, step, made) for step in sliced.steps)
 

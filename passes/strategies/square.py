@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted, site_seconds
-from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.measures.measures import (
     MeanOf,
     Measure,
@@ -43,7 +42,7 @@ def _factors(task: Task, measure: MeanOf) -> bool:
     looked_up = any(site.op.name == "stablehlo.scatter" for site in task.sliced.sites)
     if looked_up and measure.factorable and not measure.vanishes_at_zero:
         return False
-    return measure.complex_factorable if mlir.is_complex(task.sliced.value) else measure.factorable
+    return measure.factors(task.sliced.value)
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:

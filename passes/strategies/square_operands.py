@@ -17,15 +17,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integers, precision
+from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.linearity import initial_operands
-from hlo_surgery.passes.ir.mlir import Value, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import along_examples
-from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.axes import Labelled, PerExample
+from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
+from hlo_surgery.passes.terms.epilogue import Does, reading_of
+from hlo_surgery.passes.terms.kept_examples import Gathered
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
@@ -36,11 +38,9 @@ from hlo_surgery.passes.terms.steps import (
     Input,
     Lifted,
     Parted,
-    Placed,
     Step,
 )
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
-from hlo_surgery.passes.terms.tails import is_monomial
 
 Phi = Callable[[jax.Array], jax.Array]
 
@@ -51,16 +51,11 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
     `per_token`: whether it is if each position that is contracted counts as an example of its own.
     """
     rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
-        isinstance(axis, Lifted | Placed | Held | Kept | Gathered) for _, axis in sliced.inputs
+        isinstance(axis, Lifted | Held | Labelled | Gathered) for _, axis in sliced.inputs
     )
-    made = {result for step in sliced.steps for result in step.op.results}
-    single = all(sum(value in made for value, _ in step.inputs) == 1 for step in sliced.tail)
-    return (
-        bool(sliced.sites)
-        and rank_one
-        and single
-        and all(is_monomial(step.op) for step in sliced.tail)
-    )
+    links = [reading_of(step, sliced.made) for step in sliced.tail]
+    single = all(link is not None and link.does is not Does.ADDS for link in links)
+    return bool(sliced.sites) and rank_one and single
 
 
 def _is_rank_one(site: Step, per_token: bool) -> bool:
@@ -68,42 +63,29 @@ def _is_rank_one(site: Step, per_token: bool) -> bool:
     op = site.op
     if len(op.results) != 1 or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
         return False
-    match op.name:
-        case "stablehlo.dot_general":
-            numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-            return per_token or _alone(*site.inputs[0], numbers.lhs_contracting_dimensions)
-        case "stablehlo.reduce":
-            return per_token or _alone(*site.inputs[0], integers(op, "dimensions"))
-        case "stablehlo.scatter":
-            window = stablehlo.ScatterDimensionNumbers(
-                op.attributes["scatter_dimension_numbers"]
-            ).update_window_dims
-            outside = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in window]
-            return (
-                raise_op(op) is not None
-                and (per_token or _alone(*site.inputs[2], outside))
-                and mlir.is_at_least_float32(op.results[0])
-            )
-        case _:
-            return False
+    if op.name == "stablehlo.convolution":
+        return False
+    if op.name == "stablehlo.scatter" and not _scatters_widely(op):
+        return False
+    firsts = list(contracted(op).items())[:1]
+    return any(per_token or _alone(own, site.inputs[number][1]) for number, own in firsts)
 
 
-def _alone(value: Value, axis: Axis, summed: Sequence[int]) -> bool:
+def _scatters_widely(op: Operation) -> bool:
+    """Whether a scatter can be raised, and rounds nothing below float32."""
+    return raise_op(op) is not None and mlir.is_at_least_float32(op.results[0])
+
+
+def _alone(of: Contracted, axis: Axis) -> bool:
     """Whether the example axis is all that is summed over."""
-    size = math.prod(mlir.shape(value)[d] for d in summed)
     if isinstance(axis, Parted):
-        along = [a.dim for a in (axis.major, axis.minor) if a is not None and a.is_whole]
-        return (
-            not axis.kept
-            and set(along) <= set(summed)
-            and size == math.prod(mlir.shape(value)[d] for d in along)
-        )
-    return (
-        isinstance(axis, PerExample)
-        and axis.dim in summed
-        and size == mlir.shape(value)[axis.dim]
-        and axis.is_whole
-    )
+        parts = [] if axis.kept else [axis.major, axis.minor]
+        axes = [part for part in parts if part is not None and part.is_whole]
+    else:
+        axes = [axis] if isinstance(axis, PerExample) and axis.is_whole else []
+    along = [each.dim for each in axes]
+    summed = set(along) <= set(of.summed)
+    return bool(along) and summed and of.positions == math.prod(of.shape[d] for d in along)
 
 
 def squared_mean(
@@ -140,19 +122,16 @@ def _squared_site(
     op = site.op
     operands = [given[key] for key in site.inputs]
     if op.name == "stablehlo.dot_general":
-        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-        contracting = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
-        batching = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)
+        left, right = contracted(op).values()
+        dims = ((left.summed, right.summed), (left.batch, right.batch))
         factors = zip(_balanced(site, operands, phi, scale, power), site.inputs, strict=True)
         lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
-        return lax.dot_general(
-            lhs, rhs, (contracting, batching), precision(op), preferred_element_type=lhs.dtype
-        )
+        return lax.dot_general(lhs, rhs, dims, precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
         terms = phi(raised(operands[0], power))
         return (
-            jnp.sum(of_real_examples(terms, site.inputs[0][1], real), integers(op, "dimensions"))
+            jnp.sum(of_real_examples(terms, site.inputs[0][1], real), contracted(op)[0].summed)
             * scale
         )
     scattered = raise_op(op)

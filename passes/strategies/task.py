@@ -51,7 +51,8 @@ class Examples:
 
     def mean_gradient(self, gradient: Value, known: Known) -> jax.Array:
         """The mean of the examples' gradients, from the module's own."""
-        return widened(known[gradient]) / (1 if self.is_mean else self.count(known))
+        mean = widened(known[gradient])
+        return mean if self.is_mean else mean / self.count(known)
 
 
 @dataclass(frozen=True)

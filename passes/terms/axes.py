@@ -31,31 +31,24 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Local:
-    """In a loop over parts of the batch, in the order of `order`: what belongs to the part.
+class Counter:
+    """A value of a loop's body that is another of these numbers at each step."""
 
-    `count` examples lie along `axis`; `axis` is None where the part is a single example. `major`:
-    whether the loop goes over the major of the two dimensions. `index` is the part's number as a
-    value of the loop's body.
-    """
-
-    axis: PerExample | None
-    count: int
-    major: bool
-    order: tuple[int, ...]
-    loop: Value
-    index: Value = field(compare=False)
+    value: Value
+    numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
     """Each element depends on one example at most, its owner, wherever these lie.
 
-    `counters`: the number of the step in each loop on whose steps the labels depend; else None.
+    `counters`: of each loop on whose steps the labels depend; else None. Where a product has this
+    for an operand, and another that is taken B times, then this one is not: it is no `is_weighted`.
     """
 
     labels: Labels
-    counters: tuple[Value | None, ...] = ()
+    counters: tuple[Counter | None, ...] = ()
+    is_weighted: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class Mixed:
     unknown: bool = False
 
 
-Class = Shared | PerExample | Split | Local | Labelled | Summed | Mixed
+Class = Shared | PerExample | Split | Labelled | Summed | Mixed
 SHARED = Shared()
 
 

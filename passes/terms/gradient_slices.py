@@ -24,14 +24,13 @@ from hlo_surgery.passes.terms.axes import (
     Axes,
     Class,
     Labelled,
-    Local,
     PerExample,
     Shared,
     Split,
     Summed,
 )
 from hlo_surgery.passes.terms.example_factors import common_factor, split_factors
-from hlo_surgery.passes.terms.kept_examples import Kept, kept_operands
+from hlo_surgery.passes.terms.kept_examples import kept_operands
 from hlo_surgery.passes.terms.steps import (
     HELD,
     LIFTED,
@@ -39,7 +38,6 @@ from hlo_surgery.passes.terms.steps import (
     GradientSlice,
     Input,
     Parted,
-    Placed,
     Step,
 )
 
@@ -68,13 +66,8 @@ def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> 
 def _output_axis(axes: Axes, output: Value) -> Axis:
     """What each example has in a value that a state of a loop or branch takes in."""
     match known := axes.of(output):
-        case Local(None, _, major):
-            return Placed(known.index, None, 1, major)
         case Labelled() | PerExample() | Split():
             return _kept(axes, output, known)
-        case Local():
-            op = mlir.defining_operation(output) or cast(Any, output.owner).owner.operation
-            raise Refusal(mixed(op, SCATTERED, unknown=True).reason)
         case _:
             return None
 
@@ -119,14 +112,6 @@ def _operand(
     return source, HELD if source in made or source in lifted else None
 
 
-def _example_or_input(
-    value: Value, known: Class, lifted: Mapping[Value, Value], made: Container[Value]
-) -> Input:
-    if isinstance(known, Local):
-        return value, Placed(known.index, None, 1, known.major)
-    return _operand(value, known, lifted, made)
-
-
 def gradient_step(axes: Axes, op: Operation) -> Step:
     """One op that sums over the examples, by itself."""
     return _step(axes, op, {}, ())
@@ -134,37 +119,26 @@ def gradient_step(axes: Axes, op: Operation) -> Step:
 
 def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Container[Value]) -> Step:
     known = axes.at(op)
-    local = _common_part(op, known)
-    if local is not None and local.axis is None:
-        own = (
-            _example_or_input(v, c, lifted, made) for v, c in zip(op.operands, known, strict=True)
-        )
-        return Step(op, tuple(own))
     split = any(isinstance(c, Split) for c in known)
     factors = split_factors(op, known, axes.size) if split else None
     if factors and _sums_over(op, factors):
         return _parted_step(op, known, factors)
     if split or any(isinstance(c, Labelled) for c in known):
         return _kept_step(axes, op, known, lifted, made)
-    size = local.count if local else axes.size
-    classes = [c.axis if isinstance(c, Local) and c.axis else c for c in known]
-    if not any(isinstance(c, PerExample) for c in classes):
+    if not any(isinstance(c, PerExample) for c in known):
         return Step(
             op,
-            tuple(_operand(v, c, lifted, made) for v, c in zip(op.operands, classes, strict=True)),
+            tuple(_operand(v, c, lifted, made) for v, c in zip(op.operands, known, strict=True)),
         )
     rule = sharding_rules.rule_of(op)
-    factor = rule and common_factor(op, rule, classes, size)
+    factor = rule and common_factor(op, rule, known, axes.size)
     if rule is None or factor is None or not _sums_over(op, [factor]):
         return _kept_step(axes, op, known, lifted, made)
     inputs: list[Input] = []
-    for value, known, factors in zip(op.operands, classes, rule.operands, strict=True):
-        sliced = isinstance(known, PerExample | Shared)
+    for value, own, factors in zip(op.operands, known, rule.operands, strict=True):
+        sliced = isinstance(own, PerExample | Shared)
         axis = sharding_rules.find_axis(rule, factors, value, factor) if sliced else None
-        if axis and local:
-            inputs.append((value, Placed(local.index, axis, local.count, local.major)))
-        else:
-            inputs.append((value, axis) if axis else _operand(value, known, lifted, made))
+        inputs.append((value, axis) if axis else _operand(value, own, lifted, made))
     return Step(op, tuple(inputs))
 
 
@@ -188,8 +162,8 @@ def _kept_step(
     """A step whose operands show each example's part wherever it lies."""
     operands = [_kept(axes, v, c) for v, c in zip(op.operands, known, strict=True)]
     summed = frozenset(i for i, c in enumerate(known) if isinstance(c, Summed))
-    kept = kept_operands(op, operands, summed, axes.size)
-    if kept is None or any(isinstance(c, Local) for c in known):
+    kept = kept_operands(op, operands, summed)
+    if kept is None:
         raise Refusal(mixed(op, SCATTERED, unknown=True).reason)
     inputs = [
         (value, axis) if axis else _operand(value, c, lifted, made)
@@ -198,18 +172,18 @@ def _kept_step(
     return Step(op, tuple(inputs))
 
 
-def _kept(axes: Axes, value: Value, known: Class) -> Kept:
+def _kept(axes: Axes, value: Value, known: Class) -> Labelled:
     shape = mlir.shape(value)
     match known:
-        case Labelled(labels, counters):
-            return Kept(labels, counters)
+        case Labelled():
+            return known
         case PerExample(dim, before, after):
             split = (*shape[:dim], before, axes.size, after, *shape[dim + 1 :])
-            return Kept(regrouped(own_rows(split, dim + 1), shape))
+            return Labelled(regrouped(own_rows(split, dim + 1), shape))
         case Split(major, minor, parts):
-            return Kept(_split_rows(shape, major, minor, (parts, axes.size // parts)))
+            return Labelled(_split_rows(shape, major, minor, (parts, axes.size // parts)))
         case _:
-            return Kept(nobodys(shape))
+            return Labelled(nobodys(shape))
 
 
 def _split_rows(
@@ -228,16 +202,6 @@ def _split_rows(
     numbers = np.arange(counts[0] * counts[1], dtype=np.int32).reshape(counts)
     turned = numbers if places[0] < places[1] else numbers.T
     return Labels(tuple(groups), turned.reshape(sizes))
-
-
-def _common_part(op: Operation, known: Sequence[Class]) -> Local | None:
-    """The part of a loop's step to which all operands of examples belong, if one does."""
-    parts = [c for c in known if isinstance(c, Local)]
-    others = any(isinstance(c, PerExample | Split | Labelled) for c in known)
-    same = {(c.count, c.major, c.order, c.loop) for c in parts}
-    if len(same) > 1 or (parts and others):
-        raise Refusal(mixed(op, SCATTERED, unknown=True).reason)
-    return parts[0] if parts else None
 
 
 def _parted_step(

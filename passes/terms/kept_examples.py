@@ -9,8 +9,9 @@ once: in a mean of B examples that makes b's gradient, constants included.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -25,21 +26,10 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.factors import Meeting, meeting_of
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
+from hlo_surgery.passes.terms.axes import Counter, Labelled
 
-Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """An operand with what others own at zero; `labels` say who owns what.
-
-    `counters`: the number of the step of each loop on which that depends. Where another operand is
-    taken B times, this one is not: then it is not `is_weighted`.
-    """
-
-    labels: Labels
-    counters: tuple[Value | None, ...] = ()
-    is_weighted: bool = True
+Counters = tuple[Counter | None, ...]
+Known = Mapping[Value, jax.Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,53 +37,66 @@ class Gathered:
     """The rows of an operand that an example owns, along the digits in which they lie.
 
     `digits`: the sizes of each dimension's digits; `along`: the numbers, among all digits, of those
-    over which the rows are counted. `rows`: [B, m], each example's rows and those of nobody; one
-    that is there for no example has the number of all rows. `weights`: [B, m], how often a row
-    counts: B times for an owner's, once for nobody's. `labels`: who owns what. Of the op's operands
-    one alone `is_weighted`.
+    over which the rows are counted. `owners`: [*steps, rows], whose each is. `labels`: who owns
+    what, at the steps that `counters` tell. Of the op's operands one alone `is_weighted`: its rows
+    count B times, but once where they are nobody's.
     """
 
     digits: tuple[tuple[int, ...], ...]
     along: tuple[int, ...]
-    rows: Rows
-    weights: Rows
+    owners: npt.NDArray[np.int32]
     labels: Labels
+    counters: Counters
     is_weighted: bool
 
 
 def kept_operands(
-    op: Operation, operands: Sequence[Kept], summed: frozenset[int], size: int
-) -> list[Kept | Gathered | None] | None:
+    op: Operation, operands: Sequence[Labelled], summed: frozenset[int]
+) -> list[Labelled | Gathered | None] | None:
     """How each operand shows one example's part in a sum over the examples; None for all of it.
 
     `operands`: as they are, of nobody for constants and sums. None where the op is no such sum.
     """
     own = frozenset(i for i, x in enumerate(operands) if not x.labels.is_nobodys)
-    rows = None if summed else _rows(op, operands, own, size)
+    rows = _rows(op, operands, own) if summed.issubset(linearity.initial_operands(op)) else None
     if rows is not None:
         return rows
     if linearity.is_linear(op, own | summed):
         return [x if i in own else None for i, x in enumerate(operands)]
-    return None
+    return _of_one_owner(op, operands, own, summed)
+
+
+def _of_one_owner(
+    op: Operation, operands: Sequence[Labelled], own: frozenset[int], summed: frozenset[int]
+) -> list[Labelled | Gathered | None] | None:
+    """Operands of one example a step that an op adds to something: one of them, a factor of each
+    term, is taken B times. For other examples nothing is added, wherever that is.
+    """
+    adds = all(linearity.sums(op, number) for number in range(len(op.results)))
+    linear = [i for i in sorted(own) if linearity.is_linear(op, summed | {i})]
+    if not adds or not linear or any(operands[i].labels.varies for i in own):
+        return None
+    return [
+        replace(x, is_weighted=i == linear[0]) if i in own else None for i, x in enumerate(operands)
+    ]
 
 
 def _rows(
-    op: Operation, operands: Sequence[Kept], own: frozenset[int], size: int
-) -> list[Kept | Gathered | None] | None:
+    op: Operation, operands: Sequence[Labelled], own: frozenset[int]
+) -> list[Labelled | Gathered | None] | None:
     """Rows along the factors over which the op sums, if owners vary along no others."""
     met = _sum_of_rows(op, [x.labels for x in operands])
     if met is None:
         return None
-    shown = _by_steps(operands) if _varies_by_steps(met) else _by_rows(met, size)
-    weighted = _weighted(op, met)
-    found: list[Kept | Gathered | None] = []
+    counters, weighted = _merged_counters(operands), _weighted(op, met)
+    found: list[Labelled | Gathered | None] = []
     for i, value in enumerate(op.operands):
         layout = _layout(met, i)
         shared = set(layout.along) & set(_varying_axes(met))
         if not shared and i not in own:
             found.append(None)
         elif shared == set(_varying_axes(met)) and layout.shape == mlir.shape(value):
-            found.append(shown(met, layout, i == weighted))
+            found.append(_gathered(met, layout, counters, i == weighted))
         else:
             return None
     return found if weighted is not None else None
@@ -141,38 +144,21 @@ def _layout(met: Meeting, number: int) -> _Layout:
     return _Layout(dims, groups, along)
 
 
-def _by_steps(operands: Sequence[Kept]) -> Callable[[Meeting, _Layout, bool], Kept]:
-    """Operands with what others own at the step at hand at zero."""
-    counters = _merged_counters(operands)
-    return lambda met, layout, is_weighted: Kept(
-        met.frame.result(met.apart, layout.dims), counters, is_weighted
-    )
-
-
-def _merged_counters(operands: Sequence[Kept]) -> tuple[Value | None, ...]:
+def _merged_counters(operands: Sequence[Labelled]) -> Counters:
     """The counter of each loop on whose steps any of the operands depends."""
     padded = zip_longest(*(x.counters for x in operands))
     return tuple(next((c for c in several if c is not None), None) for several in padded)
 
 
-def _by_rows(met: Meeting, size: int) -> Callable[[Meeting, _Layout, bool], Gathered]:
-    """Operands with each example's rows, and nobody's."""
-    rows, weights = _rows_of_examples(met.apart, size)
-
-    def shown(met: Meeting, layout: _Layout, is_weighted: bool) -> Gathered:
-        joint = met.frame.result(met.apart, layout.dims)
-        numbers = tuple(layout.along.index(axis) for axis in _varying_axes(met))
-        return Gathered(layout.groups, numbers, rows, weights, joint, is_weighted)
-
-    return shown
+def _gathered(met: Meeting, layout: _Layout, counters: Counters, is_weighted: bool) -> Gathered:
+    joint = met.frame.result(met.apart, layout.dims)
+    numbers = tuple(layout.along.index(axis) for axis in _varying_axes(met))
+    owners = met.apart.reshape(*met.apart.shape[: _step_axes(met)], -1)
+    return Gathered(layout.groups, numbers, owners, joint, counters, is_weighted)
 
 
 def _step_axes(met: Meeting) -> int:
     return met.apart.ndim - sum(map(len, met.frame.axes.values()))
-
-
-def _varies_by_steps(met: Meeting) -> bool:
-    return any(count > 1 for count in met.apart.shape[: _step_axes(met)])
 
 
 def _varying_axes(met: Meeting) -> list[int]:
@@ -180,42 +166,38 @@ def _varying_axes(met: Meeting) -> list[int]:
     return [axis for axis, count in counts if count > 1 and axis >= _step_axes(met)]
 
 
-def _rows_of_examples(owners: npt.NDArray[np.int32], size: int) -> tuple[Rows, Rows]:
-    """[B, m] rows of each example and of nobody, and how often each counts."""
-    flat = owners.ravel()
-    nobodys = np.flatnonzero(flat == NONE)
-    each = [np.flatnonzero(flat == example) for example in range(size)]
-    count = max(map(len, each)) + len(nobodys)
-    rows = np.full((size, count), len(flat), np.int64)
-    weights = np.zeros((size, count), np.int64)
-    for example, own in enumerate(each):
-        both = np.concatenate([own, nobodys])
-        rows[example, : len(both)] = both
-        weights[example, : len(own)] = size
-        weights[example, len(own) : len(both)] = 1
-    return rows, weights
-
-
-def exposed_kept(
-    x: jax.Array, kept: Kept, known: Mapping[Value, jax.Array], size: int, count: Any
-) -> jax.Array:
+def exposed_kept(x: jax.Array, kept: Labelled, known: Known, size: int, count: Any) -> jax.Array:
     """[B, *shape]: what each example owns, `count` times; what nobody owns, once."""
     owners = _over_dims(kept, known)[None]
     example = jnp.arange(size, dtype=jnp.int32).reshape(-1, *[1] * x.ndim)
-    times = count if kept.is_weighted else 1
-    often = jnp.where(owners == example, times, jnp.where(owners == NONE, 1, 0))
-    return _times(x[None], often)
+    is_own, is_nobodys = owners == example, owners == NONE
+    if not kept.is_weighted:
+        return jnp.where(is_own | is_nobodys, x[None], jnp.zeros_like(x))
+    return _times(x[None], jnp.where(is_own, count, jnp.where(is_nobodys, 1, 0)))
 
 
-def _over_dims(kept: Kept, known: Mapping[Value, jax.Array]) -> jax.Array:
+def _over_dims(kept: Labelled | Gathered, known: Known) -> jax.Array:
     """Owners at the step at hand, with an axis for each dimension, of its size or of 1."""
-    owners = jnp.asarray(all_whole(kept.labels).owners)
+    return _at_step(all_whole(kept.labels).owners, kept, known)
+
+
+def _at_step(table: npt.NDArray[Any], kept: Labelled | Gathered, known: Known) -> jax.Array:
+    """What stands in a table, [*steps, ..], for the steps at hand."""
+    found = jnp.asarray(table)
     for axis in range(kept.labels.steps):
         counter = kept.counters[axis] if axis < len(kept.counters) else None
-        assert counter is not None or owners.shape[0] == 1
-        step = known[counter] if counter is not None else 0
-        owners = jax.lax.dynamic_index_in_dim(owners, step, 0, keepdims=False)
-    return owners
+        assert counter is not None or found.shape[0] == 1
+        step = 0 if counter is None or found.shape[0] == 1 else _step(counter, known)
+        found = jax.lax.dynamic_index_in_dim(found, step, 0, keepdims=False)
+    return found
+
+
+def _step(counter: Counter, known: Known) -> jax.Array:
+    """The number of the step at hand."""
+    number = known[counter.value]
+    if counter.numbers == tuple(range(len(counter.numbers))):
+        return number
+    return jnp.argmax(jnp.asarray(counter.numbers, number.dtype) == number)
 
 
 def _times(x: jax.Array, often: jax.Array) -> jax.Array:
@@ -225,7 +207,7 @@ def _times(x: jax.Array, often: jax.Array) -> jax.Array:
 
 
 def weighted_by_owner(
-    x: jax.Array, kept: Kept, known: Mapping[Value, jax.Array], weights: jax.Array
+    x: jax.Array, kept: Labelled | Gathered, known: Known, weights: jax.Array
 ) -> jax.Array:
     """What each example owns by its weight, [B]; nobody's (-1, and so the last) once."""
     each = jnp.append(weights, jnp.ones((), weights.dtype))[_over_dims(kept, known)]
@@ -233,24 +215,60 @@ def weighted_by_owner(
 
 
 def zero_unless(
-    x: jax.Array, kept: Kept, known: Mapping[Value, jax.Array], finite: jax.Array
+    x: jax.Array, kept: Labelled | Gathered, known: Known, finite: jax.Array
 ) -> jax.Array:
     """Zero for what examples own that are not `finite`, [B]."""
     return jnp.where(jnp.append(finite, True)[_over_dims(kept, known)], x, jnp.zeros_like(x))
 
 
-def exposed_rows(x: jax.Array, gathered: Gathered, size: int, count: Any) -> jax.Array:
+def exposed_rows(
+    x: jax.Array, gathered: Gathered, known: Known, size: int, count: Any
+) -> jax.Array:
     """[B, *operand of one example]: m rows along the first digit in which rows lie, one along the
     others.
     """
+    eager = nullcontext() if any(gathered.counters) else jax.ensure_compile_time_eval()
+    with eager:
+        rows, own = _rows_of_examples(gathered, known, size)
     digits = [digit for group in gathered.digits for digit in group]
     front = jnp.moveaxis(x.reshape(digits), gathered.along, range(len(gathered.along)))
     rest = front.shape[len(gathered.along) :]
-    rows = jnp.take(front.reshape(-1, *rest), gathered.rows, axis=0, mode="fill", fill_value=0)
+    taken = jnp.take(front.reshape(-1, *rest), rows, axis=0, mode="fill", fill_value=0)
     if gathered.is_weighted:
-        often = jnp.where(gathered.weights == size, count, gathered.weights)
-        rows = _times(rows, often.reshape(*often.shape, *[1] * len(rest)))
-    return _put_back(rows, gathered, digits)
+        often = jnp.where(jnp.arange(rows.shape[1]) < own, count, 1)
+        taken = _times(taken, often.reshape(-1, *[1] * len(rest)))
+    return _put_back(taken, gathered, digits)
+
+
+def _rows_of_examples(gathered: Gathered, known: Known, size: int) -> tuple[jax.Array, int]:
+    """[B, m], the rows of each example and then those of nobody, and how many columns the former
+    take. What is no row has the number of all rows.
+    """
+    ranks, count = _ranks(gathered.owners), gathered.owners.shape[-1]
+    is_nobodys = gathered.owners == NONE
+    own = int(np.max(ranks + 1, initial=0, where=~is_nobodys))
+    nobodys = int(np.max(ranks + 1, initial=0, where=is_nobodys))
+    column = np.where(is_nobodys, own + ranks, ranks)
+    owners, columns = (_at_step(table, gathered, known) for table in (gathered.owners, column))
+    numbers = jnp.arange(count, dtype=jnp.int32)
+    rows = jnp.full((size, own + nobodys), count, jnp.int32)
+    rows = rows.at[jnp.where(owners == NONE, size, owners), columns].set(numbers, mode="drop")
+    if nobodys:
+        outside = jnp.where(owners == NONE, columns, own + nobodys)
+        rows = rows.at[:, outside].set(numbers, mode="drop")
+    return rows, own
+
+
+def _ranks(owners: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """How many rows of the same owner lie in front of each, [*steps, rows]."""
+    order = np.argsort(owners, -1, kind="stable")
+    ordered = np.take_along_axis(owners, order, -1)
+    places = np.broadcast_to(np.arange(owners.shape[-1]), owners.shape)
+    is_first = np.diff(ordered, axis=-1, prepend=ordered[..., :1] - 1) != 0
+    first = np.maximum.accumulate(np.where(is_first, places, 0), -1)
+    ranks = np.empty(owners.shape, np.int32)
+    np.put_along_axis(ranks, order, (places - first).astype(np.int32), -1)
+    return ranks
 
 
 def _put_back(rows: jax.Array, gathered: Gathered, digits: Sequence[int]) -> jax.Array:

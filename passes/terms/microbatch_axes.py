@@ -12,7 +12,7 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners
 from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers
 from hlo_surgery.passes.terms.axes import Axes
@@ -27,7 +27,7 @@ def microbatch_axes(owners: Owners, loop: Operation, members: Numbers) -> Axes:
     `members`: [steps, M], the examples of each step by their numbers in the batch.
     """
     places = _places_in_step(members, owners.size)
-    values = _values_of(loop)
+    values = [*mlir.captured(loop), *mlir.values_within(loop)]
     classes = {value: _of_step(owners.of(value), places) for value in values}
     made = {v for v in values if v in owners.taken}
     taken = {v: tuple(_of_step(c, places) for c in owners.taken[v]) for v in made}
@@ -42,15 +42,6 @@ def _places_in_step(members: Numbers, size: int) -> Numbers:
     numbers = np.broadcast_to(np.arange(members.shape[1], dtype=np.int32), members.shape)
     np.put_along_axis(places, members.astype(np.int64), numbers, 1)
     return places
-
-
-def _values_of(loop: Operation) -> list[Value]:
-    """All values that are made or used within a loop."""
-    inside = [loop, *mlir.nested_operations(loop)]
-    blocks = [block for op in inside for region in op.regions for block in region.blocks]
-    arguments = [argument for block in blocks for argument in block.arguments]
-    made = [result for op in inside[1:] for result in op.results]
-    return [*mlir.captured(loop), *arguments, *made]
 
 
 def _of_step(known: Class, places: Numbers) -> Class:

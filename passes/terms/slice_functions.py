@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer
@@ -21,9 +20,9 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
-from hlo_surgery.passes.terms.axes import PerExample
+from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept, exposed_kept, exposed_rows
+from hlo_surgery.passes.terms.kept_examples import Gathered, exposed_kept, exposed_rows
 from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
 from hlo_surgery.passes.terms.steps import (
     Axis,
@@ -31,7 +30,6 @@ from hlo_surgery.passes.terms.steps import (
     Held,
     Input,
     Parted,
-    Placed,
     Step,
     is_made,
 )
@@ -151,7 +149,7 @@ def _scaled(x: jax.Array, factor: Any) -> jax.Array:
 def _raised(step: Step, how: Contracting) -> Raised | None:
     if how.wide:
         return raise_wide(step, how.upcast)
-    is_convolved = step.is_site and step.op.name == "stablehlo.convolution"
+    is_convolved = step.op.name == "stablehlo.convolution" and any(a for _, a in step.inputs)
     by_patches = is_convolved and (how.group_patches or integer(step.op, "batch_group_count") == 1)
     return (convolution_by_patches(step.op) if by_patches else None) or raise_op(step.op)
 
@@ -184,14 +182,12 @@ def exposed_examples(
 def _exposed(
     known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int, count: Any
 ) -> jax.Array:
-    if isinstance(axis, Placed):
-        return _placed(known[value], known[axis.index], axis, size, count)
     if isinstance(axis, Parted):
         return _parted(known[value], axis, size)
-    if isinstance(axis, Kept):
+    if isinstance(axis, Labelled):
         return exposed_kept(known[value], axis, known, size, count)
     if isinstance(axis, Gathered):
-        return exposed_rows(known[value], axis, size, count)
+        return exposed_rows(known[value], axis, known, size, count)
     return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
 
 
@@ -199,23 +195,6 @@ def _split(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
     """Split the dimension that holds the examples into [before, B, after]."""
     split = (axis.before, size, axis.after)
     return x.reshape(*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :])
-
-
-def _placed(x: jax.Array, index: jax.Array, placed: Placed, size: int, count: Any) -> jax.Array:
-    """[B, ...] with a part's examples at their places; B times a single one, all of its share."""
-    axis = placed.axis
-    own = (
-        _scaled(x[None], count)
-        if axis is None
-        else jnp.moveaxis(_split(x, axis, placed.count), axis.dim + 1, 0)
-    )
-    parts = size // placed.count
-    shape = (parts, placed.count) if placed.major else (placed.count, parts)
-    whole = jnp.zeros((*shape, *own.shape[1:]), own.dtype)
-    part = jnp.expand_dims(own, 0 if placed.major else 1)
-    return lax.dynamic_update_index_in_dim(whole, part, index, 0 if placed.major else 1).reshape(
-        size, *own.shape[1:]
-    )
 
 
 def _parted(x: jax.Array, parted: Parted, size: int) -> jax.Array:
@@ -254,12 +233,9 @@ def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Ar
 
 def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
     """One example of an input as the function takes it: [before, after] as one dimension."""
-    within = axis.axis if isinstance(axis, Placed) else axis
-    if not isinstance(within, PerExample):
+    if not isinstance(axis, PerExample):
         return x
-    return x.reshape(
-        *x.shape[: within.dim], within.before * within.after, *x.shape[within.dim + 2 :]
-    )
+    return x.reshape(*x.shape[: axis.dim], axis.before * axis.after, *x.shape[axis.dim + 2 :])
 
 
 def _example_position(axis: Axis) -> int | None:

@@ -5,29 +5,17 @@ dot_general %h[b, d], %l[b, f] over b    =>  Step(op, (%h, PerExample(0)), (%l, 
 
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.axes import Labelled, PerExample
+from hlo_surgery.passes.terms.kept_examples import Gathered
 
 
 @dataclass(frozen=True)
 class Lifted:
     """All examples' versions of a value, along a new first dimension."""
-
-
-@dataclass(frozen=True)
-class Placed:
-    """The examples of one part, put at their places among all B, where the others are zero.
-
-    `index`: the part's number, a scalar of the module; `axis`, `count`, `major` as in `Local`.
-    """
-
-    index: Value
-    axis: PerExample | None
-    count: int
-    major: bool
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,7 @@ class Held:
 
 
 LIFTED, HELD = Lifted(), Held()
-Axis = PerExample | Lifted | Placed | Parted | Held | Kept | Gathered | None
+Axis = PerExample | Lifted | Parted | Held | Labelled | Gathered | None
 Input = tuple[Value, Axis]
 
 
@@ -64,9 +52,7 @@ class Step:
     @property
     def is_site(self) -> bool:
         """Whether examples are summed here."""
-        return any(
-            isinstance(axis, PerExample | Parted) or _is_sliced(axis) for _, axis in self.inputs
-        )
+        return any(isinstance(axis, PerExample | Parted) for _, axis in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -91,26 +77,25 @@ class GradientSlice:
         """The affine ops behind them."""
         return tuple(step for step in self.steps if not step.is_site)
 
-    @property
+    @cached_property
+    def made(self) -> frozenset[Value]:
+        """What the steps make."""
+        return frozenset(result for step in self.steps for result in step.op.results)
+
+    @cached_property
     def inputs(self) -> tuple[Input, ...]:
         """What the slice takes from outside it."""
-        made = {result for step in self.steps for result in step.op.results}
         asked = [key for step in self.steps for key in step.inputs] if self.steps else [self.output]
-        return tuple(dict.fromkeys(key for key in asked if not is_made(key, made)))
+        return tuple(dict.fromkeys(key for key in asked if not is_made(key, self.made)))
 
     @property
     def values(self) -> tuple[Value, ...]:
         """The values of the module that the inputs are made of."""
-        indices = [axis.index for _, axis in self.inputs if isinstance(axis, Placed)]
-        kept = [axis for _, axis in self.inputs if isinstance(axis, Kept)]
-        indices += [counter for axis in kept for counter in axis.counters if counter is not None]
-        return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *indices]))
+        kept = [axis for _, axis in self.inputs if isinstance(axis, Labelled | Gathered)]
+        counters = [each.value for axis in kept for each in axis.counters if each is not None]
+        return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *counters]))
 
 
 def is_made(key: Input, made: Container[Value]) -> bool:
     """Whether an input is the result of an earlier step, of which `made` holds all."""
     return key[1] is None and key[0] in made
-
-
-def _is_sliced(axis: Axis) -> bool:
-    return isinstance(axis, Placed) and axis.axis is not None

@@ -4,19 +4,17 @@
     =>  phi(3) * transpose %s        where phi(ab) = phi(a) phi(b)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.moments import squared_magnitude
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.terms.epilogue import Does, Link, moving, reading_of
 from hlo_surgery.passes.terms.monomials.binary_exponents import exponent_of, times_power_of_two
-from hlo_surgery.passes.terms.steps import GradientSlice, Input, Step
-from hlo_surgery.passes.terms.tails import PASSED
+from hlo_surgery.passes.terms.steps import GradientSlice, Input
 
 Phi = Callable[[jax.Array], jax.Array]
 
@@ -30,11 +28,12 @@ def tail_powers(sliced: GradientSlice, given: Mapping[Input, jax.Array]) -> dict
     """
     found: dict[Value, jax.Array] = {}
     for step in sliced.tail:
+        link = reading_of(step, sliced.made)
         scales = [jnp.abs(widened(given[key])) for key in step.inputs if key in given]
-        if step.op.name == "stablehlo.multiply":
-            found[step.op.results[0]] = exponent_of(jnp.max(scales[0], initial=0))
-        elif step.op.name == "stablehlo.divide":
-            found[step.op.results[0]] = -exponent_of(jnp.min(scales[0], initial=jnp.inf))
+        if link and link.does is Does.SCALES and link.divides:
+            found[link.made] = -exponent_of(jnp.min(scales[0], initial=jnp.inf))
+        elif link and link.does is Does.SCALES:
+            found[link.made] = exponent_of(jnp.max(scales[0], initial=0))
     return found
 
 
@@ -54,13 +53,16 @@ def moved_statistic(
     """
     known, powers = dict(statistics), powers or {}
     for step in sliced.tail:
-        scales = [
-            given[key].astype(dtype) for key in step.inputs if key in given and key[0] not in known
+        link = reading_of(step, known)
+        assert link is not None
+        others = [
+            given[key].astype(dtype) for i, key in enumerate(step.inputs) if i not in link.sums
         ]
-        if (power := powers.get(step.op.results[0])) is not None:
-            left = power if step.op.name == "stablehlo.divide" else -power
-            scales = [times_power_of_two(scale, left) for scale in scales]
-        known[step.op.results[0]] = _moved(step, known, scales, phi, dtype, of_padding or phi)
+        if (power := powers.get(link.made)) is not None:
+            left = power if link.divides else -power
+            others = [times_power_of_two(scale, left) for scale in others]
+        value = known[step.inputs[link.sums[0]][0]]
+        known[link.made] = _behind(link, value, others, phi, dtype, of_padding or phi)
     return known[sliced.value]
 
 
@@ -85,36 +87,30 @@ def variance_behind(
     )
 
 
-def _moved(
-    step: Step,
-    known: Mapping[Value, jax.Array],
-    scales: list[jax.Array],
+def _behind(
+    link: Link,
+    value: jax.Array,
+    others: Sequence[jax.Array],
     phi: Phi,
     dtype: jnp.dtype,
     of_padding: Phi,
 ) -> jax.Array:
     """One op of the tail on phi of gradients: what scales is scaled by phi, what moves is moved.
 
-    `scales`: its other operands.
+    `others`: its other operands.
     """
-    op = step.op
-    value = next(known[v] for v, _ in step.inputs if v in known)
-    match op.name:
-        case "stablehlo.negate":
+    match link.does:
+        case Does.NEGATES:
             return value * phi(jnp.asarray(-1, dtype))
-        case "stablehlo.multiply":
-            return _scaled(value, scales[0], phi)
-        case "stablehlo.divide":
-            return _scaled(value, scales[0], phi, divides=True)
-        case name if name in PASSED or name == "stablehlo.add":
-            return value
-        case "stablehlo.reduce":
-            return value.reshape(mlir.shape(op.results[0]))
-        case _:
-            moved = raise_op(op)
+        case Does.SCALES:
+            return _scaled(value, others[0], phi, link.divides)
+        case Does.MOVES | Does.PADS:
+            moved = moving(link.op)
             assert moved is not None
             # A pad puts numbers beside the gradients of which phi has not been taken yet.
-            return moved(value, *(of_padding(padding).astype(value.dtype) for padding in scales))[0]
+            return moved(value, *(of_padding(padding).astype(value.dtype) for padding in others))[0]
+        case _:
+            return value
 
 
 def _scaled(value: jax.Array, scale: jax.Array, phi: Phi, divides: bool = False) -> jax.Array:

@@ -22,11 +22,10 @@ from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.raising.contractions import dot_general
 from hlo_surgery.passes.raising.indexing import scatter
-from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised, single
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
+from hlo_surgery.passes.terms.epilogue import moving
 from hlo_surgery.passes.terms.steps import GradientSlice, Step
-from hlo_surgery.passes.terms.tails import MOVES, drops_unit_dimensions
 
 
 def _scattered(op: Operation, dtype: np.dtype) -> Raised | None:
@@ -80,9 +79,7 @@ def _raise_wide(step: Step) -> Raised | None:
         return single(_added)
     if op.name == "stablehlo.convert":
         return single(partial(_converted, wide_dtype(dtype_of(op.results[0]))))
-    if drops_unit_dimensions(op):
-        return single(partial(_reshaped, mlir.shape(op.results[0])))
-    return raise_op(op) if op.name in MOVES and op.name != "stablehlo.slice" else None
+    return moving(op) if op.name not in ("stablehlo.slice", "stablehlo.pad") else None
 
 
 def _added(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -91,7 +88,3 @@ def _added(x: jax.Array, y: jax.Array) -> jax.Array:
 
 def _converted(dtype: np.dtype, x: jax.Array) -> jax.Array:
     return lax.convert_element_type(x, max(x.dtype, dtype, key=lambda d: d.itemsize))
-
-
-def _reshaped(shape: tuple[int, ...], x: jax.Array, _: jax.Array) -> jax.Array:
-    return x.reshape(shape)

@@ -245,7 +245,8 @@ def rule_of(config, operands, results, target=CALLS[False, False]):
         legacy_backend_config=config,
     )
     text = jax.jit(lambda *arrays: made(*arrays)).lower(*structs).as_text()
-    ops = mlir.nested_operations(load(text).code.operation)
+    module = load(text)
+    ops = mlir.all_operations(module.code)
     return attention_rule(next(op for op in ops if op.name == "stablehlo.custom_call"))
 
 

@@ -130,7 +130,7 @@ def test_what_meets_in_a_kernel_is_refused(name):
 
 
 def kernels(module):
-    ops = mlir.nested_operations(module.code.operation)
+    ops = mlir.all_operations(module.code)
     return [op for op in ops if mlir.text_attribute(op, "call_target_name") == "tpu_custom_call"]
 
 

@@ -173,3 +173,17 @@ def test_many_equal_examples_are_not_summed_in_low_precision(loss, strategy):
         scale = float(np.abs(g).max())
         close = {"rtol": 0, "atol": 2 * rounding(jnp.bfloat16) * scale**2}
         np.testing.assert_allclose(squares[name], g[0] ** 2, **close)
+
+
+def test_a_scaled_stack_of_a_phi_that_factors_for_real_numbers_alone():
+    """The real part of a gradient that a complex number scales is not that of the one in front."""
+    p, x = drawn(layers, jnp.complex64)
+
+    def gradient(p, x):
+        return jax.tree.map(lambda g: g * (0.3 + 0.7j), jax.grad(layers)(p, x))
+
+    statistic = hs.mean_of(jnp.real, factorable=True)
+    _, found = hs.rewrite(gradient, batch_argnums=1, statistics=statistic)(p, x)
+    for name, g in references(gradient, p, x).items():
+        close = {"rtol": 0, "atol": rounding(jnp.complex64) * np.abs(g).max()}
+        np.testing.assert_allclose(found[name], g.real.mean(0), **close)

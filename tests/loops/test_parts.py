@@ -162,3 +162,43 @@ def test_positions_in_a_loop_of_unknown_length_are_no_constant():
     p, x = {"w": jnp.ones((3, 2)), "scale": jnp.float32(2)}, jnp.sin(jnp.arange(18.0)).reshape(6, 3)
     with pytest.raises(hs.Refusal, match="something for each example's position"):
         hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(p, x)
+
+
+@pytest.mark.parametrize("statistic", [hs.second_moment(), hs.mean_abs()])
+def test_rows_added_where_an_example_says(statistic):
+    """Each step adds to the row that its example looks up: what it adds is weighed, not where."""
+    table, ids = jax.random.normal(KEYS[0], (8, 7)), jnp.array([1, 3, 1, 0, 7, 3])
+
+    def added(table, x, i):
+        return jnp.zeros_like(table).at[i].add(jnp.tanh(table[i] * x))
+
+    def gradient(table, x, ids):
+        def step(total, example):
+            x, i = example
+            return total.at[i].add(jnp.tanh(table[i] * x) / 6), None
+
+        return lax.scan(step, jnp.zeros_like(table), (x, ids))[0]
+
+    _, found = hs.rewrite(gradient, batch_argnums=(1, 2), statistics=statistic)(table, X, ids)
+    g = jax.vmap(added, (None, 0, 0))(table, X, ids)
+    np.testing.assert_allclose(found, statistic.phi(g).mean(0), rtol=1e-5)
+
+
+def test_examples_from_the_last_to_the_first():
+    """What tells the steps apart need not count them; the weight of what is there grows by each."""
+    w = PARAMS["a"]
+
+    def own(w, x):
+        return jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w) ** 2))(w)
+
+    def gradient(w, x):
+        def step(state):
+            i, total = state
+            return i + -1, 2 * total + own(w, x[i]) / 6
+
+        start = 5, jnp.zeros_like(w)
+        return lax.while_loop(lambda state: state[0] != -1, step, start)[1]
+
+    _, found = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(w, X)
+    g = jax.vmap(own, (None, 0))(w, X) * 2.0 ** jnp.arange(6)[:, None, None]
+    np.testing.assert_allclose(found, g, rtol=0, atol=1e-5 * np.abs(g).max())

@@ -73,7 +73,7 @@ def parsed(body):
 
 
 def operations(module):
-    return list(mlir.nested_operations(module.operation))
+    return mlir.nested_operations(module.operation)
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)

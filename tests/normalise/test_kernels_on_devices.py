@@ -36,7 +36,7 @@ def module_of(features):
 
 
 def computations(module):
-    ops = mlir.nested_operations(module.code.operation)
+    ops = mlir.all_operations(module.code)
     return [op for op in ops if op.name == "sdy.manual_computation"]
 
 

@@ -189,3 +189,25 @@ def test_zero_gradients():
     np.testing.assert_allclose(
         found["clipped"], expected[2] / lengths(expected)[2] / B, rtol=0, atol=ROUNDING
     )
+
+
+REAL_PART = """
+module {
+  func.func public @main(%x: tensor<4x3xcomplex<f32>>, %y: tensor<4x2xcomplex<f32>>)
+      -> tensor<3x2xf32> {
+    %g = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0]
+      : (tensor<4x3xcomplex<f32>>, tensor<4x2xcomplex<f32>>) -> tensor<3x2xcomplex<f32>>
+    %r = stablehlo.convert %g : (tensor<3x2xcomplex<f32>>) -> tensor<3x2xf32>
+    return %r : tensor<3x2xf32>
+  }
+}
+"""
+
+
+def test_the_real_part_of_a_product_is_no_product():
+    """Converting to real numbers drops the imaginary part, and what both parts have is no norm."""
+    x, y = (DRAW(4, n) + 1j * DRAW(4, n) for n in (3, 2))
+    module = hs.rewrite_module(hs.load(REAL_PART), batch=[0, 1], statistics=hs.norms())
+    _, norms = module.jitted(np.complex64(x), np.complex64(y))
+    own = 4 * np.real(x[:, :, None] * y[:, None, :])
+    np.testing.assert_allclose(norms, lengths(own), rtol=ROUNDING)

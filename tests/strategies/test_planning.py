@@ -166,6 +166,18 @@ def test_the_contractions_that_square_predicts_are_those_that_run(statistics, mo
     assert predicted < found - plain < 1.05 * predicted
 
 
+def test_a_site_that_is_batched_counts_the_flops_that_run():
+    """Each head's gradient is a contraction of its own."""
+    h, c = (jax.ShapeDtypeStruct((64, 4, n), jnp.float32) for n in (128, 96))
+
+    def gradient(h, c):
+        return jnp.einsum("bhd,bhf->hdf", h, c)
+
+    f = hs.rewrite(gradient, batch_argnums=(0, 1), statistics=hs.norms())
+    (site,) = f.explain(h, c).outputs[0].sites
+    assert site.flops == jax.jit(gradient).lower(h, c).compile().cost_analysis()["flops"]
+
+
 def test_an_inspected_plan_shows_every_strategy_that_applies():
     text = str(hs.explain(hs.grad(loss, statistics=hs.second_moment()), W, X[:, 0]))
     assert "predicted square +" in text

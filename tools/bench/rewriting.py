@@ -42,7 +42,7 @@ def rewriting(
 
 def ops(module: hs.Module) -> int:
     """All ops of a module, those in the bodies of loops included."""
-    return sum(1 for _ in mlir.nested_operations(module.code.operation))
+    return sum(1 for _ in mlir.all_operations(module.code))
 
 
 def compile_seconds(module: hs.Module) -> float:

@@ -13,6 +13,7 @@ from tools.soundness_bugs.owners_contributions import CONTRIBUTIONS
 from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
 from tools.soundness_bugs.owners_labelling import LABELLING
 from tools.soundness_bugs.owners_ops import OPS
+from tools.soundness_bugs.terms import TERMS
 
 __all__ = ["BUGS", "TESTS", "Bug", "tests_of"]
 
@@ -35,6 +36,10 @@ TESTS = (
     "tests/owners/test_held_constants.py",
     "tests/loops/test_counters.py",
     "tests/normalise/test_constants.py",
+    "tests/loops/test_parts_of_stacks.py",
+    "tests/strategies/test_golden_strategies.py",
+    "tests/strategies/test_ghost_norms.py",
+    "tests/loops/test_loop_dtypes.py",
     "tests/acceptance/test_batch_gradients.py",
     "tests/acceptance/test_control_flow_refusals.py",
     "tests/acceptance/test_refusals.py",
@@ -56,7 +61,7 @@ TESTS = (
 )
 
 OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS]
-BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *ELSEWHERE]
+BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *TERMS, *ELSEWHERE]
 
 
 def tests_of(bug: Bug) -> Sequence[str]:

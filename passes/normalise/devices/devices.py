@@ -10,7 +10,6 @@ What is the same on all devices stays as it is.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
 
 import jax.numpy as jnp
 
@@ -62,7 +61,7 @@ def join_devices(module: Module) -> None:
 
     On a single device jax.shard_map leaves its collectives in main itself.
     """
-    ops = list(mlir.nested_operations(cast(Any, module.operation)))
+    ops = mlir.all_operations(module)
     manual = [op for op in ops if op.name == MANUAL]
     mesh = mesh_of(module)
     if mesh is None or not any(op.name in COLLECTIVES | {MANUAL} for op in ops):

@@ -43,7 +43,7 @@ def call_for_all(varying: Varying, op: Operation, axes: Names) -> None:
 
 def over_devices(module: Module) -> list[Operation]:
     """The kernels that are called for several devices at once."""
-    ops = mlir.nested_operations(cast(Any, module.operation))
+    ops = mlir.all_operations(module)
     return [op for op in ops if leading(op) and is_known_kernel(op)]
 
 

@@ -10,12 +10,11 @@ through what a value is made by, and on through what is made of it, until exampl
 element made of elements of several places is a sum over places.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
-
-import numpy as np
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.linked import linked
@@ -241,8 +240,8 @@ def _is_even(search: Search, value: Value, places: Labels, axis: int, dim: int, 
     if places.owners.shape[axis] == 1:
         return False
     group, first = places.digits[dim], places.axes(dim).start
-    before = int(np.prod(group[: axis - first]))
-    after = int(np.prod(group[axis - first + 1 :]))
+    before = math.prod(group[: axis - first])
+    after = math.prod(group[axis - first + 1 :])
     return is_uniform(value, PerExample(dim, before, after), size, search.uniform)
 
 

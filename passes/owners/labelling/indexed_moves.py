@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.attributes import integers, scatter_numbers
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.labelling.digits import all_whole
@@ -91,9 +91,7 @@ def spots_of(owners: Owners, op: Operation) -> list[Spot]:
         sizes = mlir.shape(op.operands[1])
         indices = enumerate(list(op.operands)[2:])
         return [_update_spot(owners, index, dim, shape, sizes) for dim, index in indices]
-    numbers = cast(Any, stablehlo).ScatterDimensionNumbers(
-        op.attributes["scatter_dimension_numbers"]
-    )
+    numbers = scatter_numbers(op)
     windows = list(numbers.update_window_dims)
     batch = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in windows]
     return [_scattered_spot(owners, op, numbers, dim, batch) for dim in range(len(shape))]
@@ -218,9 +216,7 @@ def scatter(
     """The labels of what a scatter puts, each with those of its index; where they land; and of what
     was there.
     """
-    numbers = cast(Any, stablehlo).ScatterDimensionNumbers(
-        op.attributes["scatter_dimension_numbers"]
-    )
+    numbers = scatter_numbers(op)
     shape, update = mlir.shape(op.results[0]), mlir.shape(op.operands[2])
     windows = list(numbers.update_window_dims)
     batch = [d for d in range(len(update)) if d not in windows]

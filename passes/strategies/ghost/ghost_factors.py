@@ -14,10 +14,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.attributes import scatter_numbers
 from hlo_surgery.passes.ir.element_types import widened
-from hlo_surgery.passes.ir.mlir import stablehlo
-from hlo_surgery.passes.strategies.ghost.ghost_paths import Dims, Path, factor_dims
+from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, factor_dims
+from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.convolution_patches import positions_of_convolution
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
     LOWEST,
@@ -106,16 +106,13 @@ def scaled_by(x: jax.Array, path: Path, given: Given, factor: Any) -> jax.Array:
 
 def _product(path: Path, given: Given) -> Share:
     """Both operands of a dot_general as [batch, positions, free]."""
-    op = path.site.op
-    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    lhs, rhs = (given[key] for key in path.site.inputs)
-    left = (tuple(numbers.lhs_batching_dimensions), tuple(numbers.lhs_contracting_dimensions))
-    right = (tuple(numbers.rhs_batching_dimensions), tuple(numbers.rhs_contracting_dimensions))
-    batch, free = len(left[0]), lhs.ndim - len(left[0]) - len(left[1])
-    ends = (range(batch, batch + free), range(batch + free, len(mlir.shape(op.results[0]))))
+    left, right = contracted(path.site.op).values()
+    first = len(left.batch)
+    second = first + len(left.free)
+    ends = range(first, second), range(second, second + len(right.free))
     factors = [
-        _factor(x, *dims, _positions_of(path.order, end))
-        for x, dims, end in zip((lhs, rhs), (left, right), ends, strict=True)
+        _factor(given[key], own, _positions_of(path.order, end))
+        for key, own, end in zip(path.site.inputs, (left, right), ends, strict=True)
     ]
     return _scaled(*factors)
 
@@ -125,10 +122,10 @@ def _positions_of(order: Sequence[int] | None, dims: range) -> list[int]:
     return [d - dims.start for d in order or dims if d in dims]
 
 
-def _factor(x: jax.Array, batching: Dims, contracting: Dims, order: Sequence[int]) -> jax.Array:
-    free = [d for d in range(x.ndim) if d not in (*batching, *contracting)]
-    moved = x.transpose(*batching, *contracting, *(free[i] for i in order))
-    sizes = [math.prod(x.shape[d] for d in dims) for dims in (batching, contracting, free)]
+def _factor(x: jax.Array, own: Contracted, order: Sequence[int]) -> jax.Array:
+    """[batch, positions, free], its free dimensions in this order."""
+    moved = x.transpose(*own.batch, *own.summed, *(own.free[i] for i in order))
+    sizes = [math.prod(x.shape[d] for d in dims) for dims in (own.batch, own.summed, own.free)]
     return widened(moved.reshape(sizes))
 
 
@@ -137,13 +134,10 @@ def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
     many rows exist.
     """
     op = path.site.op
-    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    numbers = scatter_numbers(op)
     _, indices, updates = (given[key] for key in path.site.inputs)
     shape = mlir.shape(op.operands[0])
-    scattered, window = (
-        list(numbers.scattered_dims_to_operand_dims),
-        tuple(numbers.update_window_dims),
-    )
+    scattered = list(numbers.scattered_dims_to_operand_dims)
     order = path.order or tuple(range(len(shape)))
     columns = indices if numbers.index_vector_dim < indices.ndim else indices[..., None]
     columns = jnp.moveaxis(columns, numbers.index_vector_dim, -1).reshape(-1, len(scattered))
@@ -160,8 +154,8 @@ def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
         exists &= (column >= 0) & (column < shape[dim])
         rows, number = rows * shape[dim], number * shape[dim] + column.astype(jnp.int32)
     kept = [d for d in range(len(shape)) if d not in scattered]
-    outside = tuple(d for d in range(updates.ndim) if d not in window)
-    dense = _factor(updates, (), outside, [kept.index(d) for d in order if d in kept])
+    free = [kept.index(d) for d in order if d in kept]
+    dense = _factor(updates, contracted(op)[2], free)
     dense = jnp.where(exists[:, None], dense, jnp.zeros_like(dense))
     return jnp.where(exists, number, -1), dense[0], rows
 
@@ -175,9 +169,9 @@ def _rows(path: Path, given: Given) -> Share:
 
 def _ones(path: Path, given: Given) -> Share:
     """A sum as a product with ones."""
-    x = given[path.site.inputs[0]]
-    summed = integers(path.site.op, "dimensions")
-    second = _factor(x, (), summed, _positions_of(path.order, range(x.ndim - len(summed))))
+    own = contracted(path.site.op)[0]
+    order = _positions_of(path.order, range(len(own.free)))
+    second = _factor(given[path.site.inputs[0]], own, order)
     return _scaled(jnp.ones_like(second[..., :1]), second)
 
 

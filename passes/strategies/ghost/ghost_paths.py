@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integer, integers
+from hlo_surgery.passes.ir.attributes import integer, integers, scatter_numbers
 from hlo_surgery.passes.ir.constants import copied_from, is_splat
 from hlo_surgery.passes.ir.linearity import added_results, initial_operands
-from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.terms.axes import PerExample
-from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.axes import Labelled, PerExample
+from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
+from hlo_surgery.passes.terms.epilogue import Does, reading_of
+from hlo_surgery.passes.terms.kept_examples import Gathered
 from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Step
-from hlo_surgery.passes.terms.tails import MOVES, PASSED, drops_unit_dimensions, keeps_elements
-
-Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def _is_outer_product(site: Step) -> bool:
 
 def _adds_whole_rows(op: Operation) -> bool:
     """Whether a scatter adds each update, all of it, to one row, which the indices say."""
-    numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
+    numbers = scatter_numbers(op)
     scattered = list(numbers.scattered_dims_to_operand_dims)
     shape, updates = mlir.shape(op.operands[0]), mlir.shape(op.operands[2])
     window = [d for d in range(len(shape)) if d not in scattered]
@@ -91,32 +90,22 @@ def _adds_whole_rows(op: Operation) -> bool:
 
 def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
     """The paths behind one op of the tail; None if it does more than move, scale and add them."""
-    op = step.op
-    summed = [v for v, _ in step.inputs if v in paths]
-    others = [key for key in step.inputs if key[0] not in paths]
-    if not summed or any(isinstance(axis, Held | Kept | Gathered) for _, axis in step.inputs):
+    link = reading_of(step, paths)
+    if link is None or any(isinstance(axis, Held | Labelled | Gathered) for _, axis in step.inputs):
         return None
-    known = [path for v in summed for path in paths[v]]
-    match op.name:
-        case "stablehlo.add" if not others or is_splat(others[0][0], 0):
+    known = [path for i in link.sums for path in paths[step.inputs[i][0]]]
+    others = [key for i, key in enumerate(step.inputs) if i not in link.sums]
+    match link.does:
+        case Does.ADDS | Does.PASSES:
             return known
-        case "stablehlo.transpose":
-            order = integers(op, "permutation")
-            return [replace(p, order=p.order and tuple(p.order[d] for d in order)) for p in known]
-        case "stablehlo.negate":
+        case Does.NEGATES:
             return [replace(p, negated=not p.negated) for p in known]
-        case "stablehlo.multiply" | "stablehlo.divide" if len(others) == 1 and is_one_number(
-            others[0][0]
-        ):
-            divides = op.name == "stablehlo.divide"
-            return [replace(p, scales=(*p.scales, (others[0], divides))) for p in known]
-        case name if name in PASSED:
-            return known
-        case "stablehlo.pad" if not is_splat(op.operands[1], 0):
-            return None
-        case name if (
-            name in (*MOVES, "stablehlo.pad") or drops_unit_dimensions(op)
-        ) and keeps_elements(op, summed[0]):
+        case Does.SCALES if is_one_number(others[0][0]):
+            return [replace(p, scales=(*p.scales, (others[0], link.divides))) for p in known]
+        case Does.MOVES if step.op.name == "stablehlo.transpose":
+            order = integers(step.op, "permutation")
+            return [replace(p, order=p.order and tuple(p.order[d] for d in order)) for p in known]
+        case Does.MOVES | Does.PADS if link.keeps_elements:
             return [replace(p, order=None) for p in known]
         case _:
             return None
@@ -145,28 +134,15 @@ def _fit(paths: list[Path]) -> bool:
 
 def factor_dims(path: Path) -> tuple[frozenset[int], frozenset[int]] | None:
     """The output dimensions that each factor goes over; None if regrouped or batched."""
-    op = path.site.op
-    if path.order is None or op.name == "stablehlo.convolution":
+    op, factors = path.site.op, list(contracted(path.site.op).values())
+    if path.order is None or op.name == "stablehlo.convolution" or factors[0].batch:
         return None
-    if op.name == "stablehlo.reduce":
-        rows = set[int]()
-    elif op.name == "stablehlo.scatter":
-        numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-        rows = set(numbers.scattered_dims_to_operand_dims)
+    if op.name == "stablehlo.scatter":
+        rows = set(scatter_numbers(op).scattered_dims_to_operand_dims)
     else:
-        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-        if list(numbers.lhs_batching_dimensions):
-            return None
-        rows = set(range(len(mlir.shape(op.operands[0])) - len(numbers.lhs_contracting_dimensions)))
+        rows = {*range(len(factors[0].free) if len(factors) == 2 else 0)}
     first = frozenset(i for i, d in enumerate(path.order) if d in rows)
     return first, frozenset(range(len(path.order))) - first
-
-
-def convolved_feature(op: Operation) -> int:
-    """The dimension of a convolution's second operand that stays; positions lie along others."""
-    return stablehlo.ConvDimensionNumbers(
-        op.attributes["dimension_numbers"]
-    ).kernel_output_feature_dimension
 
 
 def is_single_product(path: Path, size: int) -> bool:
@@ -174,13 +150,8 @@ def is_single_product(path: Path, size: int) -> bool:
     dimension.
     """
     op = path.site.op
-    if op.name == "stablehlo.dot_general":
-        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-        if list(numbers.lhs_batching_dimensions):
-            return False
-    return (
-        op.name in ("stablehlo.dot_general", "stablehlo.reduce") and path_counts(path, size)[0] == 1
-    )
+    dense = op.name in ("stablehlo.dot_general", "stablehlo.reduce")
+    return dense and not contracted(op)[0].batch and path_counts(path, size)[0] == 1
 
 
 def may_cancel(paths: Sequence[Path], size: int) -> bool:
@@ -201,26 +172,8 @@ def is_cheaper(paths: Sequence[Path], gradient: Value, size: int) -> bool:
 def path_counts(path: Path, size: int) -> tuple[int, int, int]:
     """One example's positions, the elements of both factors at one, and those of their product."""
     op = path.site.op
-    if op.name == "stablehlo.scatter":
-        window = stablehlo.ScatterDimensionNumbers(
-            op.attributes["scatter_dimension_numbers"]
-        ).update_window_dims
-        updates = mlir.shape(op.operands[2])
-        row = math.prod(updates[d] for d in window)
-        return math.prod(updates) // max(row, 1) // size, 1 + row, row
-    product = math.prod(mlir.shape(op.results[0]))
-    if op.name == "stablehlo.reduce":
-        return (
-            math.prod(mlir.shape(op.operands[0])) // max(product, 1) // size,
-            1 + product,
-            product,
-        )
-    lhs, rhs = (mlir.shape(v) for v in op.operands)
-    if op.name == "stablehlo.convolution":
-        features = rhs[convolved_feature(op)]
-        positions = math.prod(rhs) // max(features, 1)
-        return positions // size, product // max(features, 1) + features, product
-    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    positions = math.prod(lhs[d] for d in numbers.lhs_contracting_dimensions)
-    elements = (math.prod(lhs) + math.prod(rhs)) // max(positions, 1)
-    return positions // size, elements, product
+    *others, last = contracted(op).values()
+    scattered = op.name == "stablehlo.scatter"
+    product = last.elements if scattered else math.prod(mlir.shape(op.results[0]))
+    first = others[0].elements if others else product // max(last.elements, 1)
+    return last.positions // size, first + last.elements, product

@@ -11,7 +11,8 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
-from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.terms.contracted_dims import contracted
 from hlo_surgery.passes.terms.monomials.monomials import (
     Atoms,
     Monomial,
@@ -49,21 +50,11 @@ def dot_product(op: Operation, lhs: Monomial, rhs: Monomial) -> tuple[Monomial, 
     )
     if "algorithm" in op.attributes or not widens:
         return None
-    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    batch, right_batch = (
-        list(numbers.lhs_batching_dimensions),
-        list(numbers.rhs_batching_dimensions),
-    )
-    summed, right_summed = (
-        list(numbers.lhs_contracting_dimensions),
-        list(numbers.rhs_contracting_dimensions),
-    )
-    free = [d for d in range(len(lhs.dims)) if d not in batch + summed]
-    right_free = [d for d in range(len(rhs.dims)) if d not in right_batch + right_summed]
-    shape = (*mlir.shape(op.results[0]), *(mlir.shape(op.operands[0])[d] for d in summed))
-    left = placed(lhs, [*batch, *free, *[None] * len(right_free), *summed], shape)
-    right = placed(rhs, [*right_batch, *[None] * len(free), *right_free, *right_summed], shape)
-    found, rank = product(left, right), len(shape) - len(summed)
+    one, other = contracted(op).values()
+    shape = (*mlir.shape(op.results[0]), *(one.shape[d] for d in one.summed))
+    left = placed(lhs, [*one.batch, *one.free, *[None] * len(other.free), *one.summed], shape)
+    right = placed(rhs, [*other.batch, *[None] * len(one.free), *other.free, *other.summed], shape)
+    found, rank = product(left, right), len(shape) - len(one.summed)
     if found is None or (found.real and mlir.is_complex(op.results[0])):
         return None
     atoms = tuple(itertools.chain(*found.dims[rank:]))

@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.linearity import SUMMING
-from hlo_surgery.passes.ir.mlir import Operation, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.terms.axes import PerExample
+from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
 from hlo_surgery.passes.terms.steps import Axis, Parted
-
-Dims = tuple[int, ...]
 
 
 def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None:
@@ -25,9 +24,8 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
     if op.name not in SUMMING or len(axes) != 2 or not all(map(holds_all, axes)):
         return None
     if op.name == "stablehlo.dot_general":
-        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-        lhs = (*numbers.lhs_batching_dimensions, *numbers.lhs_contracting_dimensions)
-        return lhs, (*numbers.rhs_batching_dimensions, *numbers.rhs_contracting_dimensions)
+        left, right = contracted(op).values()
+        return (*left.batch, *left.summed), (*right.batch, *right.summed)
     first, second = axes
     if not (isinstance(first, PerExample) and isinstance(second, PerExample)):
         return None

@@ -1,0 +1,164 @@
+"""Epilogues: what the ops behind a contraction do to the elements of a gradient, each read once.
+
+    %t = transpose %site        MOVES     its elements elsewhere, or fewer of them, none changed
+    %s = multiply %t, %scale    SCALES    each times one of %scale's, or over it
+    %p = pad %s, %zero          PADS      beside zeros
+    %g = add %p, %q             ADDS      two sums
+
+Any other linear op makes an element of several, and has no reading.
+"""
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+
+import jax
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.linearity import added_results
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.table import Raised, single
+from hlo_surgery.passes.terms.axes import Axes, Summed
+from hlo_surgery.passes.terms.gradient_slices import behind_barriers
+from hlo_surgery.passes.terms.steps import Step
+
+MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)
+
+
+class Does(Enum):
+    """What an op does to each element of a sum."""
+
+    MOVES = auto()
+    PASSES = auto()  # nothing, but for rounding
+    SCALES = auto()
+    NEGATES = auto()
+    PADS = auto()
+    ADDS = auto()
+
+
+@dataclass(frozen=True)
+class Link:
+    """An op that takes sums, its operands at these positions, and what it does to them."""
+
+    op: Operation
+    sums: tuple[int, ...]
+    does: Does
+
+    @property
+    def made(self) -> Value:
+        """What it makes."""
+        return self.op.results[0]
+
+    @property
+    def others(self) -> list[Value]:
+        """What it takes beside sums: what it scales by, or pads with."""
+        return [v for i, v in enumerate(self.op.operands) if i not in self.sums]
+
+    @property
+    def scales(self) -> bool:
+        """Whether elements are changed."""
+        return self.does in (Does.SCALES, Does.NEGATES)
+
+    @property
+    def divides(self) -> bool:
+        """Whether it scales by the inverse."""
+        return self.op.name == "stablehlo.divide"
+
+    @property
+    def keeps_elements(self) -> bool:
+        """Whether each element that was moved is once in the result, beside zeros."""
+        sizes = [math.prod(mlir.shape(v)) for v in (self.op.operands[self.sums[0]], self.made)]
+        if self.does is not Does.PADS:
+            return sizes[0] == sizes[1]
+        edges = ("edge_padding_low", "edge_padding_high")
+        return all(p >= 0 for name in edges for p in integers(self.op, name))
+
+
+def only_moves(links: Sequence[Link]) -> bool:
+    """Whether no element is changed."""
+    return not any(link.scales for link in links)
+
+
+def keeps_norms(links: Sequence[Link]) -> bool:
+    """Whether no element is changed, dropped or repeated."""
+    return only_moves(links) and all(link.keeps_elements for link in links)
+
+
+def reading(op: Operation, sums: Sequence[int]) -> Link | None:
+    """What an op does to sums, its operands at these positions; None if more than a link may."""
+    does = _does(op, sums)
+    return Link(op, tuple(sums), does) if does else None
+
+
+def reading_of(step: Step, made: Container[Value]) -> Link | None:
+    """What a step behind the sites does to the sums that steps in front have `made`."""
+    return reading(step.op, [i for i, (value, _) in enumerate(step.inputs) if value in made])
+
+
+def epilogue(axes: Axes, value: Value) -> tuple[Value, list[Link]]:
+    """Where a sum comes from, and the links from there, each of one sum, in order."""
+    links: list[Link] = []
+    source = behind_barriers(value)
+    while (link := _last_link(axes, source)) is not None:
+        links.insert(0, link)
+        source = behind_barriers(link.op.operands[link.sums[0]])
+    return source, links
+
+
+def _last_link(axes: Axes, value: Value) -> Link | None:
+    op = mlir.defining_operation(value)
+    if op is None or not isinstance(axes.of(value), Summed):
+        return None
+    sums = [i for i, known in enumerate(axes.at(op)) if isinstance(known, Summed)]
+    return reading(op, sums) if len(sums) == 1 else None
+
+
+def _does(op: Operation, sums: Sequence[int]) -> Does | None:
+    if op.name == "stablehlo.add":
+        zero = any(is_splat(v, 0) for v in op.operands)
+        return Does.ADDS if len(sums) == 2 else Does.PASSES if sums and zero else None
+    if len(sums) != 1:
+        return None
+    match op.name:
+        case "stablehlo.negate":
+            return Does.NEGATES
+        case "stablehlo.multiply" | "stablehlo.divide":
+            return Does.SCALES
+        case "stablehlo.pad":
+            return Does.PADS if is_splat(op.operands[1], 0) else None
+        case name if name in PASSED:
+            return Does.PASSES if _keeps_parts(op) else None
+        case _:
+            return Does.MOVES if moving(op) is not None else None
+
+
+def _keeps_parts(op: Operation) -> bool:
+    """Whether real numbers stay real, and complex ones complex."""
+    return mlir.is_complex(op.operands[0]) == mlir.is_complex(op.results[0])
+
+
+def moving(op: Operation) -> Raised | None:
+    """An op that puts elements elsewhere, as a function of its operands; None of another op.
+
+    A sum over sizes of 1 only, as in a transposed broadcast, is a reshape.
+    """
+    if _drops_unit_dimensions(op):
+        return single(partial(_reshaped, mlir.shape(op.results[0])))
+    return raise_op(op) if op.name in (*MOVES, "stablehlo.pad") else None
+
+
+def _drops_unit_dimensions(op: Operation) -> bool:
+    if op.name != "stablehlo.reduce" or len(op.results) != 1 or not all(added_results(op)):
+        return False
+    shape = mlir.shape(op.operands[0])
+    return all(shape[d] == 1 for d in integers(op, "dimensions")) and is_splat(op.operands[1], 0)
+
+
+def _reshaped(shape: tuple[int, ...], x: jax.Array, *_: jax.Array) -> jax.Array:
+    return x.reshape(shape)

@@ -1,0 +1,43 @@
+"""Bugs in what an example's share of an op is, and in what is known of it behind the sites."""
+
+from tools.soundness_bugs.bug import Bug
+
+READING, KEPT = "terms/epilogue.py", "terms/kept_examples.py"
+TERMS = [
+    Bug(
+        READING,
+        "Does.PASSES if _keeps_parts(op) else None",
+        "Does.PASSES",
+        "the real part of a complex gradient taken for all of it",
+    ),
+    Bug(
+        READING,
+        "Does.PASSES if sums and zero else None",
+        "Does.PASSES if sums else None",
+        "what is added to a gradient taken for nothing",
+    ),
+    Bug(
+        READING,
+        "only_moves(links) and all(link.keeps_elements for link in links)",
+        "only_moves(links)",
+        "the norm of what a loop stacks taken for that of a part of it",
+    ),
+    Bug(
+        "measures/measures.py",
+        "self.complex_factorable if mlir.is_complex(gradient) else self.factorable",
+        "self.factorable",
+        "a function that factors for real numbers alone, of complex gradients",
+    ),
+    Bug(
+        KEPT,
+        "replace(x, is_weighted=i == linear[0]) if i in own",
+        "x if i in own",
+        "the row that a step's example looks up, B times",
+    ),
+    Bug(
+        KEPT,
+        "    return jnp.argmax(jnp.asarray(counter.numbers, number.dtype) == number)\n",
+        "    return number\n",
+        "a loop's counter taken for the number of its step",
+    ),
+]
