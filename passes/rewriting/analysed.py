@@ -142,8 +142,7 @@ def free_of_loops(module: Analysed, reweights: bool) -> None:
         _hoist(module, hoist, module.axes, module.block, module.gradients)
         steps = find_microbatches(module.owners, module.gradients)
         if steps:
-            added = [value for values in steps.sums.added.values() for value in values]
-            _hoist(module, hoist, steps.axes, steps.body, added)
+            _hoist(module, hoist, steps.axes, steps.body, steps.nest[-1].values)
     _forget_unused(module)
 
 

@@ -6,7 +6,7 @@
 Each step is a batch of its own, of which no more is in memory than of any other of its size.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -18,8 +18,10 @@ import numpy as np
 from hlo_surgery.passes.emit.rebuild import add_carries, copy_before, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.loops.loop_sums import LoopSums
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
 from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
 from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
@@ -127,10 +129,10 @@ def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> E
     flags, count = examples.real
     first = mlir.operations(found.body)[0]
 
-    def of_step(real: jax.Array, step: jax.Array) -> list[jax.Array]:
-        return [real[jnp.asarray(found.members)[step]]]
+    def of_step(real: jax.Array, *counters: jax.Array) -> list[jax.Array]:
+        return [real[jnp.asarray(found.members)[_step(found, counters)]]]
 
-    own = splice([flags, found.step], of_step, first)
+    own = splice([flags, *_counters(found)], of_step, first)
     found.axes.count = module.axes.count
     return Examples(found.size, is_mean, (own[0], count))
 
@@ -140,16 +142,18 @@ def _shares(
 ) -> list[Value]:
     """What one step adds to each gradient, as the gradient of the step's own batch."""
     end = mlir.return_operation(found.body)
-    held = _constants_before(found)
-    for op in found.sums.held:
-        held |= _copied(op, [held.get(v, v) for v in op.operands], found.loop)
-    made = {result: _sum(found, values, end) for result, values in found.sums.added.items()}
-    for op in found.sums.tail:
-        kinds = zip(op.operands, module.axes.at(op), strict=True)
-        taken = [made[v] if isinstance(known, Summed) else held.get(v, v) for v, known in kinds]
-        copies = _copied(op, taken, end)
-        found.axes.classes |= {new: module.axes.of(old) for old, new in copies.items()}
-        made |= copies
+    held = dict[Value, Value]()
+    for sums in found.nest:
+        held |= _held_before(sums)
+    made = dict[Value, Value]()
+    for sums in reversed(found.nest):
+        made |= {result: _sum(found, values, made, end) for result, values in sums.added.items()}
+        for op in sums.tail:
+            kinds = zip(op.operands, module.axes.at(op), strict=True)
+            taken = [made[v] if isinstance(known, Summed) else held.get(v, v) for v, known in kinds]
+            copies = _copied(op, taken, end)
+            found.axes.classes |= {new: module.axes.of(old) for old, new in copies.items()}
+            made |= copies
     shares = [made[v] if v in made else _nothing(v, end) for v in gradients]
     return [_scaled(found, share, examples, end) for share in shares]
 
@@ -160,22 +164,31 @@ def _nothing(gradient: Value, before: Operation) -> Value:
     return splice([], lambda: [jnp.zeros(shape, dtype)], before)[0]
 
 
-def _constants_before(found: Microbatches) -> dict[Value, Value]:
-    """What the loop results in without any example, as of a loop before it that makes nothing else:
-    all steps need to know it.
+def _held_before(sums: LoopSums) -> dict[Value, Value]:
+    """Constants for the tail, made before the loop: what it results in without any example, as of
+    a loop before it that makes nothing else, since all steps need to know it.
     """
-    if not found.sums.constants:
-        return {}
-    copied = copy_before(found.loop, mlir.operands(found.loop), found.loop)
-    results, body = mlir.results(found.loop), cast(Any, copied.regions[1].blocks[0])
+    held = _constants_before(sums) if sums.constants else {}
+    for op in sums.held:
+        held |= _copied(op, [held.get(v, v) for v in op.operands], sums.loop)
+    return held
+
+
+def _constants_before(sums: LoopSums) -> dict[Value, Value]:
+    copied = copy_before(sums.loop, mlir.operands(sums.loop), sums.loop)
+    results, body = mlir.results(sums.loop), cast(Any, copied.regions[1].blocks[0])
     end = mlir.return_operation(body)
-    for number in (results.index(result) for result in found.sums.added):
+    for number in (results.index(result) for result in sums.added):
         end.operands[number] = body.arguments[number]
-    return {value: copied.results[results.index(value)] for value in found.sums.constants}
+    return {value: copied.results[results.index(value)] for value in sums.constants}
 
 
-def _sum(found: Microbatches, values: Sequence[Value], end: Operation) -> Value:
-    total = values[0]
+def _sum(
+    found: Microbatches, added: Sequence[Value], made: Mapping[Value, Value], end: Operation
+) -> Value:
+    """What a step adds to a sum, of which a loop within `made` some."""
+    values = [made.get(value, value) for value in added if not is_splat(value, 0)]
+    total = values[0] if values else _nothing(added[0], end)
     for value in values[1:]:
         with mlir.context(), end.location, ir.InsertionPoint(end):
             op = ir.Operation.create("stablehlo.add", results=[total.type], operands=[total, value])
@@ -227,17 +240,34 @@ def _loop_with(
         return [join.start(shape, dtype, found.steps) for join, (shape, dtype) in pairs]
 
     def added(*operands: jax.Array) -> list[jax.Array]:
-        *states, step = operands
-        pairs = zip(joins, states[: len(made)], states[len(made) :], strict=True)
+        states, news = operands[: len(made)], operands[len(made) : 2 * len(made)]
+        step = _step(found, operands[2 * len(made) :])
+        pairs = zip(joins, states, news, strict=True)
         return [join.add(state, new, step) for join, state, new in pairs]
 
-    zeros = splice([], started, found.loop)
-    arguments = add_carries(found.loop, zeros)
+    carried = [splice([], started, found.nest[0].loop)]
+    for sums in found.nest:
+        carried.append(add_carries(sums.loop, carried[-1]))
     end = mlir.return_operation(found.body)
-    extend_return(end, splice([*arguments, *made, found.step], added, end))
+    joined = splice([*carried[-1], *made, *_counters(found)], added, end)
     known = [module.axes.classes], [module.axes.trained]
-    renewed = extend_results(found.loop, zeros, len(zeros), *known)
-    return mlir.results(renewed)[len(renewed.results) - len(zeros) :]
+    for sums, initial in zip(reversed(found.nest), reversed(carried[:-1]), strict=True):
+        extend_return(mlir.return_operation(sums.body), joined)
+        renewed = extend_results(sums.loop, initial, len(initial), *known)
+        joined = mlir.results(renewed)[len(renewed.results) - len(initial) :]
+    return joined
+
+
+def _counters(found: Microbatches) -> list[Value]:
+    return [sums.step for sums in found.nest]
+
+
+def _step(found: Microbatches, counters: Sequence[jax.Array]) -> jax.Array:
+    """The step's number among those of all loops, from its number in each."""
+    step = jnp.zeros((), jnp.int32)
+    for sums, counter in zip(found.nest, counters, strict=True):
+        step = step * sums.trips + counter.astype(jnp.int32)
+    return step
 
 
 def _behind(

@@ -44,6 +44,7 @@ TESTS = (
     "tests/loops/test_split_batches.py",
     "tests/loops/test_views.py",
     "tests/loops/test_parts.py",
+    "tests/loops/test_nested_microbatches.py",
     "tests/loops/test_microbatches.py",
     "tests/acceptance/test_contributions.py",
     "tests/normalise/test_devices.py",
