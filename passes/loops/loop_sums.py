@@ -139,17 +139,16 @@ def _added(
 
 def _handed_on(loop: Operation, number: int) -> Value | None:
     """The result of a loop in the body that goes on from this carry, if the body returns it, and
-    nothing else takes either.
+    nothing else takes it.
     """
-    condition, body = (cast(Any, region.blocks[0]) for region in loop.regions)
-    carry = body.arguments[number]
+    body = cast(Any, loop.regions[1].blocks[0])
     returned = mlir.operands(mlir.return_operation(body))[number]
     within = _control_flow(returned)
     if within is None or within.name != "stablehlo.while" or within.block != body:
         return None
     start = within.operands[_number(within, returned)]
-    uses = [len(list(v.uses)) for v in (carry, returned, condition.arguments[number])]
-    return returned if start == carry and uses == [1, 1, 0] else None
+    goes_on = start == body.arguments[number]
+    return returned if goes_on and len(list(returned.uses)) == 1 else None
 
 
 def _number(loop: Operation, result: Value) -> int:

@@ -61,8 +61,7 @@ def find_microbatches(owners: Owners, gradients: Sequence[Value]) -> Microbatche
     nest = _nest(owners, summed)
     if not nest or any(has_constant_part(owners, gradient) for gradient in summed):
         return None
-    depths = [n for n in range(len(nest), 0, -1) if not nest[n - 1].handed_on]
-    found = (_microbatches(owners, nest[:depth]) for depth in depths)
+    found = (_microbatches(owners, nest[:depth]) for depth in range(len(nest), 0, -1))
     return next((each for each in found if each is not None), None)
 
 

@@ -200,13 +200,13 @@ def handed_on_halved(p, x):
     return jax.tree.map(of_all, lax.scan(outer, zeros(p), parts(x))[0])
 
 
-def looked_at(p, x):
-    """What is handed on counts once more, beside."""
+def looked_at(p, x, after):
+    """What is handed on, or is there after, counts once more beside."""
 
     def outer(state, rows):
         total, beside = state
         following, _ = lax.scan(lambda t, part: (added(t, GRADIENT(p, part)), None), total, rows)
-        return (following, added(beside, total)), None
+        return (following, added(beside, following if after else total)), None
 
     start = zeros(p), zeros(p)
     return jax.tree.map(of_all, added(*lax.scan(outer, start, parts(x))[0]))
@@ -224,7 +224,8 @@ LEFT = {
     "decay outside": (decayed_outside, EVEN, 0.2 / INNER),
     "from the parameters": (from_the_parameters, EVEN, 0.3 / INNER),
     "halved": (handed_on_halved, np.repeat([0.25, 0.5, 1.0], 4), 0.0),
-    "looked at": (looked_at, np.repeat([3.0, 2.0, 1.0], 4), 0.0),
+    "looked at": (partial(looked_at, after=False), np.repeat([3.0, 2.0, 1.0], 4), 0.0),
+    "looked at after": (partial(looked_at, after=True), np.repeat([4.0, 3.0, 2.0], 4), 0.0),
 }
 
 

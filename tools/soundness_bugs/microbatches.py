@@ -27,21 +27,15 @@ MICROBATCHES = [
     ),
     Bug(
         SUMS,
-        "if start == carry and uses == [1, 1, 0] else None",
-        "if uses == [1, 1, 0] else None",
+        "if goes_on and len(list(returned.uses)) == 1 else None",
+        "if len(list(returned.uses)) == 1 else None",
         "a loop within that goes on from what is no sum",
     ),
     Bug(
         SUMS,
-        "if start == carry and uses == [1, 1, 0] else None",
-        "if start == carry else None",
+        "if goes_on and len(list(returned.uses)) == 1 else None",
+        "if goes_on else None",
         "a sum that is handed on and looked at as well",
-    ),
-    Bug(
-        FINDING,
-        "if not nest[n - 1].handed_on]",
-        "if True]",
-        "a loop within that goes on from a sum as one from zero",
     ),
     Bug(
         FINDING,
