@@ -153,6 +153,16 @@ def _hoist(
         module.owners, module.axes = _classified(module.code, module.roles)
 
 
+def classify_again(module: Analysed, apart: Sequence[Value]) -> None:
+    """Classify what is new in a module; `apart`: what is nobody's, as which examples are real."""
+    count = module.axes.count
+    module.owners, module.axes = _classified(module.code, module.roles)
+    module.axes.count = count
+    for value in apart:
+        module.axes.classes.pop(value, None)
+    _forget_unused(module)
+
+
 def _forget_unused(module: Analysed) -> None:
     """Constants that no gradient, nor a loss that was asked for, rests on concern nobody."""
     outputs, roles = module.outputs, module.roles

@@ -109,4 +109,10 @@ MICROBATCHES = [
         "uneven = False",
         "spreads of parts with unequal numbers of real examples",
     ),
+    Bug(
+        "rewriting/second_pass.py",
+        "step.weighted([weight[own] for weight in call.arrays], finite)",
+        "step.weighted([weight[: found.size] for weight in call.arrays], finite)",
+        "weights of other steps' examples",
+    ),
 ]

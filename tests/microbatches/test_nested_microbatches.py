@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from tests.loops.microbatch_statistics import (
+from tests.microbatches.microbatch_statistics import (
     LAYERS,
     PARAMS,
     REWEIGHTING,
