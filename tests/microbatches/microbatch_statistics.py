@@ -91,7 +91,7 @@ def counted(x, real):
 def expected(g, real=None):
     """All statistics of these examples' gradients, or of those that are real."""
     real = np.ones(size_of(g)) if real is None else real
-    weights = np.minimum(1, BOUND / norm(g))
+    weights = BOUND / np.maximum(BOUND, norm(g))
     inner = jax.tree.map(lambda x, d: np.tensordot(x, d, x.ndim - 1), g, DIRECTION)
     return {
         "squares": mean_over(g, np.square, real),

@@ -75,7 +75,7 @@ def expected(g, real=None):
         "products by parameter": each,
         "median": jax.tree.map(partial(mean, np.asarray(below_the_median(norms))), g),
         "places": jax.tree.map(lambda n, x: mean(np.asarray(of_norms(n)), x), alone, g),
-        "clipped": jax.tree.map(partial(mean, np.minimum(1, BOUND / norm(g))), g),
+        "clipped": jax.tree.map(partial(mean, BOUND / np.maximum(BOUND, norm(g))), g),
         "norms": norms,
         "squares": jax.tree.map(lambda x: mean(ones, x**2), g),
     }
