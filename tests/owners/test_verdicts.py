@@ -14,7 +14,7 @@ from tests.acceptance import (
     test_products_of_sums,
     test_until_done,
 )
-from tests.microbatches import test_split_batches, test_views
+from tests.loops import test_split_batches, test_views
 from tests.owners import data_meetings, meetings
 from tests.owners.verdicts import reasons, reasons_in
 from tests.programs.data_moves import B, W, X

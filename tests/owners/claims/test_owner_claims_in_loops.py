@@ -19,7 +19,7 @@ from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owned, Summed
 from hlo_surgery.passes.owners.labelling.labels import Labels, nobodys
-from tests.microbatches import test_control_flow as programs
+from tests.loops import test_control_flow as programs
 from tests.owners.claims.probes import ROUNDING, Probed, assert_claims_hold
 
 STACKED, SINGLE = programs.stacked(), programs.single()
