@@ -174,8 +174,7 @@ def _computed(
         request.closed_over,
     )
     asked = [*([measures] * len(request.gradients)), *losses]
-    in_steps = staged(request, names)
-    found = in_steps and statistics_by_microbatch(module, targets, asked, asking, in_steps)
+    found = statistics_by_microbatch(module, targets, asked, asking, staged(request, names))
     if found:
         return found
     return block_statistics(module.axes, block, targets, asked, asking, partial(results, request))

@@ -25,17 +25,15 @@ def results(request: Request, found: Measurements) -> list[jax.Array]:
     return _in_order(request, found, {})
 
 
-def staged(request: Request, names: Sequence[str]) -> Staged | None:
-    """The same where microbatches are added up: what needs sums with weights is made of each.
-
-    None where such a statistic of the batch is not made of those of its parts.
+def staged(request: Request, names: Sequence[str]) -> Staged:
+    """The same where microbatches are added up: what needs sums with weights is made of each, if
+    that of the batch is made of those of its parts.
     """
-    inside = {n: s for n, s in request.statistics.items() if _is_reweighting(s)}
+    reweighting = {n: s for n, s in request.statistics.items() if _is_reweighting(s)}
+    joins = {n: s.joins for n, s in reweighting.items() if isinstance(s, Derived) and s.joins}
+    inside = {n: s for n, s in reweighting.items() if n in joins}
     counts = {n: len(labels_of(n, s, request, names)) for n, s in inside.items()}
-    joins = [s.joins for n, s in inside.items() if isinstance(s, Derived) for _ in range(counts[n])]
-    known = [join for join in joins if join is not None]
-    if len(known) < len(joins):
-        return None
+    known = [joins[n] for n in inside for _ in range(counts[n])]
 
     def of_step(found: Measurements) -> list[jax.Array]:
         return [x for n, s in inside.items() for x in results_of(s, found, request.groups[n])]
@@ -46,7 +44,7 @@ def staged(request: Request, names: Sequence[str]) -> Staged | None:
             request, found, {n: [next(left) for _ in range(counts[n])] for n in inside}
         )
 
-    return Staged(of_step, known, of_all)
+    return Staged(of_step, known, of_all, len(inside) < len(reweighting))
 
 
 def _in_order(

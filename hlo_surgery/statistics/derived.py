@@ -25,7 +25,8 @@ class Derived:
 
     `combine(found, groups)` returns an array for each gradient (`like="gradient"`) or for each
     group (`like="group"`). `reweights`: it needs sums of the examples' gradients with weights of
-    its own; `joins`: how those of parts of a batch make that of the whole, None where they do not.
+    its own; `joins`: how those of parts of a batch make that of the whole, None where the weights
+    rest on the whole.
     `least`: examples it is defined for.
     """
 

@@ -8,6 +8,11 @@ MIXING_HELP = (
     "; mark what the loss takes as given with hs.constant, in place of stop_gradient"
     f"{CONTRIBUTION_HELP}"
 )
+# Of sums that a loop over parts of the batch carries on, as parameters that each step updates.
+STEPS_HELP = (
+    "call hs.grad, or the rewritten function, within the step, and return its statistics from "
+    "there: they are those of the step's examples, at the step's parameters"
+)
 # Of examples that a program takes one by one.
 APART_HELP = (
     "go over examples or groups of them with jax.vmap or jax.lax.map, and not with a Python loop; "
@@ -25,7 +30,8 @@ DATA_HELP = (
 )
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
 SUMS_HELP = (
-    f"clip or normalise gradients outside, once the function has returned them; else {MIXING_HELP}"
+    "clip, normalise or apply gradients outside, once the function has returned them, or have "
+    f"them by hs.grad within it; else {MIXING_HELP}"
 )
 
 # Of such sums where they make a loss, whose gradient may be had all the same.

@@ -14,10 +14,14 @@ is depends on the reading.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
+from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.errors import SUMS_HELP, Reason
-from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.errors import STEPS_HELP, SUMS_HELP, Reason
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 from hlo_surgery.passes.owners.classes import (
     APART,
@@ -214,7 +218,7 @@ def _not_linear(
         return again(owners, op, demoted(owners, op, classes, [1]))
     if owners.contributions is None:
         if data != summed:
-            return [_meeting(op, classes)] * len(op.results)
+            return [_meeting(owners, op, classes)] * len(op.results)
         if met := _met_apart(owners, op, classes, data):
             return [met] * len(op.results)
     # Of a sum that parameters reach and one of data, the data is the constant.
@@ -251,11 +255,14 @@ def _unlike_a_sum(site: Operation) -> str:
     return APART if site.name in ELEMENTWISE and not mlir.enclosing_loops(site) else ""
 
 
-def _meeting(op: Operation, classes: Sequence[Class]) -> Mixed:
+def _meeting(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed:
     site = _site(classes)
     if why := _unlike_a_sum(site):
         return mixed(site, why)
     line = f"{site.name} at {source_line(site)}"
+    if _is_from_earlier_steps(owners, op, classes):
+        why = f"a sum over the examples of earlier steps ({line}) meets each example's own values"
+        return mixed(op, why, help=STEPS_HELP)
     if owned_operands(classes):
         return mixed(op, f"a sum over the examples ({line}) meets each example's own values")
     if len(summed_operands(classes)) > 1:
@@ -263,3 +270,20 @@ def _meeting(op: Operation, classes: Sequence[Class]) -> Mixed:
     else:
         why = f"a sum over the examples ({line}) is used in a way that is not linear"
     return mixed(op, why, help=SUMS_HELP)
+
+
+def _is_from_earlier_steps(owners: Owners, op: Operation, classes: Sequence[Class]) -> bool:
+    """Whether a sum that a loop carries on, such as updated parameters, meets a step's examples."""
+    owned = [c.labels for i in owned_operands(classes) if isinstance(c := classes[i], Owned)]
+    steps = [zip(owners.loops, x.owners.shape[: x.steps], strict=False) for x in owned]
+    bodies = [loop.op.regions[1].blocks[0] for each in steps for loop, n in each if n > 1]
+    sums = closure([op.operands[i] for i in summed_operands(classes)], partial(_sums_of, owners))
+    return any(cast(Any, value.owner) == body for value in sums for body in bodies)
+
+
+def _sums_of(owners: Owners, value: Value) -> list[Value]:
+    """The sums that a value is made of or passed on as."""
+    op = mlir.defining_operation(value)
+    passed_on = op is None or op.name in mlir.CONTROL_FLOW
+    operands = ties(value) if passed_on or op is None else mlir.operands(op)
+    return [v for v in operands if isinstance(owners.of(v), Summed)]

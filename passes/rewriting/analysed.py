@@ -142,8 +142,7 @@ def free_of_loops(module: Analysed, reweights: bool) -> None:
         _hoist(module, hoist, module.axes, module.block, module.gradients)
         steps = find_microbatches(module.owners, module.gradients)
         if steps:
-            added = [value for values in steps.sums.added.values() for value in values]
-            _hoist(module, hoist, steps.axes, steps.body, added)
+            _hoist(module, hoist, steps.axes, steps.body, steps.nest[-1].values)
     _forget_unused(module)
 
 
@@ -152,6 +151,16 @@ def _hoist(
 ) -> None:
     if hoist(axes, block, values):
         module.owners, module.axes = _classified(module.code, module.roles)
+
+
+def classify_again(module: Analysed, apart: Sequence[Value]) -> None:
+    """Classify what is new in a module; `apart`: what is nobody's, as which examples are real."""
+    count = module.axes.count
+    module.owners, module.axes = _classified(module.code, module.roles)
+    module.axes.count = count
+    for value in apart:
+        module.axes.classes.pop(value, None)
+    _forget_unused(module)
 
 
 def _forget_unused(module: Analysed) -> None:

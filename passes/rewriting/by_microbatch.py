@@ -1,34 +1,38 @@
-"""By microbatch: statistics of gradients that a loop adds up, computed in the steps of that loop.
+"""By microbatch: statistics of gradients that a loop adds up, made in the steps of that loop.
 
     while (%c = %zero) { add %c, %u } ; %g = multiply %c, %scale
         =>  while (.., %s = %zero) { .. ; %s + phi of each example's part of (multiply %u, %scale) }
 
-Each step is a batch of its own, of which no more is in memory than of any other of its size.
+Each step is a batch of its own, of which no more is in memory than of any other of its size. What
+rests on what all steps have, as weights by norms of the whole batch, takes a second pass.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.passes.emit.rebuild import add_carries, copy_before, extend_results, extend_return
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
-from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
 from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.measurements import Measurements
-from hlo_surgery.passes.rewriting.replacement import Answer, Asking, Target, block_statistics
+from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with
+from hlo_surgery.passes.rewriting.replacement import Answer, Asking, Target
+from hlo_surgery.passes.rewriting.second_pass import (
+    Call,
+    Copied,
+    answers_in_steps,
+    copied_loops,
+    joins_of,
+    rehearsed,
+)
 from hlo_surgery.passes.strategies.task import Examples
-from hlo_surgery.passes.terms.axes import Summed
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,42 @@ class Staged:
     """What is made of measures in each step, and of all behind the loop.
 
     `inside`: what rests on sums of gradients with weights, joined over the steps by `joins`;
-    `behind`: all statistics, from the whole's measurements and what was made inside.
+    `behind`: all statistics, from the whole's measurements and what was made inside; `again`:
+    whether it asks for sums with weights that all examples decide on.
     """
 
     inside: Callable[[Measurements], Sequence[jax.Array]]
     joins: Sequence[Join]
     behind: Callable[[Measurements, Sequence[jax.Array]], Sequence[jax.Array]]
+    again: bool
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """What the loop has joined: `values`, by `joins`, of these measures and what else was made."""
+
+    found: Microbatches
+    joins: Sequence[Join]
+    values: Sequence[Value]
+    outputs: Sequence[Value]
+    measures: Sequence[Sequence[Measure]]
+    asking: Asking
+
+    @property
+    def operands(self) -> list[Value]:
+        """All that `of` takes."""
+        return list(
+            dict.fromkeys([*self.values, *self.outputs, *(self.asking.examples.real or ())])
+        )
+
+    def of(self, operands: Sequence[jax.Array]) -> tuple[Measurements, list[jax.Array]]:
+        """The whole's measurements, and what else was made inside."""
+        known = dict(zip(self.operands, operands, strict=True))
+        ended = iter(_ended(self.found, self.joins, [known[v] for v in self.values]))
+        measured = [{m: next(ended) for m in own} for own in self.measures]
+        asking = self.asking
+        whole = (asking.examples, asking.gradients, measured, {}, known, self.outputs)
+        return Measurements(*whole), list(ended)
 
 
 def statistics_by_microbatch(
@@ -63,10 +97,16 @@ def statistics_by_microbatch(
     found = find_microbatches(module.owners, [target.value for target in targets])
     if found is None or not all(_is_counted(found, t.value, asking.examples) for t in targets):
         return None
+    gradients = [target.value for target in targets[: asking.gradients]]
+    copied = copied_loops(module, found, gradients, asking) if staged.again else None
+    if staged.again and copied is None:
+        return None
     joins = _unscaled([*known, *staged.joins], asking.examples)
-    answers, made = _inside(module, found, targets, measures, asking, staged)
-    joined = _loop_with(module, found, made, joins)
-    results = _behind(module, found.members, joins, joined, targets, measures, asking, staged)
+    answers, made = inside_step(module, found, targets, measures, asking, staged.inside)
+    values = loop_with(module, found, made, joins)
+    outputs = [target.value for target in targets]
+    joined = _Joined(found, joins, values, outputs, measures, asking)
+    results = _behind(module, joined, staged, copied)
     return [replace(a, trips=a.trips * found.steps, gradient=None) for a in answers], results
 
 
@@ -85,181 +125,40 @@ def _unscaled(joins: Sequence[Join], examples: Examples) -> list[Join]:
     return [SUMS if join is MEANS and examples.real else join for join in joins]
 
 
-def _inside(
-    module: Analysed,
-    found: Microbatches,
-    targets: Sequence[Target],
-    measures: Sequence[Sequence[Measure]],
-    asking: Asking,
-    staged: Staged,
-) -> tuple[list[Answer], list[Value]]:
-    """What is asked of the examples of one step, in the body: measures, and what `staged` makes."""
-    examples = _of_one_step(module, found, asking.examples)
-    shares = _shares(module, found, [target.value for target in targets], asking.examples)
-    holder = _held(found.body, shares)
-    if not asking.reweights:
-        scale_in_loops(found.axes, holder)
-    held = [Target(holder, i, target.name) for i, target in enumerate(targets)]
-    asked = replace(asking, examples=examples)
-    finish = partial(_made_inside, measures, staged)
-    answers, made = block_statistics(found.axes, found.body, held, measures, asked, finish)
-    holder.erase()
-    return answers, made
-
-
-def _made_inside(
-    measures: Sequence[Sequence[Measure]], staged: Staged, found: Measurements
+def _ended(
+    found: Microbatches, joins: Sequence[Join], states: Sequence[jax.Array]
 ) -> list[jax.Array]:
-    gradients = measures[: found.number]
-    each = {measure: found.of(measure) for own in gradients for measure in own}
-    pairs = zip(gradients, found.mean(), strict=True)
-    arrays = [m.of_part(each[m][i], mean) for i, (own, mean) in enumerate(pairs) for m in own]
-    losses = zip(measures[found.number :], found.measured[found.number :], strict=True)
-    arrays += [measured[measure] for own, measured in losses for measure in own]
-    return [*arrays, *staged.inside(found)]
-
-
-def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> Examples:
-    """The examples of a step; where some are padding, means are over all the batch's real ones."""
-    is_mean = examples.is_mean or found.size == 1
-    if examples.real is None:
-        return Examples(found.size, is_mean)
-    flags, count = examples.real
-    first = mlir.operations(found.body)[0]
-
-    def of_step(real: jax.Array, step: jax.Array) -> list[jax.Array]:
-        return [real[jnp.asarray(found.members)[step]]]
-
-    own = splice([flags, found.step], of_step, first)
-    found.axes.count = module.axes.count
-    return Examples(found.size, is_mean, (own[0], count))
-
-
-def _shares(
-    module: Analysed, found: Microbatches, gradients: Sequence[Value], examples: Examples
-) -> list[Value]:
-    """What one step adds to each gradient, as the gradient of the step's own batch."""
-    end = mlir.return_operation(found.body)
-    held = _constants_before(found)
-    for op in found.sums.held:
-        held |= _copied(op, [held.get(v, v) for v in op.operands], found.loop)
-    made = {result: _sum(found, values, end) for result, values in found.sums.added.items()}
-    for op in found.sums.tail:
-        kinds = zip(op.operands, module.axes.at(op), strict=True)
-        taken = [made[v] if isinstance(known, Summed) else held.get(v, v) for v, known in kinds]
-        copies = _copied(op, taken, end)
-        found.axes.classes |= {new: module.axes.of(old) for old, new in copies.items()}
-        made |= copies
-    shares = [made[v] if v in made else _nothing(v, end) for v in gradients]
-    return [_scaled(found, share, examples, end) for share in shares]
-
-
-def _nothing(gradient: Value, before: Operation) -> Value:
-    """What a step adds to a gradient that is no sum of the loop's: they all vanish."""
-    shape, dtype = mlir.shape(gradient), dtype_of(gradient)
-    return splice([], lambda: [jnp.zeros(shape, dtype)], before)[0]
-
-
-def _constants_before(found: Microbatches) -> dict[Value, Value]:
-    """What the loop results in without any example, as of a loop before it that makes nothing else:
-    all steps need to know it.
-    """
-    if not found.sums.constants:
-        return {}
-    copied = copy_before(found.loop, mlir.operands(found.loop), found.loop)
-    results, body = mlir.results(found.loop), cast(Any, copied.regions[1].blocks[0])
-    end = mlir.return_operation(body)
-    for number in (results.index(result) for result in found.sums.added):
-        end.operands[number] = body.arguments[number]
-    return {value: copied.results[results.index(value)] for value in found.sums.constants}
-
-
-def _sum(found: Microbatches, values: Sequence[Value], end: Operation) -> Value:
-    total = values[0]
-    for value in values[1:]:
-        with mlir.context(), end.location, ir.InsertionPoint(end):
-            op = ir.Operation.create("stablehlo.add", results=[total.type], operands=[total, value])
-        found.axes.classes[op.results[0]] = Summed(op)
-        total = op.results[0]
-    return total
-
-
-def _copied(op: Operation, operands: Sequence[Value], before: Operation) -> dict[Value, Value]:
-    """The results of a copy, by those of the op."""
-    copied = copy_before(op, operands, before)
-    return dict(zip(mlir.results(op), mlir.results(copied), strict=True))
-
-
-def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operation) -> Value:
-    """A step's share of a mean over the batch, as the mean over the step. Padding is counted by
-    numbers of the whole batch, but where a step has one example, whose gradient is as it is.
-    """
-    if not examples.is_mean or (examples.real and found.size > 1):
-        return share
-    count = [examples.real[1]] if examples.real else []
-
-    def scaled(x: jax.Array, *real: jax.Array) -> list[jax.Array]:
-        factor = real[0].astype(x.dtype) if real else jnp.asarray(found.steps, x.dtype)
-        return [x * factor]
-
-    made = splice([share, *count], scaled, end)[0]
-    found.axes.classes[made] = found.axes.of(share)
-    return made
-
-
-def _held(body: mlir.Block, values: Sequence[Value]) -> Operation:
-    """An op that has these values for operands as long as loops in the body are rebuilt."""
-    end = mlir.return_operation(body)
-    with mlir.context(), end.location, ir.InsertionPoint(end):
-        return ir.Operation.create(
-            mlir.BARRIER, results=[v.type for v in values], operands=list(values)
-        )
-
-
-def _loop_with(
-    module: Analysed, found: Microbatches, made: Sequence[Value], joins: Sequence[Join]
-) -> list[Value]:
-    """The results of the loop rebuilt so that it also joins what is made in its steps."""
-    kinds = [(mlir.shape(v), dtype_of(v)) for v in made]
-
-    def started() -> list[jax.Array]:
-        pairs = zip(joins, kinds, strict=True)
-        return [join.start(shape, dtype, found.steps) for join, (shape, dtype) in pairs]
-
-    def added(*operands: jax.Array) -> list[jax.Array]:
-        *states, step = operands
-        pairs = zip(joins, states[: len(made)], states[len(made) :], strict=True)
-        return [join.add(state, new, step) for join, state, new in pairs]
-
-    zeros = splice([], started, found.loop)
-    arguments = add_carries(found.loop, zeros)
-    end = mlir.return_operation(found.body)
-    extend_return(end, splice([*arguments, *made, found.step], added, end))
-    known = [module.axes.classes], [module.axes.trained]
-    renewed = extend_results(found.loop, zeros, len(zeros), *known)
-    return mlir.results(renewed)[len(renewed.results) - len(zeros) :]
+    pairs = zip(joins, states, strict=True)
+    return [join.end(state, found.members) for join, state in pairs]
 
 
 def _behind(
-    module: Analysed,
-    members: Any,
-    joins: Sequence[Join],
-    joined: Sequence[Value],
-    targets: Sequence[Target],
-    measures: Sequence[Sequence[Measure]],
-    asking: Asking,
-    staged: Staged,
+    module: Analysed, joined: _Joined, staged: Staged, copied: Copied | None
 ) -> list[Value]:
-    """All statistics, from what the loop has joined."""
-    outputs = [target.value for target in targets]
-    values = list(dict.fromkeys([*joined, *outputs, *(asking.examples.real or ())]))
+    """All statistics, from what the loop has joined, and its copy."""
+    calls = list[Call]()
+    again = [] if copied is None else _again(module, joined, staged, copied, calls)
+    members, given = copied.found if copied else joined.found, joined.operands
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
-        known = dict(zip(values, operands, strict=True))
-        ended = iter([join.end(known[v], members) for join, v in zip(joins, joined, strict=True)])
-        measured = [{m: next(ended) for m in own} for own in measures]
-        whole = Measurements(asking.examples, asking.gradients, measured, {}, known, outputs)
-        return list(staged.behind(whole, list(ended)))
+        whole, made = joined.of(operands[: len(given)])
+        answers = _ended(members, joins_of(calls), operands[len(given) :])
+        return list(staged.behind(rehearsed(whole, [], iter(answers)), made))
 
     end = mlir.return_operation(module.block)
-    return splice(values, replacement, end, closed_over=asking.closed_over)
+    return splice([*given, *again], replacement, end, closed_over=joined.asking.closed_over)
+
+
+def _again(
+    module: Analysed, joined: _Joined, staged: Staged, copied: Copied, calls: list[Call]
+) -> list[Value]:
+    """What all statistics ask, put into `calls`, of the examples' gradients: the second pass."""
+
+    def asked(*operands: jax.Array) -> list[jax.Array]:
+        whole, made = joined.of(operands)
+        staged.behind(rehearsed(whole, calls), made)
+        return [x for call in calls for x in call.flat]
+
+    closed_over = joined.asking.closed_over
+    given = splice(joined.operands, asked, copied.loop, closed_over=closed_over)
+    return answers_in_steps(module, copied, calls, given, joined.asking)

@@ -47,7 +47,7 @@ Finish = Callable[[Measurements], Sequence[jax.Array]]
 @dataclass(frozen=True)
 class Asking:
     """How measures are asked for. `reweights`: whether sums of gradients with weights are made;
-    `gradients`: how many targets are some.
+    `gradients`: how many targets are some; `given`: further values that `finish` knows.
     """
 
     examples: Examples
@@ -56,6 +56,7 @@ class Asking:
     reweights: bool
     gradients: int
     closed_over: ClosedOver
+    given: Sequence[Value] = ()
 
 
 @dataclass(frozen=True)
@@ -229,9 +230,8 @@ def _at_end(
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
-    values = list(
-        dict.fromkeys([*plain, *behind, *stacks, *outputs, *(asking.examples.real or ())])
-    )
+    more = [*(asking.examples.real or ()), *asking.given]
+    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *more]))
     reused = [i for i in chosen if chosen[i].reuse]
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:

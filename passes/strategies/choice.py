@@ -49,7 +49,7 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     proxies that do not apply, ValueError for a shortcut that is forced and does not.
     """
     schedule = _schedule(task, options)
-    instantiating = _instantiating(task, schedule, options)
+    instantiating = _instantiating(task, measures, schedule, options)
     applying = {m: [s for s in _possible(task) if s.applies(task, m)] for m in measures}
     for measure in measures:
         _refuse_unless_applying(task, measure, options.strategy, applying[measure])
@@ -150,14 +150,16 @@ def _budget(task: Task, options: Limits) -> int:
     return options.memory_budget or max(UNNOTICED_BYTES, task.counts.read // 2)
 
 
-def _instantiating(task: Task, schedule: Schedule, options: Limits) -> Strategy:
+def _instantiating(
+    task: Task, measures: Sequence[Measure], schedule: Schedule, options: Limits
+) -> Strategy:
     """The faster way to examples' gradients; lifting only in budget, or if loops take no less."""
     single = task.examples.size == 1
     if not task.function.liftable or (options.strategy == "loop" and not single):
         return LOOP
     if single or options.strategy == "lift":
         return LIFT
-    lift, loop = (strategy.predict(task, [], schedule) for strategy in (LIFT, LOOP))
+    lift, loop = (strategy.predict(task, measures, schedule) for strategy in (LIFT, LOOP))
     fits = lift.temporaries <= max(_budget(task, options), loop.temporaries)
     return LIFT if fits and lift.seconds <= loop.seconds else LOOP
 

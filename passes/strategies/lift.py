@@ -17,7 +17,7 @@ from hlo_surgery.passes.costs.gradient_costs import (
     seconds_alone,
 )
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import Defined, Measure
+from hlo_surgery.passes.measures.measures import Defined, Measure, Norms
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Computed,
@@ -43,10 +43,15 @@ def _applies(task: Task, measure: Measure) -> bool:
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
-    """All gradients written and read, unless XLA fuses that; instead of the plain gradient."""
+    """All gradients written and read, unless XLA fuses that; instead of the plain gradient.
+
+    Norms read a gradient more than once, for its largest element before its squares, and XLA fuses
+    a contraction into one use alone.
+    """
     counts, device = task.counts, task.device
     made = seconds_alone(counts, device, counts.size)
-    fused = device.fuses_lifted and len(counts.sites) == 1 and counts.sites[0].contracts
+    alone = len(counts.sites) == 1 and not any(isinstance(m, Norms) for m in measures)
+    fused = device.fuses_lifted and alone and counts.sites[0].contracts
     moved = device.lifting_seconds(counts.gradient, counts.size, fused)
     held = patches(counts, device) + (0 if fused else counts.size * counts.gradient)
     return Predicted(made + moved - plain_seconds(counts, device), held)

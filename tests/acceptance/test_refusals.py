@@ -17,7 +17,8 @@ MIXING_HELP = (
 
 SUMS_HELP = MIXING_HELP.replace(
     "make every",
-    "clip or normalise gradients outside, once the function has returned them; else make every",
+    "clip, normalise or apply gradients outside, once the function has returned them, or have them "
+    "by hs.grad within it; else make every",
 )
 
 BATCH_NORM = (

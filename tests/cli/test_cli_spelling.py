@@ -41,7 +41,7 @@ def test_a_refusal_names_options(json):
 
 def test_clipping_inside_is_told_to_go_outside(tmp_path):
     said = rejected("inspect", dumped(tmp_path, clipped), "--batch", "x", code=1)
-    assert "clip or normalise gradients outside" in said
+    assert "apply gradients outside" in said
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,23 @@ def test_the_strategy_fits_the_device():
     assert plan_of(large, target="tpu:v5e").strategies == {"second_moment": "loop"}
 
 
+def test_gradients_that_norms_read_more_than_once_are_written():
+    plan = plan_of((8, 256, 200, 200), hs.norms(ord=1), target="tpu:v5e")
+    assert plan.predicted["lift"].temporaries == 8 * 200 * 200 * 4
+
+
+def test_where_norms_of_positions_cancel_no_more_gradients_are_made_than_fit():
+    """What is taken instead is in the program, and its memory, whether it is run or not."""
+    w = jax.ShapeDtypeStruct((1024, 5632), jnp.float32)
+    x = jax.ShapeDtypeStruct((64, 512, 1024), jnp.float32)
+    f = hs.grad(lambda w, x: jnp.mean(x @ w), statistics=hs.norms(), target="tpu:v5e")
+    assert f.explain(w, x).outputs[0].strategies == {"norms": "ghost"}
+    text = f.module(w, x).text()
+    assert "1024x5632xf32" in text
+    assert "64x1024x5632xf32" not in text
+    assert "64x5632x1024xf32" not in text
+
+
 def test_what_is_chosen_is_predicted_to_be_the_fastest_in_budget():
     for size in (2, 64, 1024):
         plan = plan_of((size, 16, 32, 32), hs.mean_of(jnp.cos), target="cpu")

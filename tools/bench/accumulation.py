@@ -64,6 +64,8 @@ def main() -> None:
         "norms": hs.norms(),
         "squares": hs.second_moment(),
         "clipped": hs.clipped_mean(MAX_NORM),
+        "weighted": hs.weighted_mean(lambda norms: 1 / (norms + 0.01)),
+        "products": hs.inner_products("mean"),
     }
     ways = {"accumulated": accumulated(options.steps), "at once": at_once}
     functions = dict(ways)

@@ -3,6 +3,7 @@
 from tools.soundness_bugs.bug import Bug
 
 FINDING = "loops/microbatches.py"
+SUMS = "loops/loop_sums.py"
 AXES = "terms/microbatch_axes.py"
 
 MICROBATCHES = [
@@ -19,31 +20,49 @@ MICROBATCHES = [
         "a term without examples, beside those of the examples",
     ),
     Bug(
-        FINDING,
-        "if values is None or not is_splat(loop.operands[number], 0):",
+        SUMS,
+        "if values is None or not starts:",
         "if values is None:",
         "a sum that starts at a constant",
     ),
     Bug(
+        SUMS,
+        "if goes_on and len(list(returned.uses)) == 1 else None",
+        "if len(list(returned.uses)) == 1 else None",
+        "a loop within that goes on from what is no sum",
+    ),
+    Bug(
+        SUMS,
+        "if goes_on and len(list(returned.uses)) == 1 else None",
+        "if goes_on else None",
+        "a sum that is handed on and looked at as well",
+    ),
+    Bug(
         FINDING,
-        "if members is None or any(has_constant_part(owners, gradient) for gradient in summed):",
-        "if members is None:",
+        "if not nest or any(has_constant_part(owners, gradient) for gradient in summed):",
+        "if not nest:",
         "a constant that is added in a step, or behind the loop",
     ),
     Bug(
         FINDING,
-        "or not flat or not sums <= known:",
+        "if members is None or not reached.isdisjoint(mlir.captured(loop)):",
+        "if members is None:",
+        "terms of the whole batch that each step takes",
+    ),
+    Bug(
+        SUMS,
+        "or not flat or not behind <= known:",
         "or not flat:",
         "terms of the whole batch before the loop",
     ),
     Bug(
-        FINDING,
+        SUMS,
         "if not added.keys().isdisjoint(constants) or not all(",
         "if not all(",
         "a sum that is a constant as well",
     ),
     Bug(
-        FINDING,
+        SUMS,
         "not in mlir.CONTROL_FLOW and alone and any(map(is_sum, known))",
         "not in mlir.CONTROL_FLOW",
         "terms of the whole batch behind the loop",
@@ -89,5 +108,11 @@ MICROBATCHES = [
         "uneven = asking.examples.real is not None and SPREADS in known",
         "uneven = False",
         "spreads of parts with unequal numbers of real examples",
+    ),
+    Bug(
+        "rewriting/second_pass.py",
+        "step.weighted([weight[own] for weight in call.arrays], finite)",
+        "step.weighted([weight[: found.size] for weight in call.arrays], finite)",
+        "weights of other steps' examples",
     ),
 ]

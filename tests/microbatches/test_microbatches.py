@@ -10,42 +10,30 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from hlo_surgery.passes.rewriting import by_microbatch
+from tests.microbatches.microbatch_statistics import (
+    FLAGS,
+    LAYERS,
+    PARAMS,
+    REWEIGHTING,
+    SPREADS,
+    STATISTICS,
+    TOLERANCE,
+    WEIGHTS,
+    WIDTH,
+    B,
+    X,
+    along,
+    assert_right,
+    draw,
+    examples,
+    expected,
+    mean_of,
+    one,
+    recurrent,
+    sums_of,
+)
 
-B, STEPS, WIDTH, LAYERS, BOUND = 6, 3, 5, 2, 0.3
-TOLERANCE = 256 * float(jnp.finfo(jnp.float32).eps)
-
-
-def draw(seed, *shape):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-PARAMS = {"w": draw(0, LAYERS, WIDTH, WIDTH) / 2, "v": draw(1, WIDTH)}
-X, WEIGHTS = draw(2, B, WIDTH), np.array([1, 0.5, 0, 2, 1, 0.25], np.float32)
-DIRECTION = jax.tree.map(np.cos, PARAMS)
-FLAGS = np.array([1, 1, 0, 1, 0, 0], np.float32)
-
-
-def one(p, x):
-    """One example's loss, through a scan over layers that is computed again."""
-    h, _ = lax.scan(jax.checkpoint(lambda h, w: (jnp.tanh(h @ w), None)), x, p["w"])
-    return jnp.sum((h * p["v"]) ** 2)
-
-
-def recurrent(p, x):
-    """The same weights at every step of a loop."""
-    h, _ = lax.scan(lambda h, _: (jnp.tanh(h @ p["w"][0] + x), None), 0 * x, None, length=3)
-    return jnp.sum((h * p["v"]) ** 2) + jnp.sum(x @ p["w"][1])
-
-
-def mean_of(p, x, each=one):
-    return jnp.mean(jax.vmap(each, (None, 0))(p, x))
-
-
-def sums_of(p, step, parts, behind=lambda g: g):
-    zeros = jax.tree.map(jnp.zeros_like, p)
-    total, _ = lax.scan(lambda t, part: (jax.tree.map(jnp.add, t, step(part)), None), zeros, parts)
-    return jax.tree.map(behind, total)
+STEPS = 3
 
 
 def over(parts, each=one):
@@ -88,87 +76,6 @@ CASES = {
     "inside the loss": inside_the_loss,
     "one by one": one_by_one,
 }
-STATISTICS = {
-    "squares": hs.second_moment(),
-    "cosines": hs.mean_of(jnp.cos),
-    "norms": hs.norms(),
-    "by parameter": hs.norms("parameter", ord=1),
-    "own": hs.per_example(),
-    "counts": hs.histogram([-1e9, -0.1, 0.1, 1e9]),
-}
-SPREADS = {"variance": hs.variance(unbiased=False), "unbiased": hs.variance(), "norms": hs.norms()}
-REWEIGHTING = {
-    "clipped": hs.clipped_mean(BOUND),
-    "products": hs.inner_products(DIRECTION),
-    "norms": hs.norms(),
-}
-
-
-def examples(each=one):
-    """[B, ...], in float64."""
-    with jax.enable_x64(True):
-        p = jax.tree.map(lambda a: np.asarray(a, np.float64), PARAMS)
-        found = jax.vmap(jax.grad(each), (None, 0))(p, X.astype(np.float64))
-        return jax.tree.map(np.asarray, found)
-
-
-def norm(g, ord=2):
-    return np.linalg.norm(np.concatenate([x.reshape(B, -1) for x in jax.tree.leaves(g)], 1), ord, 1)
-
-
-def along(real, x):
-    return real.reshape(-1, *[1] * (x.ndim - 1))
-
-
-def mean_over(g, phi, real):
-    return jax.tree.map(lambda x: np.sum(phi(x) * along(real, x), 0) / real.sum(), g)
-
-
-def counted(x, real):
-    return np.histogram(x[real > 0], np.array([-1e9, -0.1, 0.1, 1e9]))[0]
-
-
-def expected(g, real=None):
-    """All statistics of these examples' gradients, or of those that are real."""
-    real = np.ones(B) if real is None else real
-    weights = np.minimum(1, BOUND / norm(g))
-    inner = jax.tree.map(lambda x, d: np.tensordot(x, d, x.ndim - 1), g, DIRECTION)
-    return {
-        "squares": mean_over(g, np.square, real),
-        "cosines": mean_over(g, np.cos, real),
-        "norms": norm(g) * real,
-        "by parameter": jax.tree.map(lambda x: np.abs(x).reshape(B, -1).sum(1) * real, g),
-        "own": jax.tree.map(lambda x: x * along(real, x), g),
-        "variance": jax.tree.map(lambda x: np.var(x[real > 0], 0), g),
-        "unbiased": jax.tree.map(lambda x: np.var(x[real > 0], 0, ddof=1), g),
-        "counts": jax.tree.map(lambda x: counted(x, real), g),
-        "clipped": jax.tree.map(lambda x: np.tensordot(weights * real, x, 1) / real.sum(), g),
-        "products": sum(jax.tree.leaves(inner)) * real,
-    }
-
-
-def assert_right(found, wanted):
-    for name, statistic in found.items():
-        pairs = zip(jax.tree.leaves(statistic), jax.tree.leaves(wanted[name]), strict=True)
-        for actual, value in pairs:
-            scale = TOLERANCE * np.abs(value).max()
-            np.testing.assert_allclose(actual, value, rtol=TOLERANCE, atol=scale, err_msg=name)
-
-
-@pytest.fixture
-def steps_taken(monkeypatch):
-    """How many loops had statistics computed in their steps."""
-    taken = []
-    inside = by_microbatch._inside
-
-    def noted(*args):
-        taken.append(args)
-        return inside(*args)
-
-    monkeypatch.setattr(by_microbatch, "_inside", noted)
-    return taken
-
-
 ASKED = pytest.mark.parametrize(
     "statistics",
     [STATISTICS, REWEIGHTING, SPREADS],
@@ -425,6 +332,17 @@ def whole_batch_before(p, x):
     return jax.grad(loss)(p)
 
 
+def flat_mean(p, x):
+    return jnp.mean(jnp.tanh(x @ p["v"])) + jnp.mean(jnp.sum(x @ p["w"].sum(0), -1))
+
+
+def whole_batch_in_each_step(p, x):
+    """What each step adds is its own examples' and, once more, all of them."""
+    whole = jax.grad(flat_mean)(p, x)
+    step = jax.grad(flat_mean)
+    return sums_of(p, lambda part: jax.tree.map(jnp.add, step(p, part), whole), runs(x))
+
+
 some_twice = over(lambda x: runs(x[jnp.array([0, 1, 0, 1, 2, 3])]))
 EVEN = np.ones(B)
 LAYERS_ALONE = {"w": 0.2, "v": 0.0}
@@ -455,6 +373,14 @@ def test_what_a_step_does_not_know_is_left_to_lifting(gradient, scale, decay, st
     decays = decay if isinstance(decay, dict) else dict.fromkeys(PARAMS, decay)
     own = jax.tree.map(lambda g, w, d: g * along(scale, g) + d * w, examples(), PARAMS, decays)
     assert_right(found, expected(own))
+    assert not steps_taken
+
+
+def test_the_whole_batch_in_each_step_is_left_to_lifting(steps_taken):
+    statistics = {"squares": STATISTICS["squares"], "clipped": REWEIGHTING["clipped"]}
+    f = hs.rewrite(whole_batch_in_each_step, batch_argnums=1, statistics=statistics)
+    own = examples(lambda p, row: 2 * STEPS * flat_mean(p, row[None]))
+    assert_right(f(PARAMS, X)[1], expected(own))
     assert not steps_taken
 
 
@@ -570,13 +496,10 @@ def test_spreads_about_a_mean_far_off(factor, steps_taken):
     assert len(steps_taken) == 1
 
 
-@pytest.mark.parametrize("statistic", [hs.gram(), hs.weighted_mean(jnp.reciprocal)])
-def test_what_rests_on_all_examples_is_left_to_lifting(statistic, steps_taken):
-    together = hs.rewrite(jax.grad(mean_of), batch_argnums=1, statistics=statistic)(PARAMS, X)[1]
-    found = hs.rewrite(CASES["runs"], batch_argnums=1, statistics=statistic)(PARAMS, X)[1]
-    for actual, value in zip(jax.tree.leaves(found), jax.tree.leaves(together), strict=True):
-        scale = 1e-4 * np.abs(value).max()
-        np.testing.assert_allclose(actual, value, rtol=1e-4, atol=scale)
+def test_products_of_all_pairs_are_left_to_lifting(steps_taken):
+    together = hs.rewrite(jax.grad(mean_of), batch_argnums=1, statistics=hs.gram())(PARAMS, X)[1]
+    found = hs.rewrite(CASES["runs"], batch_argnums=1, statistics=hs.gram())(PARAMS, X)[1]
+    np.testing.assert_allclose(found, together, rtol=1e-4, atol=1e-4 * np.abs(together).max())
     assert not steps_taken
 
 

@@ -1,0 +1,20 @@
+"""What tests of microbatches see of the rewriting."""
+
+import pytest
+
+from hlo_surgery.passes.rewriting import by_microbatch, second_pass
+
+
+@pytest.fixture
+def steps_taken(monkeypatch):
+    """How many steps those loops have in which statistics were computed, by pass."""
+    taken = []
+    inside_step = by_microbatch.inside_step
+
+    def noted(module, found, *args):
+        taken.append(found.steps)
+        return inside_step(module, found, *args)
+
+    for passes in (by_microbatch, second_pass):
+        monkeypatch.setattr(passes, "inside_step", noted)
+    return taken

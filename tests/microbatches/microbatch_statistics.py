@@ -1,0 +1,115 @@
+"""Parameters, a batch, the gradient of one example, and all statistics of these, in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import hlo_surgery as hs
+
+B, WIDTH, LAYERS, BOUND = 6, 5, 2, 0.3
+TOLERANCE = 256 * float(jnp.finfo(jnp.float32).eps)
+
+
+def draw(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+PARAMS = {"w": draw(0, LAYERS, WIDTH, WIDTH) / 2, "v": draw(1, WIDTH)}
+X, WEIGHTS = draw(2, B, WIDTH), np.array([1, 0.5, 0, 2, 1, 0.25], np.float32)
+DIRECTION = jax.tree.map(np.cos, PARAMS)
+FLAGS = np.array([1, 1, 0, 1, 0, 0], np.float32)
+
+
+def one(p, x):
+    """One example's loss, through a scan over layers that is computed again."""
+    h, _ = lax.scan(jax.checkpoint(lambda h, w: (jnp.tanh(h @ w), None)), x, p["w"])
+    return jnp.sum((h * p["v"]) ** 2)
+
+
+def recurrent(p, x):
+    """The same weights at every step of a loop."""
+    h, _ = lax.scan(lambda h, _: (jnp.tanh(h @ p["w"][0] + x), None), 0 * x, None, length=3)
+    return jnp.sum((h * p["v"]) ** 2) + jnp.sum(x @ p["w"][1])
+
+
+def mean_of(p, x, each=one):
+    return jnp.mean(jax.vmap(each, (None, 0))(p, x))
+
+
+def sums_of(p, step, parts, behind=lambda g: g):
+    zeros = jax.tree.map(jnp.zeros_like, p)
+    total, _ = lax.scan(lambda t, part: (jax.tree.map(jnp.add, t, step(part)), None), zeros, parts)
+    return jax.tree.map(behind, total)
+
+
+STATISTICS = {
+    "squares": hs.second_moment(),
+    "cosines": hs.mean_of(jnp.cos),
+    "norms": hs.norms(),
+    "by parameter": hs.norms("parameter", ord=1),
+    "own": hs.per_example(),
+    "counts": hs.histogram([-1e9, -0.1, 0.1, 1e9]),
+}
+SPREADS = {"variance": hs.variance(unbiased=False), "unbiased": hs.variance(), "norms": hs.norms()}
+REWEIGHTING = {
+    "clipped": hs.clipped_mean(BOUND),
+    "products": hs.inner_products(DIRECTION),
+    "norms": hs.norms(),
+}
+
+
+def examples(each=one, x=X):
+    """[B, ...], in float64."""
+    with jax.enable_x64(True):
+        p = jax.tree.map(lambda a: np.asarray(a, np.float64), PARAMS)
+        found = jax.vmap(jax.grad(each), (None, 0))(p, x.astype(np.float64))
+        return jax.tree.map(np.asarray, found)
+
+
+def size_of(g):
+    return len(jax.tree.leaves(g)[0])
+
+
+def norm(g, ord=2):
+    rows = [x.reshape(len(x), -1) for x in jax.tree.leaves(g)]
+    return np.linalg.norm(np.concatenate(rows, 1), ord, 1)
+
+
+def along(real, x):
+    return real.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def mean_over(g, phi, real):
+    return jax.tree.map(lambda x: np.sum(phi(x) * along(real, x), 0) / real.sum(), g)
+
+
+def counted(x, real):
+    return np.histogram(x[real > 0], np.array([-1e9, -0.1, 0.1, 1e9]))[0]
+
+
+def expected(g, real=None):
+    """All statistics of these examples' gradients, or of those that are real."""
+    real = np.ones(size_of(g)) if real is None else real
+    weights = BOUND / np.maximum(BOUND, norm(g))
+    inner = jax.tree.map(lambda x, d: np.tensordot(x, d, x.ndim - 1), g, DIRECTION)
+    return {
+        "squares": mean_over(g, np.square, real),
+        "cosines": mean_over(g, np.cos, real),
+        "norms": norm(g) * real,
+        "by parameter": jax.tree.map(lambda x: np.abs(x).reshape(len(x), -1).sum(1) * real, g),
+        "own": jax.tree.map(lambda x: x * along(real, x), g),
+        "variance": jax.tree.map(lambda x: np.var(x[real > 0], 0), g),
+        "unbiased": jax.tree.map(lambda x: np.var(x[real > 0], 0, ddof=1), g),
+        "counts": jax.tree.map(lambda x: counted(x, real), g),
+        "clipped": jax.tree.map(lambda x: np.tensordot(weights * real, x, 1) / real.sum(), g),
+        "products": sum(jax.tree.leaves(inner)) * real,
+    }
+
+
+def assert_right(found, wanted):
+    for name, statistic in found.items():
+        pairs = zip(jax.tree.leaves(statistic), jax.tree.leaves(wanted[name]), strict=True)
+        for actual, value in pairs:
+            scale = TOLERANCE * np.abs(value).max()
+            np.testing.assert_allclose(actual, value, rtol=TOLERANCE, atol=scale, err_msg=name)

@@ -1,0 +1,122 @@
+"""Parameters that `optax.MultiSteps` updates every few microbatches: statistics of each one's
+examples, at the parameters of its step, and a refusal of what would mix them.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+from tests.training.training_models import SIZE, TRAININGS
+
+K, CALLS = 3, 6
+TRAINING = TRAININGS["mlp"]
+BATCHES = [TRAINING.batch(t) for t in range(CALLS)]
+OPTIMIZER = optax.MultiSteps(optax.adam(0.1), K)
+
+
+def one(params, x, y):
+    return TRAINING.loss(params, x[None], y[None])
+
+
+def norm_of(gradient):
+    return np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradient)))
+
+
+def by_hand():
+    """The norms [calls, examples] and the last parameters, one example and one call at a time."""
+    params, state = TRAINING.params, OPTIMIZER.init(TRAINING.params)
+    norms = []
+    for batch in BATCHES:
+        own = [jax.grad(one)(params, *(a[b] for a in batch)) for b in range(SIZE)]
+        norms.append([norm_of(g) for g in own])
+        mean = jax.tree.map(lambda *g: sum(g) / SIZE, *own)
+        updates, state = OPTIMIZER.update(mean, state, params)
+        params = optax.apply_updates(params, updates)
+    return np.array(norms), params
+
+
+def stacked():
+    return tuple(np.stack(arrays) for arrays in zip(*BATCHES, strict=True))
+
+
+def all_calls(params, optimizer, batches, gradient):
+    """Every call in one loop: its parameters, and what the gradient's function returns besides."""
+
+    def call(carry, batch):
+        params, state = carry
+        found, besides = gradient(params, *batch)
+        updates, state = optimizer.update(found, state, params)
+        return (optax.apply_updates(params, updates), state), besides
+
+    (params, _), besides = lax.scan(call, (params, optimizer.init(params)), batches)
+    return params, besides
+
+
+def assert_right(params, norms):
+    wanted, last = by_hand()
+    np.testing.assert_allclose(norms, wanted, rtol=1e-4)
+    for actual, value in zip(jax.tree.leaves(params), jax.tree.leaves(last), strict=True):
+        # Adam divides by the root of second moments that are as small as the gradient's roundings.
+        np.testing.assert_allclose(actual, value, rtol=1e-3, atol=1e-4)
+
+
+def test_norms_of_each_call_in_one_loop():
+    gradient = hs.grad(TRAINING.loss, batch_argnums=(1, 2), statistics=hs.norms())
+    run = jax.jit(lambda p, batches: all_calls(p, OPTIMIZER, batches, gradient))
+    assert_right(*run(TRAINING.params, stacked()))
+
+
+def test_norms_of_each_call_of_a_train_step():
+    step = hs.train_step(TRAINING.loss, OPTIMIZER, statistics={"norms": hs.norms()})
+    params, state = TRAINING.params, OPTIMIZER.init(TRAINING.params)
+    norms = []
+    for batch in BATCHES:
+        params, state, found = step(params, state, *batch)
+        norms.append(found["norms"])
+    assert_right(params, np.array(norms))
+
+
+REFUSED = {
+    "adam": ("are multiplied", "or have them by hs.grad within it"),
+    "sgd": ("of earlier steps", "call hs.grad, or the rewritten function, within the step"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_loop_that_updates_parameters_is_told_where_to_ask(name):
+    optimizer = optax.MultiSteps(getattr(optax, name)(0.1), K)
+
+    def updated(params, *rows):
+        batches = tuple(a.reshape(CALLS, SIZE, *a.shape[1:]) for a in rows)
+        gradient = jax.grad(TRAINING.loss)
+        without = lambda p, *batch: (gradient(p, *batch), ())  # noqa: E731
+        return all_calls(params, optimizer, batches, without)[0]
+
+    rows = [a.reshape(-1, *a.shape[2:]) for a in stacked()]
+    with pytest.raises(hs.Refusal) as refused:
+        hs.rewrite(updated, batch_argnums=(1, 2), statistics=hs.norms())(TRAINING.params, *rows)
+    why, help = REFUSED[name]
+    assert why in refused.value.why
+    assert help in refused.value.help
+
+
+def test_statistics_over_the_batch_in_a_step_are_no_earlier_steps():
+    """What a step normalises over its own examples needs another way out."""
+
+    def gradient(w, x):
+        def loss(w, rows):
+            h = rows @ w
+            return jnp.mean(jnp.tanh(h - h.mean(0)) ** 2)
+
+        step = lambda t, rows: (t + jax.grad(loss)(w, rows), None)  # noqa: E731
+        return lax.scan(step, jnp.zeros_like(w), x.reshape(3, 2, -1))[0]
+
+    f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())
+    with pytest.raises(hs.Refusal) as refused:
+        f(np.ones((4, 2), np.float32), np.ones((6, 4), np.float32))
+    assert "earlier steps" not in str(refused.value)
+    assert "within the step" not in refused.value.help
