@@ -13,6 +13,7 @@ from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.elementwise import (
+    crossed,
     linear_combination,
     mean_abs,
     mean_clipped,
@@ -49,6 +50,7 @@ __all__ = [
     "constant",
     "cost",
     "cost_of",
+    "crossed",
     "explain",
     "find_target",
     "fold_squared_sums",

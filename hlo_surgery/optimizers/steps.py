@@ -17,6 +17,7 @@ from hlo_surgery.requests.in_axes import batch_positions, example_count, leaf_ax
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import check_words
+from hlo_surgery.requests.segments import segments_among
 from hlo_surgery.statistics.derived import Statistic
 
 
@@ -121,6 +122,8 @@ class Training:
 
     def _size(self, *args: Any) -> int:
         arrays, axes = self._examples(args)
+        if not axes:
+            return flags_among(self.options["is_real"], args, {}).shape[0]
         sizes = {f"array {i}": kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
         count = example_count(sizes, self.options["rows_per_example"])
         if count == 0:
@@ -129,9 +132,11 @@ class Training:
 
     def _examples(self, args: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
         """All arrays among the arguments, and the example axes of the batch's, by number."""
+        arrays = [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)]
+        if segments := self.options["segments"]:
+            return arrays, dict(segments_among(segments, args, {}, self.batch_argnums).axes)
         how = self.options["in_axes"], self.options["rows_per_example"]
-        axes = leaf_axes(args, {}, self.batch_argnums, *how)
-        return [leaf for leaf in jax.tree.leaves(args) if is_array(leaf)], axes
+        return arrays, leaf_axes(args, {}, self.batch_argnums, *how)
 
 
 def _check_floats(params: Any) -> None:

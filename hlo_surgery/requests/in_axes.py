@@ -23,8 +23,8 @@ def leaf_axes(
     TypeError.
     """
     axes: list[list[int | None]] = [[None] * len(jax.tree.leaves(arg)) for arg in args]
-    chosen = _batch_numbers(batch_argnums, len(args), list(kwargs))
-    for number, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
+    chosen = argument_entries("in_axes", in_axes, args, kwargs, batch_argnums)
+    for number, in_axis in chosen.items():
         axes[number] = _argument_axes(in_axis, args[number], number)
     flat = [axis for part in axes for axis in part] + [None] * len(jax.tree.leaves(kwargs))
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
@@ -37,6 +37,14 @@ def leaf_axes(
         )
     _check_sizes(args, axes_by_number, rows_per_example)
     return axes_by_number
+
+
+def argument_entries(
+    name: str, entries: Any, args: Sequence[Any], kwargs: Any, batch_argnums: int | Sequence[int]
+) -> dict[int, Any]:
+    """The entry for each batch argument, by its position; `entries` are called so."""
+    chosen = _batch_numbers(batch_argnums, len(args), list(kwargs))
+    return dict(zip(chosen, _one_for_each(name, entries, chosen), strict=True))
 
 
 def _check_sizes(args: Sequence[Any], axes: Mapping[int, int], rows_per_example: int) -> None:
@@ -113,21 +121,21 @@ def _batch_numbers(numbers: int | Sequence[int], count: int, keywords: Sequence[
     return positions
 
 
-def _one_for_each(in_axes: Any, chosen: Sequence[int]) -> list[Any]:
+def _one_for_each(name: str, in_axes: Any, chosen: Sequence[int]) -> list[Any]:
     """One entry of in_axes for each batch argument."""
-    if isinstance(in_axes, tuple | list) and len(in_axes) != len(chosen):
+    if type(in_axes) in (tuple, list) and len(in_axes) != len(chosen):
         raise ValueError(
-            f"in_axes has {len(in_axes)} entries for {len(chosen)} batch arguments; pass one for "
+            f"{name} has {len(in_axes)} entries for {len(chosen)} batch arguments; pass one for "
             "each"
         )
-    return list(in_axes) if isinstance(in_axes, tuple | list) else [in_axes] * len(chosen)
+    return list(in_axes) if type(in_axes) in (tuple, list) else [in_axes] * len(chosen)
 
 
 def _argument_axes(in_axis: Any, argument: Any, number: int) -> list[int | None]:
     """Each leaf's example axis in a batch argument, from a pytree prefix, from the front."""
     found = axes_by_leaf("in_axes", in_axis, argument, "the batch argument it goes with")
     return [
-        _from_front(axis, leaf, f"argument {number}{jax.tree_util.keystr(path)}")
+        from_front("in_axes", axis, leaf, f"argument {number}{jax.tree_util.keystr(path)}")
         for axis, path, leaf in found
     ]
 
@@ -149,12 +157,13 @@ def axes_by_leaf(name: str, axes: Any, tree: Any, what: str) -> list[tuple[Any, 
     return [(axis, path, leaf) for axis, (path, leaf) in pairs if leaf is not None]
 
 
-def _from_front(axis: Any, leaf: Any, name: str) -> int | None:
+def from_front(keyword: str, axis: Any, leaf: Any, name: str) -> int | None:
+    """The axis that `keyword` has for an array, from the front; None where there is none."""
     if axis is None or not is_array(leaf):
         return None
     if not isinstance(axis, int):
         raise TypeError(
-            f"in_axes holds {axis!r}; an example axis is an integer, or None for a leaf without "
+            f"{keyword} holds {axis!r}; an example axis is an integer, or None for a leaf without "
             "examples"
         )
     rank = len(kind_of(leaf).shape)

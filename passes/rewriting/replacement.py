@@ -229,9 +229,7 @@ def _at_end(
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
-    values = list(
-        dict.fromkeys([*plain, *behind, *stacks, *outputs, *(asking.examples.real or ())])
-    )
+    values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *asking.examples.values]))
     reused = [i for i in chosen if chosen[i].reuse]
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:

@@ -29,6 +29,7 @@ from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
+from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
@@ -51,7 +52,8 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
     `per_token`: whether it is if each position that is contracted counts as an example of its own.
     """
     rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
-        isinstance(axis, Lifted | Placed | Held | Kept | Gathered) for _, axis in sliced.inputs
+        isinstance(axis, Lifted | Placed | Held | Kept | Gathered | Rows)
+        for _, axis in sliced.inputs
     )
     made = {result for step in sliced.steps for result in step.op.results}
     single = all(sum(value in made for value, _ in step.inputs) == 1 for step in sliced.tail)

@@ -10,6 +10,7 @@ from typing import Literal
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.rows import Rows, Ticket
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Held:
 
 
 LIFTED, HELD = Lifted(), Held()
-Axis = PerExample | Lifted | Placed | Parted | Held | Kept | Gathered | None
+Axis = PerExample | Lifted | Placed | Parted | Held | Kept | Gathered | Rows | Ticket | None
 Input = tuple[Value, Axis]
 
 
@@ -60,6 +61,13 @@ class Step:
 
     op: Operation
     inputs: tuple[Input, ...]
+
+    @property
+    def ticket(self) -> Input | None:
+        """What tells a site of rows which example is at hand."""
+        axes = [axis for _, axis in self.inputs]
+        met = next((axis.met for axis in axes if isinstance(axis, Rows)), None)
+        return None if met is None else (met, Ticket(self.op, tuple(axes)))
 
     @property
     def is_site(self) -> bool:
@@ -104,6 +112,8 @@ class GradientSlice:
         indices = [axis.index for _, axis in self.inputs if isinstance(axis, Placed)]
         kept = [axis for _, axis in self.inputs if isinstance(axis, Kept)]
         indices += [counter for axis in kept for counter in axis.counters if counter is not None]
+        rows = [axis for _, axis in self.inputs if isinstance(axis, Rows)]
+        indices += [value for axis in rows for value in (axis.owners, axis.met)]
         return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *indices]))
 
 

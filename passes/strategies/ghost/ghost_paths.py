@@ -20,6 +20,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.kept_examples import Gathered, Kept
+from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Step
 from hlo_surgery.passes.terms.tails import MOVES, PASSED, drops_unit_dimensions, keeps_elements
 
@@ -94,7 +95,9 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
     op = step.op
     summed = [v for v, _ in step.inputs if v in paths]
     others = [key for key in step.inputs if key[0] not in paths]
-    if not summed or any(isinstance(axis, Held | Kept | Gathered) for _, axis in step.inputs):
+    if not summed or any(
+        isinstance(axis, Held | Kept | Gathered | Rows) for _, axis in step.inputs
+    ):
         return None
     known = [path for v in summed for path in paths[v]]
     match op.name:
