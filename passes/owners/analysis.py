@@ -43,7 +43,7 @@ from hlo_surgery.passes.owners.contributions.placed_rows import (
     placed_values,
 )
 from hlo_surgery.passes.owners.contributions.places import classify_places, meets
-from hlo_surgery.passes.owners.following.added_scatters import added_scatters
+from hlo_surgery.passes.owners.following.added_rows import added_rows
 from hlo_surgery.passes.owners.following.follow import (
     as_given,
     classify_followed,
@@ -99,7 +99,7 @@ def find_owners(
         owners.positional |= running_states(owners, block)
     if owners.positional:
         classify_block(owners, block)
-    while owners.following and (new := added_scatters(owners) - owners.following.sums):
+    while owners.following and (new := added_rows(owners) - owners.following.sums):
         owners.following.sums |= new
         classify_block(owners, block)
     return owners

@@ -30,7 +30,7 @@ from hlo_surgery.passes.owners.classes import (
     summed_operands,
 )
 from hlo_surgery.passes.owners.constants import added_data, data_in, demoted, rearranged
-from hlo_surgery.passes.owners.following.term_lookups import LOOKUPS, selected, updates_of
+from hlo_surgery.passes.owners.following.term_lookups import LOOKUPS, scattered, selected, updates_of
 from hlo_surgery.passes.owners.following.term_meetings import (
     TermMeeting,
     lost_factors,
@@ -74,7 +74,9 @@ def classify_followed(
         return [rearranged(op, data)] * len(op.results)
     found = _made_of(owners, owners.following, op, own, labels)
     given = _are_given(own)
-    if given and any(isinstance(c, Mixed) for c in found):
+    met = any(isinstance(c, Mixed) for c in found) or op.results[0] in owners.following.checks
+    if given and met:
+        owners.following.forget(op.results[0])
         return [_given(owners, op, result) for result in op.results]
     return [Followed(c.term, given) if isinstance(c, Followed) else c for c in found]
 
@@ -183,7 +185,9 @@ def _result(
     lost = lost_factors(meeting, dims, shape)
     if not lost <= meeting.rule.reduced:
         return mixed(op, MOVED, help=SEGMENTS_HELP)
-    if lost and linearity.sums(op, number) and len(op.results) == 1:
+    adds = linearity.sums(op, number) and len(op.results) == 1
+    kept = meeting.varying - lost and op.results[0] not in following.sums
+    if lost and adds and not kept:
         return _summed(following, op, classes, labels, meeting)
     if lost == meeting.varying and lost:
         return mixed(op, REDUCED, help=SEGMENTS_HELP)
@@ -201,8 +205,10 @@ def _summed(
 ) -> Class:
     """A sum over rows; each operand that holds them shows those of one example."""
     rule, shown = meeting.rule, list[Term | None]()
+    uncommon = sorted(meeting.varying - meeting.common)
+    rows = following.over(op.results[0], "rows", meeting.met, uncommon)
     for value, dims, x in zip(op.operands, rule.operands, labels, strict=True):
-        own = over_dims(following, rule, dims, mlir.shape(value), meeting.met)
+        own = over_dims(following, rule, dims, mlir.shape(value), rows)
         if own is None and x is not None:
             return mixed(op, SITE, unknown=True, help=SEGMENTS_HELP)
         shown.append(own if mlir.is_inexact(value) else None)
@@ -222,14 +228,12 @@ def _site(
 def _scattered(
     following: Following, op: Operation, classes: Sequence[Class], labels: Labels
 ) -> Class:
-    """Rows that land where given indices say are followed; else they are added up, or meet."""
+    """Rows that land somewhere are followed, unless all that is done to them is to add them up."""
     if len(op.results) > 1:
         return _unfollowed(op)[0]
-    if labels[1] is None and op.results[0] not in following.sums:
-        return _followed(op, LOOKUPS[op.name](following, op, labels))[0]
-    if labels[0] is not None or not linearity.sums(op, 0):
-        return _unfollowed(op)[0]
-    return _site(following, op, classes, [None, None, updates_of(following, op, labels)])
+    if op.results[0] not in following.sums:
+        return _followed(op, scattered(following, op, labels))[0]
+    return _site(following, op, classes, [labels[0], None, updates_of(following, op, labels)])
 
 
 def _beside_sums(

@@ -11,6 +11,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.following.terms import Following, Term
 from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.raising.single_op import call_op
 
 
 def outside(following: Following, value: Value) -> Term | Value | None:
@@ -20,11 +21,13 @@ def outside(following: Following, value: Value) -> Term | Value | None:
         return _carried(following, value)
     if _is_in_main(op):
         return value
-    raised = None if len(op.regions) else raise_op(op)
+    if op.name == mlir.BARRIER:
+        return outside(following, op.operands[mlir.results(op).index(value)])
     found = [outside(following, v) for v in op.operands]
     inputs = [x for x in found if x is not None]
-    if raised is None or len(inputs) < len(found):
+    if len(op.regions) or len(inputs) < len(found):
         return None
+    raised = raise_op(op) or call_op(op)
     number = mlir.results(op).index(value)
     how = ("raised", value)
     return following.term(how, mlir.shape(value), inputs, lambda *xs: raised(*xs)[number])

@@ -132,15 +132,15 @@ def updates_of(following: Following, op: Operation, labels: Labels) -> Term | No
 
 
 def scattered(following: Following, op: Operation, labels: Labels) -> Term | None:
-    """Whose each element is after updates have landed at indices that no example gives; None where
-    these differ from step to step of a loop.
+    """Whose each element is after updates have landed; None where the indices differ from step to
+    step of a loop.
     """
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
     dims = scatter_dimension_numbers(numbers)
     indices = outside(following, op.operands[1])
     if indices is None:
         return None
-    old, new = labels[0], labels[2]
+    old, new = labels[0], updates_of(following, op, labels)
     windows = _window_dims(dims, len(mlir.shape(op.operands[0])))
     if not _is_placed(dims, old, new):
         return _beside(following, op, windows, old, new)
@@ -306,5 +306,4 @@ LOOKUPS: dict[str, Any] = {
     "stablehlo.dynamic_slice": dynamic_slice,
     "stablehlo.dynamic_update_slice": dynamic_update_slice,
     "stablehlo.gather": gathered,
-    "stablehlo.scatter": scattered,
 }

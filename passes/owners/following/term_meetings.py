@@ -24,12 +24,14 @@ Dims = tuple[tuple[int, ...], ...]
 @dataclass(frozen=True)
 class TermMeeting:
     """`met`: the joint owners, with a dimension for each factor. `apart`: whether owners vary along
-    factors of different operands, none of which has all: every row meets every other.
+    factors of different operands, none of which has all: every row meets every other. `common`:
+    the factors along which those of all operands vary that have any.
     """
 
     rule: Rule
     met: Term
     apart: bool
+    common: frozenset[int]
 
     @property
     def varying(self) -> frozenset[int]:
@@ -50,7 +52,7 @@ def term_meeting(following: Following, op: Operation, labels: Labels) -> TermMee
         laid += [] if own is None else [own]
     met = following.joined(op.results[0], "met", laid)
     apart = all(x.varying != met.varying for x in laid)
-    return TermMeeting(rule, met, apart)
+    return TermMeeting(rule, met, apart, frozenset.intersection(*(x.varying for x in laid)))
 
 
 def _on_factors(

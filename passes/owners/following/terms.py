@@ -46,8 +46,8 @@ class Following:
 
     `size`: B. `terms`: each once, by how it is made. `checks`: by the first result of an op and a
     word, terms [B] of whose examples are met there. `sites`: of an op that sums over examples, by
-    its first result, whose the elements of each operand are. `sums`: what is scattered and only
-    added up. `carried`: of what loops carry, and branches return.
+    its first result, whose the elements of each operand are. `sums`: groups
+    of rows that are only added up. `carried`: of what loops carry, and branches return.
     """
 
     size: int

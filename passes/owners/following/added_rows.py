@@ -1,5 +1,5 @@
-"""Added scatters: rows that land together and are only added up from there on, as in a table's
-gradient: then it does not matter whether several examples' rows land on one element.
+"""Added rows: rows that are summed in groups, and only added up from there on, as in a table's
+gradient: then it does not matter whether a group has rows of several examples.
 
 %g = scatter 0, %ids, %rows ; %t = transpose %g ; return %t      =>  a sum over the examples
 """
@@ -12,22 +12,23 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Followed, Owners, is_shared
 
 
-def added_scatters(owners: Owners) -> set[Value]:
-    """The results of such scatters, as the classes are now."""
+def added_rows(owners: Owners) -> set[Value]:
+    """The results of ops that sum so, as the classes are now."""
     found: set[Value] = set()
     for value, known in list(owners.classes.items()):
         op = mlir.defining_operation(value) if isinstance(known, Followed) else None
-        if op is not None and op.name == "stablehlo.scatter" and _is_only_added(owners, value):
+        if op is not None and len(op.results) == 1 and _is_only_added(owners, op):
             found.add(value)
     return found
 
 
-def _is_only_added(owners: Owners, value: Value) -> bool:
-    op = mlir.defining_operation(value)
-    assert op is not None
-    adds = len(op.results) == 1 and linearity.sums(op, 0) and is_shared(owners.of(op.operands[0]))
-    reached = closure([value], _made_of)
-    return adds and all(_adds(owners, user) for v in reached for user in _users(v))
+def _is_only_added(owners: Owners, op: Operation) -> bool:
+    """Whether an op sums, on top of nothing, what goes on as a term of sums."""
+    alone = all(is_shared(owners.of(op.operands[i])) for i in linearity.initial_operands(op))
+    if not alone or not linearity.sums(op, 0):
+        return False
+    reached = closure([op.results[0]], _made_of)
+    return all(_adds(owners, user) for v in reached for user in _users(v))
 
 
 def _users(value: Value) -> list[Operation]:
