@@ -26,7 +26,7 @@ def emit_terms(axes: Axes, following: Following, block: Block, outputs: Sequence
     checks = [
         check
         for result, each in following.checks.items()
-        if result in behind
+        if not behind.isdisjoint(_made_with(result))
         for check in each.values()
     ]
     met = Term((following.size,), tuple(checks), lambda *xs: _any(following.size, xs))
@@ -38,6 +38,12 @@ def emit_terms(axes: Axes, following: Following, block: Block, outputs: Sequence
         result: tuple(None if term is None else values[term] for term in terms)
         for result, terms in shown.items()
     }
+
+
+def _made_with(result: Value) -> list[Value]:
+    """All results of the op that makes one."""
+    op = mlir.defining_operation(result)
+    return [result] if op is None else mlir.results(op)
 
 
 def _any(size: int, checks: Sequence[jax.Array]) -> jax.Array:

@@ -37,12 +37,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Ticket:
-    """The number of the example at hand, and whether it met others: of the site `op`, whose
-    operands have these `axes`.
+    """The number of the example at hand, and whether it met others: of the site `op` with these
+    `inputs`.
     """
 
     op: Operation
-    axes: tuple[Any, ...]
+    inputs: tuple[tuple[Value, Any], ...]
 
 
 def tickets(
@@ -76,15 +76,15 @@ def _shown(x: jax.Array, rows: Rows, owners: jax.Array, example: jax.Array, size
 def _is_stray(ticket: Ticket, known: Mapping[Value, jax.Array]) -> jax.Array:
     """Whether rows that nobody owns add anything: told by ones for all that is not zero."""
     op = ticket.op
-    own = frozenset(i for i, axis in enumerate(ticket.axes) if isinstance(axis, Rows))
+    own = frozenset(i for i, (_, axis) in enumerate(ticket.inputs) if isinstance(axis, Rows))
     operands: list[jax.Array] = []
-    for i, value in enumerate(op.operands):
-        dtype, axis = dtype_of(value), ticket.axes[i]
+    for i, (value, axis) in enumerate(ticket.inputs):
+        dtype = dtype_of(op.operands[i])
         if isinstance(axis, Rows):
             nobodys = (known[value] != 0) & (known[axis.owners] == NONE)
             operands.append(nobodys.astype(dtype))
         elif linearity.is_linear(op, own | {i}) or i in linearity.initial_operands(op):
-            operands.append(jnp.zeros(mlir.shape(value), dtype))
+            operands.append(jnp.zeros(mlir.shape(op.operands[i]), dtype))
         else:
             x = known[value]
             operands.append((x != 0).astype(dtype) if mlir.is_inexact(value) else x)

@@ -65,9 +65,8 @@ class Step:
     @property
     def ticket(self) -> Input | None:
         """What tells a site of rows which example is at hand."""
-        axes = [axis for _, axis in self.inputs]
-        met = next((axis.met for axis in axes if isinstance(axis, Rows)), None)
-        return None if met is None else (met, Ticket(self.op, tuple(axes)))
+        met = next((axis.met for _, axis in self.inputs if isinstance(axis, Rows)), None)
+        return None if met is None else (met, Ticket(self.op, self.inputs))
 
     @property
     def is_site(self) -> bool:
