@@ -121,5 +121,5 @@ def unless_met(
     value, axis = ticket
     unsaid = known[value] | _is_stray(axis, known)
     unsaid = unsaid if finite is None else unsaid & finite
-    nan = jnp.sum(jnp.where(unsaid, weights * jnp.nan, jnp.zeros_like(weights)))
+    nan = jnp.sum(weights * jnp.where(unsaid, jnp.nan, 0).astype(weights.dtype))
     return tuple(result + nan.astype(result.dtype) for result in results)

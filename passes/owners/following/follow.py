@@ -249,11 +249,14 @@ def _beside_sums(
     if labels is None:
         return _unfollowed(op)
     own = frozenset(i for i, x in enumerate(labels) if x is not None)
+    data = frozenset(i for i in summed if not owners.is_trained(op, i))
+    if data and any(x.varying for x in labels if x is not None):
+        return again(owners, op, demoted(owners, op, classes, data))
     if linearity.is_linear(op, summed | own):
         following.sites[op.results[0]] = tuple(labels)
-        data, site = added_data(op, classes, summed | own), _first_site(classes)
-        return [Summed(site, data)] * len(op.results)
-    if not any(owners.is_trained(op, i) for i in summed):
+        held, site = added_data(op, classes, summed | own), _first_site(classes)
+        return [Summed(site, held)] * len(op.results)
+    if data == summed:
         return again(owners, op, demoted(owners, op, classes, summed))
     site = _first_site(classes)
     line = f"{site.name} at {source_line(site)}"
