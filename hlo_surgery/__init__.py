@@ -12,8 +12,8 @@ from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.rewriting.pipeline import rewrite_module
+from hlo_surgery.statistics.crossings import crossed
 from hlo_surgery.statistics.elementwise import (
-    crossed,
     linear_combination,
     mean_abs,
     mean_clipped,

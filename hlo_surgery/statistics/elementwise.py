@@ -224,13 +224,6 @@ def per_example() -> PerExampleGradients:
     return PerExampleGradients()
 
 
-def crossed() -> Derived:
-    """Whether rows of each example met another's as the program ran, [B]; its other statistics are
-    NaN then. All are False where `segments` is not given.
-    """
-    return Derived("crossed", lambda found, groups: [found.crossed()], like="group")
-
-
 def per_example_losses() -> Derived:
     """Each example's own loss, [B]. The module must return its loss, as `value_and_grad` does."""
     return Derived(

@@ -25,7 +25,7 @@ HELD = [
     ),
     Bug(
         "owners/analysis.py",
-        "        return demoted(owners, op, classes, summed_operands(classes))\n"
+        "        return list(map(as_given, demoted(owners, op, classes, summed_operands(classes))))\n"
         "    if op.name == mlir.BARRIER:",
         "        return list(classes)\n    if op.name == mlir.BARRIER:",
         "a marked sum as a term of each example's",
