@@ -47,6 +47,11 @@ def linear(p, b):
     return jnp.mean(pooled(b["x"] @ p["w"] + p["b"]).sum(1))
 
 
+def linear_in_rows(p, b):
+    """The gradient of a bias is the number of rows, whose examples have as many as they like."""
+    return jnp.mean(b["x"] @ p["w"] + p["b"])
+
+
 def by_row(p, b):
     return jnp.mean((pooled(jnp.tanh(b["x"] @ p["w"]) + p["e"]).sum(1) - b["y"]) ** 2)
 
@@ -105,6 +110,7 @@ def stepwise(p, b):
     ("of_batch", "said"),
     [
         (linear, "may belong to rows"),
+        (linear_in_rows, "may belong to rows"),
         (by_row, "rows of examples"),
         (batch_normalised, "meets each example's own"),
         (attending, "rows of all other examples"),
