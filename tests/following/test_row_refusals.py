@@ -18,7 +18,8 @@ def batch():
 
 def params():
     r = np.random.default_rng(1)
-    return {"w": r.normal(size=(D, D)), "b": r.normal(size=D), "e": r.normal(size=(T, D))}
+    shapes = {"w": (D, D), "b": (D,), "e": (T, D), "weights": (T,)}
+    return {name: r.normal(size=shape) for name, shape in shapes.items()}
 
 
 def segments(p, b):
@@ -50,6 +51,11 @@ def linear(p, b):
 def linear_in_rows(p, b):
     """The gradient of a bias is the number of rows, whose examples have as many as they like."""
     return jnp.mean(b["x"] @ p["w"] + p["b"])
+
+
+def weighted_rows(p, b):
+    """The gradient of a bias is the sum of given weights, of which each row has its own."""
+    return jnp.sum((b["x"] @ p["w"] + p["b"]).sum(1) * p["weights"]) / E
 
 
 def by_row(p, b):
@@ -111,6 +117,7 @@ def stepwise(p, b):
     [
         (linear, "may belong to rows"),
         (linear_in_rows, "may belong to rows"),
+        (weighted_rows, "may belong to rows"),
         (by_row, "rows of examples"),
         (batch_normalised, "meets each example's own"),
         (attending, "rows of all other examples"),

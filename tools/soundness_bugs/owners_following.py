@@ -36,6 +36,12 @@ FOLLOWING = [
         "a term for each row that no row reaches, as one for all",
     ),
     Bug(
+        FOLDER + "plain_terms.py",
+        "if not rows.isdisjoint(mlir.shape(value)):",
+        "if rows is None:",
+        "weights that rows have, as a term of all examples",
+    ),
+    Bug(
         FOLDER + "terms.py",
         "return flagged(self.size, one, clash) | flagged(self.size, other, clash)",
         "return flagged(self.size, one, clash)",

@@ -15,7 +15,7 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
-from hlo_surgery.passes.owners.classes import ELEMENTWISE, Owners, is_shared
+from hlo_surgery.passes.owners.classes import ELEMENTWISE, Followed, Owners, is_shared
 
 STRAY = (
     "a term of the gradient rests on no example, and may belong to rows, of which examples have "
@@ -23,7 +23,8 @@ STRAY = (
 )
 STRAY_HELP = (
     "add what is for all examples, such as weight decay, to the loss as a function of the "
-    "parameters alone, or leave it to the optimizer; a loss that is linear in what parameters make "
+    "parameters alone (of arrays with no dimension as long as there are rows), or leave it to the "
+    "optimizer; a loss that is linear in what parameters make "
     "of rows needs a target or weight that belongs to them"
 )
 KEEPS = {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.convert"}
@@ -47,26 +48,38 @@ def stray_reason(owners: Owners, output: Value) -> Reason | None:
 
 def is_plain(owners: Owners, value: Value) -> bool:
     """Whether a value is made of parameters element by element, or summed over their own
-    dimensions.
+    dimensions, none of them as long as there are rows: what is as long may be a weight for each.
     """
-    return _extent(owners, value, {}) is not None
+    rows = frozenset(
+        known.term.shape[dim]
+        for known in owners.classes.values()
+        if isinstance(known, Followed)
+        for dim in known.term.varying
+    )
+    return _extent(owners, value, rows, {}) is not None
 
 
-def _extent(owners: Owners, value: Value, known: dict[Value, bool | None]) -> bool | None:
+def _extent(
+    owners: Owners, value: Value, rows: frozenset[int], known: dict[Value, bool | None]
+) -> bool | None:
     """Whether all dimensions of a plain value are parameters' own; None where it is not plain."""
+    if not rows.isdisjoint(mlir.shape(value)):
+        return None
     if value not in known:
         op = mlir.defining_operation(value)
         own = value in owners.trained and is_shared(owners.of(value))
-        known[value] = _of_op(owners, op, known) if op else (True if own else None)
+        known[value] = _of_op(owners, op, rows, known) if op else (True if own else None)
     return known[value]
 
 
-def _of_op(owners: Owners, op: Operation, known: dict[Value, bool | None]) -> bool | None:
+def _of_op(
+    owners: Owners, op: Operation, rows: frozenset[int], known: dict[Value, bool | None]
+) -> bool | None:
     if op.name == "stablehlo.constant":
         return False
     if op.name not in ELEMENTWISE | KEEPS | REDUCES | {"stablehlo.broadcast_in_dim"}:
         return None
-    found = [_extent(owners, v, known) for v in op.operands]
+    found = [_extent(owners, v, rows, known) for v in op.operands]
     if any(extent is None for extent in found) or len(op.results) > 1:
         return None
     if op.name == "stablehlo.broadcast_in_dim":
