@@ -122,8 +122,8 @@ def carried(p, b):
 def decided(p, b):
     """Another row decides which of two things is done."""
     h = b["x"] @ p["w"][0]
-    flags = (h @ p["u"])[b["senders"]] > 0
-    return squares(p, jnp.where(flags, h @ p["w"][1], jnp.sin(h) @ p["w"][2]), b)
+    flags = jnp.sum(h @ p["u"], 1)[b["senders"]] > 0
+    return squares(p, jnp.where(flags[:, None], h @ p["w"][1], jnp.sin(h) @ p["w"][2]), b)
 
 
 def of_experts(p, b, held=hs.constant):
@@ -184,6 +184,19 @@ def test_a_message_from_another_example_is_found(model):
     for key in ("w", "out"):
         np.testing.assert_allclose(found["each"][key][[1, 3]], each[key][[1, 3]], 1e-8, 1e-10)
         assert np.isnan(found["each"][key][[0, 2]]).all()
+
+
+def test_rows_that_land_with_another_example_are_found():
+    """Of several owners the last is that of what is pooled, which has no other's target beside."""
+
+    def misplaced(p, b):
+        b = b | {"ids": jnp.where(b["senders"] == 2, 3, b["ids"])}
+        return squares(p, jnp.tanh(b["x"] @ p["u"]), b)
+
+    b = rows() | {"senders": np.where(np.arange(T) == 2, 2, 0).astype(np.int32)}
+    found = found_of(misplaced, b)
+    np.testing.assert_array_equal(found["crossed"], [False, False, True, True])
+    assert np.isnan(found["each"]["u"]).any((1, 2)).tolist() == [False, False, True, True]
 
 
 def test_a_table_looked_up_at_given_places_is_one_sum():

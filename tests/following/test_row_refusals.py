@@ -53,6 +53,11 @@ def linear_in_rows(p, b):
     return jnp.mean(b["x"] @ p["w"] + p["b"])
 
 
+def counted(p, b):
+    """What is left of a bias that is added to rows, once their number is known."""
+    return loss(p, b) + jnp.sum(p["b"]) * (T / E)
+
+
 def weighted_rows(p, b):
     """The gradient of a bias is the sum of given weights, of which each row has its own."""
     return jnp.sum((b["x"] @ p["w"] + p["b"]).sum(1) * p["weights"]) / E
@@ -117,6 +122,7 @@ def stepwise(p, b):
     [
         (linear, "may belong to rows"),
         (linear_in_rows, "may belong to rows"),
+        (counted, "may belong to rows"),
         (weighted_rows, "may belong to rows"),
         (by_row, "rows of examples"),
         (batch_normalised, "meets each example's own"),

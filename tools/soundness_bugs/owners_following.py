@@ -31,14 +31,14 @@ FOLLOWING = [
     ),
     Bug(
         FOLDER + "plain_terms.py",
-        "return True if all(x for i, x in enumerate(found) if i not in initial) else None",
-        "return True if initial is not None else None",
-        "a term for each row that no row reaches, as one for all",
+        "return short and plain and not behind.isdisjoint(owners.trained)",
+        "return short and plain",
+        "a number of rows, as a term of all examples",
     ),
     Bug(
         FOLDER + "plain_terms.py",
-        "if not rows.isdisjoint(mlir.shape(value)):",
-        "if rows is None:",
+        "short = all(rows.isdisjoint(mlir.shape(v)) for v in behind)",
+        "short = rows is not None",
         "weights that rows have, as a term of all examples",
     ),
     Bug(

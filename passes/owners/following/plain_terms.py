@@ -9,10 +9,10 @@ have any number of rows they are not, and nothing in a value tells a row's term 
 """
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat, vanishes
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.passes.ir.linearity import initial_operands
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
 from hlo_surgery.passes.owners.classes import ELEMENTWISE, Followed, Owners, is_shared
@@ -27,8 +27,14 @@ STRAY_HELP = (
     "optimizer; a loss that is linear in what parameters make "
     "of rows needs a target or weight that belongs to them"
 )
-KEEPS = {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.convert"}
-REDUCES = {"stablehlo.reduce", "stablehlo.dot_general"}
+MAKING = ELEMENTWISE | {
+    "stablehlo.broadcast_in_dim",
+    "stablehlo.constant",
+    "stablehlo.dot_general",
+    "stablehlo.reduce",
+    "stablehlo.reshape",
+    "stablehlo.transpose",
+}
 
 
 def stray_reason(owners: Owners, output: Value) -> Reason | None:
@@ -47,44 +53,29 @@ def stray_reason(owners: Owners, output: Value) -> Reason | None:
 
 
 def is_plain(owners: Owners, value: Value) -> bool:
-    """Whether a value is made of parameters element by element, or summed over their own
-    dimensions, none of them as long as there are rows: what is as long may be a weight for each.
+    """Whether a value is made of parameters, and of constants beside, and nothing of it has a
+    dimension as long as there are rows: that may be a number for each.
     """
-    rows = frozenset(
+    rows = {
         known.term.shape[dim]
         for known in owners.classes.values()
         if isinstance(known, Followed)
         for dim in known.term.varying
-    )
-    return _extent(owners, value, rows, {}) is not None
+    }
+    behind = closure([value], _operands)
+    short = all(rows.isdisjoint(mlir.shape(v)) for v in behind)
+    plain = all(_is_plainly_made(owners, v) for v in behind)
+    return short and plain and not behind.isdisjoint(owners.trained)
 
 
-def _extent(
-    owners: Owners, value: Value, rows: frozenset[int], known: dict[Value, bool | None]
-) -> bool | None:
-    """Whether all dimensions of a plain value are parameters' own; None where it is not plain."""
-    if not rows.isdisjoint(mlir.shape(value)):
-        return None
-    if value not in known:
-        op = mlir.defining_operation(value)
-        own = value in owners.trained and is_shared(owners.of(value))
-        known[value] = _of_op(owners, op, rows, known) if op else (True if own else None)
-    return known[value]
+def _operands(value: Value) -> list[Value]:
+    op = mlir.defining_operation(value)
+    return [] if op is None else mlir.operands(op)
 
 
-def _of_op(
-    owners: Owners, op: Operation, rows: frozenset[int], known: dict[Value, bool | None]
-) -> bool | None:
-    if op.name == "stablehlo.constant":
-        return False
-    if op.name not in ELEMENTWISE | KEEPS | REDUCES | {"stablehlo.broadcast_in_dim"}:
-        return None
-    found = [_extent(owners, v, rows, known) for v in op.operands]
-    if any(extent is None for extent in found) or len(op.results) > 1:
-        return None
-    if op.name == "stablehlo.broadcast_in_dim":
-        return False
-    if op.name in REDUCES:
-        initial = initial_operands(op)
-        return True if all(x for i, x in enumerate(found) if i not in initial) else None
-    return any(found)
+def _is_plainly_made(owners: Owners, value: Value) -> bool:
+    """Whether a value is a parameter, or made by an op that penalties are made of."""
+    op = mlir.defining_operation(value)
+    if op is None:
+        return value in owners.trained and is_shared(owners.of(value))
+    return op.name in MAKING and len(op.results) == 1
