@@ -186,17 +186,43 @@ def test_a_message_from_another_example_is_found(model):
         assert np.isnan(found["each"][key][[0, 2]]).all()
 
 
-def test_rows_that_land_with_another_example_are_found():
-    """Of several owners the last is that of what is pooled, which has no other's target beside."""
+def landing(p, b):
+    """Of several owners the last is that of the target. No backward pass meets them again."""
+    ids = jnp.where(b["place"] == 7, 3, jnp.where(b["ids"] < 0, E, b["ids"]))
+    top = jax.lax.stop_gradient(jax.ops.segment_max(b["x"], ids, E + 1)[:-1])
+    return (pooled(jnp.tanh(b["x"] @ p["u"]), b) @ p["out"] - top[:, 0] - b["y"]) ** 2
 
-    def misplaced(p, b):
-        b = b | {"ids": jnp.where(b["senders"] == 2, 3, b["ids"])}
-        return squares(p, jnp.tanh(b["x"] @ p["u"]), b)
 
-    b = rows() | {"senders": np.where(np.arange(T) == 2, 2, 0).astype(np.int32)}
-    found = found_of(misplaced, b)
-    np.testing.assert_array_equal(found["crossed"], [False, False, True, True])
-    assert np.isnan(found["each"]["u"]).any((1, 2)).tolist() == [False, False, True, True]
+def choosing(p, b):
+    """Row 0 does what row 3, of example 2, decides."""
+    h = jnp.tanh(b["x"] @ p["u"])
+    flags = jax.lax.broadcast_in_dim(b["x"][b["senders"], 0] > 0, h.shape, (0,))
+    return squares(p, jax.lax.select(flags, h, 2 * h), b)
+
+
+def carrying(p, b):
+    """Row 0 gets what row 3, of example 2, has had two steps before, by way of nobody's row."""
+    h, _ = jax.lax.scan(lambda h, _: (h[b["senders"]], None), b["x"], None, length=2)
+    return squares(p, jax.lax.stop_gradient(h) * jnp.tanh(b["x"] @ p["u"]), b)
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "met"),
+    [
+        (landing, {"place": (2, 7)}, [False, False, True, True]),
+        (choosing, {"senders": (0, 3)}, [True, False, True, False]),
+        (carrying, {"senders": (0, 13)}, [True, False, True, False]),
+    ],
+)
+def test_what_no_backward_pass_sees_is_found(model, changed, met):
+    b = rows()
+    b["senders"][13] = 3
+    for name, (row, value) in changed.items():
+        b[name][row] = value
+    given = dict.fromkeys(["place", "ids", "senders"]) | {"x": IDS, "token": IDS, "y": 0}
+    found = found_of(model, b, segments=lambda p, b: given)
+    np.testing.assert_array_equal(found["crossed"], met)
+    assert np.isnan(found["each"]["u"]).any((1, 2)).tolist() == met
 
 
 def test_a_table_looked_up_at_given_places_is_one_sum():
