@@ -12,6 +12,7 @@ from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.rewriting.pipeline import rewrite_module
+from hlo_surgery.statistics.crossings import crossed
 from hlo_surgery.statistics.elementwise import (
     linear_combination,
     mean_abs,
@@ -49,6 +50,7 @@ __all__ = [
     "constant",
     "cost",
     "cost_of",
+    "crossed",
     "explain",
     "find_target",
     "fold_squared_sums",

@@ -28,6 +28,7 @@ def grad(
     on_mixing: str = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
+    segments: Callable[..., Any] | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
@@ -44,6 +45,12 @@ def grad(
     `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
     `rows_per_example`: of pairs, and other examples of several rows one behind the other, how many;
     batch arguments have that many times B along their axes, or B.
+    `segments`: of graphs, packed sequences and bags, a function of f's arguments that returns, in
+    place of `in_axes`, for each batch argument a pytree prefix of it with integer arrays of ids,
+    as in `lambda params, graphs: {"nodes": graphs["ids"], "target": 0, "senders": None}`: row i
+    belongs to example ids[i], and to none if that is negative. An integer is an axis, and None is
+    for what is given, such as indices. Examples whose rows meet others' have NaN for statistics;
+    see `crossed`.
     `planning` says how to compute, which changes no statistic: `strategy` ("auto", "square",
     "ghost", "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
     `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
@@ -71,7 +78,7 @@ def grad(
         )
     batch = batch_keys(batch_argnums, batch_argnames)
     asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, planning)
+    options = Options(*asked, rows_per_example, segments, planning)
     return WithStatistics(gradient_fun, _gradient(has_aux), options)
 
 
@@ -88,6 +95,7 @@ def value_and_grad(
     on_mixing: str = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
+    segments: Callable[..., Any] | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics:
@@ -99,7 +107,7 @@ def value_and_grad(
     gradient_fun = differentiated(jax.value_and_grad, fun, argnums, has_aux)
     batch = batch_keys(batch_argnums, batch_argnames)
     asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, planning, _value(has_aux))
+    options = Options(*asked, rows_per_example, segments, planning, _value(has_aux))
     return WithStatistics(gradient_fun, operator.itemgetter(1), options)
 
 
@@ -116,6 +124,7 @@ def rewrite(
     on_mixing: str = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
+    segments: Callable[..., Any] | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Any function that returns gradients of a minibatch loss already, with statistics:
@@ -137,7 +146,7 @@ def rewrite(
     _check_picks("loss", loss, "lambda outputs: outputs[0]")
     batch = batch_keys(batch_argnums, batch_argnames)
     asked = (batch, in_axes, statistics, loss_reduction, on_mixing, is_real)
-    options = Options(*asked, rows_per_example, planning, loss)
+    options = Options(*asked, rows_per_example, segments, planning, loss)
     return WithStatistics(grad_fun, gradients or all_of_it, options)
 
 

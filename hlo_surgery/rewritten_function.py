@@ -31,6 +31,7 @@ from hlo_surgery.requests.leaves import (
 from hlo_surgery.requests.parameter_groups import check_prefix, group_labels, groups_tree
 from hlo_surgery.requests.real_flags import check_flags, flags_among
 from hlo_surgery.requests.request import check_words, make_request
+from hlo_surgery.requests.segments import Segments, check_segments, segments_among
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.statistics.derived import Derived, Statistic, named
@@ -55,6 +56,7 @@ class Options:
     on_mixing: str
     is_real: Any
     rows_per_example: int
+    segments: Callable[..., Any] | None
     planning: PlanningOptions
     loss: Callable[[Any], Any] | None = None
 
@@ -64,6 +66,7 @@ class Options:
         """
         named(self.statistics)
         check_words(self.loss_reduction, self.on_mixing)
+        check_segments(self.segments, self.in_axes)
         PlanningChoices(**self.planning)
 
 
@@ -122,13 +125,15 @@ class WithStatistics:
         pytrees = as_pytrees((args, kwargs))
         leaves = jax.tree.leaves(pytrees)
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        rewritten = self._lookup(*pytrees)
+        rows = self._segments(*pytrees)
+        rewritten = self._lookup(pytrees, rows)
         flags = self._flags(*pytrees)
+        ids = map(flat_array, rows.ids)
         for array in flags:
             check_flags(self._options.is_real, array)
         with running_here(self._options.planning.get("target")):
             closed_over = map(flat_array, rewritten.closed_over)
-            outputs = _run(rewritten.run, [*arrays, *flags, *closed_over])
+            outputs = _run(rewritten.run, [*arrays, *flags, *ids, *closed_over])
             outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]
         tree = jax.tree.structure(rewritten.result)
         whole = jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
@@ -138,55 +143,74 @@ class WithStatistics:
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
-        plan = self._lookup(*as_pytrees((args, kwargs))).module.plan
+        pytrees = as_pytrees((args, kwargs))
+        plan = self._lookup(pytrees, self._segments(*pytrees)).module.plan
         assert plan is not None
         return plan
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
-        return self._lookup(*as_pytrees((args, kwargs))).module
+        pytrees = as_pytrees((args, kwargs))
+        return self._lookup(pytrees, self._segments(*pytrees)).module
 
     def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         is_real = self._options.is_real
         return [] if is_real is None else [flags_among(is_real, args, kwargs)]
 
-    def _lookup(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Rewritten:
-        leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
-        flags = self._flags(args, kwargs)
-        kinds = (tree, tuple(map(signature, [*leaves, *flags])))
+    def _segments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Segments:
+        options = self._options
+        if options.segments is None:
+            return Segments({}, {}, ())
+        return segments_among(options.segments, args, kwargs, options.batch, self._fun)
+
+    def _lookup(self, pytrees: Any, rows: Segments) -> Rewritten:
+        leaves, tree = jax.tree.flatten(pytrees)
+        flags = self._flags(*pytrees)
+        said = (tuple(rows.axes.items()), tuple(rows.rows.items()))
+        kinds = (tree, tuple(map(signature, [*leaves, *flags, *rows.ids])), said)
         if kinds not in self._axes:
-            self._axes[kinds] = self._batch(leaves, tree)
+            own = self._options.segments is not None
+            self._axes[kinds] = dict(rows.axes) if own else self._batch(leaves, tree)
         batch = self._axes[kinds]
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         shards = self._options.planning.get("shards") or example_shards(arrays, batch)
         key = (*kinds, shards, trace_context())
         if key in self._rewritten:
             return self._rewritten[key]
-        made = self._rewrite(leaves, tree, flags, batch, shards)
+        made = self._rewrite(leaves, tree, flags, batch, shards, rows)
         # What is traced around one call is of no use to another.
         return made if made.closed_over else self._rewritten.setdefault(key, made)
 
     def _rewrite(
-        self, leaves: list[Any], tree: Any, flags: list[Any], batch: dict[int, int], shards: int
+        self,
+        leaves: list[Any],
+        tree: Any,
+        flags: list[Any],
+        batch: dict[int, int],
+        shards: int,
+        rows: Segments,
     ) -> Rewritten:
         options = self._options
         planning: PlanningOptions = {**options.planning, "shards": shards}
         if planning.get("target") is None:
             planning["target"] = ambient_target()
         platform = PlanningChoices(**planning).platform
-        made = lower(self._fun, leaves, tree, platform, flags, silently=True)
+        beside = [*flags, *rows.ids]
+        made = lower(self._fun, leaves, tree, platform, beside, silently=True)
         lowered, shape = made.module, made.result
-        is_real = sum(map(is_array, leaves)) if flags else None
+        count = sum(map(is_array, leaves))
+        is_real = count if flags else None
+        ids = {number: count + len(flags) + k for number, k in rows.rows.items()}
         own, _ = numbered(shape)
         numbers = _of_floats(self._pick(own), jax.tree.leaves(shape))
         if self._pick is all_of_it:
-            refuse_more_numbers(lowered, batch, jax.tree.leaves(numbers))
+            refuse_more_numbers(lowered, {**batch, **ids}, jax.tree.leaves(numbers))
             refuse_updated(lowered, jax.tree.leaves(numbers))
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
         loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
-        rows: Any = {"rows_per_example": options.rows_per_example}
-        asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how, **rows)
+        given: Any = {"rows_per_example": options.rows_per_example, "segments": ids}
+        asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how, **given)
         module, more = rewritten(lowered, asked)
         results = shape, self._statistics_tree(jax.tree.structure(numbers))
         told = telling(self._fun, leaves, tree, made.calls) if made.calls else None

@@ -31,6 +31,7 @@ def train_step(
     on_mixing: str = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
+    segments: Callable[..., Any] | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> "TrainStep":
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params,
@@ -70,7 +71,7 @@ def train_step(
     check_keywords(train_step, planning)
     PlanningChoices(**planning)
     asked_how: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing}
-    rows = {"rows_per_example": rows_per_example}
+    rows: Any = {"rows_per_example": rows_per_example, "segments": segments}
     options: Any = {**asked_how, "is_real": is_real, **rows, **planning}
     asked = named(statistics) if statistics else {}
     batch = batch_keys(batch_argnums, batch_argnames)

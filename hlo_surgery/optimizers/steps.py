@@ -27,6 +27,7 @@ from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import check_words
+from hlo_surgery.requests.segments import segments_among
 from hlo_surgery.statistics.derived import Statistic
 
 # The parameters, or the model that has them, and the loss' other arguments, by position and name.
@@ -145,6 +146,8 @@ class Training:
 
     def _size(self, given: Given) -> int:
         arrays, axes = self._examples(given)
+        if not axes:
+            return self._flags(given).shape[0]
         sizes = {f"array {i}": kind_of(arrays[i]).shape[axis] for i, axis in axes.items()}
         count = example_count(sizes, self.options["rows_per_example"])
         if count == 0:
@@ -154,10 +157,12 @@ class Training:
     def _examples(self, given: Given) -> tuple[list[Any], dict[int, int]]:
         """All arrays among the arguments, and the example axes of the batch's, by number."""
         model, rest, named = given
+        args, segments = (model, *rest), self.options["segments"]
+        arrays = [leaf for leaf in jax.tree.leaves((args, named)) if is_array(leaf)]
+        if segments is not None:
+            return arrays, dict(segments_among(segments, args, named, self.batch, self.loss).axes)
         how = self.options["in_axes"], self.options["rows_per_example"], self.loss
-        axes = leaf_axes((model, *rest), named, self.batch, *how)
-        leaves = jax.tree.leaves(((model, *rest), named))
-        return [leaf for leaf in leaves if is_array(leaf)], axes
+        return arrays, leaf_axes(args, named, self.batch, *how)
 
     def _check_floats(self, model: Any, params: Any, opt_state: Any) -> None:
         """Raises TypeError for what has no gradient, as integers in an optimizer's state, but where

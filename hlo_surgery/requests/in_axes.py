@@ -34,8 +34,8 @@ def leaf_axes(
     axes: dict[Key, list[int | None]] = {
         key: [None] * len(jax.tree.leaves(value)) for key, value in given.items()
     }
-    chosen = _given_keys(batch, len(args), list(kwargs), fun)
-    for key, in_axis in zip(chosen, _one_for_each(in_axes, chosen), strict=True):
+    chosen = argument_entries("in_axes", in_axes, args, kwargs, batch, fun)
+    for key, in_axis in chosen.items():
         axes[key] = _argument_axes(in_axis, given[key], key)
     flat = [axis for part in axes.values() for axis in part]
     pairs = zip(flat, jax.tree.leaves((args, kwargs)), strict=True)
@@ -48,6 +48,19 @@ def leaf_axes(
         )
     _check_sizes(given, axes_by_number, rows_per_example)
     return axes_by_number
+
+
+def argument_entries(
+    name: str,
+    entries: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    batch: Sequence[Key],
+    fun: Callable[..., Any] | None = None,
+) -> dict[Key, Any]:
+    """The entry for each batch argument, by its position or name; `entries` are called so."""
+    chosen = _given_keys(batch, len(args), list(kwargs), fun)
+    return dict(zip(chosen, _one_for_each(name, entries, chosen), strict=True))
 
 
 def _check_sizes(given: Mapping[Key, Any], axes: Mapping[int, int], rows_per_example: int) -> None:
@@ -164,21 +177,21 @@ def _names_of(fun: Callable[..., Any] | None) -> list[str]:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _one_for_each(in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
+def _one_for_each(name: str, in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
     """One entry of in_axes for each batch argument."""
-    if isinstance(in_axes, tuple | list) and len(in_axes) != len(chosen):
+    if type(in_axes) in (tuple, list) and len(in_axes) != len(chosen):
         raise ValueError(
-            f"in_axes has {len(in_axes)} entries for {len(chosen)} batch arguments; pass one for "
+            f"{name} has {len(in_axes)} entries for {len(chosen)} batch arguments; pass one for "
             "each"
         )
-    return list(in_axes) if isinstance(in_axes, tuple | list) else [in_axes] * len(chosen)
+    return list(in_axes) if type(in_axes) in (tuple, list) else [in_axes] * len(chosen)
 
 
 def _argument_axes(in_axis: Any, argument: Any, key: Key) -> list[int | None]:
     """Each leaf's example axis in a batch argument, from a pytree prefix, from the front."""
     found = axes_by_leaf("in_axes", in_axis, argument, "the batch argument it goes with")
     return [
-        _from_front(axis, leaf, f"argument {key}{jax.tree_util.keystr(path)}")
+        from_front("in_axes", axis, leaf, f"argument {key}{jax.tree_util.keystr(path)}")
         for axis, path, leaf in found
     ]
 
@@ -200,12 +213,13 @@ def axes_by_leaf(name: str, axes: Any, tree: Any, what: str) -> list[tuple[Any, 
     return [(axis, path, leaf) for axis, (path, leaf) in pairs if leaf is not None]
 
 
-def _from_front(axis: Any, leaf: Any, name: str) -> int | None:
+def from_front(keyword: str, axis: Any, leaf: Any, name: str) -> int | None:
+    """The axis that `keyword` has for an array, from the front; None where there is none."""
     if axis is None or not is_array(leaf):
         return None
     if not isinstance(axis, int):
         raise TypeError(
-            f"in_axes holds {axis!r}; an example axis is an integer, or None for a leaf without "
+            f"{keyword} holds {axis!r}; an example axis is an integer, or None for a leaf without "
             "examples"
         )
     rank = len(kind_of(leaf).shape)

@@ -24,6 +24,13 @@ from hlo_surgery.statistics.derived import Derived, Groups, Statistic, named
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]
 Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequence[str | int]
+TOGETHER = (
+    'segments goes with neither rows_per_example nor on_mixing="contribution"; leave these out'
+)
+UNCOUNTED = (
+    "no argument says how many examples there are; with segments, give one of them its axis, such "
+    "as targets or numbers of rows, or pass is_real"
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,8 @@ class Request:
     output number, where one is needed. `is_real`: the argument that says which examples are no
     padding, and `real` the values that say it, with their number. `closed_over`: traced values that
     the statistics were found to close over. `custom_calls`: the examples' axes of some, as they
-    were declared.
+    were declared. `segments`: of arguments with rows of examples, which one has their ids; `met`:
+    the value that says which examples were found to meet others.
     """
 
     batch: Mapping[int, int]
@@ -50,12 +58,14 @@ class Request:
     is_real: int | None = None
     real: tuple[Value, Value] | None = None
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
+    segments: Mapping[int, int] = field(default_factory=dict[int, int])
+    met: Value | None = None
 
     @property
     def examples(self) -> Examples:
         """The batch, as strategies are told of it; of one example its mean is its sum."""
         is_mean = self.loss_reduction == "mean" or self.size == 1
-        return Examples(self.size, is_mean, self.real)
+        return Examples(self.size, is_mean, self.real, self.met)
 
 
 def make_request(
@@ -70,13 +80,20 @@ def make_request(
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
+    segments: Mapping[str | int, str | int] | None = None,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass
     instead.
     """
     check_words(loss_reduction, on_mixing)
-    axes = _batch_axes(module.arguments, batch)
-    size = _batch_size(module.arguments, axes, rows_per_example)
+    rows = _segments(module.arguments, segments or {})
+    axes = _batch_axes(module.arguments, batch, rows)
+    if rows and (rows_per_example != 1 or on_mixing != "refuse"):
+        raise ValueError(TOGETHER)
+    own = {number: axis for number, axis in axes.items() if number not in rows}
+    if not own and is_real is not None:
+        own = {_number(module.arguments, is_real, "argument"): 0}
+    size = _batch_size(module.arguments, own, rows_per_example)
     flags = None if is_real is None else _flags(module.arguments, is_real, size)
     # A gradient taken from the tensor of the real examples' own would be another where the loss
     # counts padding.
@@ -96,7 +113,16 @@ def make_request(
     asked: Any = (loss_reduction, on_mixing, choices)
     calls = checked_calls(custom_calls or {})
     return Request(
-        axes, size, wanted, picked, losses, groups, *asked, is_real=flags, custom_calls=calls
+        axes,
+        size,
+        wanted,
+        picked,
+        losses,
+        groups,
+        *asked,
+        is_real=flags,
+        custom_calls=calls,
+        segments=rows,
     )
 
 
@@ -151,14 +177,34 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
         raise ValueError(f"{name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
 
 
-def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
-    """Example axis by argument number, from names or positions; a list means axis 0."""
+def _segments(arguments: Sequence[Port], segments: Mapping[str | int, str | int]) -> dict[int, int]:
+    """The argument with the ids of each argument's rows, by number."""
+    found: dict[int, int] = {}
+    for key, ids_key in segments.items():
+        ids = _number(arguments, ids_key, "argument")
+        shape = arguments[ids].shape
+        for number in _picked(arguments, key, "argument"):
+            found[number] = ids
+            own = arguments[number].shape
+            if not shape or own[: len(shape)] != shape or arguments[ids].dtype.kind not in "iu":
+                raise ValueError(
+                    f"segments has {arguments[ids].dtype}{list(shape)} for argument "
+                    f"{arguments[number].name} of shape {list(own)}; ids are integers, one for "
+                    "each row"
+                )
+    return found
+
+
+def _batch_axes(arguments: Sequence[Port], batch: Batch, rows: Mapping[int, int]) -> dict[int, int]:
+    """Example axis by argument number, from names or positions; a list means axis 0. `rows`: the
+    arguments with rows of examples, along the first.
+    """
     if isinstance(batch, str | bytes) or not isinstance(batch, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"batch is {batch!r}; pass a dict of argument to example axis, or a list of arguments"
         )
     pairs = batch.items() if isinstance(batch, Mapping) else [(key, 0) for key in batch]
-    axes: dict[int, int] = {}
+    axes = dict.fromkeys(rows, 0)
     for key, axis in pairs:
         axis = _integer(f"the example axis of {key}", axis)
         for number in _picked(arguments, key, "argument"):
@@ -211,6 +257,8 @@ def _axis(port: Port, first: int, axis: int) -> int:
 
 
 def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int], rows_per_example: int) -> int:
+    if not axes:
+        raise ValueError(UNCOUNTED)
     sizes = {arguments[number].name: arguments[number].shape[axis] for number, axis in axes.items()}
     size = example_count(sizes, rows_per_example)
     if size == 0:

@@ -51,6 +51,7 @@ def rewrite_module(
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
+    segments: Mapping[str | int, str | int] | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> Module:
     """A module that returns, after what the given one returns, each statistic of each gradient.
@@ -63,14 +64,15 @@ def rewrite_module(
     that says which examples are no padding, where some are; see README. `custom_calls`: of calls
     that take the examples one by one, by the name of their target or kernel, the axes of their
     operands and of their results, each one int or None for all or a list, as `{"my_kernel": ([0, 0,
-    None], 0)}`; that is trusted. `planning`: `strategy`, `memory_budget`, `target`,
-    `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal where a statistic is not
-    defined or not proved, ValueError or TypeError for wrong use.
+    None], 0)}`; that is trusted. `segments`: of arguments whose rows belong to the examples that
+    ids name, the argument with the ids, by name or position. `planning`: `strategy`,
+    `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal
+    where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
     """
     check_keywords(rewrite_module, planning)
     original = load(module)
     asked = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
-    request = make_request(original, batch, statistics, gradients, *asked)
+    request = make_request(original, batch, statistics, gradients, *asked, segments=segments)
     made, closed_over = rewritten(original, request)
     if closed_over:
         raise TypeError(
@@ -103,6 +105,7 @@ def explain_module(
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
+    segments: Mapping[str | int, str | int] | None = None,
     **planning: Unpack[PlanningOptions],
 ) -> Plan:
     """The plan of `rewrite_module`, which prints."""
@@ -118,6 +121,7 @@ def explain_module(
         is_real=is_real,
         custom_calls=custom_calls,
         rows_per_example=rows_per_example,
+        segments=segments,
         **planning,
     ).plan
     assert plan is not None
@@ -128,13 +132,15 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     """The six steps, on the module in place."""
     contribution = request.on_mixing == "contribution"
     asked = (request.gradients, request.losses, contribution, request.custom_calls)
-    module = analyse(code, Roles(request.batch, request.size, *asked))
+    roles = Roles(request.batch, request.size, *asked, segments=request.segments)
+    module = analyse(code, roles)
     _refuse_undivided(undivided_outputs(module), names)
     trusted = tuple(trusted_calls(module))
     free_of_loops(module, reweights(request))
     _refuse_unprotected(module.axes.data, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
+    request = replace(request, met=module.axes.met)
     answers, made = _computed(module, request, names)
     finished(module, [*_own_outputs(module, answers), *made], _labels(request, names))
     data = tuple(dict.fromkeys(module.axes.data.values()))

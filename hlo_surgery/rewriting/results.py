@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 import jax
+import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.passes.measures.measures import PerExampleGradients
 from hlo_surgery.passes.measures.real_examples import nan_unless_flags
 from hlo_surgery.passes.rewriting.by_microbatch import Staged
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.strategies.reweight_examples import has_offset
 from hlo_surgery.passes.terms.steps import Lifted
 from hlo_surgery.requests.request import Request, labels_of
-from hlo_surgery.statistics.derived import Derived, Statistic, results_of
+from hlo_surgery.statistics.derived import Derived, Groups, Statistic, results_of
 
 SHARED_BY_REAL = (
     "bounds each example's influence, but the real examples share a term by their number"
@@ -52,11 +54,31 @@ def _in_order(
 ) -> list[jax.Array]:
     """The arrays of all statistics; `made`: those that are known already, by name."""
     each = [
-        made[name] if name in made else results_of(s, found, request.groups[name])
+        made[name] if name in made else _unless_crossed(request, s, found, request.groups[name])
         for name, s in request.statistics.items()
     ]
     arrays = [x for found_arrays in each for x in found_arrays]
     return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
+
+
+def _unless_crossed(
+    request: Request, statistic: Statistic, found: Measurements, groups: Groups
+) -> list[jax.Array]:
+    """A statistic's arrays; sums over the examples are NaN (counts: -1) where some met others, of
+    which a phi might not tell. Weights tell by themselves, and leave out examples where they may.
+    """
+    arrays = results_of(statistic, found, groups)
+    rows = isinstance(statistic, PerExampleGradients) or (
+        isinstance(statistic, Derived) and (statistic.like == "group" or statistic.reweights)
+    )
+    if request.met is None or rows:
+        return arrays
+    wrong = jnp.any(found.crossed())
+    return [jnp.where(wrong, jnp.asarray(_nothing(x), x.dtype), x) for x in arrays]
+
+
+def _nothing(x: jax.Array) -> float:
+    return jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
 
 
 def _refuse_shared_by_real(request: Request, found: Measurements) -> None:

@@ -41,6 +41,10 @@ class Found(Protocol):
         """The inner product of each example's gradient with a direction like it, [B]."""
         ...
 
+    def crossed(self) -> jax.Array:
+        """Whether each example was found to meet another as the program ran, [B]."""
+        ...
+
     def losses(self) -> jax.Array:
         """Each example's own loss, [B]."""
         ...

@@ -90,6 +90,10 @@ class Stacked:
             self._round(np.real(np.tensordot(g, np.conj(np.asarray(d)), d.ndim))) for d, g in pairs
         ]
 
+    def crossed(self) -> jax.Array:
+        """No examples meet where each is on its own."""
+        return jnp.zeros(self.size, bool)
+
     def losses(self) -> jax.Array:
         """Each example's own loss, [B]."""
         return jnp.asarray(self.own_losses)

@@ -8,7 +8,7 @@ One forward pass. A value that no parameter reaches is data: where examples meet
 a constant of the batch, and that is said.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +26,7 @@ from hlo_surgery.passes.owners.classes import (
     Class,
     Contributions,
     Crossed,
+    Followed,
     Mixed,
     Owned,
     Owners,
@@ -42,6 +43,13 @@ from hlo_surgery.passes.owners.contributions.placed_rows import (
     placed_values,
 )
 from hlo_surgery.passes.owners.contributions.places import classify_places, meets
+from hlo_surgery.passes.owners.following.added_rows import added_rows
+from hlo_surgery.passes.owners.following.follow import (
+    as_given,
+    classify_followed,
+    is_lookup_of_rows,
+)
+from hlo_surgery.passes.owners.following.terms import Following
 from hlo_surgery.passes.owners.labelling.indices import places
 from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows, undivided
 from hlo_surgery.passes.owners.loops import classify_while
@@ -57,17 +65,24 @@ def find_owners(
     size: int,
     gradients: Collection[int],
     contribution: bool = False,
+    segments: Mapping[int, int] | None = None,
 ) -> Owners:
     """Classify every value of a flat function. `batch`: axis of the examples by argument number;
     `size`: B; `gradients`: the outputs that are; `contribution`: take all that is mixed as
-    constant.
+    constant; `segments`: of arguments whose rows lie anywhere along that axis, which one has the
+    ids of their examples.
 
     The function's ops carry Shardy's rules already.
     """
     block, owners = mlir.body(function), Owners(size, Contributions() if contribution else None)
     owners.held = held_values(block)
+    owners.following = Following(size) if segments else None
     for i, argument in enumerate(block.arguments):
-        if i in batch:
+        if owners.following and segments and i in segments:
+            ids, rank = block.arguments[segments[i]], len(mlir.shape(argument))
+            term = owners.following.of_ids(ids, rank, batch[i], mlir.shape(ids))
+            owners.classes[argument] = Followed(term)
+        elif i in batch:
             rows = owners.intern(own_rows(mlir.shape(argument), batch[i], size))
             owners.classes[argument] = Owned(rows)
         elif mlir.is_inexact(argument):
@@ -83,6 +98,9 @@ def find_owners(
     if not owners.contributions:
         owners.positional |= running_states(owners, block)
     if owners.positional:
+        classify_block(owners, block)
+    while owners.following and (new := added_rows(owners) - owners.following.sums):
+        owners.following.sums |= new
         classify_block(owners, block)
     return owners
 
@@ -111,7 +129,8 @@ def _differentiates_batch(owners: Owners, block: Block, gradients: Collection[in
 
 
 def _has_rows(known: Class) -> bool:
-    return isinstance(known, Crossed) or (isinstance(known, Owned) and known.labels.varies)
+    rows = isinstance(known, Owned) and known.labels.varies
+    return isinstance(known, Crossed | Followed) or rows
 
 
 def classify_block(owners: Owners, block: Block) -> None:
@@ -146,6 +165,8 @@ def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
 
 
 def _classify(owners: Owners, op: Operation) -> list[Class]:
+    if owners.following and len(op.results):
+        owners.following.forget(op.results[0])
     if op.name == "stablehlo.while":
         return classify_while(owners, op, classify_block)
     if op.name in mlir.CONTROL_FLOW:
@@ -168,13 +189,15 @@ def _classify(owners: Owners, op: Operation) -> list[Class]:
 def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """The classes of an op's results; `classes`: of its operands, and of what its body captures."""
     if holds_constant(op):
-        return demoted(owners, op, classes, summed_operands(classes))
+        return list(map(as_given, demoted(owners, op, classes, summed_operands(classes))))
     if op.name == mlir.BARRIER:
         return list(classes)
     bad = next((c for c in classes if isinstance(c, Mixed)), None)
     if bad is not None:
         return [bad] * len(op.results)
     own, captured = classes[: len(op.operands)], classes[len(op.operands) :]
+    if any(isinstance(c, Followed) for c in classes) or is_lookup_of_rows(owners, op, classes):
+        return classify_followed(owners, op, classes, transfer)
     if all(map(is_shared, classes)):
         part = _own_step(owners, op, classes)
         return [part] if part else constant(owners, op, classes)

@@ -19,6 +19,7 @@ from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.owners.following.terms import Following, Term
 from hlo_surgery.passes.owners.labelling.digits import canonical
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
 
@@ -71,7 +72,17 @@ class Crossed:
     places: tuple[Labels, ...]
 
 
-Class = Owned | Summed | Mixed | Crossed
+@dataclass(frozen=True)
+class Followed:
+    """Every element depends on one example at most, as `term` says when the program runs; what
+    meets others there is found by checks. `given`: it came through a mark of constants.
+    """
+
+    term: Term
+    given: bool = False
+
+
+Class = Owned | Summed | Mixed | Crossed | Followed
 TOO_MANY = "the examples lie in too many places to follow"
 PICKING, ELEMENTWISE = ops_of(Kind.PICKS), ops_of(Kind.ELEMENTWISE)
 PICKED = "examples are taken out of the batch, or in another order, and meet others"
@@ -203,11 +214,13 @@ class Owners:
     values that run along with the examples and are not theirs. `moved`: why rows of parameters are
     not known to be whose. `apart`: where examples are taken apart, once asked. `varying`: what
     may differ from step to step, by the first result of a loop. `contributions`: where all that is
-    mixed counts as constant, not data alone.
+    mixed counts as constant, not data alone. `following`: what is known of owners that ids give,
+    where some do.
     """
 
     size: int
     contributions: Contributions | None = None
+    following: Following | None = None
     classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
     trained: set[Value] = field(default_factory=set[Value])
     held: set[Value] = field(default_factory=set[Value])

@@ -22,6 +22,7 @@ from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
     Class,
     Crossed,
+    Followed,
     Mixed,
     Owned,
     Owners,
@@ -30,6 +31,7 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
 )
 from hlo_surgery.passes.owners.constants import as_constant, data_in, held, rearranged
+from hlo_surgery.passes.owners.following.joined_rows import joined_rows
 from hlo_surgery.passes.owners.labelling.frames import joined, same
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import (
@@ -143,6 +145,8 @@ def join_classes(
             return other
         case (Crossed(), _) | (_, Crossed()):
             return mixed(op, NOW_ONE)
+        case (Followed(), _) | (_, Followed()):
+            return joined_rows(owners, op, values, one, other)
         case (Owned(), Owned()):
             return _joined_owned(owners, op, values, one, other)
         case (Summed(), Owned(_, _, True)) | (Owned(_, _, True), Summed()):

@@ -6,11 +6,13 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import vanishes
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
+from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.apart import apart_reason
 from hlo_surgery.passes.owners.alignment.example_rows import example_rows
 from hlo_surgery.passes.owners.classes import (
     PICKING,
     Crossed,
+    Followed,
     Mixed,
     Owned,
     Owners,
@@ -20,6 +22,7 @@ from hlo_surgery.passes.owners.classes import (
     is_first_devices,
 )
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
+from hlo_surgery.passes.owners.following.plain_terms import stray_reason
 from hlo_surgery.passes.owners.offsets import covers, uneven_at
 
 TERM = (
@@ -33,6 +36,10 @@ TERM_HELP = (
 )
 
 
+BY_ROW = "this gradient has rows of examples that are told apart by ids, and is no sum over them"
+BY_ROW_HELP = "ask for the statistics of parameters, and for gradients by rows from jax.grad"
+
+
 def as_term(data: Reason) -> Reason:
     """Why data of the whole batch is refused as a term of a gradient."""
     if MIXING_HELP not in data.help:
@@ -44,6 +51,7 @@ def as_term(data: Reason) -> Reason:
 def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is no sum of the examples' own; None where it is."""
     reason = mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
+    reason = reason or stray_reason(owners, gradient)
     return reason or apart_reason(owners, block, gradient)
 
 
@@ -54,6 +62,8 @@ def mixing_reason(owners: Owners, output: Value) -> Reason | None:
     match owners.of(output):
         case Mixed(reason):
             return reason
+        case Followed():
+            return Reason(BY_ROW, *_where(output), BY_ROW_HELP)
         case Crossed():
             return Reason(ROWS, "func.return", "module", HELP)
         case Summed(_, data):
@@ -65,6 +75,11 @@ def mixing_reason(owners: Owners, output: Value) -> Reason | None:
             if offset and not covers(labels, owners.size):
                 return _uneven(output)
             return as_term(data) if data and not vanishes(output) else None
+
+
+def _where(output: Value) -> tuple[str, str]:
+    op = mlir.defining_operation(output)
+    return ("func.return", "module") if op is None else (op.name, source_line(op))
 
 
 def _uneven(output: Value) -> Reason:

@@ -26,14 +26,14 @@ def gather(op: Operation) -> Raised:
     index_vector_dim = numbers.index_vector_dim
     take = partial(
         lax.gather,
-        dimension_numbers=_gather_dimension_numbers(numbers),
+        dimension_numbers=gather_dimension_numbers(numbers),
         slice_sizes=integers(op, "slice_sizes"),
         indices_are_sorted=flag(op, "indices_are_sorted"),
         mode=lax.GatherScatterMode.CLIP,
     )
 
     def gathered(operand: jax.Array, indices: jax.Array) -> jax.Array:
-        return take(operand, _index_vectors_last(indices, index_vector_dim))
+        return take(operand, index_vectors_last(indices, index_vector_dim))
 
     return single(gathered)
 
@@ -54,7 +54,7 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
     )
     update = partial(
         update_operand,
-        dimension_numbers=_scatter_dimension_numbers(numbers),
+        dimension_numbers=scatter_dimension_numbers(numbers),
         indices_are_sorted=flag(op, "indices_are_sorted"),
         unique_indices=flag(op, "unique_indices"),
         mode=lax.GatherScatterMode.FILL_OR_DROP,
@@ -62,7 +62,7 @@ def scatter(op: Operation, result: np.dtype | None = None) -> Raised | None:
 
     def scattered(*operands: jax.Array) -> tuple[jax.Array, ...]:
         count = len(dtypes)
-        indices = _index_vectors_last(operands[count], index_vector_dim)
+        indices = index_vectors_last(operands[count], index_vector_dim)
         inputs, updates = (
             _converted(operands[:count], dtypes),
             _converted(operands[count + 1 :], dtypes),
@@ -99,7 +99,8 @@ def _scatter_by_body(op: Operation) -> Callable[..., jax.Array] | None:
     return lax.scatter if overwrites(op) else None
 
 
-def _index_vectors_last(indices: jax.Array, index_vector_dim: int) -> jax.Array:
+def index_vectors_last(indices: jax.Array, index_vector_dim: int) -> jax.Array:
+    """Indices with the numbers of each place along the last dimension."""
     if index_vector_dim == indices.ndim:
         return lax.expand_dims(indices, (index_vector_dim,))
     return jnp.moveaxis(indices, index_vector_dim, -1)
@@ -114,9 +115,10 @@ def _converted(arrays: Sequence[jax.Array], dtypes: Sequence[np.dtype]) -> list[
     return [lax.convert_element_type(x, dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
 
 
-def _gather_dimension_numbers(
+def gather_dimension_numbers(
     numbers: stablehlo.GatherDimensionNumbers,
 ) -> lax.GatherDimensionNumbers:
+    """A gather's dimensions as JAX has them, index vectors being last."""
     return lax.GatherDimensionNumbers(
         offset_dims=tuple(numbers.offset_dims),
         collapsed_slice_dims=tuple(numbers.collapsed_slice_dims),
@@ -128,9 +130,10 @@ def _gather_dimension_numbers(
     )
 
 
-def _scatter_dimension_numbers(
+def scatter_dimension_numbers(
     numbers: stablehlo.ScatterDimensionNumbers,
 ) -> lax.ScatterDimensionNumbers:
+    """A scatter's dimensions as JAX has them, index vectors being last."""
     return lax.ScatterDimensionNumbers(
         update_window_dims=tuple(numbers.update_window_dims),
         inserted_window_dims=tuple(numbers.inserted_window_dims),

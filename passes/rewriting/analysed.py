@@ -31,7 +31,9 @@ from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Owners
+from hlo_surgery.passes.owners.following.plain_terms import stray_reason
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
+from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
 from hlo_surgery.passes.terms.axes import Axes, Labelled, Mixed, Split
 from hlo_surgery.passes.terms.translation import translated
 
@@ -46,7 +48,8 @@ class Roles:
     """What arguments and outputs are, by number. `batch`: the examples' axis by argument.
 
     `contribution`: whether all that is mixed counts as constant. `custom_calls`: what is declared
-    of some.
+    of some. `segments`: of batch arguments whose rows lie anywhere, which one has the ids of their
+    examples.
     """
 
     batch: Mapping[int, int]
@@ -55,6 +58,7 @@ class Roles:
     losses: Sequence[int]
     contribution: bool
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
+    segments: Mapping[int, int] = field(default_factory=dict[int, int])
 
 
 @dataclass
@@ -93,9 +97,16 @@ def analyse(code: Module, roles: Roles) -> Analysed:
 
 def _classified(code: Module, roles: Roles) -> tuple[Owners, Axes]:
     sharding_rules.populate(code)
-    asked = (dict(roles.batch), roles.size, roles.gradients, roles.contribution)
-    owners = find_owners(mlir.main_function(code), *asked)
-    return owners, translated(owners)
+    asked = (dict(roles.batch), roles.size, roles.gradients, roles.contribution, roles.segments)
+    main = mlir.main_function(code)
+    owners = find_owners(main, *asked)
+    axes = translated(owners)
+    if owners.following:
+        block = mlir.body(main)
+        returned = mlir.operands(mlir.return_operation(block))
+        outputs = [returned[number] for number in [*roles.gradients, *roles.losses]]
+        emit_terms(axes, owners.following, block, outputs)
+    return owners, axes
 
 
 def undivided_outputs(module: Analysed) -> dict[int, Reason]:
@@ -104,11 +115,15 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     if roles.size == 1:
         return {}
     reasons = {n: undivided_reason(owners, module.block, outputs[n]) for n in roles.gradients}
-    losses = {n: mixing_reason(owners, outputs[n]) for n in roles.losses}
+    losses = {n: _loss_reason(owners, outputs[n]) for n in roles.losses}
     reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
     worded = {n: reason or _unworded(module.axes, outputs[n]) for n, reason in reasons.items()}
     found = {n: reason for n, reason in worded.items() if reason}
     return {n: as_contribution(r) for n, r in found.items()} if roles.contribution else found
+
+
+def _loss_reason(owners: Owners, output: Value) -> Reason | None:
+    return mixing_reason(owners, output) or stray_reason(owners, output)
 
 
 def _unworded(axes: Axes, output: Value) -> Reason | None:

@@ -88,6 +88,11 @@ class Measurements:
         pairs = zip(self._gradients, directions, strict=True)
         return [without_padding(self._along(i, direction), padding) for i, direction in pairs]
 
+    def crossed(self) -> jax.Array:
+        """Whether each example was found to meet another."""
+        met = self.examples.met
+        return jnp.zeros(self.size, bool) if met is None else self.known[met]
+
     def losses(self) -> jax.Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]

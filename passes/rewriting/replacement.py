@@ -230,7 +230,7 @@ def _at_end(
     behind = [v for tail in tails.values() for v, _ in tail.inputs]
     stacks = [v for s in stacked.values() for v in s.measures.values()]
     outputs = [target.value for target in targets]
-    more = [*(asking.examples.real or ()), *asking.given]
+    more = [*asking.examples.values, *asking.given]
     values = list(dict.fromkeys([*plain, *behind, *stacks, *outputs, *more]))
     reused = [i for i in chosen if chosen[i].reuse]
 

@@ -28,6 +28,7 @@ from hlo_surgery.passes.terms.monomials.paired_dims import (
     magnitudes,
     paired_dims,
 )
+from hlo_surgery.passes.terms.rows import Rows, unless_met, weighted_rows
 from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
@@ -73,6 +74,8 @@ def _run(
             return made[value]
         if isinstance(axis, Lifted):
             return _summed(known[value], weights, finite)
+        if isinstance(axis, Rows):
+            return weighted_rows(known[value], axis, known, weights * scale, finite)
         if isinstance(axis, Labelled | Gathered):
             return _of_owners(known, value, axis, weights * scale, finite)
         return known[value]
@@ -82,7 +85,10 @@ def _run(
         operands = [operand(key) for key in step.inputs]
         if step.is_site:
             operands = _weighted_site(step, operands, weights, scale, finite)
-        made |= zip(step.op.results, function(*operands), strict=True)
+        results = function(*operands)
+        if step.ticket is not None:
+            results = unless_met(step.ticket, results, known, weights, finite)
+        made |= zip(step.op.results, results, strict=True)
     return operand(sliced.output)
 
 

@@ -31,6 +31,7 @@ from hlo_surgery.passes.terms.kept_examples import Gathered
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
+from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
@@ -51,7 +52,7 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
     `per_token`: whether it is if each position that is contracted counts as an example of its own.
     """
     rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
-        isinstance(axis, Lifted | Held | Labelled | Gathered) for _, axis in sliced.inputs
+        isinstance(axis, Lifted | Held | Labelled | Gathered | Rows) for _, axis in sliced.inputs
     )
     links = [reading_of(step, sliced.made) for step in sliced.tail]
     single = all(link is not None and link.does is not Does.ADDS for link in links)

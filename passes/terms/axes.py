@@ -81,7 +81,9 @@ class Axes:
     `size`: B. `classes`: by value. `trained`: what parameters reach. `data`: where data of the
     examples was mixed and then taken as a batch constant, by value. `taken`: as what an op took its
     operands, by first result, where it may differ from their classes. `count`: the number of real
-    examples, where some are padding.
+    examples, where some are padding. `sites`: where ids say whose rows are, of an op that sums
+    them, by its first result, the owners of each operand's elements; `met`: which examples were
+    found to meet others, [B].
     """
 
     size: int
@@ -90,6 +92,10 @@ class Axes:
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
     count: Value | None = None
+    sites: dict[Value, tuple[Value | None, ...]] = field(
+        default_factory=dict[Value, tuple[Value | None, ...]]
+    )
+    met: Value | None = None
 
     def of(self, value: Value) -> Class:
         """The class of a value."""

@@ -31,6 +31,7 @@ from hlo_surgery.passes.terms.axes import (
 )
 from hlo_surgery.passes.terms.example_factors import common_factor, split_factors
 from hlo_surgery.passes.terms.kept_examples import kept_operands
+from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import (
     HELD,
     LIFTED,
@@ -119,6 +120,8 @@ def gradient_step(axes: Axes, op: Operation) -> Step:
 
 def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Container[Value]) -> Step:
     known = axes.at(op)
+    if op.results[0] in axes.sites:
+        return _rows_step(axes, op, known, lifted, made)
     split = any(isinstance(c, Split) for c in known)
     factors = split_factors(op, known, axes.size) if split else None
     if factors and _sums_over(op, factors):
@@ -139,6 +142,27 @@ def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Contai
         sliced = isinstance(own, PerExample | Shared)
         axis = sharding_rules.find_axis(rule, factors, value, factor) if sliced else None
         inputs.append((value, axis) if axis else _operand(value, own, lifted, made))
+    return Step(op, tuple(inputs))
+
+
+def _rows_step(
+    axes: Axes,
+    op: Operation,
+    known: Sequence[Class],
+    lifted: Mapping[Value, Value],
+    made: Container[Value],
+) -> Step:
+    """A step whose operands show the rows of one example, wherever these are."""
+    owners, met = axes.sites[op.results[0]], axes.met
+    assert met is not None
+    own = frozenset(i for i, x in enumerate(owners) if x is not None)
+    summed = frozenset(i for i, c in enumerate(known) if isinstance(c, Summed))
+    factor = next(i for i in sorted(own) if linearity.is_linear(op, frozenset([i])))
+    weighted = own if linearity.is_linear(op, own | summed) else {factor}
+    inputs: list[Input] = []
+    for i, (value, each) in enumerate(zip(op.operands, owners, strict=True)):
+        rows = None if each is None else Rows(each, met, i in weighted)
+        inputs.append((value, rows) if rows else _operand(value, known[i], lifted, made))
     return Step(op, tuple(inputs))
 
 

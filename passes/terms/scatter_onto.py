@@ -59,7 +59,8 @@ def scatters_onto(steps: Sequence[Step]) -> dict[Value, Onto]:
 def _scattered(add: Step, makers: dict[Value, Step], uses: Counter[Value]) -> Onto | None:
     for key, other in zip(add.inputs, reversed(add.inputs), strict=True):
         chain = _behind(key, makers, uses)
-        if not add.is_site and chain and _adds_to_zeros(chain[0].op) and _widens([*chain, add]):
+        apart = add.is_site or any(step.ticket for step in [add, *chain])
+        if chain and not apart and _adds_to_zeros(chain[0].op) and _widens([*chain, add]):
             return Onto(chain[0], tuple(chain[1:]), other)
     return None
 

@@ -23,6 +23,7 @@ from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
 from hlo_surgery.passes.terms.kept_examples import Gathered, exposed_kept, exposed_rows
+from hlo_surgery.passes.terms.rows import Rows, Ticket, of_rows, tickets
 from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
 from hlo_surgery.passes.terms.steps import (
     Axis,
@@ -78,8 +79,9 @@ def slice_function(
 ) -> SliceFunction:
     """The per-example gradient of one output; unless the loss `is_mean`, a B-th of a mean's."""
     added: tuple[Input, ...] = () if count is None else ((count, None),)
-    inputs = (*sliced.inputs, *(key for key in added if key not in sliced.inputs))
     calls = _calls(sliced, how)
+    outside = (key for call in calls for key in call.beside)
+    inputs = tuple(dict.fromkeys([*sliced.inputs, *outside, *added]))
 
     def of_one(*operands: jax.Array) -> jax.Array:
         given = dict(zip(inputs, operands, strict=True))
@@ -87,7 +89,8 @@ def slice_function(
         total = size if count is None else given[count, None]
         for call in calls:
             values = [known[key[0]] if is_made(key, known) else given[key] for key in call.inputs]
-            known |= zip(call.results, call.made(total, *values), strict=True)
+            beside = [given[key] for key in call.beside]
+            known |= zip(call.results, call.made(total, *values, *beside), strict=True)
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
         return gradient if is_mean else _scaled(gradient, 1 / total)
 
@@ -99,12 +102,15 @@ def slice_function(
 
 @dataclass(frozen=True)
 class _Call:
-    """One or more steps: `made(B, *operands)` is what they result in."""
+    """One or more steps: `made(B, *operands)` is what they result in. `beside`: further operands,
+    of the owners of rows.
+    """
 
     inputs: tuple[Input, ...]
     results: Sequence[Value]
     made: Raised
     liftable: bool = True
+    beside: tuple[Input, ...] = ()
 
 
 def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
@@ -122,6 +128,11 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
 
 def _calling(step: Step, how: Contracting) -> _Call:
     raised = _raised(step, how)
+    if step.ticket is not None:
+        made = partial(of_rows, [axis for _, axis in step.inputs], raised or call_op(step.op))
+        owners = [(axis.owners, None) for _, axis in step.inputs if isinstance(axis, Rows)]
+        beside = (*owners, step.ticket)
+        return _Call(step.inputs, mlir.results(step.op), made, raised is not None, beside)
     made = partial(_contributions if step.is_site else _beside, step, raised or call_op(step.op))
     return _Call(step.inputs, mlir.results(step.op), made, raised is not None)
 
@@ -186,6 +197,8 @@ def _exposed(
         return _parted(known[value], axis, size)
     if isinstance(axis, Labelled):
         return exposed_kept(known[value], axis, known, size, count)
+    if isinstance(axis, Ticket):
+        return tickets(known[value], axis, known, size)
     if isinstance(axis, Gathered):
         return exposed_rows(known[value], axis, known, size, count)
     return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
@@ -240,7 +253,7 @@ def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
 
 def _example_position(axis: Axis) -> int | None:
     """The dimension that holds the examples once exposed."""
-    if axis is None or isinstance(axis, Held):
+    if axis is None or isinstance(axis, Held | Rows):
         return None
     return axis.dim + 1 if isinstance(axis, PerExample) else 0
 

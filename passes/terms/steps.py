@@ -11,6 +11,7 @@ from typing import Literal
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.kept_examples import Gathered
+from hlo_surgery.passes.terms.rows import Rows, Ticket
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Held:
 
 
 LIFTED, HELD = Lifted(), Held()
-Axis = PerExample | Lifted | Parted | Held | Labelled | Gathered | None
+Axis = PerExample | Lifted | Parted | Held | Labelled | Gathered | Rows | Ticket | None
 Input = tuple[Value, Axis]
 
 
@@ -48,6 +49,12 @@ class Step:
 
     op: Operation
     inputs: tuple[Input, ...]
+
+    @property
+    def ticket(self) -> Input | None:
+        """What tells a site of rows which example is at hand."""
+        met = next((axis.met for _, axis in self.inputs if isinstance(axis, Rows)), None)
+        return None if met is None else (met, Ticket(self.op, self.inputs))
 
     @property
     def is_site(self) -> bool:
@@ -92,8 +99,10 @@ class GradientSlice:
     def values(self) -> tuple[Value, ...]:
         """The values of the module that the inputs are made of."""
         kept = [axis for _, axis in self.inputs if isinstance(axis, Labelled | Gathered)]
-        counters = [each.value for axis in kept for each in axis.counters if each is not None]
-        return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *counters]))
+        more = [each.value for axis in kept for each in axis.counters if each is not None]
+        rows = [axis for _, axis in self.inputs if isinstance(axis, Rows)]
+        more += [value for axis in rows for value in (axis.owners, axis.met)]
+        return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *more]))
 
 
 def is_made(key: Input, made: Container[Value]) -> bool:

@@ -30,6 +30,8 @@ from hlo_surgery.passes.terms.axes import (
     Summed,
 )
 
+# Sites alone are told whose the rows are (`Axes.sites`).
+BY_IDS = Reason("its rows are told apart by ids", "", "")
 CROSSED = Reason("values of several examples meet, each at a place of its own", "", "")
 
 
@@ -54,6 +56,8 @@ def _word(owners: Owners, value: Value, known: classes.Class) -> Class:
             return Mixed(reason, unknown)
         case classes.Crossed():
             return Mixed(CROSSED, unknown=True)
+        case classes.Followed():
+            return Mixed(BY_IDS, unknown=True)
         case Owned(labels, data):
             return Shared(data) if known.is_shared else _placed_word(owners, value, labels)
 

@@ -11,6 +11,7 @@ from tools.soundness_bugs.owners_alignment import ALIGNMENT
 from tools.soundness_bugs.owners_constants import CONSTANTS
 from tools.soundness_bugs.owners_contributions import CONTRIBUTIONS
 from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
+from tools.soundness_bugs.owners_following import FOLLOWING
 from tools.soundness_bugs.owners_labelling import LABELLING
 from tools.soundness_bugs.owners_ops import OPS
 from tools.soundness_bugs.terms import TERMS
@@ -34,6 +35,9 @@ TESTS = (
     "tests/owners/test_until_done_flags.py",
     "tests/owners/test_same_values.py",
     "tests/owners/test_held_constants.py",
+    "tests/following/test_row_refusals.py",
+    "tests/following/test_row_models.py",
+    "tests/following/test_graph_networks.py",
     "tests/loops/test_counters.py",
     "tests/normalise/test_constants.py",
     "tests/loops/test_parts_of_stacks.py",
@@ -62,7 +66,7 @@ TESTS = (
     "tests/loops/test_control_flow.py",
 )
 
-OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS]
+OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS, *FOLLOWING]
 BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *TERMS, *ELSEWHERE]
 
 

@@ -25,9 +25,9 @@ HELD = [
     ),
     Bug(
         "owners/analysis.py",
-        "        return demoted(owners, op, classes, summed_operands(classes))\n"
+        "list(map(as_given, demoted(owners, op, classes, summed_operands(classes))))\n"
         "    if op.name == mlir.BARRIER:",
-        "        return list(classes)\n    if op.name == mlir.BARRIER:",
+        "list(classes)\n    if op.name == mlir.BARRIER:",
         "a marked sum as a term of each example's",
     ),
     Bug(

@@ -4,7 +4,7 @@ from tools.soundness_bugs.bug import Bug
 
 FINDING = "loops/microbatches.py"
 SUMS = "loops/loop_sums.py"
-AXES = "terms/microbatch_axes.py"
+AXES = "loops/microbatch_axes.py"
 
 MICROBATCHES = [
     Bug(

@@ -27,8 +27,13 @@ def holds_constant(owners: Owners, gradient: Value) -> bool:
 
 def has_constant_part(owners: Owners, value: Value) -> bool:
     """Whether something is added to the examples' own terms, as far as the ops show."""
-    terms = closure([value], partial(_terms, owners))
+    terms = constant_terms(owners, value)
     return any(is_shared(owners.of(v)) and not is_splat(v, 0) for v in terms)
+
+
+def constant_terms(owners: Owners, value: Value) -> set[Value]:
+    """What is added up in a value, among it all that no example reaches."""
+    return closure([value], partial(_terms, owners))
 
 
 def _terms(owners: Owners, value: Value) -> list[Value]:

@@ -22,6 +22,7 @@ from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
 from hlo_surgery.passes.terms.kept_examples import Gathered
+from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Step
 
 
@@ -91,7 +92,8 @@ def _adds_whole_rows(op: Operation) -> bool:
 def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
     """The paths behind one op of the tail; None if it does more than move, scale and add them."""
     link = reading_of(step, paths)
-    if link is None or any(isinstance(axis, Held | Labelled | Gathered) for _, axis in step.inputs):
+    unread = Held | Labelled | Gathered | Rows
+    if link is None or any(isinstance(axis, unread) for _, axis in step.inputs):
         return None
     known = [path for i in link.sums for path in paths[step.inputs[i][0]]]
     others = [key for i, key in enumerate(step.inputs) if i not in link.sums]

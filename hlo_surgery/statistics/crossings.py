@@ -1,0 +1,10 @@
+"""Crossings: which examples met others as the program ran, where ids tell rows apart."""
+
+from hlo_surgery.statistics.derived import Derived
+
+
+def crossed() -> Derived:
+    """Whether rows of each example met another's as the program ran, [B]; its other statistics are
+    NaN then. All are False where `segments` is not given.
+    """
+    return Derived("crossed", lambda found, groups: [found.crossed()], like="group")

@@ -1,0 +1,125 @@
+"""Rows: what one example has in an operand whose rows are told apart by ids.
+
+    %g = dot_general %h[n, d], %l[n, f] over n, owners [n, 1]
+        =>  for example b: both with all rows but b's at zero, one of them B times
+
+What nobody owns counts for no example: a site at which it would add anything makes NaN of all.
+Examples that were found to meet others have NaN of their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.element_types import dtype_of, widened
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
+from hlo_surgery.passes.raising.single_op import call_op
+
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An operand with rows of many examples, whole. `owners`: whose each element is, with size 1
+    along dimensions that do not tell; `met`: which examples are not to be told apart, [B]. Of
+    factors of a product one `is_weighted`.
+    """
+
+    owners: Value
+    met: Value
+    is_weighted: bool
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The number of the example at hand, and whether it met others: of the site `op` with these
+    `inputs`.
+    """
+
+    op: Operation
+    inputs: tuple[tuple[Value, Any], ...]
+
+
+def tickets(
+    met: jax.Array, ticket: Ticket, known: Mapping[Value, jax.Array], size: int
+) -> jax.Array:
+    """[B, 2]: each example's number, and whether nothing is to be said of it."""
+    numbers = jnp.arange(size, dtype=jnp.int32)
+    unsaid = (met | _is_stray(ticket, known)).astype(jnp.int32)
+    return jnp.stack([numbers, unsaid], 1)
+
+
+def of_rows(
+    axes: Sequence[Any], function: Raised, size: Any, *operands: jax.Array
+) -> tuple[jax.Array, ...]:
+    """What a site makes of one example's rows; behind the operands come owners, and the ticket."""
+    own, (*owners, ticket) = operands[: len(axes)], operands[len(axes) :]
+    left = iter(owners)
+    shown = [
+        _shown(x, axis, next(left), ticket[0], size) if isinstance(axis, Rows) else x
+        for x, axis in zip(own, axes, strict=True)
+    ]
+    unsaid = jnp.where(ticket[1] != 0, jnp.nan, 0)
+    return tuple(result + unsaid.astype(result.dtype) for result in function(*shown))
+
+
+def _shown(x: jax.Array, rows: Rows, owners: jax.Array, example: jax.Array, size: Any) -> jax.Array:
+    scaled = (widened(x) * size).astype(x.dtype) if rows.is_weighted else x
+    return jnp.where(owners == example, scaled, jnp.zeros_like(scaled))
+
+
+def _is_stray(ticket: Ticket, known: Mapping[Value, jax.Array]) -> jax.Array:
+    """Whether rows that nobody owns add anything: told by ones for all that is not zero."""
+    op = ticket.op
+    own = frozenset(i for i, (_, axis) in enumerate(ticket.inputs) if isinstance(axis, Rows))
+    operands: list[jax.Array] = []
+    for i, (value, axis) in enumerate(ticket.inputs):
+        dtype = dtype_of(op.operands[i])
+        if isinstance(axis, Rows):
+            nobodys = (known[value] != 0) & (known[axis.owners] == NONE)
+            operands.append(nobodys.astype(dtype))
+        elif linearity.is_linear(op, own | {i}) or i in linearity.initial_operands(op):
+            operands.append(jnp.zeros(mlir.shape(op.operands[i]), dtype))
+        else:
+            x = known[value]
+            operands.append((x != 0).astype(dtype) if mlir.is_inexact(value) else x)
+    function = raise_op(op) or call_op(op)
+    return jnp.any(jnp.stack([jnp.any(result != 0) for result in function(*operands)]))
+
+
+def weighted_rows(
+    x: jax.Array,
+    rows: Rows,
+    known: Mapping[Value, jax.Array],
+    weights: jax.Array,
+    finite: jax.Array | None,
+) -> jax.Array:
+    """All rows at once, each example's by its weight, [B]; zero for those that are not `finite`."""
+    owners = known[rows.owners]
+    if finite is not None:
+        x = jnp.where(jnp.append(finite, False)[owners], x, jnp.zeros_like(x))
+    x = jnp.where(owners == NONE, jnp.zeros_like(x), x)
+    if not rows.is_weighted:
+        return x
+    each = jnp.append(weights, jnp.zeros((), weights.dtype))[owners]
+    return (widened(x) * each.astype(widened(x).dtype)).astype(x.dtype)
+
+
+def unless_met(
+    ticket: tuple[Value, Any],
+    results: Sequence[jax.Array],
+    known: Mapping[Value, jax.Array],
+    weights: jax.Array,
+    finite: jax.Array | None,
+) -> tuple[jax.Array, ...]:
+    """Sums with weights, NaN where an example counts that met others."""
+    value, axis = ticket
+    unsaid = known[value] | _is_stray(axis, known)
+    unsaid = unsaid if finite is None else unsaid & finite
+    nan = jnp.sum(weights * jnp.where(unsaid, jnp.nan, 0).astype(weights.dtype))
+    return tuple(result + nan.astype(result.dtype) for result in results)
