@@ -39,9 +39,9 @@ def grad(
     by name; both along `in_axes` (as in `jax.vmap`: one int, or one entry for each batch argument,
     each a pytree prefix). Leaves of a model that are no floats, such as functions and integers,
     have None for gradient; models of flax.nnx are taken as `flax.nnx.grad` does.
-    `loss_reduction` says whether `fun` averages or sums over
-    the examples. `is_real` says which examples are no padding, where some are: an array [B] of
-    flags or 0/1, the position of an argument that is one, or a function of f's arguments, such as
+    `loss_reduction` says whether `fun` averages or sums over the examples. `is_real` says which
+    examples are no padding, where some are: an array [B] of flags or 0/1, the position of an
+    argument that is one, or a function of f's arguments, such as
     `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
     `rows_per_example`: of pairs, and other examples of several rows one behind the other, how many;
     batch arguments have that many times B along their axes, or B.

@@ -5,7 +5,8 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.frameworks.arguments import as_pytrees, hand_back, of_pytrees
+from hlo_surgery.frameworks.arguments import as_pytrees, of_pytrees
+from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import lower
 from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
@@ -65,7 +66,7 @@ class Optimized:
         structure = jax.tree.structure(folded.result)
         flat = jax.tree.unflatten(structure, outputs)
         result, changed = jax.tree.map(as_returned, folded.result, flat)
-        hand_back((args, kwargs), pytrees, changed)
+        update_models((args, kwargs), pytrees, changed)
         return result
 
     def module(self, *args: Any, **kwargs: Any) -> Module:

@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.frameworks.arguments import as_pytrees, hand_back, of_pytrees
+from hlo_surgery.frameworks.arguments import as_pytrees, of_pytrees
+from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import lower, telling
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
@@ -138,7 +139,7 @@ class WithStatistics:
         tree = jax.tree.structure(rewritten.result)
         whole = jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
         (result, changed), statistics = whole
-        hand_back((args, kwargs), pytrees, changed)
+        update_models((args, kwargs), pytrees, changed)
         return result, statistics
 
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
@@ -203,14 +204,15 @@ class WithStatistics:
         ids = {number: count + len(flags) + k for number, k in rows.rows.items()}
         own, _ = numbered(shape)
         numbers = _of_floats(self._pick(own), jax.tree.leaves(shape))
+        picked = jax.tree.leaves(numbers)
         if self._pick is all_of_it:
-            refuse_more_numbers(lowered, {**batch, **ids}, jax.tree.leaves(numbers))
-            refuse_updated(lowered, jax.tree.leaves(numbers))
+            refuse_more_numbers(lowered, {**batch, **ids}, picked)
+            refuse_updated(lowered, picked)
         statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
         loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         given: Any = {"rows_per_example": options.rows_per_example, "segments": ids}
-        asked = make_request(lowered, batch, statistics, jax.tree.leaves(numbers), *how, **given)
+        asked = make_request(lowered, batch, statistics, picked, *how, **given)
         module, more = rewritten(lowered, asked)
         results = shape, self._statistics_tree(jax.tree.structure(numbers))
         told = telling(self._fun, leaves, tree, made.calls) if made.calls else None

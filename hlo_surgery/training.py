@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from hlo_surgery.frameworks.arguments import as_pytrees, hand_back
+from hlo_surgery.frameworks.arguments import as_pytrees
 from hlo_surgery.frameworks.equinox_modules import with_fixed_numbers, without_fixed_numbers
-from hlo_surgery.frameworks.nnx_models import is_model
+from hlo_surgery.frameworks.nnx_models import is_model, update_models
 from hlo_surgery.frameworks.traced_leaves import split_traced, with_fixed
 from hlo_surgery.passes.emit.named_mesh import named_mesh
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
@@ -101,7 +101,7 @@ class TrainStep:
             own = self._committed((shards, fixed), own, others)
             found = self._jitted(shards, fixed, *own, *others)
         arrays, opt_state, values, metrics = found
-        hand_back(given, pytrees, values)
+        update_models(given, pytrees, values)
         fixed = split_traced(with_fixed_numbers(params), is_model)[1]
         return without_fixed_numbers(with_fixed(arrays, fixed)), opt_state, metrics
 

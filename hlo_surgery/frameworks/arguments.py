@@ -1,6 +1,6 @@
 """Arguments: what a user calls a function with, as pytrees of arrays and of what is static."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -11,7 +11,6 @@ from hlo_surgery.frameworks.nnx_models import (
     as_states,
     changed_values,
     models_of,
-    update_models,
     values_of,
 )
 
@@ -58,8 +57,3 @@ def of_pytrees(fun: Callable[..., Any]) -> Callable[..., Returned]:
         return Returned(result, changed_values(before, pytrees, given))
 
     return returning
-
-
-def hand_back(arguments: Any, pytrees: Any, changed: Sequence[Any]) -> None:
-    """Give the models among the arguments what a function has changed of them."""
-    update_models(arguments, pytrees, changed)

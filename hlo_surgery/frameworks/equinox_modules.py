@@ -34,6 +34,8 @@ def is_number(x: Any) -> bool:
 
 def with_fixed_numbers(tree: Any) -> Any:
     """The tree with a FixedNumber for each number in a module."""
+    if "equinox" not in sys.modules:
+        return tree
 
     def fixed(part: Any) -> Any:
         return jax.tree.map(_as_fixed, part) if is_module(part) else part

@@ -42,6 +42,8 @@ def holds_models(tree: Any) -> bool:
 
 def as_states(tree: Any) -> Any:
     """The pytree with a ModelState for each model."""
+    if "flax.nnx" not in sys.modules:
+        return tree
     leaves, outside = jax.tree.flatten(tree, is_leaf=is_model)
     models = [leaf for leaf in leaves if is_model(leaf)]
     if not models:

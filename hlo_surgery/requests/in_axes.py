@@ -30,7 +30,7 @@ def leaf_axes(
     `batch`: the arguments with examples (see `batch_keys`); by `fun` one is found that was given by
     name in place of its position, or the other way round. Raises ValueError or TypeError.
     """
-    given = {**dict(enumerate(args)), **dict(sorted(kwargs.items()))}
+    given = arguments_by_key(args, kwargs)
     axes: dict[Key, list[int | None]] = {
         key: [None] * len(jax.tree.leaves(value)) for key, value in given.items()
     }
@@ -48,6 +48,11 @@ def leaf_axes(
         )
     _check_sizes(given, axes_by_number, rows_per_example)
     return axes_by_number
+
+
+def arguments_by_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Key, Any]:
+    """Each argument by its position or name, in the order of the leaves of (args, kwargs)."""
+    return {**dict(enumerate(args)), **dict(sorted(kwargs.items()))}
 
 
 def argument_entries(

@@ -7,7 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.requests.in_axes import Key, argument_entries, axes_by_leaf, from_front
+from hlo_surgery.requests.in_axes import (
+    Key,
+    argument_entries,
+    arguments_by_key,
+    axes_by_leaf,
+    from_front,
+)
 from hlo_surgery.requests.leaves import is_array, kind_of
 
 
@@ -71,12 +77,14 @@ def _said_of_leaves(
     """The name of each array of the batch arguments, and what is said of it, by number of leaf."""
     found: dict[int, tuple[str, Any]] = {}
     first = 0
-    for key, argument in {**dict(enumerate(args)), **dict(sorted(kwargs.items()))}.items():
-        said = entries.get(key)
-        each = axes_by_leaf("segments", said, argument, "the batch argument it goes with")
-        for k, (entry, path, leaf) in enumerate(each if key in entries else ()):
-            name = f"argument {key}{jax.tree_util.keystr(path)}"
-            found |= {first + k: (name, entry)} if is_array(leaf) else {}
+    for key, argument in arguments_by_key(args, kwargs).items():
+        if key in entries:
+            said = axes_by_leaf(
+                "segments", entries[key], argument, "the batch argument it goes with"
+            )
+            for k, (entry, path, leaf) in enumerate(said):
+                name = f"argument {key}{jax.tree_util.keystr(path)}"
+                found |= {first + k: (name, entry)} if is_array(leaf) else {}
         first += len(jax.tree.leaves(argument))
     return found
 

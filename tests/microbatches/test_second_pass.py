@@ -17,10 +17,10 @@ from tests.microbatches.microbatch_statistics import (
     FLAGS,
     LAYERS,
     PARAMS,
-    TOLERANCE,
     WEIGHTS,
     X,
     along,
+    assert_right,
     draw,
     examples,
     mean_of,
@@ -79,14 +79,6 @@ def expected(g, real=None):
         "norms": norms,
         "squares": jax.tree.map(lambda x: mean(ones, x**2), g),
     }
-
-
-def assert_right(found, wanted):
-    for name, statistic in found.items():
-        pairs = zip(jax.tree.leaves(statistic), jax.tree.leaves(wanted[name]), strict=True)
-        for actual, value in pairs:
-            scale = TOLERANCE * np.abs(value).max()
-            np.testing.assert_allclose(actual, value, rtol=TOLERANCE, atol=scale, err_msg=name)
 
 
 @pytest.mark.parametrize("name", CASES)
