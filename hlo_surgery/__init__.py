@@ -1,5 +1,7 @@
 """Exact statistics of per-example gradients, by rewriting a minibatch gradient's StableHLO."""
 
+__version__ = "0.1.0"
+
 from hlo_surgery.required_jax import require_jax
 
 # Before the imports that need a JAX that is new enough.
