@@ -1,4 +1,4 @@
-"""The site: `sphinx-build -W -n docs build/site`, with what the extra `docs` installs.
+"""The site: `sphinx-build -W docs build/site`, with what the extra `docs` installs.
 
 Sphinx with MyST, and not MkDocs: the last release of MkDocs 1 is of 2024, its second version takes
 no plugins, Material for MkDocs takes no more than fixes, and its successor is at 0.1. The pages are
@@ -33,6 +33,3 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 # Defaults as they are written, and not as Python prints the objects.
 autodoc_preserve_defaults = True
-
-# What a signature names and this site does not have a page of.
-nitpick_ignore_regex = [("py:.*", r".*")]

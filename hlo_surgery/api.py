@@ -102,6 +102,14 @@ def value_and_grad(
     `f(*args) == ((value, gradient), stats)`.
 
     Everything else is as in `grad`.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x: jnp.mean(w * x)
+    >>> f = hs.value_and_grad(loss, statistics=hs.norms())
+    >>> (value, gradient), norms = f(2.0, jnp.array([-1.0, 3.0]))
+    >>> float(value), float(gradient), norms.tolist()
+    (2.0, 1.0, [1.0, 3.0])
     """
     check_keywords(value_and_grad, planning)
     gradient_fun = differentiated(jax.value_and_grad, fun, argnums, has_aux)
@@ -135,6 +143,16 @@ def rewrite(
     which one must be a loss or a metric, or most of an argument plus or minus something, which is
     that argument updated. `loss` picks the loss, where `per_example_losses` could
     mean more than one number. Everything else is as in `grad`.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> def clipped_gradient(w, x):
+    ...     gradient = jax.grad(lambda w: jnp.mean(w * x))(w)
+    ...     return jnp.clip(gradient, -1, 1), gradient
+    >>> own = lambda outputs: outputs[1]
+    >>> f = hs.rewrite(clipped_gradient, batch_argnums=1, statistics=hs.norms(), gradients=own)
+    >>> f(2.0, jnp.array([-1.0, 5.0]))[1].tolist()
+    [1.0, 5.0]
     """
     check_keywords(rewrite, planning)
     if batch_argnums is None and batch_argnames is None:
@@ -156,6 +174,13 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
     `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`;
     `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`. Raises
     TypeError for any other function.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.second_moment())
+    >>> plan = hs.explain(f, 1.0, jnp.ones(8))
+    >>> plan.batch_size, [output.strategies for output in plan.outputs]
+    (8, [{'second_moment': 'square'}])
     """
     if isinstance(target, WithStatistics):
         return target.explain(*args, **kwargs)

@@ -196,7 +196,7 @@ def test_noise_and_clipped_sum_are_divided_by_the_expected_batch_size(count):
 
 
 def test_poisson_sampling_with_padding_divides_by_no_number_of_the_data():
-    """A step without noise: the sum of the real examples' clipped gradients over what is expected."""
+    """A step without noise: the sum of the real examples' clipped gradients over the expected B."""
 
     def loss(w, batch):
         return jnp.sum(batch["real"] * jnp.tanh(batch["x"] @ w))
