@@ -28,8 +28,8 @@ myst_heading_anchors = 3
 # Docstrings name code as Markdown does.
 default_role = "code"
 autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
-autodoc_typehints_format = "short"
-python_use_unqualified_type_names = True
+# Types are said in words, where there are shapes as well; one parameter a line.
+autodoc_typehints = "none"
+maximum_signature_line_length = 70
 # Defaults as they are written, and not as Python prints the objects.
 autodoc_preserve_defaults = True

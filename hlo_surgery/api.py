@@ -33,27 +33,32 @@ def grad(
 ) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
 
-    `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient
-    (for one statistic, not in a dict, that pytree itself). `batch_argnums` are the positions of the
-    arguments whose leaves carry the examples (by default 1), `batch_argnames` those that are given
-    by name; both along `in_axes` (as in `jax.vmap`: one int, or one entry for each batch argument,
-    each a pytree prefix). Leaves of a model that are no floats, such as functions and integers,
-    have None for gradient; models of flax.nnx are taken as `flax.nnx.grad` does.
-    `loss_reduction` says whether `fun` averages or sums over the examples. `is_real` says which
-    examples are no padding, where some are: an array [B] of flags or 0/1, the position of an
-    argument that is one, or a function of f's arguments, such as
-    `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
-    `rows_per_example`: of pairs, and other examples of several rows one behind the other, how many;
-    batch arguments have that many times B along their axes, or B.
-    `segments`: of graphs, packed sequences and bags, a function of f's arguments that returns, in
-    place of `in_axes`, for each batch argument a pytree prefix of it with integer arrays of ids,
-    as in `lambda params, graphs: {"nodes": graphs["ids"], "target": 0, "senders": None}`: row i
-    belongs to example ids[i], and to none if that is negative. An integer is an axis, and None is
-    for what is given, such as indices. Examples whose rows meet others' have NaN for statistics;
-    see `crossed`.
-    `planning` says how to compute, which changes no statistic: `strategy` ("auto", "square",
-    "ghost", "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
-    `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
+    `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient,
+    or what the statistic says (for one statistic, not in a dict, that pytree itself). Leaves of a
+    model that are no floats, such as functions and integers, have None for gradient; models of
+    flax.nnx are taken as `flax.nnx.grad` does.
+
+    - `batch_argnums`: the positions of the arguments whose leaves carry the examples (by default
+      1); `batch_argnames`: those that are given by name.
+    - `in_axes`: along which axis, as in `jax.vmap`: one int, or one entry for each batch argument,
+      each a pytree prefix.
+    - `statistics`: one, or a dict of them by name.
+    - `loss_reduction`: whether `fun` averages ("mean") or sums ("sum") over the examples.
+    - `on_mixing`: "refuse", or "contribution", which takes what is mixed as constants.
+    - `is_real`: which examples are no padding, where some are: an array [B] of flags or 0/1, the
+      position of an argument that is one, or a function of f's arguments, such as
+      `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
+    - `rows_per_example`: of pairs, and other examples of several rows one behind the other, how
+      many; batch arguments have that many times B along their axes, or B.
+    - `segments`: of graphs, packed sequences and bags, a function of f's arguments that returns, in
+      place of `in_axes`, for each batch argument a pytree prefix of it with integer arrays of ids,
+      as in `lambda params, graphs: {"nodes": graphs["ids"], "target": 0, "senders": None}`: row i
+      belongs to example `ids[i]`, and to none if that is negative. An integer is an axis, and None
+      is for what is given, such as indices. Examples whose rows meet others' have NaN for
+      statistics; see `crossed`.
+    - `planning`: how to compute, which changes no statistic: `strategy` ("auto", "square", "ghost",
+      "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
+      `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
 
     As with `jax.jit`, what `fun` and the statistics close over is read when they are traced, once
     for arguments of such shapes and dtypes: pass what changes as an argument, or call f inside of
