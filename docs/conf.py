@@ -17,10 +17,11 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["README.md"]
 html_theme = "furo"
 html_title = f"hlo-surgery {release}"
 html_show_sourcelink = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 
 # Links to headings are checked as links to pages are.

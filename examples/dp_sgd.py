@@ -9,6 +9,7 @@ actual one is data.
 """
 
 import argparse
+import math
 import secrets
 from typing import Any
 
@@ -25,7 +26,7 @@ from sklearn.datasets import load_digits
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 
-TRAINED, EXPECTED, DELTA = 1400, 140, 1e-5
+TRAINED, EXPECTED, DELTA, CUT_OFF = 1400, 140, 1e-5, 1e-9
 MAX_NORM, NOISE_MULTIPLIER, RATE = 1.0, 2.0, 2.0
 SAMPLING_PROBABILITY = EXPECTED / TRAINED
 
@@ -50,8 +51,8 @@ def initial(seed: int) -> Any:
 
 
 def capacity(steps: int) -> int:
-    """Rows of a padded batch: in one training of a million a batch has more examples than that."""
-    return int(binom.isf(1e-6 / steps, TRAINED, SAMPLING_PROBABILITY))
+    """Rows of a padded batch: with a probability of CUT_OFF some batch of the training has more."""
+    return int(binom.isf(CUT_OFF / steps, TRAINED, SAMPLING_PROBABILITY))
 
 
 def poisson_batch(rng: np.random.Generator, x: Any, y: Any, rows: int) -> dict[str, np.ndarray]:
@@ -67,12 +68,16 @@ def poisson_batch(rng: np.random.Generator, x: Any, y: Any, rows: int) -> dict[s
 def epsilon(steps: int) -> float:
     """Of the whole training at DELTA, where adding or removing one example is to be hidden.
 
-    1e-6 of DELTA is kept for batches that were cut off.
+    With batches that were never cut off it would be (epsilon, 0.99 DELTA); that one of them is, on
+    either of two neighbouring data sets, adds (1 + exp(epsilon)) CUT_OFF to that.
     """
     accountant = PLDAccountant()
     each = dp.PoissonSampledDpEvent(SAMPLING_PROBABILITY, dp.GaussianDpEvent(NOISE_MULTIPLIER))
     accountant.compose(dp.SelfComposedDpEvent(each, steps))
-    return float(accountant.get_epsilon(DELTA - 1e-6))
+    found = float(accountant.get_epsilon(0.99 * DELTA))
+    if (1 + math.exp(found)) * CUT_OFF > 0.01 * DELTA:
+        raise ValueError(f"epsilon is {found}; choose a smaller CUT_OFF")
+    return found
 
 
 def main() -> None:

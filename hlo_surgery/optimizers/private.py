@@ -106,7 +106,7 @@ def dp_sgd(
     >>> list(dp_sgd(0.1, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
     ['clipped_mean']
     """
-    bounds = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
+    bounds: Any = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
     private = private_gradient(max_norm, noise_multiplier, seed, **bounds)
     sums = [] if momentum is None else [summing(momentum)]
     return chained(private.required_statistics, private, *sums, *stepping(learning_rate, 0.0))
@@ -132,7 +132,7 @@ def dp_adam(
     >>> list(dp_adam(1e-3, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
     ['clipped_mean']
     """
-    bounds = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
+    bounds: Any = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
     private = private_gradient(max_norm, noise_multiplier, seed, **bounds)
     adam = of_gradients(AdamConstants(b1, b2, eps, eps_root, None))
     return chained(
