@@ -279,7 +279,7 @@ def dynamic_update_slice(following: Following, op: Operation, labels: Labels) ->
 
 
 def _put(following: Following, op: Operation, old: Term | None, new: Term) -> Term | None:
-    """Whose the elements are of what one example put somewhere; None where it is not known where."""
+    """Whose the elements are of what one example put somewhere; None where no one knows where."""
     shape, sizes = mlir.shape(op.operands[0]), mlir.shape(op.operands[1])
     moving = [dim for dim, n in enumerate(sizes) if n != shape[dim]]
     found = [outside(following, op.operands[2 + dim]) for dim in moving]
