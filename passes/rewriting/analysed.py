@@ -141,11 +141,9 @@ def _unworded(axes: Axes, output: Value) -> Reason | None:
 
 def trusted_calls(module: Analysed) -> list[Trusted]:
     """What was declared of calls that gradients, or a loss that was asked for, rest on."""
-    outputs, roles = module.outputs, module.roles
-    behind = ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
-    ops = mlir.all_operations(module.code)
-    found = (trusted(op) for op in ops if not behind.isdisjoint(op.results))
-    return list(dict.fromkeys(each for each in found if each))
+    declared = [(op, said) for op in mlir.all_operations(module.code) if (said := trusted(op))]
+    behind = _behind_asked(module) if declared else set()
+    return list(dict.fromkeys(said for op, said in declared if not behind.isdisjoint(op.results)))
 
 
 def free_of_loops(module: Analysed, reweights: bool) -> None:
@@ -180,10 +178,15 @@ def classify_again(module: Analysed, apart: Sequence[Value]) -> None:
 
 def _forget_unused(module: Analysed) -> None:
     """Constants that no gradient, nor a loss that was asked for, rests on concern nobody."""
-    outputs, roles = module.outputs, module.roles
-    behind = ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
     data = module.axes.data
+    behind = _behind_asked(module) if data else set()
     module.axes.data = {value: reason for value, reason in data.items() if value in behind}
+
+
+def _behind_asked(module: Analysed) -> set[Value]:
+    """All that the gradients, and the losses that were asked for, rest on."""
+    outputs, roles = module.outputs, module.roles
+    return ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
 
 
 def real_examples(module: Analysed, argument: int) -> tuple[Value, Value]:
