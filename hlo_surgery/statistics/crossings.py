@@ -4,8 +4,8 @@ from hlo_surgery.statistics.derived import Derived
 
 
 def crossed() -> Derived:
-    """Whether rows of each example met another's as the program ran, [B], or its gradient has NaN,
-    as that of all has where rows of nobody reach the sum; its other statistics are NaN then. All
-    are False where `segments` is not given.
+    """Whether rows of each example met another's as the program ran, [B]; its other statistics are
+    NaN then. All are True where the gradients of all have NaN, as where rows of nobody reach the
+    sum, and False where `segments` is not given.
     """
     return Derived("crossed", lambda found, groups: [found.crossed()], like="group", crossed=True)

@@ -89,12 +89,14 @@ class Measurements:
         return [without_padding(self._along(i, direction), padding) for i, direction in pairs]
 
     def crossed(self) -> jax.Array:
-        """Whether each example was found to meet another, or has NaN, as of rows of nobody."""
+        """Whether each example was found to meet another, or all have NaN, as of rows of nobody."""
         met = self.examples.met
         if met is None:
             return jnp.zeros(self.size, bool)
-        measured = self.measured[: self.number]
-        return reduce(jnp.logical_or, [each[HasNaN()] for each in measured], self.known[met])
+        found = [self.measured[i][HasNaN()] for i in self._gradients]
+        real = self._real
+        alike = found if real is None else [each | ~real for each in found]
+        return reduce(jnp.logical_or, [jnp.all(each) for each in alike], self.known[met])
 
     def losses(self) -> jax.Array:
         """Each example's own loss."""

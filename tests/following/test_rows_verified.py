@@ -102,6 +102,21 @@ def test_what_is_no_statement_on_these_inputs(loss, given, said):
     assert re.search(said, verdict.why), verdict.why
 
 
+@pytest.mark.parametrize("strategy", ["lift", "loop"])
+def test_rows_of_nobody_that_reach_a_gradient_are_said(strategy):
+    """A mean of a phi that knows no NaN is none, and no histogram counts."""
+    phi = hs.mean_of(lambda g: jnp.where(g > 0, 1.0, 0.0))
+    asked = {"positive": phi, "bins": hs.histogram([-1, 0, 1]), "crossed": hs.crossed()}
+    f = hs.rewrite_module(dumped(unmasked), **ASKED | {"statistics": asked}, strategy=strategy)
+    _, positive, bins, crossed = f.call(*inputs())
+    assert np.isnan(positive).all()
+    assert (np.asarray(bins) == -1).all()
+    assert crossed.all()
+    _, positive, bins, crossed = f.call(*inputs(np.where(IDS == E, 0, IDS)))
+    assert not crossed.any()
+    assert np.isfinite(positive).all()
+
+
 def test_commands_that_rewrite_take_ids(tmp_path):
     file, out = tmp_path / "module.mlir", str(tmp_path / "out.mlir")
     file.write_text(dumped(summed))
