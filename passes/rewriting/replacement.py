@@ -135,7 +135,7 @@ def _scan(axes: Axes, target: Target, measures: Sequence[Measure], asking: Askin
 
 def _is_stackable(scan: Scan, measure: Measure) -> bool:
     """Whether a measure of the stack can be had from the measures of its slices."""
-    return isinstance(measure, Defined) and measure.is_stackable(scan.behind)
+    return isinstance(measure, Defined) and measure.is_stackable(scan.behind, scan.write)
 
 
 def _inside_loop(
