@@ -34,6 +34,7 @@ WRITTEN = {
     "per_example": hs.per_example(),
     "per_token_second_moment": hs.per_token_second_moment(),
     "polynomial([1, 2, 3])": hs.polynomial([1, 2, 3]),
+    "projected(2, seed=1, per='global')": hs.projected(2, seed=1, per="global"),
     "second_moment": hs.second_moment(),
     "snr": hs.snr(),
     "token_norms": hs.token_norms(),
