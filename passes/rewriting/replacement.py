@@ -261,7 +261,7 @@ def _behind(inside: Answer, tail: GradientSlice) -> Answer:
 
 def _answer(chosen: Chosen, gradient: Value | None) -> Answer:
     sliced = chosen.task.sliced
-    sites = tuple(site_plan(step.op) for step in sliced.sites)
+    sites = tuple(site_plan(step.op) for step in [*sliced.sites, *sliced.row_sites])
     is_reached = bool(sliced.inputs and (sliced.steps or sliced.output[1] is not None))
     own = chosen.task.counts.gradient
     return Answer(chosen, sites, _names(sliced), own, is_reached, gradient)
