@@ -9,7 +9,7 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
+from hlo_surgery.passes.measures.measures import HasNaN, MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
@@ -24,7 +24,13 @@ from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
-from hlo_surgery.rewriting.results import private_statistics, results, reweights, staged
+from hlo_surgery.rewriting.results import (
+    asks_who_crossed,
+    private_statistics,
+    results,
+    reweights,
+    staged,
+)
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
@@ -170,7 +176,8 @@ def _computed(
 def _measures(request: Request) -> list[Measure]:
     """What all statistics are made of, each once. TypeError where a phi is not elementwise."""
     statistics = request.statistics.values()
-    measures = list(dict.fromkeys(m for s in statistics for m in measures_of(s)))
+    told = [HasNaN()] if any(asks_who_crossed(request, s) for s in statistics) else []
+    measures = list(dict.fromkeys([*(m for s in statistics for m in measures_of(s)), *told]))
     for measure in measures:
         if isinstance(measure, MeanOf) and measure.is_given:
             check_each_element(measure.phi)

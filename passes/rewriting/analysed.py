@@ -16,7 +16,7 @@ from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.errors import Reason, Refusal, as_contribution, as_loss
+from hlo_surgery.passes.ir.errors import Reason, Refusal, as_loss, without_contribution
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
@@ -136,7 +136,8 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
     worded = {n: reason or _unworded(module.axes, outputs[n]) for n, reason in reasons.items()}
     found = {n: reason for n, reason in worded.items() if reason}
-    return {n: as_contribution(r) for n, r in found.items()} if roles.contribution else found
+    without = roles.contribution or roles.segments
+    return {n: without_contribution(r) for n, r in found.items()} if without else found
 
 
 def _loss_reason(owners: Owners, output: Value) -> Reason | None:
