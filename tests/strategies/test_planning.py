@@ -260,4 +260,4 @@ def test_rooflines():
     assert roofline("tpu").name == roofline("tpu:v5e:2x4").name == "tpu:v5e"
     cpu = roofline("cpu")
     assert cpu.seconds(cpu.flops, 0) == cpu.seconds(0, cpu.bandwidth) == 1
-    assert cpu.seconds(cpu.ridge * 7, 7) == pytest.approx(7 / cpu.bandwidth)
+    assert cpu.seconds(cpu.flops / cpu.bandwidth * 7, 7) == pytest.approx(7 / cpu.bandwidth)
