@@ -98,7 +98,7 @@ def analyse(code: Module, roles: Roles, names: Sequence[str], reweights: bool) -
     """
     normalize(code, roles.custom_calls)
     module = Analysed(code, roles, *_classified(code, roles))
-    _refuse_undivided(_undivided_outputs(module), names)
+    _refuse_undivided(undivided_outputs(module), names)
     module.trusted = _trusted_calls(module)
     _free_of_loops(module, reweights)
     return module
@@ -126,7 +126,7 @@ def _refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> No
         raise Refusal(reasons[first], names[first] + more)
 
 
-def _undivided_outputs(module: Analysed) -> dict[int, Reason]:
+def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     """Why examples have no share of their own, by number of the outputs where they have none."""
     roles, owners, outputs = module.roles, module.owners, module.outputs
     if roles.size == 1:
