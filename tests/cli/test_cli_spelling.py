@@ -79,7 +79,6 @@ def test_every_keyword_has_its_option():
         inspect.signature(hs.rewrite_module).parameters.keys()
         | PlanningOptions.__annotations__.keys()
     )
-    # Segments are for Python alone, as the README says.
     assert keywords - {"module", "planning"} <= SPELLED.keys()
     assert all(option in answered("verify", "--help").stdout for option in SPELLED.values())
 
