@@ -178,6 +178,7 @@ def _computed(
         reweights(request),
         len(request.gradients),
         request.closed_over,
+        _asked_by(request),
     )
     asked = [*([measures] * len(request.gradients)), *losses]
     found = statistics_by_microbatch(module, targets, asked, asking, staged(request, names))
@@ -194,6 +195,15 @@ def _measures(request: Request) -> list[Measure]:
         if isinstance(measure, MeanOf) and measure.is_given:
             check_each_element(measure.phi)
     return measures
+
+
+def _asked_by(request: Request) -> dict[Measure, list[str]]:
+    """The statistics that are made of each measure, by name."""
+    names: dict[Measure, list[str]] = {}
+    for name, statistic in request.statistics.items():
+        for measure in measures_of(statistic):
+            names.setdefault(measure, []).append(name)
+    return names
 
 
 def _own_outputs(module: Analysed, answers: Sequence[Answer]) -> list[Value]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from hlo_surgery.passes.dataflow.counters import Numbers, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.scopes import STACK
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -147,7 +148,7 @@ def write_stacks(
     trips = len(next(iter(stacks.counters.values())))
     shapes = [((trips, *mlir.shape(v)), dtype_of(v)) for v in values]
     zeros = (
-        splice([], lambda: [jnp.zeros(shape, dtype) for shape, dtype in shapes], loop)
+        splice([], lambda: [jnp.zeros(*kind) for kind in shapes], loop, scope=STACK)
         if values
         else []
     )
@@ -155,7 +156,7 @@ def write_stacks(
     end = mlir.return_operation(loop.regions[1].blocks[0])
     written: list[Value] = []
     for value, argument, index in zip(values, arguments, stacks.written.values(), strict=True):
-        written += splice([argument, value, index], _write_one, end)
+        written += splice([argument, value, index], _write_one, end, scope=STACK)
     extend_return(end, written)
     renewed = extend_results(loop, zeros, len(zeros), [axes.classes], [axes.trained, reached])
     return renewed, dict(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
+from hlo_surgery.passes.emit.scopes import PADDING
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -192,7 +193,8 @@ def real_examples(module: Analysed, argument: int) -> tuple[Value, Value]:
     """
     flag = partial(flags_and_count, _widest(module.gradients))
     block = module.block
-    flags, count = splice([block.arguments[argument]], flag, mlir.operations(block)[0])
+    first = mlir.operations(block)[0]
+    flags, count = splice([block.arguments[argument]], flag, first, scope=PADDING)
     module.axes.count = count
     return flags, count
 

@@ -2,7 +2,7 @@
 traced.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import Measure, PerExampleGradients
@@ -78,7 +79,7 @@ class Measurements:
             finite = padding.real if finite is None else finite & padding.real
             weights = [without_padding(w, padding) for w in weights]
         return [
-            self._weighted(i, w, finite=finite)
+            self._in_scope(i, partial(self._weighted, i, w, finite=finite))
             for i, w in zip(self._gradients, weights, strict=True)
         ]
 
@@ -86,7 +87,10 @@ class Measurements:
         """The inner product of each example's gradient with a direction."""
         padding = self.examples.padding(self.known)
         pairs = zip(self._gradients, directions, strict=True)
-        return [without_padding(self._along(i, direction), padding) for i, direction in pairs]
+        return [
+            without_padding(self._in_scope(i, partial(self._along, i, d)), padding)
+            for i, d in pairs
+        ]
 
     def crossed(self) -> jax.Array:
         """Whether each example was found to meet another."""
@@ -96,6 +100,11 @@ class Measurements:
     def losses(self) -> jax.Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]
+
+    def _in_scope(self, i: int, computed: Callable[[], jax.Array]) -> jax.Array:
+        """What sums with weights of a gradient make, named so."""
+        with within("output", [self.chosen[i].task.name]), within("strategy", ["reweight"]):
+            return computed()
 
     def _along(self, i: int, direction: jax.Array) -> jax.Array:
         """As the derivative of a weighted sum's by w, where that is contracted."""
