@@ -241,7 +241,9 @@ def _at_end(
         known = dict(zip(values, operands, strict=True))
         computed = compute_measures(chosen, known, asking.asked_by)
         for i, s in stacked.items():
-            with within("output", [targets[i].name]), within("strategy", ["stack"]):
+            names = [name for m in s.measures for name in asking.asked_by.get(m, ())]
+            output = within("output", [targets[i].name])
+            with within("strategy", ["stack"]), output, within("statistic", names):
                 computed[i] = _behind_loop(s, tails[i], known)
         measured = [computed[i].measured for i in range(len(targets))]
         gradients = [gradient for i in reused if (gradient := computed[i].gradient) is not None]
