@@ -1,18 +1,22 @@
 """The commands diff and report: what a rewriting does to a module, for people to read."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
-from hlo_surgery.cli.files import read_module
+from hlo_surgery.cli.files import check_writable, read_module, stream_or_file
 from hlo_surgery.cli.how import How, options_of, taking_how
-from hlo_surgery.cli.output import print_json, print_text, reported, waiting
+from hlo_surgery.cli.output import REFUSED, print_json, print_text, reported, waiting
 from hlo_surgery.counted import counted
 from hlo_surgery.planning.plan import listing
 from hlo_surgery.report.additions import Addition, additions
+from hlo_surgery.report.findings import find
+from hlo_surgery.report.page import page
 from hlo_surgery.rewriting.pipeline import rewrite_module
+from hlo_surgery.whole_files import write_atomically
 
 NOT_REWRITTEN = (
     "holds no ops that a rewriting has added; say what to add, with --batch and --statistic, or "
@@ -80,3 +84,39 @@ def _print_mlir(addition: Addition) -> None:
             where = op.where
             print_text(f"    // {where}", "dim")
         print_text("\n".join(f"    {line}" for line in op.mlir.splitlines()))
+
+
+@taking_how
+def write_report(
+    file: File,
+    batch: Batch,
+    out: Annotated[str, typer.Option("-o", "--output", metavar="HTML", help="File for the page.")],
+    statistic: Statistics = ["second_moment"],  # noqa: B006
+    how: How = {},  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Write a page for a browser: plan, graph, memory and costs of a rewriting, and refusals in
+    place; exit 1 where there are any.
+    """
+    with reported(json):
+        _check_page(out)
+        module = read_module(file)
+        options = options_of(batch, statistic, how)
+        with waiting("rewriting and compiling", json):
+            found = find(module, options)
+        name = "stdin" if file == "-" else Path(file).name
+        write_atomically(Path(out), page(name, found).encode())
+        if json:
+            print_json({"file": out, "plan": found.plan, "refused": found.refused})
+        else:
+            print_text(f"wrote {out}", "green")
+    if found.refused:
+        if not json:
+            print_text(f"refused: {listing(list(found.refused))}", "red", stderr=True)
+        raise typer.Exit(REFUSED)
+
+
+def _check_page(out: str) -> None:
+    if stream_or_file(out) == "-":
+        raise ValueError("a page does not go to stdout; name a file, such as report.html")
+    check_writable(out)

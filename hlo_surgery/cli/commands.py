@@ -1,4 +1,5 @@
-"""hlo-surgery, the command: inspect, rewrite, diff, run, verify, compile, cost, statistics, demo.
+"""hlo-surgery, the command: inspect, rewrite, diff, report, run, verify, compile, cost,
+statistics, demo.
 
 Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input, 3 an internal
 error.
@@ -21,7 +22,7 @@ from hlo_surgery.cli.arguments import (
     Statistics,
     run_pass,
 )
-from hlo_surgery.cli.changes import show_diff
+from hlo_surgery.cli.changes import show_diff, write_report
 from hlo_surgery.cli.costs import compile_module, show_cost
 from hlo_surgery.cli.demo import show_demo
 from hlo_surgery.cli.files import (
@@ -233,6 +234,7 @@ def verify(
 
 
 main.command("diff")(show_diff)
+main.command("report")(write_report)
 main.command("compile")(compile_module)
 main.command("cost")(show_cost)
 

@@ -13,7 +13,6 @@ from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGrad
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
-    Roles,
     analyse,
     finished,
     free_of_loops,
@@ -27,6 +26,7 @@ from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
+from hlo_surgery.rewriting.refusals import roles_of
 from hlo_surgery.rewriting.results import private_statistics, results, reweights, staged
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
@@ -130,10 +130,7 @@ def explain_module(
 
 def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     """The six steps, on the module in place."""
-    contribution = request.on_mixing == "contribution"
-    asked = (request.gradients, request.losses, contribution, request.custom_calls)
-    roles = Roles(request.batch, request.size, *asked, segments=request.segments)
-    module = analyse(code, roles)
+    module = analyse(code, roles_of(request))
     _refuse_undivided(undivided_outputs(module), names)
     trusted = tuple(trusted_calls(module))
     free_of_loops(module, reweights(request))

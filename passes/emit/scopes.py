@@ -36,7 +36,16 @@ class Scope:
 
     def __str__(self) -> str:
         parts = (self.statistic, self.output, self.strategy)
-        return "/".join([ROOT, *(part.translate(_PARTING) for part in parts)])
+        return "/".join([ROOT, *map(in_location, parts)])
+
+
+def in_location(name: str) -> str:
+    """A name as it stands in a location.
+
+    >>> in_location("['linear/~']")
+    "['linear|~']"
+    """
+    return name.translate(_PARTING)
 
 
 # Stages that outputs and statistics have in common.
