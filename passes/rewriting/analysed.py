@@ -35,6 +35,7 @@ from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.following.plain_terms import stray_reason
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
 from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
+from hlo_surgery.passes.rewriting.round_trips import drop_round_trips
 from hlo_surgery.passes.terms.axes import Axes, Labelled, Mixed, Split
 from hlo_surgery.passes.terms.translation import translated
 
@@ -211,6 +212,7 @@ def finished(module: Analysed, results: Sequence[Value], labels: Sequence[str]) 
     release_bodies(module.code)
     sharding_rules.strip(module.code)
     release_constants(module.code)
+    drop_round_trips(module.code)
     mlir.run_passes(module.code, *TIDY)
     put_back(module.code)
     call_on_each(module.code)
