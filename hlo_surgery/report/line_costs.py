@@ -5,6 +5,7 @@ from html import escape
 
 from hlo_surgery.planning.plan import quantity
 from hlo_surgery.report.findings import Findings
+from hlo_surgery.report.html import keys
 from hlo_surgery.report.source_program import SourceProgram, Work
 
 # Lines that cost least are left out beyond so many.
@@ -25,6 +26,8 @@ def line_costs(found: Findings) -> Iterator[str]:
         "<p>Counted op by op in the module, loops as often as they run, before XLA fuses any. "
         f"What is added counts at the line of the contraction that it stands for.{loops}</p>"
     )
+    if found.rewritten:
+        yield keys({"own": "bytes of the program", "added": "bytes added"})
     rows = sorted(_rows(found), key=lambda row: -(row[1].bytes + row[2].bytes))
     most = max((own.bytes + added.bytes for _, own, added in rows), default=0) or 1
     body = "".join(_row(where, own, added, most) for where, own, added in rows[:MOST])

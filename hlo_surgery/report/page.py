@@ -11,6 +11,7 @@ from hlo_surgery.counted import counted
 from hlo_surgery.planning.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
 from hlo_surgery.report.additions import Addition
 from hlo_surgery.report.findings import Findings, Memory
+from hlo_surgery.report.html import keys, table
 from hlo_surgery.report.line_costs import line_costs
 from hlo_surgery.report.memory_chart import memory_chart
 from hlo_surgery.report.program_graph import program_graph
@@ -90,7 +91,7 @@ def _plan(plan: Plan) -> Iterable[str]:
     titles = ["gradient", *statistics, "contractions", "FLOP", "bytes", "tail"]
     titles.append("predicted beside the gradient")
     rows = (_plan_row(output, statistics) for output in plan.outputs)
-    yield f'<div class="wide">{table(titles, rows, numbers=("FLOP", "bytes"))}</div>'
+    yield f'<div class="tall">{table(titles, rows, numbers=("FLOP", "bytes"))}</div>'
 
 
 def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
@@ -106,25 +107,6 @@ def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
     ]
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> str:
-    """A table of text, lines within a cell kept; `numbers`: the columns to be set on the right."""
-    kinds = ["number" if title in numbers else "name" for title in titles]
-    head = "".join(
-        f'<th class="{kind}">{escape(title)}</th>'
-        for kind, title in zip(kinds, titles, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{kind}">{"<br>".join(map(escape, cell.splitlines()))}</td>'
-            for kind, cell in zip(kinds, row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
 def _graph(found: Findings) -> Iterable[str]:
     yield "<h2>Program</h2>"
     yield (
@@ -136,12 +118,6 @@ def _graph(found: Findings) -> Iterable[str]:
     missing |= {"site", "tail", "gradient", "statistic"} if found.plan is None else set()
     yield keys({kind: words for kind, words in KEYS.items() if kind not in missing})
     yield f'<div class="wide">{program_graph(found)}</div>'
-
-
-def keys(each: dict[str, str]) -> str:
-    """What colours mean."""
-    items = (f'<li><span class="key {kind}"></span>{words}</li>' for kind, words in each.items())
-    return f'<ul class="keys">{"".join(items)}</ul>'
 
 
 def _memory(found: Findings) -> Iterable[str]:
@@ -161,6 +137,7 @@ def _peaks(memory: Memory) -> str:
 
 def _additions(found: Sequence[Addition]) -> Iterable[str]:
     yield f"<h2>Added ops</h2><p>{counted(sum(len(each.ops) for each in found), 'op')} in all.</p>"
+    yield '<div class="tall">'
     for addition in found:
         numbers = ", ".join(f"{number} {op}" for op, number in addition.counts.items())
         summary = f"{addition.scope}: {counted(len(addition.ops), 'op')}"
@@ -169,6 +146,7 @@ def _additions(found: Sequence[Addition]) -> Iterable[str]:
             f"<p>{escape(addition.words)}</p><p>{escape(numbers)}</p>"
             f"<pre>{escape(_mlir(addition))}</pre></details>"
         )
+    yield "</div>"
 
 
 def _mlir(addition: Addition) -> str:

@@ -6,7 +6,7 @@ contraction and no refusal names into runs of them.
 """
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -70,8 +70,8 @@ def program_graph(found: Findings) -> str:
     order = list(found.original.lines)
     _refusals(drawn, wanted, found.refused)
     if found.plan is not None:
-        for output in _by_line(found.plan, order):
-            _output(drawn, wanted, output, found)
+        for group in _by_line(found.plan, order):
+            _row(drawn, wanted, group, found)
         _in_common(drawn, found.additions, found.plan)
     _lines(drawn, wanted, found)
     parts = [_highlights(drawn.boxes), *drawn.curves, *(box.svg() for box in drawn.boxes)]
@@ -85,14 +85,21 @@ def _highlights(boxes: Sequence[Box]) -> str:
     return f"<style>{''.join(rules)}</style>"
 
 
-def _by_line(plan: Plan, order: Sequence[str]) -> list[OutputPlan]:
-    """The gradients as the program comes to the lines of their contractions."""
+def _by_line(plan: Plan, order: Sequence[str]) -> list[list[OutputPlan]]:
+    """The gradients as the program comes to the lines of their contractions, those of one plan
+    together, as the layers of a model have it.
+    """
     places = {where: i for i, where in enumerate(order)}
+    alike: dict[Hashable, list[OutputPlan]] = {}
+    for output in plan.outputs:
+        taken = tuple(output.strategies.items())
+        alike.setdefault((output.sites, output.tail, taken, output.note), []).append(output)
 
-    def place(output: OutputPlan) -> int:
-        return min((places.get(site.where, 0) for site in output.sites), default=len(order))
+    def place(group: Sequence[OutputPlan]) -> int:
+        wheres = [site.where for site in group[0].sites]
+        return min((places.get(where, 0) for where in wheres), default=len(order))
 
-    return sorted(plan.outputs, key=place)
+    return sorted(alike.values(), key=place)
 
 
 def _refusals(drawn: _Drawn, wanted: list[_Wanted], refused: Mapping[str, Reason]) -> None:
@@ -115,39 +122,57 @@ def _wrapped(words: str) -> list[str]:
     return textwrap.wrap(words, WRAPPED)
 
 
-def _output(drawn: _Drawn, wanted: list[_Wanted], output: OutputPlan, found: Findings) -> None:
-    """Contractions; behind them the tail and the gradient, and below these the statistics."""
-    top = drawn.bottom
-    sites = [_site(drawn, site, number, top) for number, site in enumerate(output.sites)]
+def _row(
+    drawn: _Drawn, wanted: list[_Wanted], group: Sequence[OutputPlan], found: Findings
+) -> None:
+    """Of gradients that are alike the contractions; behind them tail and gradient, and below these
+    the statistics.
+    """
+    top, output = drawn.bottom, group[0]
+    sites = [_site(drawn, i, site, top, len(group)) for i, site in enumerate(output.sites)]
     for box, site in zip(sites, output.sites, strict=True):
-        taken = found.original.sites.get((site.op, site.where), {site.where}) | {site.where}
-        kinds = {where: "own" if where == site.where else "feeding" for where in sorted(taken)}
-        wanted += [_Wanted(where, box, kind) for where, kind in kinds.items()]
-    gradient = drawn.box(
-        GRADIENT_AT, top, GRADIENT_WIDTH, "gradient", output.name, output.note or "gradient"
-    )
-    behind = sites
-    if output.tail:
-        tail = " ".join(map(bare, output.tail))
-        boxes = [drawn.box(RESULTS_AT, top, RESULTS_WIDTH, "tail", tail, "tail")]
-        _join(drawn, sites, boxes, "tailing")
-        behind = boxes
-    _join(drawn, behind, [gradient], "tailing")
+        wanted += _feeding(box, site, found.original)
+    tails = _tail(drawn, output.tail, top)
+    gradient = drawn.box(GRADIENT_AT, top, GRADIENT_WIDTH, "gradient", *_title(group))
+    _join(drawn, sites, tails, "tailing")
+    _join(drawn, tails or sites, [gradient], "tailing")
     y = top + height_of(2) + GAP
     for strategy in dict.fromkeys(output.strategies.values()):
         names = [name for name, taken in output.strategies.items() if taken == strategy]
-        words = f"{', '.join(names)}: {strategy}", _of_ops(found.additions, output.name, names)
+        words = f"{', '.join(names)}: {strategy}", _of_ops(found.additions, group, names)
         box = drawn.box(RESULTS_AT, y, STATISTIC_WIDTH, "statistic", *words)
         _join(drawn, sites, [box], "measuring")
         y += box.height + GAP
     drawn.bottom += ROW_GAP
 
 
-def _site(drawn: _Drawn, site: SitePlan, number: int, top: float) -> Box:
+def _title(group: Sequence[OutputPlan]) -> tuple[str, str]:
+    first = group[0]
+    more = len(group) - 1
+    return first.name, f"gradient, and {more} more like it" if more else first.note or "gradient"
+
+
+def _site(drawn: _Drawn, number: int, site: SitePlan, top: float, alike: int) -> Box:
     y = top + number * (height_of(3) + GAP)
-    title = bare(site.op) + (f" × {site.trips}" if site.trips > 1 else "")
-    cost = f"{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
-    return drawn.box(SITES_AT, y, SITES_WIDTH, "site", title, site.where, cost)
+    runs = f" × {site.trips}" if site.trips > 1 else ""
+    each = f"{alike} of them, each " if alike > 1 else ""
+    cost = f"{each}{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
+    words = f"{bare(site.op)}{runs}", site.where, cost
+    return drawn.box(SITES_AT, y, SITES_WIDTH, "site", *words)
+
+
+def _feeding(box: Box, site: SitePlan, program: SourceProgram) -> list[_Wanted]:
+    """From its own line to a contraction, and from those that its operands come from."""
+    taken = program.sites.get((site.op, site.where), set()) | {site.where}
+    kinds = {where: "own" if where == site.where else "feeding" for where in sorted(taken)}
+    return [_Wanted(where, box, kind) for where, kind in kinds.items()]
+
+
+def _tail(drawn: _Drawn, ops: Sequence[str], top: float) -> list[Box]:
+    if not ops:
+        return []
+    words = " ".join(map(bare, ops)), "tail"
+    return [drawn.box(RESULTS_AT, top, RESULTS_WIDTH, "tail", *words)]
 
 
 def _join(drawn: _Drawn, ones: Iterable[Box], others: Sequence[Box], kind: str) -> None:
@@ -156,14 +181,16 @@ def _join(drawn: _Drawn, ones: Iterable[Box], others: Sequence[Box], kind: str) 
             drawn.join(one, other, kind)
 
 
-def _of_ops(found: Sequence[Addition], output: str, statistics: Sequence[str]) -> str:
-    """How many ops were added for these statistics of one output alone."""
+def _of_ops(
+    found: Sequence[Addition], group: Sequence[OutputPlan], statistics: Sequence[str]
+) -> str:
+    """How many ops were added for these statistics of these gradients alone."""
+    outputs = {in_location(output.name) for output in group}
     wanted = set(map(in_location, statistics))
     own = [
         len(each.ops)
         for each in found
-        if each.scope.output == in_location(output)
-        and not wanted.isdisjoint(each.scope.statistic.split("+"))
+        if each.scope.output in outputs and not wanted.isdisjoint(each.scope.statistic.split("+"))
     ]
     return f"{counted(sum(own), 'op')} added" if own else "by ops for several gradients, below"
 

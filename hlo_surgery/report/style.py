@@ -37,6 +37,8 @@ code, pre, svg text, td { font-family: "DejaVu Sans Mono", ui-monospace, Menlo, 
 code, pre, td { font-size: 13px; }
 pre { overflow-x: auto; background: var(--panel); padding: 10px 12px; margin: 8px 0; }
 .wide { overflow-x: auto; }
+.tall { max-height: 80vh; overflow: auto; }
+.tall th { position: sticky; top: 0; background: var(--page); }
 table { border-collapse: collapse; min-width: 60%; }
 th, td { text-align: left; vertical-align: top; padding: 5px 16px 5px 0; }
 th { border-bottom: 2px solid var(--rule); font-weight: 600; white-space: nowrap; }
@@ -54,6 +56,8 @@ summary { cursor: pointer; padding: 4px 0; overflow-wrap: anywhere; }
 .bar span { display: block; height: 100%; }
 .bar .own { background: var(--line-edge); }
 .bar .added { background: var(--statistic-edge); }
+.key.own { background: var(--line-edge); border-color: var(--line-edge); }
+.key.added { background: var(--statistic-edge); border-color: var(--statistic-edge); }
 .keys { display: flex; flex-wrap: wrap; gap: 6px 20px; margin: 8px 0 12px; padding: 0; }
 .keys li { list-style: none; }
 .key { display: inline-block; width: 14px; height: 14px; margin-right: 7px; border: 1.5px solid;
