@@ -38,7 +38,6 @@ from hlo_surgery.cli.how import How, options_of, taking_how
 from hlo_surgery.cli.output import (
     REFUSED,
     print_json,
-    print_plan,
     print_ports,
     print_text,
     print_verdict,
@@ -46,6 +45,7 @@ from hlo_surgery.cli.output import (
     reported,
     waiting,
 )
+from hlo_surgery.cli.plans import print_plan
 from hlo_surgery.cli.statistics import listed, print_statistics
 from hlo_surgery.cli.summaries import print_summaries, summarise
 from hlo_surgery.cli.supervision import supervised

@@ -23,7 +23,7 @@ from hlo_surgery.report.source_program import Line, SourceProgram
 # Lines beyond these are collapsed where nothing is to be said of them.
 MANY_LINES = 40
 LINES_AT, LINES_WIDTH = 90, 250
-SITES_AT, SITES_WIDTH = 450, 270
+SITES_AT, SITES_WIDTH = 430, 305
 RESULTS_AT, RESULTS_WIDTH = 800, 190
 GRADIENT_AT, GRADIENT_WIDTH = 1040, 260
 STATISTIC_WIDTH = GRADIENT_AT + GRADIENT_WIDTH - RESULTS_AT
