@@ -3,7 +3,8 @@
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
-from hlo_surgery.passes.rewriting.analysed import Roles, analyse, undivided_outputs
+from hlo_surgery.passes.rewriting.analysed import Roles
+from hlo_surgery.passes.rewriting.analysed import refused_outputs as undivided
 from hlo_surgery.requests.request import Request
 
 
@@ -12,8 +13,7 @@ def refused_outputs(module: Module, request: Request) -> dict[str, Reason]:
 
     Raises Refusal where the module cannot be analysed at all.
     """
-    analysed = analyse(mlir.clone(module.code), roles_of(request))
-    reasons = undivided_outputs(analysed)
+    reasons = undivided(mlir.clone(module.code), roles_of(request))
     return {module.outputs[number].name: reason for number, reason in reasons.items()}
 
 

@@ -5,7 +5,7 @@ multiply %g, %g    =>    multiply %g, %g   loc("hlo_surgery/second_moment/['w']/
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 from urllib.parse import quote, unquote
@@ -57,7 +57,9 @@ LIFT, HOIST, STACK, STEPS, AGAIN, PADDING, FOLLOWING = map(
 
 def within(part: str, names: Iterable[str]) -> AbstractContextManager[Any]:
     """What is traced within is for the `statistic`, `output` or `strategy` of these names."""
-    return jax.named_scope(f"{ROOT}.{part}={quote(_listed(list(dict.fromkeys(names))), safe='')}")
+    each = list(dict.fromkeys(names))
+    tag = f"{ROOT}.{part}={quote(_listed(each), safe='')}"
+    return jax.named_scope(tag) if each else nullcontext()
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ traced.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import Measure, PerExampleGradients
+from hlo_surgery.passes.measures.measures import HasNaN, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.reweight_examples import reweighted
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
@@ -93,9 +93,14 @@ class Measurements:
         ]
 
     def crossed(self) -> jax.Array:
-        """Whether each example was found to meet another."""
+        """Whether each example was found to meet another, or all have NaN, as of rows of nobody."""
         met = self.examples.met
-        return jnp.zeros(self.size, bool) if met is None else self.known[met]
+        if met is None:
+            return jnp.zeros(self.size, bool)
+        found = [self.measured[i][HasNaN()] for i in self._gradients]
+        real = self._real
+        alike = found if real is None else [each | ~real for each in found]
+        return reduce(jnp.logical_or, [jnp.all(each) for each in alike], self.known[met])
 
     def losses(self) -> jax.Array:
         """Each example's own loss."""

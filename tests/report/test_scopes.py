@@ -11,7 +11,7 @@ import hlo_surgery as hs
 from hlo_surgery.passes.emit.scopes import Scope, scope_of
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.rewriting.analysed import analyse
+from hlo_surgery.passes.rewriting.analysed import refused_outputs
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.rewriting.refusals import roles_of
 
@@ -66,7 +66,7 @@ def test_whatever_has_no_scope_was_there_before(name, statistics):
     rewritten = hs.rewrite_module(module, batch=["x"], statistics=statistics)
     before = mlir.clone(module.code)
     request = make_request(module, ["x"], statistics, None, "mean", "refuse", {})
-    analyse(before, roles_of(request))
+    refused_outputs(before, roles_of(request))
     ops = mlir.all_operations(rewritten.code)
     assert any(scope_of(op) for op in ops)
     assert not kinds(op for op in ops if not scope_of(op)) - kinds(mlir.all_operations(before))
