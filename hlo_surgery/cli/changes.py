@@ -1,6 +1,7 @@
 """The commands diff and report: what a rewriting does to a module, for people to read."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,11 @@ from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
 from hlo_surgery.cli.files import check_writable, read_module, stream_or_file
 from hlo_surgery.cli.how import How, options_of, taking_how
 from hlo_surgery.cli.output import REFUSED, print_json, print_text, reported, waiting
+from hlo_surgery.cli.spelling import spelled
 from hlo_surgery.counted import counted
 from hlo_surgery.planning.plan import listing
 from hlo_surgery.report.additions import Addition, additions
-from hlo_surgery.report.findings import find
+from hlo_surgery.report.findings import Findings, find
 from hlo_surgery.report.page import page
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.whole_files import write_atomically
@@ -103,7 +105,7 @@ def write_report(
         module = read_module(file)
         options = options_of(batch, statistic, how)
         with waiting("rewriting and compiling", json):
-            found = find(module, options)
+            found = _spelled(find(module, options))
         name = "stdin" if file == "-" else Path(file).name
         write_atomically(Path(out), page(name, found).encode())
         if json:
@@ -114,6 +116,15 @@ def write_report(
         if not json:
             print_text(f"refused: {listing(list(found.refused))}", "red", stderr=True)
         raise typer.Exit(REFUSED)
+
+
+def _spelled(found: Findings) -> Findings:
+    """The same, refusals being in the words of the command line."""
+    refused = {
+        name: replace(reason, why=spelled(reason.why), help=spelled(reason.help))
+        for name, reason in found.refused.items()
+    }
+    return replace(found, refused=refused)
 
 
 def _check_page(out: str) -> None:

@@ -46,7 +46,7 @@ def reported(as_json: bool) -> Generator[None]:
         yield
     except Refusal as refusal:
         if as_json:
-            keys = ("why", "op", "where", "output", "help")
+            keys = ("why", "op", "where", "library", "output", "help")
             print_json({"refusal": {key: spelled(str(getattr(refusal, key))) for key in keys}})
         _fail(spelled(str(refusal)), REFUSED)
     except OSError as problem:

@@ -38,7 +38,9 @@ from hlo_surgery.statistics.factorable import check_each_element
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
 PRIVATE_HELP = (
     "make the loss a mean or sum of per-example losses that rest on nothing but the example: "
-    "divide by the number of examples, and not by what the batch holds, such as sum(mask)"
+    "divide by the number of examples, and not by what the batch holds, such as sum(mask). That is "
+    "jnp.mean(mask * losses) of a mask of examples, and of one of positions the mean of each "
+    "example's own masked mean, jnp.mean((mask * losses).sum(1) / mask.sum(1))"
 )
 
 
