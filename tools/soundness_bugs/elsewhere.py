@@ -17,7 +17,7 @@ ELSEWHERE = [
     ),
     Bug(
         "dataflow/counters.py",
-        " or not _is_held(int(start) + trips * int(step), start)",
+        " or not _is_held(int(start) + trips * step, start)",
         "",
         "a loop whose counter wraps and takes examples again",
     ),
