@@ -38,6 +38,7 @@ from hlo_surgery.statistics.norms import (
     token_norms,
     weighted_mean,
 )
+from hlo_surgery.statistics.projections import projected
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
@@ -73,6 +74,7 @@ __all__ = [
     "per_example_losses",
     "per_token_second_moment",
     "polynomial",
+    "projected",
     "rewrite",
     "rewrite_module",
     "second_moment",

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import HasNaN, Measure, PerExampleGradients
@@ -83,10 +84,10 @@ class Measurements:
         ]
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inner product of each example's gradient with a direction."""
+        """Inner products of each example's gradient with a direction, or with each of several."""
         padding = self.examples.padding(self.known)
         pairs = zip(self._gradients, directions, strict=True)
-        return [without_padding(self._along(i, direction), padding) for i, direction in pairs]
+        return [without_padding(self._along_each(i, given), padding) for i, given in pairs]
 
     def crossed(self) -> jax.Array:
         """Whether each example was found to meet another, or all have NaN, as of rows of nobody."""
@@ -101,6 +102,16 @@ class Measurements:
     def losses(self) -> jax.Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]
+
+    def _along_each(self, i: int, given: jax.Array) -> jax.Array:
+        """[B] for a direction like the gradient, [B, m] for m of them.
+
+        An example's gradient, once made, costs a direction one product for each of its elements;
+        its operands cost one for each position as well.
+        """
+        if given.ndim == len(mlir.shape(self.values[i])):
+            return self._along(i, given)
+        return along_by_example(self.chosen[i], self.known, given)
 
     def _along(self, i: int, direction: jax.Array) -> jax.Array:
         """As the derivative of a weighted sum's by w, where that is contracted."""

@@ -11,6 +11,7 @@ import hlo_surgery as hs
 from hlo_surgery.planning import rooflines
 from hlo_surgery.planning.plan import duration
 from hlo_surgery.planning.rooflines import roofline
+from tests.statistics.projections_by_definition import projections_of
 
 B, L, D, F = 6, 5, 4, 3
 KEY = jax.random.key(0)
@@ -20,6 +21,7 @@ MEASURED = {
     "cosines": hs.mean_of(jnp.cos),
     "norms": hs.norms(),
     "own": hs.per_example(),
+    "projected": hs.projected(2, seed=3),
 }
 
 
@@ -39,6 +41,7 @@ def assert_right(found):
         "cosines": jnp.mean(jnp.cos(own), 0),
         "norms": jnp.linalg.norm(own.reshape(B, -1), axis=1),
         "own": own,
+        "projected": projections_of(own, 2, 3),
     }
     np.testing.assert_allclose(gradient, jnp.mean(own, 0), rtol=1e-5, atol=1e-7)
     for name, value in expected.items():
