@@ -1,19 +1,20 @@
 """The API: gradient functions of torch tensors that return statistics of the examples', too."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import torch  # pyright: ignore[reportMissingImports]
 
 import hlo_surgery.api as jax_api
+from hlo_surgery.constant import constant
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.rewritten_function import Statistics, WithStatistics
 from hlo_surgery.torch.draws import drawn
-from hlo_surgery.torch.evaluation import check_operators, evaluated
+from hlo_surgery.torch.evaluation import evaluated
 from hlo_surgery.torch.graphs import Graph, gradient_graph
-from hlo_surgery.torch.modules import Held, held_by, mode_of, unchanged
+from hlo_surgery.torch.modules import Held, held_by, mode_of, places_of, unchanged
 from hlo_surgery.torch.tensors import as_array, as_tensors
 
 
@@ -71,10 +72,18 @@ def value_and_grad(
 
 
 class Traced(NamedTuple):
-    """A graph, and what of its inputs in JAX returns its outputs and the statistics."""
+    """A graph, and what of its inputs in JAX returns its outputs and the statistics. `places`: where
+    the module holds tensors that are constants of the graph.
+    """
 
     graph: Graph
     function: WithStatistics
+    places: list[tuple[Any, str, Any]]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the module still holds the same tensors."""
+        return all(vars(part).get(name) is value for part, name, value in self.places)
 
 
 class TorchGradient:
@@ -129,7 +138,7 @@ class TorchGradient:
         tensors = [*held.trained.values(), *held.frozen.values(), *held.buffers.values()]
         kinds = tuple((*map(_kind, [*tensors, *leaves]), *held.buffers))
         key = (tree, kinds, mode_of(self._module))
-        if key not in self._traced:
+        if key not in self._traced or not self._traced[key].is_current:
             self._traced[key] = self._trace(held, leaves, tree, args)
         return self._traced[key]
 
@@ -143,8 +152,8 @@ class TorchGradient:
         with unchanged(self._module, read):
             graph = gradient_graph(self._module, self._loss, held, tensors, call)
             read += graph.constants
-        check_operators(graph.nodes)
-        return Traced(graph, self._rewritten(graph, held, self._batch_of(args)))
+        function = self._rewritten(graph, held, self._batch_of(args))
+        return Traced(graph, function, places_of(self._module, graph.constants))
 
     def _batch_of(self, args: Sequence[Any]) -> Sequence[int]:
         """Positions among the arguments with examples."""
@@ -157,8 +166,12 @@ class TorchGradient:
     def _rewritten(self, graph: Graph, held: Held, batch: Sequence[int]) -> WithStatistics:
         run = evaluated(graph.nodes)
 
-        def outputs(state: Any, draws: Any, *args: Any) -> dict[str, Any]:
-            loss, *more = run(jax.tree.leaves((state[:-1], args, state[-1])), draws)
+        def outputs(*inputs: Any) -> dict[str, Any]:
+            *args, trained, given, constants, draws = inputs
+            args = [arg if i in batch else _as_given(arg) for i, arg in enumerate(args)]
+            given, constants, draws = map(_as_given, (given, constants, draws))
+            flat = jax.tree.leaves((trained, given, args, constants))
+            loss, *more = run(flat, draws)
             gradient = dict(zip(held.trained, more, strict=False))
             buffers = dict(zip(held.buffers, more[len(gradient) :], strict=True))
             changed = {name: buffers[name] for name in _changed(graph, held)}
@@ -166,16 +179,18 @@ class TorchGradient:
 
         return jax_api.rewrite(
             outputs,
-            batch_argnums=tuple(2 + number for number in batch),
+            batch_argnums=tuple(batch),
             gradients=lambda found: found["gradient"],
             loss=lambda found: found["loss"],
             **self._options,
         )
 
     def _inputs(self, traced: Traced, held: Held, args: Sequence[Any]) -> tuple[Any, ...]:
-        values = [list(tensors.values()) for tensors in held]
-        tensors = jax.tree.map(lambda leaf: leaf if _is_tensor(leaf) else None, args)
-        return ([*values, traced.graph.constants], drawn(traced.graph.nodes), *tensors)
+        """What `outputs` takes: the arguments, what is trained and what is not, constants, draws."""
+        tensors = jax.tree.map(lambda leaf: leaf if _is_tensor(leaf) else None, tuple(args))
+        given = [*held.frozen.values(), *held.buffers.values()]
+        graph = traced.graph
+        return (*tensors, list(held.trained.values()), given, graph.constants, drawn(graph.nodes))
 
 
 def _changed(graph: Graph, held: Held) -> list[str]:
@@ -203,6 +218,13 @@ def _in_order(tree: Any, held: Held) -> Any:
     return {name: _in_order(tree[name], held) for name in names}
 
 
+def _as_given(arrays: Any) -> Any:
+    """The arrays, marked as what rests on no parameter; integers rest on none."""
+    return jax.tree.map(
+        lambda x: constant(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x, arrays
+    )
+
+
 def _is_tensor(x: Any) -> bool:
     return isinstance(x, torch.Tensor)
 
@@ -211,4 +233,9 @@ def _kind(leaf: Any) -> Any:
     """What tracing sees of an argument."""
     if _is_tensor(leaf):
         return tuple(leaf.shape), leaf.dtype, leaf.device
+    if not isinstance(leaf, Hashable):
+        raise TypeError(
+            f"an argument holds a {type(leaf).__name__}: pass arrays as torch tensors, and else what "
+            "can be compared"
+        )
     return type(leaf), leaf

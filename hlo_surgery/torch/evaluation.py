@@ -1,14 +1,13 @@
 """Evaluation: a graph of aten operators as a JAX function, each at the line that it comes from."""
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.fx import Node  # pyright: ignore[reportMissingImports]
 from torch.fx.node import map_arg  # pyright: ignore[reportMissingImports]
 
-from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.torch.aten import (  # noqa: F401  # pyright: ignore[reportUnusedImport]
     contractions,
     creation,
@@ -16,32 +15,14 @@ from hlo_surgery.torch.aten import (  # noqa: F401  # pyright: ignore[reportUnus
     indexing,
     moves,
     reductions,
+    resampling,
     windows,
 )
 from hlo_surgery.torch.aten.operators import TABLE, Made
 from hlo_surgery.torch.draws import is_draw
-from hlo_surgery.torch.lines import at_lines, lines_of, user_line
+from hlo_surgery.torch.lines import at_lines, lines_of, refusal_at
+from hlo_surgery.torch.refused import UNKNOWN_HELP
 from hlo_surgery.torch.tensors import dtype_of
-
-UNKNOWN_HELP = (
-    "write it with operators of core aten that hlo_surgery/torch/aten has, or the loss in JAX"
-)
-IN_PLACE_HELP = "register what changes as a buffer, or work on a clone of it"
-
-
-def check_operators(nodes: Iterable[Any]) -> None:
-    """Raises Refusal for the first operator that has no JAX function, or changes what it is
-    given.
-    """
-    for node in nodes:
-        if node.op != "call_function" or node.target is operator.getitem or is_draw(node):
-            continue
-        if getattr(node.target, "_schema", None) is not None and node.target._schema.is_mutable:
-            why = "it changes a tensor in place that the module does not hold as a buffer"
-            raise _refusal(node, why, IN_PLACE_HELP)
-        if str(node.target) not in TABLE:
-            raise _refusal(node, "no JAX function is known for this operator", UNKNOWN_HELP)
-
 
 def evaluated(nodes: Sequence[Any]) -> Callable[..., list[Any]]:
     """The function of the graph's inputs, and of what is drawn for it in order, as lists."""
@@ -65,7 +46,12 @@ def _called(node: Any, values: dict[Any, Any]) -> Any:
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     if node.target is operator.getitem:
         return args[0][args[1]]
-    result = at_lines(lines_of(node), TABLE[str(node.target)], _made(node), *args, **kwargs)
+    lines, name = lines_of(node), str(node.target)
+    try:
+        result = at_lines(lines, TABLE[name], _made(node), *args, **kwargs)
+    except (TypeError, ValueError, NotImplementedError) as problem:
+        why = f"JAX does not take these operands: {problem}"
+        raise refusal_at(lines, name, why, UNKNOWN_HELP) from problem
     _check_made(node, result)
     return result
 
@@ -98,9 +84,4 @@ def _check_made(node: Any, result: Any) -> None:
         if tuple(tensor.shape) != made.shape or dtype_of(tensor.dtype) != made.dtype:
             found = f"{made.dtype}{list(made.shape)}"
             why = f"JAX makes {found} where PyTorch makes {tensor.dtype}{list(tensor.shape)}"
-            raise _refusal(node, why, UNKNOWN_HELP)
-
-
-def _refusal(node: Any, why: str, help: str) -> Refusal:
-    where, within = user_line(lines_of(node))
-    return Refusal(Reason(why, str(node.target), where, help, within))
+            raise refusal_at(lines_of(node), str(node.target), why, UNKNOWN_HELP)

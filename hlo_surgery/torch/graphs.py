@@ -19,13 +19,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[report
 
 from hlo_surgery.torch.lines import NotedLines
 from hlo_surgery.torch.modules import Held
+from hlo_surgery.torch.refused import Refusing, check_known, check_unchanged
 
 aten: Any = torch.ops.aten
 # It changes its running averages without saying so, which functionalizing would not see.
 UNSAID = (aten.native_batch_norm,)
 # What core aten has, and others make.
 TAKEN_APART = (
-    aten._adaptive_avg_pool2d,
     aten._log_softmax,
     aten._native_batch_norm_legit,
     aten._native_batch_norm_legit_no_training,
@@ -44,7 +44,11 @@ TAKEN_APART = (
     aten.replication_pad2d,
     aten.replication_pad3d,
     aten.upsample_bilinear2d,
+    aten.upsample_linear1d,
+    aten.upsample_nearest1d,
     aten.upsample_nearest2d,
+    aten.upsample_nearest3d,
+    aten.upsample_trilinear3d,
 )
 
 
@@ -62,7 +66,8 @@ def gradient_graph(
 ) -> Graph:
     """The graph of the loss' gradient. `call(loss, arrays)` calls it with arguments of these arrays.
 
-    Raises ValueError where the loss is no real number that rests on a parameter.
+    Raises ValueError where the loss is no real number that rests on a parameter, and Refusal where
+    a graph would hide something, or has an operator that is not known.
     """
     inputs = [*held.trained.values(), *held.frozen.values(), *held.buffers.values(), *arrays]
     inputs = [x.detach() for x in inputs]
@@ -71,12 +76,14 @@ def gradient_graph(
         for context in _contexts():
             entered.enter_context(context)
         first = _traced(gradient, inputs, get_decompositions(UNSAID))
+        check_unchanged(first.graph.nodes)
         names = [node.target for node in first.graph.nodes if node.op == "get_attr"]
         constants = {name: getattr(first, name) for name in dict.fromkeys(names)}
         run = functionalize(_run(first, list(constants)), remove="mutations_and_views")
         table = {**torch.export.default_decompositions(), **get_decompositions(TAKEN_APART)}
         whole = [*inputs, *(x.detach() for x in constants.values())]
         second = _traced(run, whole, table)
+    check_known(second.graph.nodes)
     return Graph(list(second.graph.nodes), list(constants.values()))
 
 
@@ -127,7 +134,8 @@ def _gradient(
         state = {**trained, **frozen, **buffers}
         state = {f"module.{name}": value for name, value in state.items()}
         own = _Loss(module, lambda module: call(loss, module, arrays))
-        with NotedLines():
+        # The one that is entered last is told first.
+        with Refusing(), NotedLines():
             value = functional_call(own, state)
             check_loss(value)
             found = torch.autograd.grad(value, list(trained.values()), materialize_grads=True)

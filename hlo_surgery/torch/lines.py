@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import (  # pyright: ignore[reportMissingImpor
     TorchDispatchMode,
 )
 
+from hlo_surgery.passes.ir.errors import Reason, Refusal
+
 HERE = Path(__file__).resolve().parent
 TORCH = Path(torch.__file__).resolve().parent
 LAYERS = TORCH / "nn" / "modules"
@@ -38,24 +40,42 @@ class NotedLines(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As PyTorch calls it."""
-        found = _lines_above(sys._getframe(1))
+        self._note()
+        return func(*args, **(kwargs or {}))
+
+    def _note(self) -> None:
+        found = _lines_above(sys._getframe(2))
         node = torch._C._current_autograd_node()
         if node is None:
             self._forward.setdefault(torch.autograd._get_sequence_nr(), found)
         elif not found:
             found = self._forward.get(node._sequence_nr() + 1, [])
         traceback.set_stack_trace([f"{line.path}:{line.number}\n" for line in found])
-        return func(*args, **(kwargs or {}))
 
 
 def lines_of(node: Any) -> list[Line]:
     """What was noted at a node of a graph, innermost first."""
-    noted = (node.meta.get("stack_trace") or "").splitlines()
-    pairs = (text.rpartition(":") for text in noted)
+    return _read(node.meta.get("stack_trace") or "")
+
+
+def current_lines() -> list[Line]:
+    """What was noted last."""
+    return _read(traceback.get_current_meta().get("stack_trace") or "")
+
+
+def _read(text: str) -> list[Line]:
+    noted = text.splitlines()
+    pairs = (line.rpartition(":") for line in noted)
     return [Line(path, int(number)) for path, _, number in pairs]
 
 
-def user_line(lines: list[Line]) -> tuple[str, str]:
+def refusal_at(lines: list[Line], op: str, why: str, help: str) -> Refusal:
+    """A refusal that names the user's line."""
+    where, within = _user_line(lines)
+    return Refusal(Reason(why, op, where, help, within))
+
+
+def _user_line(lines: list[Line]) -> tuple[str, str]:
     """The user's `model.py:41`, and the layer's `torch/nn/modules/linear.py:134` or ""."""
     if not lines:
         return "the loss", ""

@@ -38,16 +38,39 @@ def held_by(module: Any) -> Held:
 
 
 def mode_of(module: Any) -> Any:
-    """What a gradient rests on beside tensors: which parts train, which names are tied, and how
-    PyTorch computes.
+    """What a gradient rests on beside tensors: what its parts are and hold, such as `training` and
+    `p`, which names are tied, and how PyTorch computes.
     """
-    flags = tuple(part.training for part in module.modules())
+    parts = tuple((name, type(part), _plain(vars(part))) for name, part in module.named_modules())
     named = [*module.named_parameters(remove_duplicate=False)]
     first: dict[int, str] = {}
     tied = tuple((name, first.setdefault(id(p), name), p.requires_grad) for name, p in named)
     cast = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
     kinds = torch.get_autocast_dtype("cpu"), torch.get_autocast_dtype("cuda")
-    return flags, tied, cast, kinds, torch.get_default_dtype()
+    return parts, tied, cast, kinds, torch.get_default_dtype()
+
+
+def _plain(value: Any) -> Any:
+    """What can be compared of a value; of tensors, which may change, nothing."""
+    if isinstance(value, torch.Tensor):
+        return None
+    if isinstance(value, dict):
+        return tuple((key, _plain(held)) for key, held in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    by_value = isinstance(value, int | float | complex | str | bytes | torch.dtype)
+    return (type(value), value) if by_value else id(value)
+
+
+def places_of(module: Any, tensors: list[Any]) -> list[tuple[Any, str, Any]]:
+    """The parts of the module that hold one of these by name, and which."""
+    numbers = {id(tensor) for tensor in tensors}
+    return [
+        (part, name, value)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if id(value) in numbers
+    ]
 
 
 @contextmanager

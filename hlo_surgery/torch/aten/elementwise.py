@@ -37,6 +37,7 @@ OF_RESULT: dict[str, Callable[..., Any]] = {
     "floor.default": jnp.floor,
     "fmod.Scalar": jnp.fmod,
     "fmod.Tensor": jnp.fmod,
+    "hypot.default": jnp.hypot,
     "log.default": jnp.log,
     "log10.default": jnp.log10,
     "log1p.default": jnp.log1p,

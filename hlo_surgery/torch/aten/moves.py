@@ -102,6 +102,14 @@ def _cat(made: Made, tensors: Any, dim: int = 0) -> Any:
     return jnp.concatenate([array(x, made.dtype) for x in kept], axis=dim)
 
 
+@operator("unfold.default", "unfold_copy.default")
+def _unfold(made: Made, x: Any, dim: int, size: int, step: int) -> Any:
+    """Windows along a dimension, whose places come last."""
+    starts = range(0, x.shape[dim] - size + 1, step)
+    cuts = [jax.lax.slice_in_dim(x, start, start + size, axis=dim) for start in starts]
+    return jnp.stack([jnp.moveaxis(cut, dim, -1) for cut in cuts], axis=dim % x.ndim)
+
+
 @operator("flip.default")
 def _flip(_: Made, x: Any, dims: Any) -> Any:
     return jnp.flip(x, tuple(dims)) if dims else x

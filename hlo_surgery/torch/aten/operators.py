@@ -46,4 +46,4 @@ def array(x: Any, dtype: Any) -> jax.Array:
 def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
     """The dimensions that are meant, counted from the first: all of them by None and by []."""
     given = [dims] if isinstance(dims, int) else dims
-    return tuple(dim % max(rank, 1) for dim in given) if given else tuple(range(rank))
+    return tuple(dim % rank for dim in given) if given and rank else tuple(range(rank))

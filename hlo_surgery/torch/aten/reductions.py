@@ -124,6 +124,13 @@ def _cumprod(made: Made, x: Any, dim: int, **_: Any) -> Any:
 
 @operator("sort.default")
 def _sort(_: Made, x: Any, dim: int = -1, descending: bool = False) -> Any:
+    return _stable_sort(_, x, dim=dim, descending=descending)
+
+
+@operator("sort.stable")
+def _stable_sort(
+    _: Made, x: Any, *, stable: bool | None = True, dim: int = -1, descending: bool = False
+) -> Any:
     order = jnp.argsort(x, axis=dim, descending=descending)
     return jnp.take_along_axis(x, order, axis=dim), order
 
