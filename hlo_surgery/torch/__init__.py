@@ -4,12 +4,12 @@ The module's own backward pass is traced to aten operators, which JAX functions 
 (`hlo_surgery.torch.aten`); what these make is a gradient function like any other.
 """
 
-try:
-    import torch as _torch  # noqa: F401  # pyright: ignore[reportMissingImports, reportUnusedImport]
-except ModuleNotFoundError as problem:
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
     raise ModuleNotFoundError(
-        "hlo_surgery.torch needs torch, which is not installed: pip install 'hlo-surgery[torch]'"
-    ) from problem
+        "hlo_surgery.torch needs PyTorch, which is not installed: pip install 'hlo-surgery[torch]'"
+    )
 
 from hlo_surgery.torch.api import grad, value_and_grad
 

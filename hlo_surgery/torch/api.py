@@ -1,21 +1,10 @@
 """The API: gradient functions of torch tensors that return statistics of the examples', too."""
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
-import jax
-import jax.numpy as jnp
-import torch  # pyright: ignore[reportMissingImports]
-
-import hlo_surgery.api as jax_api
-from hlo_surgery.constant import constant
-from hlo_surgery.planning.plan import Plan
-from hlo_surgery.rewritten_function import Statistics, WithStatistics
-from hlo_surgery.torch.draws import drawn
-from hlo_surgery.torch.evaluation import evaluated
-from hlo_surgery.torch.graphs import Graph, gradient_graph
-from hlo_surgery.torch.modules import Held, held_by, mode_of, places_of, unchanged
-from hlo_surgery.torch.tensors import as_array, as_tensors
+from hlo_surgery.rewritten_function import Statistics
+from hlo_surgery.torch.torch_gradient import TorchGradient
 
 
 def grad(
@@ -25,17 +14,17 @@ def grad(
     batch_argnums: int | Sequence[int] | None = None,
     statistics: Statistics,
     **options: Any,
-) -> "TorchGradient":
+) -> TorchGradient:
     """The gradient of a module's loss with statistics: `f(*args) == (gradient, stats)`.
 
     `loss(module, *args)` is the mean over the examples (or their sum, with
     `loss_reduction="sum"`), one real number. The gradient is a dict by the names of
     `module.named_parameters()`, of those that require one; `stats` has for each statistic such a
-    dict, or what else it is (for one statistic, not in a dict, that itself). All are torch tensors,
-    on the devices that JAX has. `batch_argnums` are the positions, among args, of those that hold
-    the examples along their first axis: by default all that hold tensors. `options` are those of
-    `hlo_surgery.grad`: `in_axes`, `loss_reduction`, `on_mixing`, `rows_per_example`, `strategy`,
-    `memory_budget` and so on; is_real and segments are not taken.
+    dict, or what else it is (for one statistic, not in a dict, that itself). All are torch tensors.
+    `batch_argnums` are the positions, among args, of those that hold the examples along their first
+    axis: by default all that hold tensors. `options` are those of `hlo_surgery.grad`: `in_axes`,
+    `loss_reduction`, `on_mixing`, `rows_per_example`, `strategy`, `memory_budget` and so on; is_real
+    and segments are not taken.
 
     What the module is when f is called counts: its parameters, its buffers, `train()` or `eval()`,
     what requires a gradient. Buffers that it changes are changed, and masks are drawn from
@@ -66,176 +55,6 @@ def value_and_grad(
     batch_argnums: int | Sequence[int] | None = None,
     statistics: Statistics,
     **options: Any,
-) -> "TorchGradient":
+) -> TorchGradient:
     """The loss, too: `f(*args) == ((loss, gradient), stats)`. Everything else is as in `grad`."""
     return TorchGradient(module, loss, batch_argnums, statistics, options, with_value=True)
-
-
-class Traced(NamedTuple):
-    """A graph, and what of its inputs in JAX returns its outputs and the statistics. `places`: where
-    the module holds tensors that are constants of the graph.
-    """
-
-    graph: Graph
-    function: WithStatistics
-    places: list[tuple[Any, str, Any]]
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the module still holds the same tensors."""
-        return all(vars(part).get(name) is value for part, name, value in self.places)
-
-
-class TorchGradient:
-    """A gradient function of torch tensors, traced for each kind of arguments and of module."""
-
-    def __init__(
-        self,
-        module: Any,
-        loss: Callable[..., Any],
-        batch_argnums: int | Sequence[int] | None,
-        statistics: Statistics,
-        options: dict[str, Any],
-        *,
-        with_value: bool,
-    ) -> None:
-        for name in ("is_real", "segments"):
-            if name in options:
-                raise TypeError(f"{name} is not taken for PyTorch; give it to hs.grad, of JAX")
-        self._module, self._loss, self._batch = module, loss, batch_argnums
-        self._options = {"statistics": statistics, **options}
-        self._with_value = with_value
-        self._traced: dict[Any, Traced] = {}
-        held_by(module)
-        self._rewritten(Graph([], []), Held({}, {}, {}), (0,))
-
-    def __call__(self, *args: Any) -> tuple[Any, Any]:
-        """The gradient, or the loss and the gradient, and the statistics."""
-        held = held_by(self._module)
-        traced = self._lookup(held, args)
-        inputs = self._inputs(traced, held, args)
-        with jax.enable_x64(True):
-            arrays = jax.tree.map(as_array, inputs)
-            leaves, tree = jax.tree.flatten(traced.function(*arrays))
-        outputs, statistics = tree.unflatten(as_tensors(leaves, jax.tree.leaves(inputs)))
-        with torch.no_grad():
-            for name, value in outputs["buffers"].items():
-                held.buffers[name].copy_(value)
-        gradient = _in_order(outputs["gradient"], held)
-        result = (outputs["loss"], gradient) if self._with_value else gradient
-        return result, _in_order(statistics, held)
-
-    def explain(self, *args: Any) -> Plan:
-        """The plan for these arguments, which prints."""
-        held = held_by(self._module)
-        traced = self._lookup(held, args)
-        with jax.enable_x64(True):
-            inputs = jax.tree.map(as_array, self._inputs(traced, held, args))
-            return traced.function.explain(*inputs)
-
-    def _lookup(self, held: Held, args: Sequence[Any]) -> Traced:
-        leaves, tree = jax.tree.flatten(args)
-        tensors = [*held.trained.values(), *held.frozen.values(), *held.buffers.values()]
-        kinds = tuple((*map(_kind, [*tensors, *leaves]), *held.buffers))
-        key = (tree, kinds, mode_of(self._module))
-        if key not in self._traced or not self._traced[key].is_current:
-            self._traced[key] = self._trace(held, leaves, tree, args)
-        return self._traced[key]
-
-    def _trace(self, held: Held, leaves: list[Any], tree: Any, args: Sequence[Any]) -> Traced:
-        def call(loss: Callable[..., Any], module: Any, arrays: Sequence[Any]) -> Any:
-            given = iter(arrays)
-            whole = (next(given) if _is_tensor(leaf) else leaf for leaf in leaves)
-            return loss(module, *tree.unflatten(whole))
-
-        tensors, read = [leaf for leaf in leaves if _is_tensor(leaf)], list[Any]()
-        with unchanged(self._module, read):
-            graph = gradient_graph(self._module, self._loss, held, tensors, call)
-            read += graph.constants
-        function = self._rewritten(graph, held, self._batch_of(args))
-        return Traced(graph, function, places_of(self._module, graph.constants))
-
-    def _batch_of(self, args: Sequence[Any]) -> Sequence[int]:
-        """Positions among the arguments with examples."""
-        if isinstance(self._batch, int):
-            return (self._batch,)
-        if self._batch is not None:
-            return tuple(self._batch)
-        return [i for i, arg in enumerate(args) if any(map(_is_tensor, jax.tree.leaves(arg)))]
-
-    def _rewritten(self, graph: Graph, held: Held, batch: Sequence[int]) -> WithStatistics:
-        run = evaluated(graph.nodes)
-
-        def outputs(*inputs: Any) -> dict[str, Any]:
-            *args, trained, given, constants, draws = inputs
-            args = [arg if i in batch else _as_given(arg) for i, arg in enumerate(args)]
-            given, constants, draws = map(_as_given, (given, constants, draws))
-            flat = jax.tree.leaves((trained, given, args, constants))
-            loss, *more = run(flat, draws)
-            gradient = dict(zip(held.trained, more, strict=False))
-            buffers = dict(zip(held.buffers, more[len(gradient) :], strict=True))
-            changed = {name: buffers[name] for name in _changed(graph, held)}
-            return {"loss": loss, "gradient": gradient, "buffers": changed}
-
-        return jax_api.rewrite(
-            outputs,
-            batch_argnums=tuple(batch),
-            gradients=lambda found: found["gradient"],
-            loss=lambda found: found["loss"],
-            **self._options,
-        )
-
-    def _inputs(self, traced: Traced, held: Held, args: Sequence[Any]) -> tuple[Any, ...]:
-        """What `outputs` takes: the arguments, what is trained and what is not, constants, draws."""
-        tensors = jax.tree.map(lambda leaf: leaf if _is_tensor(leaf) else None, tuple(args))
-        given = [*held.frozen.values(), *held.buffers.values()]
-        graph = traced.graph
-        return (*tensors, list(held.trained.values()), given, graph.constants, drawn(graph.nodes))
-
-
-def _changed(graph: Graph, held: Held) -> list[str]:
-    """The buffers that are others in the end."""
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    output = graph.nodes[-1].args[0]
-    first = len(held.trained) + len(held.frozen)
-    pairs = zip(held.buffers, output[1 + len(held.trained) :], inputs[first:], strict=False)
-    return [name for name, after, before in pairs if _origin(after) is not before]
-
-
-def _origin(node: Any) -> Any:
-    """What a node is a copy of."""
-    copies = ("aten.clone.default", "aten.detach_copy.default", "aten.alias.default")
-    while str(node.target) in copies:
-        node = node.args[0]
-    return node
-
-
-def _in_order(tree: Any, held: Held) -> Any:
-    """The tree with the parameters of each dict in the module's own order."""
-    if not isinstance(tree, dict):
-        return tree
-    names = held.trained if tree.keys() == held.trained.keys() else tree
-    return {name: _in_order(tree[name], held) for name in names}
-
-
-def _as_given(arrays: Any) -> Any:
-    """The arrays, marked as what rests on no parameter; integers rest on none."""
-    return jax.tree.map(
-        lambda x: constant(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x, arrays
-    )
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, torch.Tensor)
-
-
-def _kind(leaf: Any) -> Any:
-    """What tracing sees of an argument."""
-    if _is_tensor(leaf):
-        return tuple(leaf.shape), leaf.dtype, leaf.device
-    if not isinstance(leaf, Hashable):
-        raise TypeError(
-            f"an argument holds a {type(leaf).__name__}: pass arrays as torch tensors, and else what "
-            "can be compared"
-        )
-    return type(leaf), leaf

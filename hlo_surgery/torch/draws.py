@@ -6,7 +6,7 @@ So a seed gives the same masks with statistics as without.
 from collections.abc import Iterable
 from typing import Any
 
-import torch  # pyright: ignore[reportMissingImports]
+from hlo_surgery.torch.pytorch import Node, torch
 
 # Of these, tensors say of which shape, layout and dtype the numbers are to be, and no more.
 BY_SHAPE = (
@@ -37,7 +37,7 @@ def drawn(nodes: Iterable[Any]) -> list[Any]:
 
 
 def _draw(node: Any) -> Any:
-    args = [_like(x.meta["val"]) if isinstance(x, torch.fx.Node) else x for x in node.args]
+    args = [_like(x.meta["val"]) if isinstance(x, Node) else x for x in node.args]
     return node.target(*args, **node.kwargs)
 
 

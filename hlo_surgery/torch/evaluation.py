@@ -4,25 +4,14 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch  # pyright: ignore[reportMissingImports]
-from torch.fx import Node  # pyright: ignore[reportMissingImports]
-from torch.fx.node import map_arg  # pyright: ignore[reportMissingImports]
-
-from hlo_surgery.torch.aten import (  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    contractions,
-    creation,
-    elementwise,
-    indexing,
-    moves,
-    reductions,
-    resampling,
-    windows,
-)
-from hlo_surgery.torch.aten.operators import TABLE, Made
+from hlo_surgery.torch.aten.operators import Made
+from hlo_surgery.torch.aten.table import TABLE
 from hlo_surgery.torch.draws import is_draw
 from hlo_surgery.torch.lines import at_lines, lines_of, refusal_at
+from hlo_surgery.torch.pytorch import Node, map_arg, torch
 from hlo_surgery.torch.refused import UNKNOWN_HELP
 from hlo_surgery.torch.tensors import dtype_of
+
 
 def evaluated(nodes: Sequence[Any]) -> Callable[..., list[Any]]:
     """The function of the graph's inputs, and of what is drawn for it in order, as lists."""

@@ -10,18 +10,21 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-import torch  # pyright: ignore[reportMissingImports]
-from torch._decomp import get_decompositions  # pyright: ignore[reportMissingImports]
-from torch.func import functional_call, functionalize  # pyright: ignore[reportMissingImports]
-from torch.fx import Interpreter, traceback  # pyright: ignore[reportMissingImports]
-from torch.fx.experimental.proxy_tensor import make_fx  # pyright: ignore[reportMissingImports]
-from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
-
 from hlo_surgery.torch.lines import NotedLines
 from hlo_surgery.torch.modules import Held
+from hlo_surgery.torch.pytorch import (
+    Interpreter,
+    Module,
+    aten,
+    default_decompositions,
+    get_decompositions,
+    make_fx,
+    noted_in_graphs,
+    sdpa,
+    torch,
+)
 from hlo_surgery.torch.refused import Refusing, check_known, check_unchanged
 
-aten: Any = torch.ops.aten
 # It changes its running averages without saying so, which functionalizing would not see.
 UNSAID = (aten.native_batch_norm,)
 # What core aten has, and others make.
@@ -64,7 +67,7 @@ class Graph(NamedTuple):
 def gradient_graph(
     module: Any, loss: Callable[..., Any], held: Held, arrays: Sequence[Any], call: Any
 ) -> Graph:
-    """The graph of the loss' gradient. `call(loss, arrays)` calls it with arguments of these arrays.
+    """The graph of the loss' gradient; `call(loss, module, arrays)` is the loss of these arrays.
 
     Raises ValueError where the loss is no real number that rests on a parameter, and Refusal where
     a graph would hide something, or has an operator that is not known.
@@ -79,8 +82,8 @@ def gradient_graph(
         check_unchanged(first.graph.nodes)
         names = [node.target for node in first.graph.nodes if node.op == "get_attr"]
         constants = {name: getattr(first, name) for name in dict.fromkeys(names)}
-        run = functionalize(_run(first, list(constants)), remove="mutations_and_views")
-        table = {**torch.export.default_decompositions(), **get_decompositions(TAKEN_APART)}
+        run = torch.func.functionalize(_run(first, list(constants)), remove="mutations_and_views")
+        table = {**default_decompositions(), **get_decompositions(TAKEN_APART)}
         whole = [*inputs, *(x.detach() for x in constants.values())]
         second = _traced(run, whole, table)
     check_known(second.graph.nodes)
@@ -92,12 +95,12 @@ def _contexts() -> list[Any]:
     random numbers of others left alone.
     """
     return [
+        warnings.catch_warnings(action="ignore"),
         torch.enable_grad(),
-        sdpa_kernel(SDPBackend.MATH),
+        sdpa.sdpa_kernel(sdpa.SDPBackend.MATH),
         torch.backends.mkldnn.flags(enabled=False),
         torch.random.fork_rng(devices=[]),
-        traceback.preserve_node_meta(),
-        warnings.catch_warnings(action="ignore"),
+        noted_in_graphs.preserve_node_meta(),
     ]
 
 
@@ -108,7 +111,7 @@ def _traced(function: Callable[..., Any], inputs: Sequence[Any], table: Any) -> 
     return trace(*inputs)
 
 
-class _Loss(torch.nn.Module):
+class _Loss(Module):
     """The loss as a module's own, as `functional_call` wants it."""
 
     def __init__(self, module: Any, call: Callable[[Any], Any]) -> None:
@@ -136,7 +139,7 @@ def _gradient(
         own = _Loss(module, lambda module: call(loss, module, arrays))
         # The one that is entered last is told first.
         with Refusing(), NotedLines():
-            value = functional_call(own, state)
+            value = torch.func.functional_call(own, state)
             check_loss(value)
             found = torch.autograd.grad(value, list(trained.values()), materialize_grads=True)
         after = [state[f"module.{name}"].detach() for name in buffers]

@@ -1,22 +1,24 @@
 """Lines: which line of the user's made each operator of a traced graph, forward and backward."""
 
-import sys
+import inspect
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
-import torch  # pyright: ignore[reportMissingImports]
-from torch.fx import traceback  # pyright: ignore[reportMissingImports]
-from torch.utils._python_dispatch import (  # pyright: ignore[reportMissingImports]
-    TorchDispatchMode,
-)
-
 from hlo_surgery.passes.ir.errors import Reason, Refusal
+from hlo_surgery.torch.pytorch import (
+    DispatchMode,
+    backward_number,
+    next_number,
+    noted_in_graphs,
+    torch,
+)
 
 HERE = Path(__file__).resolve().parent
 TORCH = Path(torch.__file__).resolve().parent
 LAYERS = TORCH / "nn" / "modules"
+CALL = (lambda function, *args, **named: function(*args, **named)).__code__
 INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -27,7 +29,7 @@ class Line(NamedTuple):
     number: int
 
 
-class NotedLines(TorchDispatchMode):
+class NotedLines(DispatchMode):
     """While it is entered, fx notes at each operator the layer's line and the user's own.
 
     A gradient's operators have the lines of what they are the gradient of: autograd numbers its
@@ -40,17 +42,17 @@ class NotedLines(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As PyTorch calls it."""
-        self._note()
+        self._note(inspect.currentframe())
         return func(*args, **(kwargs or {}))
 
-    def _note(self) -> None:
-        found = _lines_above(sys._getframe(2))
-        node = torch._C._current_autograd_node()
-        if node is None:
-            self._forward.setdefault(torch.autograd._get_sequence_nr(), found)
+    def _note(self, called: FrameType | None) -> None:
+        found = _lines_above(called.f_back if called else None)
+        number = backward_number()
+        if number is None:
+            self._forward.setdefault(next_number() - 1, found)
         elif not found:
-            found = self._forward.get(node._sequence_nr() + 1, [])
-        traceback.set_stack_trace([f"{line.path}:{line.number}\n" for line in found])
+            found = self._forward.get(number, [])
+        noted_in_graphs.set_stack_trace([f"{line.path}:{line.number}\n" for line in found])
 
 
 def lines_of(node: Any) -> list[Line]:
@@ -60,7 +62,7 @@ def lines_of(node: Any) -> list[Line]:
 
 def current_lines() -> list[Line]:
     """What was noted last."""
-    return _read(traceback.get_current_meta().get("stack_trace") or "")
+    return _read(noted_in_graphs.get_current_meta().get("stack_trace") or "")
 
 
 def _read(text: str) -> list[Line]:
@@ -95,12 +97,7 @@ def at_lines(lines: list[Line], function: Callable[..., Any], *args: Any, **kwar
 
 def _calling_at(line: Line) -> Callable[..., Any]:
     """What calls a function from this line."""
-
-    def call(function: Any, *args: Any, **kwargs: Any) -> Any: return function(*args, **kwargs)  # noqa: E501, E704  # fmt: skip
-
-    placed = call.__code__.replace(co_filename=line.path, co_firstlineno=line.number)
-    call.__code__ = placed
-    return call
+    return FunctionType(CALL.replace(co_filename=line.path, co_firstlineno=line.number), {})
 
 
 def _lines_above(frame: FrameType | None) -> list[Line]:

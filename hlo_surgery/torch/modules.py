@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import torch  # pyright: ignore[reportMissingImports]
+from hlo_surgery.torch.pytorch import Module, torch
 
 
 class Held(NamedTuple):
@@ -21,7 +21,7 @@ def held_by(module: Any) -> Held:
     """What the module holds now. Raises TypeError for what is no module, ValueError where no
     parameter requires a gradient, or a gradient hook would change what is seen.
     """
-    if not isinstance(module, torch.nn.Module):
+    if not isinstance(module, Module):
         raise TypeError(f"module is {module!r}; it is a torch.nn.Module")
     parameters = dict(module.named_parameters())
     trained = {name: p for name, p in parameters.items() if p.requires_grad}

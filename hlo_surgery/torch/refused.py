@@ -7,15 +7,10 @@ back, and no example's gradient rests on the others' statistics.
 from collections.abc import Iterable
 from typing import Any
 
-import torch  # pyright: ignore[reportMissingImports]
-from torch.fx import Node  # pyright: ignore[reportMissingImports]
-from torch.utils._python_dispatch import (  # pyright: ignore[reportMissingImports]
-    TorchDispatchMode,
-)
-
-from hlo_surgery.torch.aten.operators import TABLE
+from hlo_surgery.torch.aten.table import TABLE
 from hlo_surgery.torch.draws import is_draw
 from hlo_surgery.torch.lines import current_lines, lines_of, refusal_at
+from hlo_surgery.torch.pytorch import DispatchMode, Node, aten, torch
 
 DECIDED = "what a tensor holds decides here how the program goes on, or what shape a tensor has"
 DECIDED_HELP = "choose with torch.where, or weigh by 0 and 1; pass what is known before as a number"
@@ -25,11 +20,12 @@ UNKNOWN = "no JAX function is known for this operator"
 UNKNOWN_HELP = "write it with others, of those that torch.export calls core aten; or in JAX"
 IN_PLACE = "it changes a tensor in place that is no buffer of the module"
 IN_PLACE_HELP = "register it as a buffer, or work on a clone of it"
+FLAGS = (torch.bool, torch.uint8)
 # What shows that an operator of a batch norm's was called by a layer that is one.
 BATCH_NORM = "torch/nn/modules/batchnorm.py"
 
 
-class Refusing(TorchDispatchMode):
+class Refusing(DispatchMode):
     """While it is entered, an operator that no graph can hold raises Refusal."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -42,12 +38,12 @@ class Refusing(TorchDispatchMode):
 
 
 def check_unchanged(nodes: Iterable[Any]) -> None:
-    """Raises Refusal where a graph with effects changes what it is given, or what it closes over."""
+    """Raises Refusal where a graph with effects changes what it is given or closes over."""
     for node in nodes:
         schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.is_mutable:
-            if _viewed(node.args[0]).op in ("placeholder", "get_attr"):
-                raise refusal_at(lines_of(node), str(node.target), IN_PLACE, IN_PLACE_HELP)
+        changes = schema is not None and schema.is_mutable
+        if changes and _viewed(node.args[0]).op in ("placeholder", "get_attr"):
+            raise refusal_at(lines_of(node), str(node.target), IN_PLACE, IN_PLACE_HELP)
 
 
 def check_known(nodes: Iterable[Any]) -> None:
@@ -63,14 +59,10 @@ def _decides(func: Any, args: Any) -> bool:
     tags = getattr(func, "tags", ())
     if torch.Tag.data_dependent_output in tags:
         return True
-    if func.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put):
-        indices = [index for index in args[1] if index is not None]
-        return func.overloadpacket is torch.ops.aten.index and any(map(_is_mask, indices))
+    if func.overloadpacket is aten.index:
+        # Of numbers there are as many as before, of flags as many as are set.
+        return any(index is not None and index.dtype in FLAGS for index in args[1])
     return torch.Tag.dynamic_output_shape in tags
-
-
-def _is_mask(index: Any) -> bool:
-    return index.dtype in (torch.bool, torch.uint8)
 
 
 def _normalises(func: Any, args: Any) -> bool:

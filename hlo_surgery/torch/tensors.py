@@ -5,7 +5,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import torch  # pyright: ignore[reportMissingImports]
+
+from hlo_surgery.torch.pytorch import torch
 
 
 def as_array(tensor: Any) -> jax.Array:

@@ -19,14 +19,14 @@ def _matmul(_: Made, x: Any, y: Any) -> Any:
 def _trilinear(_: Made, *how: Any) -> Any:
     """The sum of products of three tensors, each with dimensions of one put in."""
     *factors, sums = how[:7]
-    expanded = [jnp.expand_dims(x, tuple(dims)) for x, dims in zip(factors[:3], factors[3:], strict=True)]
+    expanded = [
+        jnp.expand_dims(x, tuple(dims)) for x, dims in zip(factors[:3], factors[3:], strict=True)
+    ]
     return jnp.sum(expanded[0] * expanded[1] * expanded[2], axis=tuple(sums))
 
 
 @operator("convolution.default")
-def _convolution(
-    _: Made, x: Any, weight: Any, bias: Any, *how: Any
-) -> Any:
+def _convolution(_: Made, x: Any, weight: Any, bias: Any, *how: Any) -> Any:
     convolved = _convolved(x, weight, *how)
     if bias is None:
         return convolved

@@ -62,9 +62,7 @@ def _select(_: Made, x: Any, dim: int, index: int) -> Any:
 
 
 @operator("slice.Tensor", "slice_copy.Tensor")
-def _slice(
-    _: Made, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Any:
+def _slice(_: Made, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     return x[_along(x, dim, slice(start, end, step))]
 
 
@@ -122,7 +120,7 @@ def _repeat(_: Made, x: Any, repeats: Any) -> Any:
 
 @operator("constant_pad_nd.default")
 def _pad(made: Made, x: Any, pad: Any, value: Any = 0) -> Any:
-    """Pairs of what is put before and behind, from the last dimension on; less than nothing cuts."""
+    """Pairs of what is put before and behind, from the last dimension on; below zero it is cut."""
     pairs = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)]
     config = [(0, 0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
     return jax.lax.pad(x, array(value, made.dtype), config)

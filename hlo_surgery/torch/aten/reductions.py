@@ -108,8 +108,8 @@ def _group_norm(
     along = (channels, *[1] * (x.ndim - 2))
     scaled = normal if weight is None else normal * weight.reshape(along)
     shifted = scaled if bias is None else scaled + bias.reshape(along)
-    flat = (jnp.squeeze(each, -1).astype(made.dtype) for each in (mean, rstd))
-    return (shifted.astype(made.dtype), *flat)
+    flat = [jnp.squeeze(each, -1).astype(made.dtype) for each in (mean, rstd)]
+    return shifted.astype(made.dtype), flat[0], flat[1]
 
 
 @operator("cumsum.default")
@@ -136,9 +136,7 @@ def _stable_sort(
 
 
 @operator("topk.default")
-def _topk(
-    _: Made, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Any:
+def _topk(_: Made, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     order = jnp.argsort(x, axis=dim, descending=largest)
     order = jax.lax.slice_in_dim(order, 0, k, axis=dim % x.ndim)
     return jnp.take_along_axis(x, order, axis=dim), order
