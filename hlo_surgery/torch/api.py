@@ -23,8 +23,8 @@ def grad(
     dict, or what else it is (for one statistic, not in a dict, that itself). All are torch tensors.
     `batch_argnums` are the positions, among args, of those that hold the examples along their first
     axis: by default all that hold tensors. `options` are those of `hlo_surgery.grad`: `in_axes`,
-    `loss_reduction`, `on_mixing`, `rows_per_example`, `strategy`, `memory_budget` and so on; is_real
-    and segments are not taken.
+    `loss_reduction`, `on_mixing`, `rows_per_example`, `strategy`, `memory_budget` and so on; but
+    `is_real` and `segments` are not taken.
 
     What the module is when f is called counts: its parameters, its buffers, `train()` or `eval()`,
     what requires a gradient. Buffers that it changes are changed, and masks are drawn from

@@ -34,6 +34,7 @@ TAKEN_APART = (
     aten._native_batch_norm_legit_no_training,
     aten._softmax,
     aten.addmm,
+    aten.addmv,
     aten.col2im,
     aten.elu,
     aten.hardtanh,

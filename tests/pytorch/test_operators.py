@@ -19,6 +19,7 @@ from hlo_surgery.torch.tensors import as_array, as_tensors
 B = 3
 HALF = torch.tensor([[0, 0, 1, 2, 3, 1]] * B)
 FROM_THE_END = torch.tensor([[5, 4, 3, 2, 1, 0]] * B)
+ENDS = torch.tensor([1, -1])
 LABELS = torch.tensor([0, -100, 4])
 
 
@@ -29,6 +30,10 @@ def set_in_place(h):
     return made.mul_(h)
 
 
+def attended(x):
+    return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
 # Of h, [B, 6].
 FUNCTIONS = {
     "sines": lambda h: torch.sin(h) * torch.cos(h) + torch.atan2(h, h + 3) + torch.sinh(h),
@@ -36,34 +41,36 @@ FUNCTIONS = {
     "powers": lambda h: (h.abs() + 0.1) ** h + h**3 + h.abs() ** 0.5 + torch.rsqrt(h * h + 1),
     "products": lambda h: torch.lerp(h, h * 2, 0.3) + torch.addcmul(h, h, h) + torch.square(h),
     "division": lambda h: torch.fmod(h, 0.3) + torch.remainder(h, 0.3) + h / (h * h + 1),
-    "rounding": lambda h: h * h.round() + h * h.floor() + h * torch.div(h, 0.3, rounding_mode="floor"),
+    "rounding": lambda h: h * (h.round() + h.floor() + torch.div(h, 0.3, rounding_mode="floor")),
     "activations": lambda h: F.mish(h) + F.hardswish(h) + F.selu(h) + F.celu(h) + F.softplus(h),
     "more activations": lambda h: F.gelu(h, approximate="tanh") + F.relu6(h) + F.logsigmoid(h),
-    "shrinking": lambda h: F.tanhshrink(h) + F.hardshrink(h) + F.softshrink(h) + F.hardsigmoid(h),
+    "shrinking": lambda h: F.tanhshrink(h) + F.hardshrink(h) + F.hardsigmoid(h),
     "glu": F.glu,
     "softmax": lambda h: torch.softmax(h, -1) + torch.log_softmax(h, -1) + h.logsumexp(-1, True),
     "largest": lambda h: torch.cat([h.amax(-1, True), h.max(-1, True)[0], h.min(-1, True)[0]], -1),
-    "deviations": lambda h: torch.cat([h.std(-1, True), h.var(-1, unbiased=False, keepdim=True)], 1),
+    "deviations": lambda h: h.std(-1, keepdim=True) + h.var(-1, unbiased=False, keepdim=True),
     "norms": lambda h: h.norm(dim=-1) + h.norm(p=1, dim=-1) + h.norm(p=3, dim=-1),
     "cumulated": lambda h: h.cumsum(-1) + h.cumprod(-1) + h.prod(-1, keepdim=True),
     "sorted": lambda h: torch.cat([h.topk(2, -1).values, h.sort(-1, descending=True).values], 1),
-    "looked up": lambda h: torch.cat([h[:, [2, 0]], h[:, torch.tensor([1, -1])], h.gather(1, HALF)], 1),
+    "looked up": lambda h: torch.cat([h[:, [2, 0]], h[:, ENDS], h.gather(1, HALF)], 1),
     "selected": lambda h: torch.cat([h.index_select(1, HALF[0]), h[:, 1::2], h.narrow(1, 1, 2)], 1),
-    "moved": lambda h: torch.cat([h.roll(1, 1), h.flip(1), h.repeat(1, 2), h.unfold(1, 2, 3)[..., 0]], 1),
-    "scattered": lambda h: torch.zeros_like(h).scatter_add(1, HALF, h) + h.scatter(1, FROM_THE_END, h),
+    "moved": lambda h: torch.cat([h.roll(1, 1), h.flip(1), h.repeat(1, 2)], 1),
+    "windows": lambda h: h.unfold(1, 3, 2),
+    "scattered": lambda h: (h * h).scatter_add(1, HALF, h) + h.scatter(1, FROM_THE_END, h),
     "put": lambda h: h.index_add(1, HALF[0, :2], h[:, :2]) + h.index_fill(1, HALF[0, :1], 3.0),
-    "masked": lambda h: h.masked_fill(h > 0, 1.0) + torch.where(h > 0, h, h * 2) + h.clamp(-0.5, 0.5),
+    "masked": lambda h: h.masked_fill(h > 0, 1.0) + torch.where(h > 0, h, h * 2) + h.clamp(-1, 1),
     "triangles": lambda h: torch.tril(h[:, None] * h[:, :, None]) + torch.diag_embed(h),
     "diagonals": lambda h: torch.diagonal(h[:, None] * h[:, :, None], dim1=1, dim2=2),
     "in place": set_in_place,
     "einsum": lambda h: torch.einsum("bij,bkj->bik", h.reshape(B, 2, 3), h.reshape(B, 2, 3)),
     "distances": lambda h: F.cosine_similarity(h[:, :3], h[:, 3:]) + F.normalize(h).sum(1),
-    "attention": lambda h: F.scaled_dot_product_attention(*[h.reshape(B, 1, 3, 2)] * 3, is_causal=True),
+    "attention": lambda h: attended(h.reshape(B, 1, 3, 2)),
     "losses": lambda h: F.smooth_l1_loss(h, h * h, reduction="none") + F.huber_loss(h, -h),
     "entropies": lambda h: F.binary_cross_entropy_with_logits(h, torch.full_like(h, 0.3)),
     "cross entropy": lambda h: F.cross_entropy(h, LABELS, label_smoothing=0.1),
     "divergence": lambda h: F.kl_div(torch.log_softmax(h, -1), torch.full_like(h, 1 / 6)),
-    "dropout": lambda h: F.dropout(h, 0.5) + F.dropout1d(h[..., None], 0.5)[..., 0] + torch.rand_like(h),
+    "dropout": lambda h: F.dropout(h, 0.5) + torch.rand_like(h),
+    "dropped channels": lambda h: F.dropout2d(h[..., None, None]),
 }  # fmt: skip
 
 # Of an image [B, 2, 5, 7], to which a layer before gives a gradient.
