@@ -59,9 +59,12 @@ class Module:
         block = mlir.body(main)
         arguments: list[Value] = list(block.arguments)
         names = _told_apart([_argument_name(main, v, i) for i, v in enumerate(arguments)])
-        self.arguments = _ports(names, arguments)
         outputs = _returned(block)
-        self.outputs = _ports([_output_name(main, i) for i in range(len(outputs))], outputs)
+        names += [_output_name(main, i) for i in range(len(outputs))]
+        kinds = kinds_of([*arguments, *outputs])
+        ports = [Port(name, *kind) for name, kind in zip(names, kinds, strict=True)]
+        self.arguments = tuple(ports[: len(arguments)])
+        self.outputs = tuple(ports[len(arguments) :])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Module":
         """Itself: nothing changes it."""
@@ -261,10 +264,6 @@ def _checked(module: Module) -> Module:
 
 def _returned(block: mlir.Block) -> list[Value]:
     return mlir.operands(mlir.return_operation(block))
-
-
-def _ports(names: Sequence[str], values: Sequence[Value]) -> tuple[Port, ...]:
-    return tuple(Port(n, *kind) for n, kind in zip(names, kinds_of(values), strict=True))
 
 
 def _argument_name(main: Any, argument: Any, number: int) -> str:

@@ -1,7 +1,6 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,7 @@ from hlo_surgery.frameworks.arguments import as_pytrees, of_pytrees
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.lowered_function import lower, telling
 from hlo_surgery.module import Module
-from hlo_surgery.passes.emit.export import UNDIFFERENTIABLE
+from hlo_surgery.passes.emit.jax_errors import run_as_function, running_here
 from hlo_surgery.passes.emit.named_mesh import among_devices
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions
 from hlo_surgery.planning.plan import Plan
@@ -38,12 +37,6 @@ from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.statistics.derived import Derived, Statistic, named
 
 Statistics = Statistic | Mapping[str, Statistic]
-# What to say where JAX says that a module has no rule for a transformation.
-NO_RULES = {
-    "Batching rule": "a function with statistics cannot be mapped by jax.vmap; call it for each, "
-    "in a Python loop or in jax.lax.map",
-    "custom_vjp": UNDIFFERENTIABLE,
-}
 
 
 @dataclass(frozen=True)
@@ -134,7 +127,7 @@ class WithStatistics:
             check_flags(self._options.is_real, array)
         with running_here(self._options.planning.get("target")):
             closed_over = map(flat_array, rewritten.closed_over)
-            outputs = _run(rewritten.run, [*arrays, *flags, *ids, *closed_over])
+            outputs = run_as_function(rewritten.run, [*arrays, *flags, *ids, *closed_over])
             outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]
         tree = jax.tree.structure(rewritten.result)
         whole = jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
@@ -243,31 +236,6 @@ class WithStatistics:
         options = self._options
         axes = (options.batch, options.in_axes, options.rows_per_example)
         return leaf_axes(args, kwargs, *axes, self._fun)
-
-
-def _run(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-    """The outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
-    try:
-        return run(*arrays)
-    except (NotImplementedError, TypeError) as problem:
-        said = next((text for rule, text in NO_RULES.items() if rule in str(problem)), None)
-        if said is None:
-            raise
-        raise type(problem)(said) from problem
-
-
-@contextmanager
-def running_here(target: str | None) -> Generator[None]:
-    """Raises ValueError where JAX says that a module is for another device than it is to run on."""
-    try:
-        yield
-    except ValueError as problem:
-        if "was exported for platforms" not in str(problem):
-            raise
-        raise ValueError(
-            f"target={target!r} is another device than the function runs on: leave target out to "
-            "run here; hs.explain plans for another device, and .module(...) is the module for it"
-        ) from None
 
 
 def all_of_it(outputs: Any) -> Any:

@@ -7,7 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hlo_surgery.cli.arguments import parse_batch, parse_custom_calls, parse_port
+from hlo_surgery.cli.arguments import (
+    parse_batch,
+    parse_custom_calls,
+    parse_port,
+    parse_segments,
+)
 from hlo_surgery.cli.statistics import parse_statistics
 from hlo_surgery.planning.options import WAYS
 
@@ -52,6 +57,15 @@ CustomCalls = Annotated[
 RowsPerExample = Annotated[
     int, typer.Option(help="Rows of each example, one behind the other, in batch arguments.")
 ]
+Segments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--segments",
+        metavar="ARG=IDS",
+        help="Argument with rows of all examples, one behind the other, and that with the ids of "
+        "whose each is, by name or position.",
+    ),
+]
 Strategy = Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")]
 MemoryBudget = Annotated[
     str | None,
@@ -84,6 +98,7 @@ def _options(
     is_real: IsReal = None,
     custom_call: CustomCalls = None,
     rows_per_example: RowsPerExample = 1,
+    segments: Segments = None,
     strategy: Strategy = "auto",
     memory_budget: MemoryBudget = None,
     target: PlannedTarget = None,
@@ -112,7 +127,7 @@ def taking_how(command: Callable[..., None]) -> Callable[..., None]:
 
 def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) -> dict[str, Any]:
     """What the library's functions take, from what the command line gives."""
-    own = ("gradient", "memory_budget", "custom_call")
+    own = ("gradient", "memory_budget", "custom_call", "segments")
     rest = {name: given for name, given in how.items() if name not in own}
     return rest | {
         "batch": parse_batch(batch),
@@ -120,6 +135,7 @@ def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) 
         "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
         "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
         "custom_calls": parse_custom_calls(how["custom_call"] or []),
+        "segments": parse_segments(how["segments"] or []),
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
         "memory_budget": parse_bytes(how["memory_budget"]),
     }

@@ -13,6 +13,7 @@ SPELLED = {
     "is_real": "--is-real",
     "custom_calls": "--custom-call",
     "rows_per_example": "--rows-per-example",
+    "segments": "--segments",
     "strategy": "--strategy",
     "memory_budget": "--memory-budget",
     "target": "--target",

@@ -9,25 +9,28 @@ from hlo_surgery.module import Module, Source, load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import MeanOf, Measure, PerExampleGradients
+from hlo_surgery.passes.measures.measures import HasNaN, MeanOf, Measure, PerExampleGradients
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
     Roles,
     analyse,
     finished,
-    free_of_loops,
     real_examples,
-    trusted_calls,
-    undivided_outputs,
 )
-from hlo_surgery.passes.rewriting.by_microbatch import statistics_by_microbatch
-from hlo_surgery.passes.rewriting.replacement import Answer, Asking, Target, block_statistics
+from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
+from hlo_surgery.passes.rewriting.replacement import Answer, Asking
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
-from hlo_surgery.rewriting.results import private_statistics, results, reweights, staged
+from hlo_surgery.rewriting.results import (
+    asks_who_crossed,
+    private_statistics,
+    results,
+    reweights,
+    staged,
+)
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
@@ -133,16 +136,13 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     contribution = request.on_mixing == "contribution"
     asked = (request.gradients, request.losses, contribution, request.custom_calls)
     roles = Roles(request.batch, request.size, *asked, segments=request.segments)
-    module = analyse(code, roles)
-    _refuse_undivided(undivided_outputs(module), names)
-    trusted = tuple(trusted_calls(module))
-    free_of_loops(module, reweights(request))
+    module = analyse(code, roles, names, reweights(request))
     _refuse_unprotected(module.axes.data, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
     request = replace(request, met=module.axes.met)
     answers, made = _computed(module, request, names)
-    finished(module, [*_own_outputs(module, answers), *made], _labels(request, names))
+    finished(module, [answer.gradient for answer in answers], made, _labels(request, names))
     data = tuple(dict.fromkeys(module.axes.data.values()))
     plans = tuple(
         _by_statistic(output_plan(names[number], answer), request)
@@ -150,26 +150,16 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     )
     loss = next((names[number] for number in request.losses), "")
     others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
-    return Plan(request.size, request.loss_reduction, plans, data, loss, others, trusted)
-
-
-def _refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> None:
-    """One refusal for all outputs without shares, for the first one's reason."""
-    if reasons:
-        first, *others = reasons
-        more = f" (and {len(others)} more)" if others else ""
-        raise Refusal(reasons[first], names[first] + more)
+    return Plan(
+        request.size, request.loss_reduction, plans, data, loss, others, tuple(module.trusted)
+    )
 
 
 def _computed(
     module: Analysed, request: Request, names: Sequence[str]
 ) -> tuple[list[Answer], list[Value]]:
     """What was chosen for each gradient, and loss, and the values of all statistics."""
-    block = module.block
-    end = mlir.return_operation(block)
-    numbers = [*request.gradients, *request.losses]
-    targets = [Target(end, number, names[number]) for number in numbers]
-    measures = _measures(request)
+    measures = [_measures(request)] * len(request.gradients)
     losses = [[PerExampleGradients()]] * len(request.losses)
     asking = Asking(
         request.examples,
@@ -179,29 +169,19 @@ def _computed(
         len(request.gradients),
         request.closed_over,
     )
-    asked = [*([measures] * len(request.gradients)), *losses]
-    found = statistics_by_microbatch(module, targets, asked, asking, staged(request, names))
-    if found:
-        return found
-    return block_statistics(module.axes, block, targets, asked, asking, partial(results, request))
+    finish, by_step = partial(results, request), staged(request, names)
+    return statistics_of_outputs(module, names, [*measures, *losses], asking, finish, by_step)
 
 
 def _measures(request: Request) -> list[Measure]:
     """What all statistics are made of, each once. TypeError where a phi is not elementwise."""
     statistics = request.statistics.values()
-    measures = list(dict.fromkeys(m for s in statistics for m in measures_of(s)))
+    told = [HasNaN()] if any(asks_who_crossed(request, s) for s in statistics) else []
+    measures = list(dict.fromkeys([*(m for s in statistics for m in measures_of(s)), *told]))
     for measure in measures:
         if isinstance(measure, MeanOf) and measure.is_given:
             check_each_element(measure.phi)
     return measures
-
-
-def _own_outputs(module: Analysed, answers: Sequence[Answer]) -> list[Value]:
-    """The module's own outputs, gradients from where they were had anyway."""
-    outputs = module.outputs
-    for number, answer in zip(module.roles.gradients, answers, strict=False):
-        outputs[number] = outputs[number] if answer.gradient is None else answer.gradient
-    return outputs
 
 
 def _labels(request: Request, names: Sequence[str]) -> list[str]:

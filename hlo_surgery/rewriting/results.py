@@ -64,17 +64,29 @@ def _in_order(
 def _unless_crossed(
     request: Request, statistic: Statistic, found: Measurements, groups: Groups
 ) -> list[jax.Array]:
-    """A statistic's arrays; sums over the examples are NaN (counts: -1) where some met others, of
-    which a phi might not tell. Weights tell by themselves, and leave out examples where they may.
-    """
+    """A statistic's arrays; sums over the examples are NaN (counts: -1) where some met others."""
     arrays = results_of(statistic, found, groups)
-    rows = isinstance(statistic, PerExampleGradients) or (
-        isinstance(statistic, Derived) and (statistic.like == "group" or statistic.reweights)
-    )
-    if request.met is None or rows:
+    if not _may_not_tell(request, statistic):
         return arrays
     wrong = jnp.any(found.crossed())
     return [jnp.where(wrong, jnp.asarray(_nothing(x), x.dtype), x) for x in arrays]
+
+
+def _may_not_tell(request: Request, statistic: Statistic) -> bool:
+    """Whether a statistic may be a number although examples have NaN, as a mean of some phi.
+
+    Weights tell by themselves, and leave out examples where they may.
+    """
+    rows = isinstance(statistic, PerExampleGradients) or (
+        isinstance(statistic, Derived) and (statistic.like == "group" or statistic.reweights)
+    )
+    return bool(request.segments) and not rows
+
+
+def asks_who_crossed(request: Request, statistic: Statistic) -> bool:
+    """Whether a statistic rests on `Found.crossed`."""
+    asked = isinstance(statistic, Derived) and statistic.crossed
+    return bool(request.segments) and (asked or _may_not_tell(request, statistic))
 
 
 def _nothing(x: jax.Array) -> float:

@@ -5,6 +5,7 @@ from hlo_surgery.statistics.derived import Derived
 
 def crossed() -> Derived:
     """Whether rows of each example met another's as the program ran, [B]; its other statistics are
-    NaN then. All are False where `segments` is not given.
+    NaN then. All are True where the gradients of all have NaN, as where rows of nobody reach the
+    sum, and False where `segments` is not given.
     """
-    return Derived("crossed", lambda found, groups: [found.crossed()], like="group")
+    return Derived("crossed", lambda found, groups: [found.crossed()], like="group", crossed=True)

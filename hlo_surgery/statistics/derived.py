@@ -27,7 +27,7 @@ class Derived:
     group (`like="group"`). `reweights`: it needs sums of the examples' gradients with weights of
     its own; `joins`: how those of parts of a batch make that of the whole, None where the weights
     rest on the whole.
-    `least`: examples it is defined for.
+    `crossed`: it says which examples met others. `least`: examples it is defined for.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Derived:
     joins: Join | None = None
     losses: bool = False
     private: bool = False
+    crossed: bool = False
     least: int = 1
 
     def __post_init__(self) -> None:

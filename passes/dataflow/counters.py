@@ -35,30 +35,39 @@ def counter_values(loop: Operation) -> dict[Value, Numbers] | None:
     trips = _trips(condition, steps)
     if trips is None:
         return None
-    return {
-        body.arguments[i]: start + step * np.arange(trips).astype(start.dtype)
-        for i, (start, step) in steps.items()
-    }
+    return {body.arguments[i]: _numbers(start, step, trips) for i, (start, step) in steps.items()}
 
 
-def _start_and_step(loop: Operation, body: Any, i: int) -> tuple[Numbers, Numbers] | None:
-    """An integer that starts at a constant and grows by a constant; a truth value does not grow."""
+def _numbers(start: Numbers, step: int, trips: int) -> Numbers:
+    """What a counter takes, in its own type, in which it may wrap."""
+    moved = np.arange(trips).astype(start.dtype) * np.asarray(abs(step)).astype(start.dtype)
+    return start + moved if step > 0 else start - moved
+
+
+def _start_and_step(loop: Operation, body: Any, i: int) -> tuple[Numbers, int] | None:
+    """An integer that starts at a constant, and to which a constant is added, or from which one is
+    subtracted; a truth value does not grow.
+    """
     returned = mlir.operands(mlir.return_operation(body))[i]
     op = mlir.defining_operation(returned)
-    if (
-        op is None
-        or op.name != "stablehlo.add"
-        or mlir.shape(returned)
-        or mlir.is_inexact(returned)
-        or dtype_of(returned) == np.bool_
-    ):
+    if op is None or mlir.shape(returned) or mlir.is_inexact(returned):
         return None
-    terms = [v for v in op.operands if v != body.arguments[i]]
-    start, step = evaluate(loop.operands[i]), evaluate(terms[0]) if len(terms) == 1 else None
-    return None if start is None or step is None else (start, step)
+    sign, term = _signed_term(op, body.arguments[i])
+    if term is None or dtype_of(returned) == np.bool_:
+        return None
+    start, step = evaluate(loop.operands[i]), evaluate(term)
+    return None if start is None or step is None else (start, sign * int(step))
 
 
-def _trips(condition: Any, steps: dict[int, tuple[Numbers, Numbers]]) -> int | None:
+def _signed_term(op: Operation, counter: Value) -> tuple[int, Value | None]:
+    """What an op adds to a counter, or, with the sign -1, subtracts from it; None for others."""
+    if op.name == "stablehlo.subtract":
+        return -1, op.operands[1] if op.operands[0] == counter else None
+    terms = [v for v in op.operands if v != counter] if op.name == "stablehlo.add" else []
+    return 1, terms[0] if len(terms) == 1 else None
+
+
+def _trips(condition: Any, steps: dict[int, tuple[Numbers, int]]) -> int | None:
     """How often a comparison of a counter with a constant holds before it first fails."""
     op = mlir.defining_operation(mlir.operands(mlir.return_operation(condition))[0])
     if op is None or op.name != "stablehlo.compare":
@@ -68,8 +77,8 @@ def _trips(condition: Any, steps: dict[int, tuple[Numbers, Numbers]]) -> int | N
     if not numbers or limit is None:
         return None
     start, step = steps[numbers[0]]
-    trips = rounds_while(_direction(op), int(start) - int(limit), int(step))
-    if trips is None or trips > LONGEST or not _is_held(int(start) + trips * int(step), start):
+    trips = rounds_while(_direction(op), int(start) - int(limit), step)
+    if trips is None or trips > LONGEST or not _is_held(int(start) + trips * step, start):
         return None
     return trips
 

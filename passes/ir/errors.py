@@ -69,8 +69,8 @@ class Reason:
     library: str = ""
 
 
-def as_contribution(reason: Reason) -> Reason:
-    """The reason where such values are treated as constants already, which is no help then."""
+def without_contribution(reason: Reason) -> Reason:
+    """The reason where such values are treated as constants already, or cannot be."""
     return replace(reason, help=reason.help.replace(CONTRIBUTION_HELP, ""))
 
 

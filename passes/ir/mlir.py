@@ -143,14 +143,13 @@ def operations(block: Block) -> list[Operation]:
 def nested_operations(op: Operation) -> list[Operation]:
     """All ops inside the regions of an op, outermost first. They do not keep their module alive."""
     found: list[Operation] = []
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in operations(block):
-                found.append(inner)
-                # Most have none, and this is asked of every op of a module many times.
-                if len(inner.regions):
-                    found += nested_operations(inner)
-    return found
+
+    def met(each: Operation) -> ir.WalkResult:
+        found.append(each)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(met, ir.WalkOrder.PRE_ORDER)
+    return found[1:]
 
 
 def all_operations(module: Module) -> list[Operation]:

@@ -144,18 +144,14 @@ def write_stacks(
     where each is.
     """
     values = [value for value, _ in stacks.written]
+    if not values:
+        return loop, {}
     trips = len(next(iter(stacks.counters.values())))
     shapes = [((trips, *mlir.shape(v)), dtype_of(v)) for v in values]
-    zeros = (
-        splice([], lambda: [jnp.zeros(shape, dtype) for shape, dtype in shapes], loop)
-        if values
-        else []
-    )
+    zeros = splice([], lambda: [jnp.zeros(shape, dtype) for shape, dtype in shapes], loop)
     arguments = add_carries(loop, zeros)
     end = mlir.return_operation(loop.regions[1].blocks[0])
-    written: list[Value] = []
-    for value, argument, index in zip(values, arguments, stacks.written.values(), strict=True):
-        written += splice([argument, value, index], _write_one, end)
+    written = splice([*arguments, *values, *stacks.written.values()], _write_each, end)
     extend_return(end, written)
     renewed = extend_results(loop, zeros, len(zeros), [axes.classes], [axes.trained, reached])
     return renewed, dict(
@@ -163,9 +159,16 @@ def write_stacks(
     )
 
 
-def _write_one(stack: jax.Array, value: jax.Array, index: jax.Array) -> list[jax.Array]:
+def _write_each(*operands: jax.Array) -> list[jax.Array]:
+    """What `_write_one` makes of each stack, given all stacks, all values and all indices."""
+    count = len(operands) // 3
+    groups = (operands[first : first + count] for first in range(0, 3 * count, count))
+    return list(map(_write_one, *groups))
+
+
+def _write_one(stack: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
     starts = [index, *(jnp.zeros((), index.dtype) for _ in value.shape)]
-    return [jax.lax.dynamic_update_slice(stack, value[None], starts, allow_negative_indices=False)]
+    return jax.lax.dynamic_update_slice(stack, value[None], starts, allow_negative_indices=False)
 
 
 def resolve(source: Source, made: Made) -> tuple[Value, int | None]:

@@ -4,11 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 
 def squared_magnitude(g: jax.Array) -> jax.Array:
     """|g|**2, elementwise."""
-    return jnp.real(g * jnp.conj(g))
+    return lax.real(lax.mul(g, lax.conj(g))) if jnp.iscomplexobj(g) else lax.mul(g, g)
 
 
 def central_moment(square: jax.Array, mean: jax.Array) -> jax.Array:

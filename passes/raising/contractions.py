@@ -97,7 +97,7 @@ def reduce(op: Operation) -> Raised | None:
 
     def summed(value: jax.Array, initial: jax.Array, dtype: np.dtype) -> jax.Array:
         total = lax.reduce_sum(lax.convert_element_type(value, dtype), dimensions)
-        return jnp.add(total, lax.convert_element_type(initial, dtype))
+        return lax.add(total, lax.convert_element_type(initial, dtype))
 
     return sums
 

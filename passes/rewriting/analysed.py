@@ -16,7 +16,7 @@ from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.errors import Reason, as_contribution, as_loss
+from hlo_surgery.passes.ir.errors import Reason, Refusal, as_loss, without_contribution
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
@@ -38,7 +38,7 @@ from hlo_surgery.passes.terms.axes import Axes, Labelled, Mixed, Split
 from hlo_surgery.passes.terms.translation import translated
 
 Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
-TIDY = "cse", "func.func(trivial-dce)"
+FORGET = "func.func(trivial-dce)"
 IN_PARTS = "this gradient has rows of examples, and not each example's in its place"
 IN_PARTS_HELP = "return rows in the order of the batch, and permute or choose them outside"
 
@@ -63,12 +63,15 @@ class Roles:
 
 @dataclass
 class Analysed:
-    """A module in place; `axes` says how its values hold the examples."""
+    """A module in place; `axes` says how its values hold the examples, `trusted` what was declared
+    of calls.
+    """
 
     code: Module
     roles: Roles
     owners: Owners
     axes: Axes
+    trusted: Sequence[Trusted] = ()
 
     @property
     def block(self) -> Block:
@@ -87,12 +90,18 @@ class Analysed:
         return [outputs[number] for number in self.roles.gradients]
 
 
-def analyse(code: Module, roles: Roles) -> Analysed:
-    """Normalise a module in place, and classify its values. Raises Refusal for what is no program
-    on static arrays.
+def analyse(code: Module, roles: Roles, names: Sequence[str], reweights: bool) -> Analysed:
+    """Normalise a module in place, classify its values, and free it of loops; `names`: of outputs.
+
+    Raises Refusal for what is no program on static arrays, and where examples have no share of an
+    output.
     """
     normalize(code, roles.custom_calls)
-    return Analysed(code, roles, *_classified(code, roles))
+    module = Analysed(code, roles, *_classified(code, roles))
+    _refuse_undivided(_undivided_outputs(module), names)
+    module.trusted = _trusted_calls(module)
+    _free_of_loops(module, reweights)
+    return module
 
 
 def _classified(code: Module, roles: Roles) -> tuple[Owners, Axes]:
@@ -109,7 +118,15 @@ def _classified(code: Module, roles: Roles) -> tuple[Owners, Axes]:
     return owners, axes
 
 
-def undivided_outputs(module: Analysed) -> dict[int, Reason]:
+def _refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> None:
+    """One refusal for all outputs without shares, for the first one's reason."""
+    if reasons:
+        first, *others = reasons
+        more = f" (and {len(others)} more)" if others else ""
+        raise Refusal(reasons[first], names[first] + more)
+
+
+def _undivided_outputs(module: Analysed) -> dict[int, Reason]:
     """Why examples have no share of their own, by number of the outputs where they have none."""
     roles, owners, outputs = module.roles, module.owners, module.outputs
     if roles.size == 1:
@@ -119,7 +136,8 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
     worded = {n: reason or _unworded(module.axes, outputs[n]) for n, reason in reasons.items()}
     found = {n: reason for n, reason in worded.items() if reason}
-    return {n: as_contribution(r) for n, r in found.items()} if roles.contribution else found
+    without = roles.contribution or roles.segments
+    return {n: without_contribution(r) for n, r in found.items()} if without else found
 
 
 def _loss_reason(owners: Owners, output: Value) -> Reason | None:
@@ -139,16 +157,14 @@ def _unworded(axes: Axes, output: Value) -> Reason | None:
             return None
 
 
-def trusted_calls(module: Analysed) -> list[Trusted]:
+def _trusted_calls(module: Analysed) -> list[Trusted]:
     """What was declared of calls that gradients, or a loss that was asked for, rest on."""
-    outputs, roles = module.outputs, module.roles
-    behind = ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
-    ops = mlir.all_operations(module.code)
-    found = (trusted(op) for op in ops if not behind.isdisjoint(op.results))
-    return list(dict.fromkeys(each for each in found if each))
+    declared = [(op, said) for op in mlir.all_operations(module.code) if (said := trusted(op))]
+    behind = _behind_asked(module) if declared else set()
+    return list(dict.fromkeys(said for op, said in declared if not behind.isdisjoint(op.results)))
 
 
-def free_of_loops(module: Analysed, reweights: bool) -> None:
+def _free_of_loops(module: Analysed, reweights: bool) -> None:
     """Move contractions out of loops, and of those in the steps of microbatches; out of scans only
     where weights behind need it.
     """
@@ -180,10 +196,15 @@ def classify_again(module: Analysed, apart: Sequence[Value]) -> None:
 
 def _forget_unused(module: Analysed) -> None:
     """Constants that no gradient, nor a loss that was asked for, rests on concern nobody."""
-    outputs, roles = module.outputs, module.roles
-    behind = ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
     data = module.axes.data
+    behind = _behind_asked(module) if data else set()
     module.axes.data = {value: reason for value, reason in data.items() if value in behind}
+
+
+def _behind_asked(module: Analysed) -> set[Value]:
+    """All that the gradients, and the losses that were asked for, rest on."""
+    outputs, roles = module.outputs, module.roles
+    return ancestors([outputs[number] for number in [*roles.gradients, *roles.losses]])
 
 
 def real_examples(module: Analysed, argument: int) -> tuple[Value, Value]:
@@ -202,14 +223,25 @@ def _widest(gradients: Sequence[Value]) -> jnp.dtype:
     return jnp.finfo(jnp.result_type(jnp.float32, *map(dtype_of, gradients))).dtype
 
 
-def finished(module: Analysed, results: Sequence[Value], labels: Sequence[str]) -> None:
-    """Return these values, those behind the module's own by their labels, and tidy up."""
+def finished(
+    module: Analysed,
+    gradients: Sequence[Value | None],
+    made: Sequence[Value],
+    labels: Sequence[str],
+) -> None:
+    """Return the module's own outputs, `gradients` from where they were had anyway, and behind them
+    what was `made`, by its labels; and tidy up.
+    """
+    found = zip(module.roles.gradients, gradients, strict=False)
+    had = {number: value for number, value in found if value is not None}
+    results = [had.get(number, value) for number, value in enumerate(module.outputs)]
     names = [{"jax.result_info": label} for label in labels]
-    mlir.set_results(mlir.main_function(module.code), list(results), names)
+    mlir.set_results(mlir.main_function(module.code), [*results, *made], names)
     release_bodies(module.code)
     sharding_rules.strip(module.code)
     release_constants(module.code)
-    mlir.run_passes(module.code, *TIDY)
+    # What nobody uses would be placed as well.
+    mlir.run_passes(module.code, FORGET)
     put_back(module.code)
     call_on_each(module.code)
-    mlir.run_passes(module.code, *TIDY)
+    mlir.run_passes(module.code, "cse", FORGET)

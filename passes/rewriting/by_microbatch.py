@@ -23,7 +23,13 @@ from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with
-from hlo_surgery.passes.rewriting.replacement import Answer, Asking, Target
+from hlo_surgery.passes.rewriting.replacement import (
+    Answer,
+    Asking,
+    Finish,
+    Target,
+    block_statistics,
+)
 from hlo_surgery.passes.rewriting.second_pass import (
     Call,
     Copied,
@@ -78,7 +84,26 @@ class _Joined:
         return Measurements(*whole), list(ended)
 
 
-def statistics_by_microbatch(
+def statistics_of_outputs(
+    module: Analysed,
+    names: Sequence[str],
+    measures: Sequence[Sequence[Measure]],
+    asking: Asking,
+    finish: Finish,
+    staged: Staged,
+) -> tuple[list[Answer], list[Value]]:
+    """The measures of gradients, and of losses behind them, and what `finish` makes of them: in the
+    steps of a loop over microbatches, where there is one, or else at the end of main.
+    """
+    end = mlir.return_operation(module.block)
+    numbers = [*module.roles.gradients, *module.roles.losses]
+    targets = [Target(end, number, names[number]) for number in numbers]
+    return _by_microbatch(module, targets, measures, asking, staged) or block_statistics(
+        module.axes, module.block, targets, measures, asking, finish
+    )
+
+
+def _by_microbatch(
     module: Analysed,
     targets: Sequence[Target],
     measures: Sequence[Sequence[Measure]],

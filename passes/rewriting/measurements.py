@@ -4,7 +4,7 @@ traced.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import Measure, PerExampleGradients
+from hlo_surgery.passes.measures.measures import HasNaN, Measure, PerExampleGradients
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.reweight_examples import reweighted
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
@@ -89,9 +89,14 @@ class Measurements:
         return [without_padding(self._along(i, direction), padding) for i, direction in pairs]
 
     def crossed(self) -> jax.Array:
-        """Whether each example was found to meet another."""
+        """Whether each example was found to meet another, or all have NaN, as of rows of nobody."""
         met = self.examples.met
-        return jnp.zeros(self.size, bool) if met is None else self.known[met]
+        if met is None:
+            return jnp.zeros(self.size, bool)
+        found = [self.measured[i][HasNaN()] for i in self._gradients]
+        real = self._real
+        alike = found if real is None else [each | ~real for each in found]
+        return reduce(jnp.logical_or, [jnp.all(each) for each in alike], self.known[met])
 
     def losses(self) -> jax.Array:
         """Each example's own loss."""

@@ -68,7 +68,7 @@ def _output_axis(axes: Axes, output: Value) -> Axis:
     """What each example has in a value that a state of a loop or branch takes in."""
     match known := axes.of(output):
         case Labelled() | PerExample() | Split():
-            return _kept(axes, output, known)
+            return _labelled(axes, output, known)
         case _:
             return None
 
@@ -120,50 +120,44 @@ def gradient_step(axes: Axes, op: Operation) -> Step:
 
 def _step(axes: Axes, op: Operation, lifted: Mapping[Value, Value], made: Container[Value]) -> Step:
     known = axes.at(op)
-    if op.results[0] in axes.sites:
-        return _rows_step(axes, op, known, lifted, made)
-    split = any(isinstance(c, Split) for c in known)
-    factors = split_factors(op, known, axes.size) if split else None
-    if factors and _sums_over(op, factors):
-        return _parted_step(op, known, factors)
-    if split or any(isinstance(c, Labelled) for c in known):
-        return _kept_step(axes, op, known, lifted, made)
-    if not any(isinstance(c, PerExample) for c in known):
-        return Step(
-            op,
-            tuple(_operand(v, c, lifted, made) for v, c in zip(op.operands, known, strict=True)),
-        )
-    rule = sharding_rules.rule_of(op)
-    factor = rule and common_factor(op, rule, known, axes.size)
-    if rule is None or factor is None or not _sums_over(op, [factor]):
-        return _kept_step(axes, op, known, lifted, made)
-    inputs: list[Input] = []
-    for value, own, factors in zip(op.operands, known, rule.operands, strict=True):
-        sliced = isinstance(own, PerExample | Shared)
-        axis = sharding_rules.find_axis(rule, factors, value, factor) if sliced else None
-        inputs.append((value, axis) if axis else _operand(value, own, lifted, made))
+    each = zip(op.operands, known, _example_axes(axes, op, known), strict=True)
+    inputs = [(v, axis) if axis else _operand(v, c, lifted, made) for v, c, axis in each]
     return Step(op, tuple(inputs))
 
 
-def _rows_step(
-    axes: Axes,
-    op: Operation,
-    known: Sequence[Class],
-    lifted: Mapping[Value, Value],
-    made: Container[Value],
-) -> Step:
-    """A step whose operands show the rows of one example, wherever these are."""
+def _example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> Sequence[Axis]:
+    """How each operand shows the part of one example, None where it shows none."""
+    if op.results[0] in axes.sites:
+        return _rows(axes, op, known)
+    split = any(isinstance(c, Split) for c in known)
+    factors = split_factors(op, known, axes.size) if split else None
+    if factors and _sums_over(op, factors):
+        return _parted(op, known, factors)
+    if split or any(isinstance(c, Labelled) for c in known):
+        return _kept(axes, op, known)
+    if not any(isinstance(c, PerExample) for c in known):
+        return [None] * len(known)
+    rule = sharding_rules.rule_of(op)
+    factor = rule and common_factor(op, rule, known, axes.size)
+    if rule is None or factor is None or not _sums_over(op, [factor]):
+        return _kept(axes, op, known)
+    return [
+        sharding_rules.find_axis(rule, factors, value, factor)
+        if isinstance(own, PerExample | Shared)
+        else None
+        for value, own, factors in zip(op.operands, known, rule.operands, strict=True)
+    ]
+
+
+def _rows(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Rows | None]:
+    """The rows of one example, wherever these are."""
     owners, met = axes.sites[op.results[0]], axes.met
     assert met is not None
     own = frozenset(i for i, x in enumerate(owners) if x is not None)
     summed = frozenset(i for i, c in enumerate(known) if isinstance(c, Summed))
     factor = next(i for i in sorted(own) if linearity.is_linear(op, frozenset([i])))
     weighted = own if linearity.is_linear(op, own | summed) else {factor}
-    inputs: list[Input] = []
-    for i, (value, each) in enumerate(zip(op.operands, owners, strict=True)):
-        rows = None if each is None else Rows(each, met, i in weighted)
-        inputs.append((value, rows) if rows else _operand(value, known[i], lifted, made))
-    return Step(op, tuple(inputs))
+    return [None if x is None else Rows(x, met, i in weighted) for i, x in enumerate(owners)]
 
 
 def _sums_over(op: Operation, factors: Sequence[ExampleFactor]) -> bool:
@@ -176,27 +170,17 @@ def _sums_over(op: Operation, factors: Sequence[ExampleFactor]) -> bool:
     return sums and rule is not None and any(f.factor in rule.reduced for f in factors)
 
 
-def _kept_step(
-    axes: Axes,
-    op: Operation,
-    known: Sequence[Class],
-    lifted: Mapping[Value, Value],
-    made: Container[Value],
-) -> Step:
-    """A step whose operands show each example's part wherever it lies."""
-    operands = [_kept(axes, v, c) for v, c in zip(op.operands, known, strict=True)]
+def _kept(axes: Axes, op: Operation, known: Sequence[Class]) -> Sequence[Axis]:
+    """Each example's part wherever it lies."""
+    operands = [_labelled(axes, v, c) for v, c in zip(op.operands, known, strict=True)]
     summed = frozenset(i for i, c in enumerate(known) if isinstance(c, Summed))
     kept = kept_operands(op, operands, summed)
     if kept is None:
         raise Refusal(mixed(op, SCATTERED, unknown=True).reason)
-    inputs = [
-        (value, axis) if axis else _operand(value, c, lifted, made)
-        for value, c, axis in zip(op.operands, known, kept, strict=True)
-    ]
-    return Step(op, tuple(inputs))
+    return kept
 
 
-def _kept(axes: Axes, value: Value, known: Class) -> Labelled:
+def _labelled(axes: Axes, value: Value, known: Class) -> Labelled:
     shape = mlir.shape(value)
     match known:
         case Labelled():
@@ -228,18 +212,18 @@ def _split_rows(
     return Labels(tuple(groups), turned.reshape(sizes))
 
 
-def _parted_step(
+def _parted(
     op: Operation, classes: Sequence[Class], factors: tuple[ExampleFactor, ExampleFactor]
-) -> Step:
-    """A site at which a batch split over two dimensions is summed over one of them or both."""
+) -> list[Parted | None]:
+    """Those of a site at which a batch split over two dimensions is summed over one or both."""
     rule = sharding_rules.rule_of(op)
     assert rule is not None
     count = next(c.parts for c in classes if isinstance(c, Split))
     stays = [factor.factor not in rule.reduced for factor in factors]
     kept = "major" if stays[0] else "minor" if stays[1] else ""
-    inputs: list[Input] = []
+    found: list[Parted | None] = []
     for i, (value, own) in enumerate(zip(op.operands, rule.operands, strict=True)):
         major, minor = (sharding_rules.find_axis(rule, own, value, factor) for factor in factors)
-        parted = (major or minor) and i not in initial_operands(op)
-        inputs.append((value, Parted(major, minor, count, kept) if parted else None))
-    return Step(op, tuple(inputs))
+        is_parted = (major or minor) and i not in initial_operands(op)
+        found.append(Parted(major, minor, count, kept) if is_parted else None)
+    return found

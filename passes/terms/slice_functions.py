@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer
@@ -207,7 +208,7 @@ def _exposed(
 def _split(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
     """Split the dimension that holds the examples into [before, B, after]."""
     split = (axis.before, size, axis.after)
-    return x.reshape(*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :])
+    return lax.reshape(x, (*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :]))
 
 
 def _parted(x: jax.Array, parted: Parted, size: int) -> jax.Array:
@@ -248,7 +249,8 @@ def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
     """One example of an input as the function takes it: [before, after] as one dimension."""
     if not isinstance(axis, PerExample):
         return x
-    return x.reshape(*x.shape[: axis.dim], axis.before * axis.after, *x.shape[axis.dim + 2 :])
+    merged = axis.before * axis.after
+    return lax.reshape(x, (*x.shape[: axis.dim], merged, *x.shape[axis.dim + 2 :]))
 
 
 def _example_position(axis: Axis) -> int | None:

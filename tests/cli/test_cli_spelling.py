@@ -80,7 +80,7 @@ def test_every_keyword_has_its_option():
         | PlanningOptions.__annotations__.keys()
     )
     # Segments are for Python alone, as the README says.
-    assert keywords - {"module", "planning", "segments"} <= SPELLED.keys()
+    assert keywords - {"module", "planning"} <= SPELLED.keys()
     assert all(option in answered("verify", "--help").stdout for option in SPELLED.values())
 
 

@@ -177,6 +177,26 @@ def test_padding_that_the_loss_counts_is_no_silent_term():
     assert not np.isnan(found["edge"]).any()
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        lambda x: jnp.pad(x[:1], ((0, 3), (0, 0)), constant_values=1.0),
+        lambda x: jnp.ones((4, x.shape[1])).at[1].set(x[0]),
+        lambda x: jax.lax.dynamic_update_slice(jnp.ones((4, x.shape[1])), x[:1], (1, 0)),
+    ],
+    ids=["pad", "scatter", "update"],
+)
+def test_what_is_put_beside_one_row_is_not_its_examples(beside):
+    def counting(p, b):
+        return loss(p, b) + jnp.sum((beside(b["nodes"]) @ p["node"][:3]) ** 2)
+
+    with jax.enable_x64(True):
+        f = hs.grad(counting, segments=segments, statistics=hs.norms(per="parameter"))
+        _, found = f(params(), batch())
+    assert np.isnan(found["node"]).all()
+    assert not np.isnan(found["edge"]).any()
+
+
 def test_one_graph_alone_has_the_gradient():
     with jax.enable_x64(True):
         f = hs.grad(loss, segments=segments, statistics=hs.per_example())

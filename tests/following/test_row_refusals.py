@@ -129,7 +129,7 @@ def stepwise(p, b):
         (attending, "rows of all other examples"),
         (cumulated, "along the example axis"),
         (data_by_place, "data of the whole batch"),
-        (by_maximum, "reduced to one value"),
+        (by_maximum, "reduced to one value, and not by a sum"),
         (squared_loss, "not linear|multiplied|meets"),
         (until_small, "decide together|reduced to one value"),
         (single_row_decayed, "is added to what belongs to some"),

@@ -31,7 +31,7 @@ func.func @main() -> tensor<{kind}> {{
    cond {{ %p = stablehlo.compare {direction}, %i, %limit : (tensor<{kind}>, tensor<{kind}>)
             -> tensor<i1>
           stablehlo.return %p : tensor<i1> }}
-   do {{   %j = stablehlo.add %i, %step : tensor<{kind}>
+   do {{   %j = stablehlo.{op} %i, %step : tensor<{kind}>
           stablehlo.return %j : tensor<{kind}> }}
   return %r : tensor<{kind}>
 }}"""
@@ -41,39 +41,42 @@ def loops_in(code):
     return [op for op in mlir.nested_operations(code.operation) if op.name == "stablehlo.while"]
 
 
-def counted(kind, direction, start, step, limit):
+def counted(kind, direction, start, step, limit, op="add"):
     """The numbers of the one counter of such a loop; None where its rounds are not known."""
     row = {"kind": kind, "direction": direction, "start": start, "step": step, "limit": limit}
+    row["op"] = op
     code = mlir.parse(COUNTED.format(**row))
     (loop,) = loops_in(code)
     counters = counter_values(loop)
     return None if counters is None else next(iter(counters.values())).tolist()
 
 
-def run(kind, direction, start, step, limit):
+def run(kind, direction, start, step, limit, op="add"):
     """The numbers that the counter has, as many as there are at most."""
     held = TYPES[kind]
     numbers, limit = np.array([start], held), held(limit)
     taken = []
     while COMPARES[direction](numbers[0], limit) and len(taken) < ENDLESS:
         taken.append(int(numbers[0]))
-        numbers += held(step)
+        numbers = numbers + held(step) if op == "add" else numbers - held(step)
     return taken
 
 
 @pytest.mark.parametrize("direction", COMPARES)
 @pytest.mark.parametrize("kind", ["i8", "ui8"])
-def test_numbers_are_those_of_the_type(kind, direction):
+@pytest.mark.parametrize("op", ["add", "subtract"])
+def test_numbers_are_those_of_the_type(op, kind, direction):
     low, high = (int(n) for n in (np.iinfo(TYPES[kind]).min, np.iinfo(TYPES[kind]).max))
     starts = sorted({low, low + 5, 0, 7, high - 27, high})
     steps = [n for n in (-100, -3, -1, 0, 1, 3, 100) if n >= low]
     limits = sorted({low, low + 1, 0, 10, 120, high - 1, high})
     known = 0
     for start, step, limit in itertools.product(starts, steps, limits):
-        numbers = counted(kind, direction, start, step, limit)
+        row = (kind, direction, start, step, limit, op)
+        numbers = counted(*row)
         known += numbers is not None
         if numbers is not None:
-            assert numbers == run(kind, direction, start, step, limit), (start, step, limit)
+            assert numbers == run(*row), row
     assert known > 20
 
 
@@ -89,6 +92,8 @@ def test_numbers_are_those_of_the_type(kind, direction):
         ("i16", "LT", 0, 30000, 32000),
         ("i32", "LT", 0, 2000000000, 2100000000),
         ("i8", "NE", 1, 1, 0),
+        ("i8", "LT", 0, -128, 100, "subtract"),
+        ("ui8", "GE", 4, 1, 0, "subtract"),
     ],
 )
 def test_a_counter_that_leaves_its_type_is_not_known(row):
@@ -105,6 +110,8 @@ def test_a_counter_that_leaves_its_type_is_not_known(row):
         (("i16", "LT", 0, 100, 120), 2),
         (("ui64", "LT", 2**64 - 9, 1, 2**64 - 2), 7),
         (("i32", "GT", 2**31 - 1, -(2**30), 0), 2),
+        (("i32", "GE", 4, 1, 0, "subtract"), 5),
+        (("ui8", "GT", 9, 3, 0, "subtract"), 3),
     ],
 )
 def test_a_counter_within_its_type_is_known(row, rounds):
@@ -141,7 +148,7 @@ func.func @main(%w: tensor<3x2xf32>, %x: tensor<2x5x3xf32>, %y: tensor<2x5x2xf32
           %g = stablehlo.dot_general %v, %l, contracting_dims = [0] x [0] :
             (tensor<5x3xf32>, tensor<5x2xf32>) -> tensor<3x2xf32>
           %a = stablehlo.add %c, %g : tensor<3x2xf32>
-          %j = stablehlo.add %i, %step : tensor<{kind}>
+          %j = stablehlo.{op} %i, %step : tensor<{kind}>
           stablehlo.return %j, %a : tensor<{kind}>, tensor<3x2xf32> }}
   return %r#1 : tensor<3x2xf32>
 }}"""
@@ -186,7 +193,7 @@ func.func @main(%w: tensor<3xf32>, %x: tensor<2x3xf32>)
           %m = stablehlo.multiply %v, %w : tensor<3xf32>
           %t = stablehlo.tanh %m : tensor<3xf32>
           %a = stablehlo.add %c, %t : tensor<3xf32>
-          %j = stablehlo.add %i, %step : tensor<i8>
+          %j = stablehlo.{op} %i, %step : tensor<i8>
           stablehlo.return %j, %a : tensor<i8>, tensor<3xf32> }
   return %r#1 : tensor<3xf32>
 }"""
@@ -218,7 +225,7 @@ def test_chunks_may_be_larger_than_the_index_counts():
                   %s = stablehlo.dynamic_slice %x, %k, sizes = [200] : (tensor<400xf32>,
                     tensor<i8>) -> tensor<200xf32>
                   %a = stablehlo.add %c, %s : tensor<200xf32>
-                  %j = stablehlo.add %i, %step : tensor<i8>
+                  %j = stablehlo.{op} %i, %step : tensor<i8>
                   stablehlo.return %j, %a : tensor<i8>, tensor<200xf32> }
           return %r#1 : tensor<200xf32>
         }"""

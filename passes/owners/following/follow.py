@@ -195,7 +195,7 @@ def _result(
     if lost and adds and not kept:
         return _summed(following, op, classes, labels, meeting)
     if lost == meeting.varying and lost:
-        return mixed(op, REDUCED, help=SEGMENTS_HELP)
+        return mixed(op, REDUCED.format(by=""), help=SEGMENTS_HELP)
     met = following.over(op.results[0], ("over", number), meeting.met, sorted(lost))
     term = over_dims(following, meeting.rule, dims, shape, met)
     return _followed(op, term)[0]

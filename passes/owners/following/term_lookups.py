@@ -188,11 +188,15 @@ def _window_dims(dims: lax.ScatterDimensionNumbers, rank: int) -> list[int]:
 
 
 def _is_placed(dims: lax.ScatterDimensionNumbers, old: Term | None, new: Term | None) -> bool:
-    """Whether owners vary along dimensions in which the indices say where to put things."""
+    """Whether owners vary along dimensions in which the indices say where to put things, or from
+    what one example alone owns to what is beside it.
+    """
     placed = {*dims.scatter_dims_to_operand_dims, *dims.operand_batching_dims}
     if old is not None and old.varying & placed:
         return True
-    return new is not None and bool(new.varying - set(dims.update_window_dims))
+    if new is None:
+        return False
+    return not new.varying or bool(new.varying - set(dims.update_window_dims))
 
 
 def _beside(
@@ -260,14 +264,45 @@ def dynamic_slice(following: Following, op: Operation, labels: Labels) -> Term |
 
 
 def dynamic_update_slice(following: Following, op: Operation, labels: Labels) -> Term | None:
-    """The joint owner of what is there and what is put, which must be whole where owners vary."""
+    """The joint owner of what is there and what is put, which must be whole where owners vary; what
+    one example alone owns is put at its place.
+    """
     if any(start is not None for start in labels[2:]):
         return None
     shape, sizes = mlir.shape(op.operands[0]), mlir.shape(op.operands[1])
     terms = [x for x in labels[:2] if x is not None]
     if any(shape[dim] != sizes[dim] for x in terms for dim in x.varying):
         return None
+    if labels[1] is not None and not any(x.varying for x in terms):
+        return _put(following, op, labels[0], labels[1])
     return following.joined(op.results[0], "beside", terms)
+
+
+def _put(following: Following, op: Operation, old: Term | None, new: Term) -> Term | None:
+    """Whose the elements are of what one example put somewhere; None where no one knows where."""
+    shape, sizes = mlir.shape(op.operands[0]), mlir.shape(op.operands[1])
+    moving = [dim for dim, n in enumerate(sizes) if n != shape[dim]]
+    found = [outside(following, op.operands[2 + dim]) for dim in moving]
+    known = [start for start in found if start is not None]
+    if len(known) < len(moving):
+        return None
+    whole = [n if dim in moving else 1 for dim, n in enumerate(shape)]
+    part = [n if dim in moving else 1 for dim, n in enumerate(sizes)]
+
+    def made(y: Array, *others: Array) -> Array:
+        x, at = (jnp.int32(NONE), others) if old is None else (others[0], others[1:])
+        starts = [jnp.int32(0)] * len(shape)
+        for dim, start in zip(moving, at, strict=True):
+            starts[dim] = start.astype(jnp.int32)
+        return lax.dynamic_update_slice(
+            jnp.broadcast_to(x, whole),
+            jnp.broadcast_to(y, part),
+            starts,
+            allow_negative_indices=False,
+        )
+
+    inputs = [new, *([] if old is None else [old]), *known]
+    return following.term(("put", tuple(moving), old is None, tuple(part)), whole, inputs, made)
 
 
 def selected(following: Following, op: Operation, labels: Labels) -> Term | None:

@@ -1,7 +1,8 @@
 """Term moves: ops that put elements elsewhere, done to terms as they are done to the elements.
 
 What a constant fills in is nobody's along the dimensions in which owners vary; where they do not,
-it has the owner of what is beside it, which may stand for nobody. Rows that are put beside each
+it has the owner of what is beside it, which may stand for nobody, unless that is all of one
+example. Rows that are put beside each
 other, feature by feature, are to have one owner.
 """
 
@@ -52,14 +53,17 @@ def _padded(following: Following, op: Operation, labels: Labels) -> Term | None:
     if x is None or filling is not None:
         return None
     rows = list(zip(*(integers(op, name) for name in PADDINGS), strict=True))
-    config = tuple(row if dim in x.varying else (0, 0, 0) for dim, row in enumerate(rows))
-    sizes = mlir.shape(op.results[0])
-    shape = [sizes[dim] if dim in x.varying else 1 for dim in range(len(sizes))]
+    # What is filled in beside what one example alone owns is no row of its.
+    apart = x.varying or {dim for dim, row in enumerate(rows) if any(row)}
+    config = tuple(row if dim in apart else (0, 0, 0) for dim, row in enumerate(rows))
+    old, sizes = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+    whole = [n if dim in apart else 1 for dim, n in enumerate(old)]
+    shape = [n if dim in apart else 1 for dim, n in enumerate(sizes)]
 
     def made(y: Array) -> Array:
-        return lax.pad(y, jnp.int32(NONE), config)
+        return lax.pad(jnp.broadcast_to(y, whole), jnp.int32(NONE), config)
 
-    return following.moved(("pad", config), x, shape, made)
+    return following.moved(("pad", config, tuple(whole)), x, shape, made)
 
 
 def _broadcast(following: Following, op: Operation, labels: Labels) -> Term | None:
