@@ -12,6 +12,9 @@ from hlo_surgery.torch.pytorch import Node, map_arg, torch
 from hlo_surgery.torch.refused import UNKNOWN_HELP
 from hlo_surgery.torch.tensors import dtype_of
 
+# What JAX raises for operands of PyTorch's that a function of it has no meaning for.
+TAKES_NOT = (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError)
+
 
 def evaluated(nodes: Sequence[Any]) -> Callable[..., list[Any]]:
     """The function of the graph's inputs, and of what is drawn for it in order, as lists."""
@@ -38,7 +41,7 @@ def _called(node: Any, values: dict[Any, Any]) -> Any:
     lines, name = lines_of(node), str(node.target)
     try:
         result = at_lines(lines, TABLE[name], _made(node), *args, **kwargs)
-    except (TypeError, ValueError, NotImplementedError) as problem:
+    except TAKES_NOT as problem:
         why = f"JAX does not take these operands: {problem}"
         raise refusal_at(lines, name, why, UNKNOWN_HELP) from problem
     _check_made(node, result)

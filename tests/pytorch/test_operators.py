@@ -46,7 +46,7 @@ FUNCTIONS = {
     "rounding": lambda h: h * (h.round() + h.floor() + torch.div(h, 0.3, rounding_mode="floor")),
     "activations": lambda h: F.mish(h) + F.hardswish(h) + F.selu(h) + F.celu(h) + F.softplus(h),
     "more activations": lambda h: F.gelu(h, approximate="tanh") + F.relu6(h) + F.logsigmoid(h),
-    "shrinking": lambda h: F.tanhshrink(h) + F.hardsigmoid(h),
+    "shrinking": lambda h: F.tanhshrink(h) + F.hardtanh(h),
     "glu": F.glu,
     "softmax": lambda h: torch.softmax(h, -1) + torch.log_softmax(h, -1) + h.logsumexp(-1, True),
     "largest": lambda h: torch.cat([h.amax(-1, True), h.max(-1, True)[0], h.min(-1, True)[0]], -1),
