@@ -47,8 +47,6 @@ OF_RESULT: dict[str, Callable[..., Any]] = {
     "mul.Scalar": jnp.multiply,
     "mul.Tensor": jnp.multiply,
     "neg.default": jnp.negative,
-    "pow.Scalar": jnp.power,
-    "pow.Tensor_Tensor": jnp.power,
     "reciprocal.default": jnp.reciprocal,
     "relu.default": lambda x: jnp.maximum(x, 0),
     "remainder.Scalar": jnp.remainder,
@@ -142,6 +140,14 @@ def _pow(made: Made, x: Any, exponent: Any) -> Any:
     if float(exponent).is_integer() and abs(exponent) <= 64:
         return jax.lax.integer_pow(base, int(exponent))
     return jnp.power(base, array(exponent, made.dtype))
+
+
+@operator("pow.Scalar", "pow.Tensor_Tensor")
+def _pow_of_each(made: Made, base: Any, exponent: Any) -> Any:
+    """Of integers, exponents below zero are not told apart as in PyTorch."""
+    if jnp.issubdtype(made.dtype, jnp.integer):
+        raise NotImplementedError("integers to the power of integers; convert them to floats")
+    return jnp.power(array(base, made.dtype), array(exponent, made.dtype))
 
 
 @operator("round.default")
