@@ -1,1 +1,1 @@
-"""Examples: whole programs that use the library as one would, a folder each."""
+"""Examples: programs that use the library as one would, a file each; whole ones have a folder."""

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+__version__ = "0.1.0"
+
 from hlo_surgery.required_jax import require_jax
 
 # Before the imports that need a JAX that is new enough.

@@ -33,27 +33,32 @@ def grad(
 ) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
 
-    `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient
-    (for one statistic, not in a dict, that pytree itself). `batch_argnums` are the positions of the
-    arguments whose leaves carry the examples (by default 1), `batch_argnames` those that are given
-    by name; both along `in_axes` (as in `jax.vmap`: one int, or one entry for each batch argument,
-    each a pytree prefix). Leaves of a model that are no floats, such as functions and integers,
-    have None for gradient; models of flax.nnx are taken as `flax.nnx.grad` does.
-    `loss_reduction` says whether `fun` averages or sums over the examples. `is_real` says which
-    examples are no padding, where some are: an array [B] of flags or 0/1, the position of an
-    argument that is one, or a function of f's arguments, such as
-    `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
-    `rows_per_example`: of pairs, and other examples of several rows one behind the other, how many;
-    batch arguments have that many times B along their axes, or B.
-    `segments`: of graphs, packed sequences and bags, a function of f's arguments that returns, in
-    place of `in_axes`, for each batch argument a pytree prefix of it with integer arrays of ids,
-    as in `lambda params, graphs: {"nodes": graphs["ids"], "target": 0, "senders": None}`: row i
-    belongs to example ids[i], and to none if that is negative. An integer is an axis, and None is
-    for what is given, such as indices. Examples whose rows meet others' have NaN for statistics;
-    see `crossed`.
-    `planning` says how to compute, which changes no statistic: `strategy` ("auto", "square",
-    "ghost", "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
-    `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
+    `result` is what `jax.grad` returns. `stats` has for each statistic a pytree like the gradient,
+    or what the statistic says (for one statistic, not in a dict, that pytree itself). Leaves of a
+    model that are no floats, such as functions and integers, have None for gradient; models of
+    flax.nnx are taken as `flax.nnx.grad` does.
+
+    - `batch_argnums`: the positions of the arguments whose leaves carry the examples (by default
+      1); `batch_argnames`: those that are given by name.
+    - `in_axes`: along which axis, as in `jax.vmap`: one int, or one entry for each batch argument,
+      each a pytree prefix.
+    - `statistics`: one, or a dict of them by name.
+    - `loss_reduction`: whether `fun` averages ("mean") or sums ("sum") over the examples.
+    - `on_mixing`: "refuse", or "contribution", which takes what is mixed as constants.
+    - `is_real`: which examples are no padding, where some are: an array [B] of flags or 0/1, the
+      position of an argument that is one, or a function of f's arguments, such as
+      `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
+    - `rows_per_example`: of pairs, and other examples of several rows one behind the other, how
+      many; batch arguments have that many times B along their axes, or B.
+    - `segments`: of graphs, packed sequences and bags, a function of f's arguments that returns, in
+      place of `in_axes`, for each batch argument a pytree prefix of it with integer arrays of ids,
+      as in `lambda params, graphs: {"nodes": graphs["ids"], "target": 0, "senders": None}`: row i
+      belongs to example `ids[i]`, and to none if that is negative. An integer is an axis, and None
+      is for what is given, such as indices. Examples whose rows meet others' have NaN for
+      statistics; see `crossed`.
+    - `planning`: how to compute, which changes no statistic: `strategy` ("auto", "square", "ghost",
+      "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
+      `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
 
     As with `jax.jit`, what `fun` and the statistics close over is read when they are traced, once
     for arguments of such shapes and dtypes: pass what changes as an argument, or call f inside of
@@ -102,6 +107,14 @@ def value_and_grad(
     `f(*args) == ((value, gradient), stats)`.
 
     Everything else is as in `grad`.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x: jnp.mean(w * x)
+    >>> f = hs.value_and_grad(loss, statistics=hs.norms())
+    >>> (value, gradient), norms = f(2.0, jnp.array([-1.0, 3.0]))
+    >>> float(value), float(gradient), norms.tolist()
+    (2.0, 1.0, [1.0, 3.0])
     """
     check_keywords(value_and_grad, planning)
     gradient_fun = differentiated(jax.value_and_grad, fun, argnums, has_aux)
@@ -135,6 +148,16 @@ def rewrite(
     which one must be a loss or a metric, or most of an argument plus or minus something, which is
     that argument updated. `loss` picks the loss, where `per_example_losses` could
     mean more than one number. Everything else is as in `grad`.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> def clipped_gradient(w, x):
+    ...     gradient = jax.grad(lambda w: jnp.mean(w * x))(w)
+    ...     return jnp.clip(gradient, -1, 1), gradient
+    >>> own = lambda outputs: outputs[1]
+    >>> f = hs.rewrite(clipped_gradient, batch_argnums=1, statistics=hs.norms(), gradients=own)
+    >>> f(2.0, jnp.array([-1.0, 5.0]))[1].tolist()
+    [1.0, 5.0]
     """
     check_keywords(rewrite, planning)
     if batch_argnums is None and batch_argnames is None:
@@ -156,6 +179,13 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
     `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`;
     `explain(module, batch=...)` for a module, with the keywords of `rewrite_module`. Raises
     TypeError for any other function.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.second_moment())
+    >>> plan = hs.explain(f, 1.0, jnp.ones(8))
+    >>> plan.batch_size, [output.strategies for output in plan.outputs]
+    (8, [{'second_moment': 'square'}])
     """
     if isinstance(target, WithStatistics):
         return target.explain(*args, **kwargs)

@@ -22,7 +22,7 @@ BatchSize = int | jax.Array
 
 
 def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
-    """The unbiased estimate of mu**2: (nu_adam - nu_micro / B) / (1 - 1/B), elementwise.
+    """The unbiased estimate of `mu**2`: `(nu_adam - nu_micro / B) / (1 - 1/B)`, elementwise.
 
     From the paper's section "Expectation and variance of gradients". (Its pseudocode of
     MicroAdamMSQ computes the variance instead.) It can be negative. It is linear, so applied to
@@ -39,8 +39,8 @@ def mean_squared(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
 
 
 def variance(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
-    """The unbiased estimate of sigma**2: (nu_micro - nu_adam) / (1 - 1/B), elementwise: numpy's var
-    with ddof=1.
+    """The unbiased estimate of `sigma**2`: `(nu_micro - nu_adam) / (1 - 1/B)`, elementwise: numpy's
+    var with ddof=1.
 
     From the same equation as `mean_squared`; linear likewise, so it applies to EMAs too. nu_micro
     >= nu_adam but for rounding (about 1e-7 of nu_micro), so the result is kept from falling below
@@ -59,14 +59,14 @@ def variance(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
 def moment_ratio(
     nu_adam: Any, nu_micro: Any, batch_size: BatchSize, effective_batch_size: float | None = None
 ) -> Any:
-    """The ratio mu**2 / sigma_eff**2 of the two estimates, elementwise, with sigma_eff**2 =
-    sigma**2 / B_eff.
+    """The ratio `mu**2 / sigma_eff**2` of the two estimates, elementwise, with `sigma_eff**2 =
+    sigma**2 / B_eff`.
 
     These are the two parts of an optimizer's preconditioner, in the paper's section "Expectation
     and variance of gradients": B_eff is the batch size B for Adam (the default), as nu_adam is
-    mu**2 + sigma**2 / B on average, and 1 for MicroAdam, as nu_micro is mu**2 + sigma**2. Of one
-    batch it is noisy and, as a ratio, biased; the paper takes it of EMAs of nu_adam and nu_micro
-    (`ema_update`). Where every gradient is zero it is NaN, as 0/0.
+    `mu**2 + sigma**2 / B` on average, and 1 for MicroAdam, as nu_micro is `mu**2 + sigma**2`. Of
+    one batch it is noisy and, as a ratio, biased; the paper takes it of EMAs of nu_adam and
+    nu_micro (`ema_update`). Where every gradient is zero it is NaN, as 0/0.
 
     >>> moment_ratio(5.0, 6.0, batch_size=2)
     Array(4., dtype=float32)
@@ -107,17 +107,25 @@ def ema_init(values: Any) -> EMAState:
 
 
 def ema_update(state: EMAState, values: Any, decay: float) -> EMAState:
-    """The state a step later: average = decay * average + (1 - decay) * values, 0 <= decay < 1.
+    """The state a step later: `average = decay * average + (1 - decay) * values`, `0 <= decay < 1`.
 
     With the pair (nu_adam, nu_micro) for `values` and the optimizer's b2 for `decay`, this is the
     average that the paper's estimators are applied to.
+
+    >>> state = ema_update(ema_init(0.0), 4.0, decay=0.75)
+    >>> float(state.average), float(state.weight)
+    (1.0, 0.25)
     """
     average = _pairwise(lambda old, new: decay * old + (1 - decay) * new, state.average, values)
     return EMAState(average, decay * state.weight + (1 - decay))
 
 
 def ema_value(state: EMAState) -> Any:
-    """The bias-corrected average: average / (1 - decay**t) after t updates, NaN before."""
+    """The bias-corrected average: `average / (1 - decay**t)` after t updates, NaN before.
+
+    >>> float(ema_value(ema_update(ema_init(0.0), 4.0, decay=0.75)))
+    4.0
+    """
     return _map(lambda average: average / state.weight, state.average)
 
 
@@ -145,11 +153,12 @@ def global_median(values: Any) -> jax.Array:
 
 
 def gradient_snr(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
-    """The signal-to-noise ratio |mu| / sigma of one example's gradient, elementwise:
-    sqrt(max(mu**2, 0) / sigma**2).
+    """The signal-to-noise ratio `|mu| / sigma` of one example's gradient, elementwise:
+    `sqrt(max(mu**2, 0) / sigma**2)`.
 
     Both from the unbiased estimates, so that EMAs of nu_adam and nu_micro approach the SNR itself;
-    `hlo_surgery.snr` divides the batch's own |mean g|, which noise alone keeps near 1 / sqrt(B).
+    `hlo_surgery.snr` divides the batch's own `|mean g|`, which noise alone keeps near
+    `1 / sqrt(B)`.
 
     With m = mean sign(g), `gradient_snr(m**2, mean |sign(g)|, B)` is the SNR of sign, zero
     gradients allowed for.
@@ -162,12 +171,13 @@ def gradient_snr(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
 
 
 def sign_snr(snr: Any) -> Any:
-    """The SNR of sign(X) for X normal with SNR r, elementwise: |2p - 1| / (2 sqrt(p (1 - p))) with
-    p = Phi(r).
+    """The SNR of sign(X) for X normal with SNR r, elementwise:
+    `|2p - 1| / (2 sqrt(p (1 - p)))` with `p = Phi(r)`.
 
     From the paper's appendix "The sign function and signal to noise ratio", whose limits lack
-    constants: for small r it is sqrt(2 / pi) r (not r / sqrt(2 pi)), for large r (pi / 8)**(1/4)
-    sqrt(r) exp(r**2 / 4). Sign lowers the SNR below r = 1.187 and raises it above.
+    constants: for small r it is `sqrt(2 / pi) r` (not `r / sqrt(2 pi)`), for large r
+    `(pi / 8)**(1/4) sqrt(r) exp(r**2 / 4)`. Sign lowers the SNR below r = 1.187, and
+    raises it above.
 
     >>> [f"{float(sign_snr(r)):.4g}" for r in (0.01, 1.187, 3.0)]
     ['0.007979', '1.187', '13.58']
@@ -182,11 +192,11 @@ def sign_snr(snr: Any) -> Any:
 
 
 def sampled_sign_snr(mean_sign: Any) -> Any:
-    """The SNR of sign(g) from m = mean sign(g) (`hlo_surgery.mean_sign`), elementwise: |m| / sqrt(1
-    - m**2).
+    """The SNR of sign(g) from m = mean sign(g) (`hlo_surgery.mean_sign`), elementwise:
+    `|m| / sqrt(1 - m**2)`.
 
     It takes every sign for +1 or -1, and is infinite where all agree. Of few examples it is too
-    large, about 1 / sqrt(B) where there is no signal: average m over many, or see `gradient_snr`.
+    large, about `1 / sqrt(B)` where there is no signal: average m over many, or see `gradient_snr`.
 
     >>> sampled_sign_snr(jnp.array([0.0, -0.6, 1.0]))
     Array([0.  , 0.75,  inf], dtype=float32)

@@ -48,7 +48,14 @@ class Port:
 class Module:
     """A StableHLO module. `plan` says how a rewritten one came about; it is None for any other.
 
-    `platform`: what it runs on, as JAX calls it; None is JAX's default.
+    `arguments` and `outputs` are its ports, each with `name`, `shape` and `dtype`, in the order of
+    `call`. `platform`: what it runs on, as JAX calls it; None is JAX's default. Made by `load` and
+    `rewrite_module`.
+
+    >>> text = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
+    >>> module = load(text)
+    >>> module.call(np.ones(3, np.float32))[0].tolist()
+    [1.0, 1.0, 1.0]
     """
 
     def __init__(

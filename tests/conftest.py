@@ -69,6 +69,7 @@ SLOW = {
     "test_optimizer_composition",
     "test_optimizer_edges",
     "test_optimizer_state",
+    "test_scripts",
     "test_tpu_mesh",
     "test_train_step_optimizers",
     "test_two_processes",

@@ -9,23 +9,31 @@ Of a code span `...` outside of code blocks, what is checked depends on what it 
 """
 
 import ast
+import doctest
 import functools
 import importlib
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import hlo_surgery as hs
+import hlo_surgery.optimizers as ho
+from hlo_surgery import estimators
 from hlo_surgery.passes.ir import mlir
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 CODE = ("passes", "hlo_surgery", "tests", "tools", "examples")
-LINKING = ("CONTRIBUTING.md", "README.md")
 MODULES = {
     "jnp": "jax.numpy",
     "np": "numpy",
     "hs": "hlo_surgery",
+    "ho": "hlo_surgery.optimizers",
+    "hlo_surgery": "hlo_surgery",
+    "estimators": "hlo_surgery.estimators",
+    "optax": "optax",
     "jax": "jax",
     "lax": "jax.lax",
     "eqx": "equinox",
@@ -141,6 +149,23 @@ def missing(text):
     return [span for span in spans(text) if not exists(span)]
 
 
+PUBLIC = [
+    (module, name)
+    for module in (hs, ho, estimators)
+    for name, found in vars(module).items()
+    if name in getattr(module, "__all__", ())
+    or (inspect.isfunction(found) and found.__module__ == module.__name__ and name[0] != "_")
+]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), PUBLIC, ids=lambda x: getattr(x, "__name__", x).split(".")[-1]
+)
+def test_every_public_name_has_an_example(module, name):
+    """In its docstring, which runs as a doctest."""
+    assert doctest.DocTestParser().get_examples(inspect.getdoc(getattr(module, name)) or "")
+
+
 def test_there_are_documents():
     assert {"architecture.md", "soundness.md", "howto.md"} <= {path.name for path in DOCS}
 
@@ -156,10 +181,17 @@ def test_links_lead_somewhere(path):
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("name", LINKING)
-def test_documents_are_linked(name):
-    text = (ROOT / name).read_text()
-    assert [path.name for path in DOCS if f"docs/{path.name}" not in text] == []
+def test_every_page_is_in_the_table_of_contents():
+    """The site's; the builder of the site says so too, where it is installed."""
+    contents = (ROOT / "docs" / "index.md").read_text()
+    pages = [path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in DOCS]
+    assert [page for page in pages if page != "index" and f"\n{page}\n" not in contents] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_the_top_level_lead_somewhere(name):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / name).read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 # What is there, and what is there no more or never was.

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @cache
 def corpus() -> np.ndarray:
     """All documents' bytes, one behind the other."""
-    files = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return np.frombuffer(b"".join(file.read_bytes() for file in files), np.uint8)
 
 

@@ -5,13 +5,13 @@ Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad 
 error.
 """
 
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import jax
 import numpy as np
 import typer
 
+from hlo_surgery import __version__
 from hlo_surgery.cli.arguments import (
     Batch,
     File,
@@ -69,7 +69,6 @@ main = Supervised(
     epilog="Exit codes: 0 done, 1 refused or not equivalent, 2 wrong use or bad input, 3 an "
     "internal error.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -77,7 +76,7 @@ main = Supervised(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print_text(f"hlo-surgery {version('hlo-surgery')}, JAX {jax.__version__}")
+        print_text(f"hlo-surgery {__version__}, JAX {jax.__version__}")
         raise typer.Exit
 
 

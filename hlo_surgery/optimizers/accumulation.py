@@ -32,6 +32,14 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     hand on the statistics of the last microbatch.) Sums are kept in at least float32. Updates are
     zero in between. The loss itself is not handed on.
     Raises TypeError where `every_k` is no integer, such as a function of the step.
+
+    >>> from hlo_surgery.optimizers import micro_sign_sgd
+    >>> optimizer = multi_steps(micro_sign_sgd(1.0, b1=0.0), every_k=2)
+    >>> state, signs = optimizer.init(0.0), (1.0, -0.5)
+    >>> for sign in signs:
+    ...     updates, state = optimizer.update(1.0, state, mean_sign=sign, batch_size=4)
+    >>> float(updates)
+    -0.25
     """
     check_microbatches(every_k)
     check_optimizer(optimizer)

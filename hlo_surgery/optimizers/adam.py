@@ -78,8 +78,13 @@ def adam(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """Adam: v averages (mean_b g_b)**2. `optax.adam` with weight decay that the learning rate does
-    not multiply.
+    """Adam: v averages `(mean_b g_b)**2`. `optax.adam` with weight decay that the learning rate
+    does not multiply.
+
+    >>> optimizer = adam(0.1)
+    >>> updates, _ = optimizer.update(2.0, optimizer.init(0.0))
+    >>> round(float(updates), 4)
+    -0.1
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
     return _optimizer({}, Moment(squared_mean), constants, learning_rate, weight_decay)
@@ -95,7 +100,7 @@ def micro_adam(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """MicroAdam: v averages mean_b g_b**2, which is mu**2 + sigma**2 at any batch size.
+    """MicroAdam: v averages `mean_b g_b**2`, which is `mu**2 + sigma**2` at any batch size.
 
     >>> micro_adam(1e-3).required_statistics["second_moment"].name
     'second_moment'
@@ -114,11 +119,18 @@ def micro_adam_var(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """MicroAdamVar: v averages the unbiased estimate of sigma**2 (`estimators.variance`) of batches
-    of two or more.
+    """MicroAdamVar: v averages the unbiased estimate of `sigma**2` (`estimators.variance`) of
+    batches of two or more.
 
-    Where the average is below (m / 32)**2, as where all examples agree, v is that: steps there are
-    of 32 learning rates.
+    Where the average is below `(m / 32)**2`, as where all examples agree, v is that: steps there
+    are of 32 learning rates.
+
+    >>> optimizer = micro_adam_var(0.1)
+    >>> updates, _ = optimizer.update(
+    ...     1.0, optimizer.init(0.0), second_moment=5.0, batch_size=2
+    ... )
+    >>> round(float(updates), 4)  # of -1 and 3: 0.1 / sqrt(8)
+    -0.0354
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
     return _optimizer(
@@ -136,11 +148,18 @@ def micro_adam_msq(
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
 ) -> StatisticsTransformation:
-    """MicroAdamMSQ: v averages the unbiased estimate of mu**2 (`estimators.mean_squared`) of
+    """MicroAdamMSQ: v averages the unbiased estimate of `mu**2` (`estimators.mean_squared`) of
     batches of two or more.
 
     The estimate can be negative. It is averaged as it is, so that it stays unbiased; where the
-    average is below (m / 32)**2, v is that, so that steps are of 32 learning rates there.
+    average is below `(m / 32)**2`, v is that, so that steps are of 32 learning rates there.
+
+    >>> optimizer = micro_adam_msq(0.1)
+    >>> updates, _ = optimizer.update(
+    ...     2.0, optimizer.init(0.0), second_moment=5.0, batch_size=2
+    ... )
+    >>> round(float(updates), 4)  # of 1 and 3: 0.1 * 2 / sqrt(3)
+    -0.1155
     """
     constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
     return _optimizer(

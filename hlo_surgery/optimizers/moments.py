@@ -28,6 +28,11 @@ def track_moments(b2: float = 0.999) -> StatisticsTransformation:
 
     Put it first in `optax.chain`, before the optimizer, with the optimizer's b2 (the paper's
     section "Expectation and variance of gradients").
+
+    >>> import optax
+    >>> from hlo_surgery.optimizers import adam
+    >>> list(optax.chain(track_moments(0.95), adam(1e-3, b2=0.95)).init(0.0)[0]._fields)
+    ['averages']
     """
 
     check_decay("b2", b2)

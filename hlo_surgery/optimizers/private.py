@@ -39,6 +39,7 @@ def private_gradient(
     *,
     per: Per = "global",
     nan_safe: bool = False,
+    expected_batch_size: float | None = None,
 ) -> StatisticsTransformation:
     """The mean of the examples' gradients, each clipped to `max_norm`, with normal noise: chain an
     optimizer behind it.
@@ -48,6 +49,10 @@ def private_gradient(
     an example is added or removed: `max_norm`, or with k groups of `per` (as in `clipped_mean`, and
     `nan_safe` too) sqrt(k) * max_norm. Of no example at all it is that of one. What privacy that
     buys over a whole training is for an accountant to say, such as Google's dp-accounting.
+
+    `expected_batch_size` stands for B in both where batches are drawn by Poisson sampling: how many
+    examples a batch happens to have is data, and dividing by it is not private. Leave it out where
+    all batches have the same number of examples.
 
     `seed` is an integer from 0 to 2**64 - 1, 8 bytes or a key of `jax.random`. It must stay secret
     and be another one for each training; within an optimizer every parameter has noise of its own.
@@ -60,6 +65,8 @@ def private_gradient(
     ['clipped_mean']
     """
     (limit, multiplier), (words, generator) = _checked(max_norm, noise_multiplier), key_of(seed)
+    if expected_batch_size is not None:
+        positive("private_gradient", "expected_batch_size", expected_batch_size)
     groups = per if isinstance(per, str) else (jax.tree.structure(per), tuple(_labels(per)))
     statistics = {"clipped_mean": _clipped_mean(limit, groups, nan_safe)}
 
@@ -73,9 +80,10 @@ def private_gradient(
         means = widened_tree(given["clipped_mean"])
         deviation = multiplier * (limit * math.sqrt(_groups(per, means)))
         size = jnp.maximum(batch_size(given), 1)
+        share = 1.0 if expected_batch_size is None else size / expected_batch_size
         following, now = jax.random.split(jax.random.wrap_key_data(state.key, impl=generator))
         noisy = jax.tree.map(
-            lambda x, noise: x + deviation * noise / size, means, normal_like(now, means)
+            lambda x, noise: (x + deviation * noise / size) * share, means, normal_like(now, means)
         )
         return noisy, PrivateState(jax.random.key_data(following))
 
@@ -91,13 +99,15 @@ def dp_sgd(
     *,
     per: Per = "global",
     nan_safe: bool = False,
+    expected_batch_size: float | None = None,
 ) -> StatisticsTransformation:
     """SGD by `private_gradient`. `momentum` sums the noisy gradients up as `optax.trace` does.
 
     >>> list(dp_sgd(0.1, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
     ['clipped_mean']
     """
-    private = private_gradient(max_norm, noise_multiplier, seed, per=per, nan_safe=nan_safe)
+    bounds: Any = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
+    private = private_gradient(max_norm, noise_multiplier, seed, **bounds)
     sums = [] if momentum is None else [summing(momentum)]
     return chained(private.required_statistics, private, *sums, *stepping(learning_rate, 0.0))
 
@@ -114,6 +124,7 @@ def dp_adam(
     *,
     per: Per = "global",
     nan_safe: bool = False,
+    expected_batch_size: float | None = None,
     weight_decay: LearningRate = 0.0,
 ) -> StatisticsTransformation:
     """Adam by `private_gradient`: both averages are of the noisy gradients.
@@ -121,7 +132,8 @@ def dp_adam(
     >>> list(dp_adam(1e-3, max_norm=1.0, noise_multiplier=1.1, seed=0).required_statistics)
     ['clipped_mean']
     """
-    private = private_gradient(max_norm, noise_multiplier, seed, per=per, nan_safe=nan_safe)
+    bounds: Any = {"per": per, "nan_safe": nan_safe, "expected_batch_size": expected_batch_size}
+    private = private_gradient(max_norm, noise_multiplier, seed, **bounds)
     adam = of_gradients(AdamConstants(b1, b2, eps, eps_root, None))
     return chained(
         private.required_statistics, private, adam, *stepping(learning_rate, weight_decay)

@@ -24,14 +24,26 @@ MEAN_SIGN: dict[str, Statistic] = {"mean_sign": mean_sign()}
 def sign_ema(
     learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: LearningRate = 0.0
 ) -> StatisticsTransformation:
-    """SignEMA, also called Signum: the sign of the average gradient."""
+    """SignEMA, also called Signum: the sign of the average gradient.
+
+    >>> optimizer = sign_ema(0.1)
+    >>> updates, _ = optimizer.update(-7.0, optimizer.init(0.0))
+    >>> round(float(updates), 4)
+    0.1
+    """
     return _optimizer({}, lambda g, given: g, jnp.sign, b1, stepping(learning_rate, weight_decay))
 
 
 def sign_sgd(
     learning_rate: LearningRate, b1: float = 0.9, *, weight_decay: LearningRate = 0.0
 ) -> StatisticsTransformation:
-    """SignSGD with momentum: the average over time of the sign of each minibatch gradient."""
+    """SignSGD with momentum: the average over time of the sign of each minibatch gradient.
+
+    >>> optimizer = sign_sgd(0.1, b1=0.5)
+    >>> updates, _ = optimizer.update(-7.0, optimizer.init(0.0))
+    >>> round(float(updates), 4)
+    0.05
+    """
     return _optimizer(
         {},
         lambda g, given: jax.tree.map(jnp.sign, g),

@@ -66,13 +66,23 @@ def rewrite_module(
     tree's name means all that is in it; by default those that form, by their names, a tree like a
     tree of arguments. `loss`: which output it is, where `per_example_losses` needs it; by default
     the only real number, beside gradients, that the examples reach. `is_real`: the argument, [B],
-    that says which examples are no padding, where some are; see README. `custom_calls`: of calls
+    that says which examples are no padding, where some are, as in `grad`. `custom_calls`: of calls
     that take the examples one by one, by the name of their target or kernel, the axes of their
     operands and of their results, each one int or None for all or a list, as `{"my_kernel": ([0, 0,
     None], 0)}`; that is trusted. `segments`: of arguments whose rows belong to the examples that
     ids name, the argument with the ids, by name or position. `planning`: `strategy`,
     `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal
     where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
+
+    >>> import jax
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> w, x = jnp.ones(3), jnp.eye(4, 3)
+    >>> gradient = jax.jit(jax.grad(lambda w, x: jnp.mean((x @ w) ** 2)))
+    >>> text = gradient.lower(w, x).as_text(debug_info=True)
+    >>> module = hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
+    >>> [port.name for port in module.outputs], module.call(w, x)[1].tolist()
+    (['result', 'norms'], [2.0, 2.0, 2.0, 0.0])
     """
     check_keywords(rewrite_module, planning)
     original = load(module)

@@ -7,5 +7,11 @@ def crossed() -> Derived:
     """Whether rows of each example met another's as the program ran, [B]; its other statistics are
     NaN then. All are True where the gradients of all have NaN, as where rows of nobody reach the
     sum, and False where `segments` is not given.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.crossed())
+    >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
+    [False, False]
     """
     return Derived("crossed", lambda found, groups: [found.crossed()], like="group", crossed=True)

@@ -40,12 +40,12 @@ from hlo_surgery.statistics.traced_numbers import (
 
 
 def mean_of(phi: Phi, factorable: bool = False) -> MeanOf:
-    """The mean over the examples of phi(g_b), for any elementwise JAX function phi.
+    """The mean over the examples of `phi(g_b)`, for any elementwise JAX function phi.
 
-    Declare `factorable=True` where phi(a * b) = phi(a) * phi(b) for all numbers a, b: dense layers
-    then cost one more contraction, of phi of both operands. The claim is tested on samples. Raises
-    Refusal where it does not hold. TypeError where phi is not elementwise is raised where it is
-    used, since samples tell.
+    The result is like the gradient. Declare `factorable=True` where `phi(a * b) = phi(a) * phi(b)`
+    for all numbers a, b: dense layers then cost one more contraction, of phi of both operands. The
+    claim is tested on samples. Raises Refusal where it does not hold. TypeError where phi is not
+    elementwise is raised where it is used, since samples tell.
 
     >>> import jax.numpy as jnp
     >>> mean_of(jnp.tanh).factorable
@@ -67,19 +67,46 @@ SECOND_MOMENT = MeanOf("second_moment", squared_magnitude, factorable=True, comp
 
 
 def second_moment() -> MeanOf:
-    """The mean over the examples of |g_b|**2, elementwise: nu of MicroAdam (Roulet and Agarwala,
+    """The mean over the examples of `|g_b|**2`, elementwise: nu of MicroAdam (Roulet and Agarwala,
     section 3).
+
+    The result is like the gradient.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.second_moment())
+    >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
+    5.0
     """
     return SECOND_MOMENT
 
 
 def mean_sign() -> MeanOf:
-    """The mean over the examples of sign(g_b), elementwise: the direction of MicroSignSGD."""
+    """The mean over the examples of `sign(g_b)`, elementwise: the direction of MicroSignSGD.
+
+    The result is like the gradient. Of Roulet and Agarwala, section "Where should you place the
+    sign in SignSGD?".
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.mean_sign())
+    >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
+    0.0
+    """
     return MeanOf("mean_sign", jnp.sign, factorable=True, complex_factorable=True)
 
 
 def mean_abs() -> MeanOf:
-    """The mean over the examples of |g_b|, elementwise."""
+    """The mean over the examples of `|g_b|`, elementwise.
+
+    The result is like the gradient.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.mean_abs())
+    >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
+    2.0
+    """
     return MeanOf("mean_abs", jnp.abs, factorable=True, complex_factorable=True)
 
 
@@ -94,7 +121,16 @@ class _Power:
 
 
 def mean_power(k: int) -> MeanOf:
-    """The mean over the examples of g_b**k, elementwise, for an integer k >= 1."""
+    """The mean over the examples of `g_b**k`, elementwise, for an integer k >= 1.
+
+    The result is like the gradient. Raises ValueError for any other k.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.mean_power(3))
+    >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
+    13.0
+    """
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"mean_power takes an integer k >= 1, not {k!r}; for other powers use mean_of"
@@ -114,7 +150,15 @@ class _Clip:
 def mean_clipped(threshold: Number) -> MeanOf:
     """The mean over the examples of g_b with each element clipped to [-threshold, threshold].
 
+    The result is like the gradient.
+
     `threshold` may be traced; what is not positive and finite then makes the mean NaN.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.mean_clipped(2.0))
+    >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
+    0.5
     """
     clip = _Clip(positive("mean_clipped", "threshold", threshold))
     # A traced threshold equals nothing but itself.
@@ -123,7 +167,9 @@ def mean_clipped(threshold: Number) -> MeanOf:
 
 
 def linear_combination(terms: Sequence[tuple[Number, MeanOf]]) -> Derived:
-    """The sum of c * statistic over `terms`, pairs (c, statistic) of elementwise means.
+    """The sum of `c * statistic` over `terms`, pairs (c, statistic) of elementwise means.
+
+    The result is like the gradient.
 
     Where the statistics are factorable, each term costs one contraction: so the mean of any
     polynomial, and of the Taylor series of a function (Roulet and Agarwala, section 2.3).
@@ -154,8 +200,16 @@ def _is_term(term: Any) -> bool:
 
 
 def polynomial(coefficients: Sequence[Number]) -> Derived:
-    """The mean over the examples of c0 + c1 g + c2 g**2 + ..., elementwise; each power is one
+    """The mean over the examples of `c0 + c1 g + c2 g**2 + ...`, elementwise; each power is one
     contraction.
+
+    The result is like the gradient.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.polynomial([1.0, 0.0, 2.0]))
+    >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
+    11.0
     """
     given = entries_of(coefficients)
     if len(given) < 2:
@@ -172,12 +226,20 @@ def polynomial(coefficients: Sequence[Number]) -> Derived:
 
 
 def variance(unbiased: bool = True) -> Derived:
-    """The variance of the examples' gradients, elementwise: the mean of |g_b - mean|**2, times
-    B/(B-1) if unbiased.
+    """The variance of the examples' gradients, elementwise: the mean of `|g_b - mean|**2`, times
+    `B / (B - 1)` if unbiased.
+
+    The result is like the gradient.
 
     Every gradient is centred before it is squared, so that a spread far below the mean is as
     precise as the gradients are. The unbiased one needs two examples; with one, ValueError is
     raised.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.variance())
+    >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
+    8.0
     """
     flag("variance", "unbiased", unbiased)
 
@@ -192,13 +254,21 @@ def variance(unbiased: bool = True) -> Derived:
 
 
 def snr() -> Derived:
-    """|mean| / standard deviation of the examples' gradients, elementwise.
+    """`|mean| / standard deviation` of the examples' gradients, elementwise.
+
+    The result is like the gradient.
 
     Roulet and Agarwala, appendix on SNR.
 
     The deviation is the root of `variance`. Where examples do not differ but by rounding, the ratio
     is huge or inf. It is NaN where the variance is too large for its dtype, or so small that it may
     have been rounded to zero.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.snr())
+    >>> round(float(f(1.0, jnp.array([-1.0, 3.0]))[1]), 6)  # 1 / sqrt(8)
+    0.353553
     """
     spread = variance()
 
@@ -220,12 +290,27 @@ def _in_deviations(mean: jax.Array, variance: jax.Array) -> jax.Array:
 
 
 def per_example() -> PerExampleGradients:
-    """The gradients of all examples, [B, *parameter]: B times the memory of the parameters."""
+    """The gradients of all examples, `[B, *shape]`: B times the memory of the parameters.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.per_example())
+    >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
+    [-1.0, 3.0]
+    """
     return PerExampleGradients()
 
 
 def per_example_losses() -> Derived:
-    """Each example's own loss, [B]. The module must return its loss, as `value_and_grad` does."""
+    """Each example's own loss, [B]. The module must return its loss, as `value_and_grad` does.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x: jnp.mean(w * x)
+    >>> f = hs.value_and_grad(loss, statistics=hs.per_example_losses())
+    >>> f(2.0, jnp.array([-1.0, 3.0]))[1].tolist()
+    [-2.0, 6.0]
+    """
     return Derived(
         "per_example_losses", lambda found, groups: [found.losses()], like="group", losses=True
     )
@@ -235,10 +320,20 @@ def per_token_second_moment() -> Derived:
     """The second moment as if each position of a sequence were an example: a proxy, and no
     statistic of the examples.
 
+    The result is like the gradient.
+
     Sum over positions l of the squared share of l in the gradient, mean over examples (Roulet and
     Agarwala, section 2.4): one contraction of squares where `second_moment` needs every example's
     gradient. Raises Refusal where a gradient is not a single contraction over examples and
     positions.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x @ w), axis=1))
+    >>> f = hs.grad(loss, statistics=hs.per_token_second_moment())
+    >>> x = jnp.array([[[1.0], [2.0]], [[0.0], [3.0]]])  # two examples of two positions
+    >>> f(jnp.zeros(1), x)[1].tolist()  # (1 + 4 + 0 + 9) / 2
+    [7.0]
     """
     measure = TokenMeanOf(squared_magnitude)
     return Derived("per_token_second_moment", lambda found, groups: found.of(measure), (measure,))

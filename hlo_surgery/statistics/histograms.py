@@ -17,11 +17,18 @@ from hlo_surgery.statistics.traced_numbers import Number, as_float, entries_of
 
 
 def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
-    """How many of all examples' gradient entries lie in each bin, for each parameter: [len(bins) -
-    1], int32.
+    """How many of all examples' gradient entries lie in each bin, for each parameter:
+    `[len(bins) - 1]`, int32.
 
     `bins` are increasing edges, as in `numpy.histogram`; what lies outside counts nowhere. Where
-    they are traced and do not increase, all counts are -1. For real gradients.
+    they are traced and do not increase, all counts are -1. For real gradients; TypeError is raised
+    for complex ones.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.histogram([-2, 0, 2, 4]))
+    >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
+    [1, 0, 1]
     """
     edges = _edges(bins)
 

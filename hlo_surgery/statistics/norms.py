@@ -46,10 +46,18 @@ def group_norms(found: Found, groups: Groups, measure: Norms = NORMS) -> list[ja
 
 
 def token_norms() -> Derived:
-    """The norm of each position's own share of each gradient, [B, *positions]: a proxy, as
-    `per_token_second_moment`.
+    """The norm of each position's own share of each gradient, `[B, *positions]` for each parameter:
+    a proxy, as `per_token_second_moment`.
 
     Raises Refusal where a gradient is not a single contraction over examples and positions.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x @ w), axis=1))
+    >>> f = hs.grad(loss, statistics=hs.token_norms())
+    >>> x = jnp.array([[[1.0], [2.0]], [[0.0], [3.0]]])  # two examples of two positions
+    >>> f(jnp.zeros(1), x)[1].tolist()
+    [[1.0, 2.0], [0.0, 3.0]]
     """
     measure = TokenNorms()
     return Derived("token_norms", lambda found, groups: found.of(measure), (measure,))
@@ -60,6 +68,12 @@ def gram(per: Per = "global") -> Derived:
     groups of them.
 
     The real part for complex parameters. `per` is as in `norms`.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.gram())
+    >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
+    [[1.0, -3.0], [-3.0, 9.0]]
     """
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
@@ -74,7 +88,13 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
 
     `direction`: "mean" for the mean gradient, or a pytree of arrays like the gradient; or m of
     them, stacked in front of each array: `jax.tree.map(lambda *d: jnp.stack(d), d1, d2)`. They may
-    be traced. `per` is as in `norms`.
+    be traced. `per` is as in `norms`. Raises ValueError where they are like none.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.inner_products(2.0))
+    >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
+    [-2.0, 6.0]
     """
     fixed = (
         None
@@ -113,12 +133,20 @@ def _like(means: Sequence[jax.Array], directions: list[jax.Array]) -> list[jax.A
 
 
 def noise_scale() -> Derived:
-    """The gradient noise scale tr(Sigma) / |G|**2, one number, from unbiased estimates of both.
+    """The gradient noise scale `tr(Sigma) / |G|**2`, one number, in examples, from unbiased
+    estimates of both.
 
-    tr(Sigma) = (mean |g_b|**2 - |mean|**2) B/(B-1) and |G|**2 = |mean|**2 - tr(Sigma)/B (McCandlish
-    et al., "An Empirical Model of Large-Batch Training", appendix A). It can be negative where the
-    batch is far too small. The mean is the gradient as the module rounds it: of bfloat16 gradients
-    |G|**2 is known to about 1e-3, and no ratio is to be had where that is more than tr(Sigma)/B.
+    `tr(Sigma) = (mean |g_b|**2 - |mean|**2) B / (B - 1)` and `|G|**2 = |mean|**2 - tr(Sigma) / B`
+    (McCandlish et al., "An Empirical Model of Large-Batch Training", appendix A). It can be
+    negative where the batch is far too small. The mean is the gradient as the module rounds it: of
+    bfloat16 gradients `|G|**2` is known to about 1e-3, and no ratio is to be had where that is more
+    than `tr(Sigma) / B`. Raises ValueError for a batch of one example.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.noise_scale())
+    >>> round(float(f(1.0, jnp.array([1.0, 3.0]))[1]), 4)  # tr(Sigma) is 2, |G|**2 is 4 - 1
+    0.6667
     """
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
@@ -137,6 +165,9 @@ def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) 
     """The mean of the examples' gradients, each scaled down to norm `max_norm` at most: the
     clipping of DP-SGD.
 
+    The result is like the gradient. Of Abadi et al., "Deep Learning with Differential Privacy",
+    algorithm 1.
+
     Replacing one example moves the sum of the clipped gradients by at most 2 `max_norm`, adding or
     removing one by `max_norm`, over each group of `per` (as in `norms`); the mean is that sum over
     B, and the caller adds the noise. `max_norm` may be traced, and another one at every step; what
@@ -148,8 +179,11 @@ def clipped_mean(max_norm: Number, per: Per = "global", nan_safe: bool = False) 
     as zero.
     It refuses what is not provably separable, also with `on_mixing="contribution"`.
 
-    >>> clipped_mean(1.0).name
-    'clipped_mean(1.0)'
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=hs.clipped_mean(2.0))
+    >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # (-1 + 2) / 2
+    0.5
     """
     limit = positive("clipped_mean", "max_norm", max_norm)
 
@@ -181,11 +215,19 @@ def _in_range(limit: Number, dtype: Any) -> Number:
 def weighted_mean(
     w: Callable[[jax.Array], jax.Array], per: Per = "global", nan_safe: bool = False
 ) -> Derived:
-    """The mean over the examples of w_b g_b, weights [B] being a JAX function of the norms [B].
+    """The mean over the examples of `w_b g_b`, weights [B] being a JAX function of the norms [B].
+    The result is like the gradient.
 
-    `weighted_mean(lambda n: 1 / (n + 0.01))` is AUTO-S. `per` and `nan_safe` are as in
-    `clipped_mean`. Raises TypeError where w is no function, and ValueError, when the statistic is
-    computed, where it makes no real array [B].
+    `weighted_mean(lambda n: 1 / (n + 0.01))` is AUTO-S (Bu et al., "Automatic Clipping"). `per` and
+    `nan_safe` are as in `clipped_mean`. Raises TypeError where w is no function, and ValueError,
+    when the statistic is computed, where it makes no real array [B].
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> normalised = hs.weighted_mean(lambda norms: 1 / norms)
+    >>> f = hs.grad(lambda w, x: jnp.mean(w * x), statistics=normalised)
+    >>> float(f(1.0, jnp.array([1.0, 3.0]))[1])
+    1.0
     """
     if not callable(w):
         raise TypeError(

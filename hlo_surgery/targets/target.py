@@ -131,6 +131,8 @@ def _reason(problem: Exception) -> str:
 def without_tpu() -> None:
     """Tell libtpu, where there is no TPU, not to look for one. To be called before JAX's backends
     start.
+
+    >>> without_tpu()
     """
     if not [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/*")]:
         for variable, value in WITHOUT_TPU.items():

@@ -85,6 +85,14 @@ class Refusal(Exception):
     Attributes: `why` (the reason), `op` (the StableHLO op), `where` (the user's source line),
     `library` (that of a library that is called there, or ""), `output` (the outputs concerned),
     `help` (the way out).
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> try:
+    ...     hs.grad(lambda w, x: jnp.max(w * x), statistics=hs.norms())(1.0, jnp.arange(4.0))
+    ... except hs.Refusal as refusal:
+    ...     print(refusal.op)
+    stablehlo.reduce
     """
 
     # Where a user finds it, and so what tracebacks and pickles name.

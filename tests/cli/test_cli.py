@@ -543,21 +543,14 @@ def test_demo_ends_equivalent_and_shows_the_costs():
     lines = answered("demo").stdout.splitlines()
     assert lines[-1] == "equivalent"
     for model in ("decoder LM", "MLP"):
-        assert {
-            row
-            for row in ("plain", "rewritten", "jit(vmap)")
-            for line in lines
-            if model in line and row in line
-        } == {
-            "plain",
-            "rewritten",
-            "jit(vmap)",
-        }
+        for program in ("plain", "rewritten", "vmap, one by one", "vmap, all at once"):
+            assert [line for line in lines if f"│ {model}" in line and program in line]
+        assert [line for line in lines if line.startswith(f"{model}: ") and "the faster" in line]
 
 
 def test_demo_as_json_has_time_and_temporaries():
     shown = json.loads(answered("demo", "--json").stdout)
     assert shown["verdict"] == "equivalent"
-    mlp = shown["models"][1]["costs"]
-    assert mlp["rewritten"]["temporaries"] < mlp["jit(vmap)"]["temporaries"] / 10
+    mlp = shown["models"][0]["costs"]
+    assert mlp["rewritten"]["temporaries"] < mlp["vmap, all at once"]["temporaries"] / 10
     assert all(cost["seconds"] > 0 for model in shown["models"] for cost in model["costs"].values())

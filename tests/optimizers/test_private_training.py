@@ -182,3 +182,39 @@ def test_groups_that_others_clip_are_not_forgotten():
     )
     with pytest.raises(ValueError, match="how many groups"):
         ho.required_statistics(masked, MANY)
+
+
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_noise_and_clipped_sum_are_divided_by_the_expected_batch_size(count):
+    """Whatever number of examples a batch of Poisson sampling happens to have."""
+    private = ho.private_gradient(0.7, MULTIPLIER, 0, expected_batch_size=32)
+    sums = jax.tree.map(lambda x: x + 5.0, MANY)
+    means = jax.tree.map(lambda x: x / max(count, 1) if count else 0 * x, sums)
+    found, _ = private.update(means, private.init(MANY), clipped_mean=means, batch_size=count)
+    sample = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)]).astype(np.float64)
+    assert_normal(sample - (5.0 / 32 if count else 0.0), MULTIPLIER * 0.7 / 32)
+
+
+def test_poisson_sampling_with_padding_divides_by_no_number_of_the_data():
+    """A step without noise: the sum of the real examples' clipped gradients over the expected B."""
+
+    def loss(w, batch):
+        return jnp.sum(batch["real"] * jnp.tanh(batch["x"] @ w))
+
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    batch = {"x": x, "real": np.array([1, 1, 0, 1, 0, 0], np.float32)}
+    optimizer = ho.dp_sgd(1.0, max_norm=0.5, noise_multiplier=0.0, seed=0, expected_batch_size=4)
+    step = hs.train_step(loss, optimizer, loss_reduction="sum", is_real=lambda w, b: b["real"])
+    w = jnp.array([0.3, -0.2, 0.1])
+    start = np.asarray(w)
+    each = (1 - np.tanh(x @ start) ** 2)[:, None] * x
+    norms = np.linalg.norm(each, axis=1)
+    clipped = (each * np.minimum(1, 0.5 / norms)[:, None])[batch["real"] == 1]
+    moved, _, _ = step(w, optimizer.init(w), batch)
+    np.testing.assert_allclose(moved, start - clipped.sum(0) / 4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, -3.0, float("nan"), float("inf")])
+def test_the_expected_batch_size_is_positive(size):
+    with pytest.raises(ValueError, match="expected_batch_size"):
+        ho.dp_sgd(0.1, 1.0, 1.0, seed=0, expected_batch_size=size)
