@@ -1,5 +1,8 @@
 """Exact statistics of per-example gradients, by rewriting a minibatch gradient's StableHLO."""
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
 
 from hlo_surgery.required_jax import require_jax
@@ -88,3 +91,10 @@ __all__ = [
     "weighted_mean",
     "without_tpu",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`hlo_surgery.torch`, which is imported when it is asked for, as it needs PyTorch."""
+    if name == "torch":
+        return import_module("hlo_surgery.torch")
+    raise AttributeError(f"module 'hlo_surgery' has no attribute {name!r}")

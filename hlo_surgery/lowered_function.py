@@ -20,6 +20,13 @@ from hlo_surgery.requests.leaves import (
     returned_kind,
 )
 
+# What JAX says of a leaf that it cannot differentiate by or trace.
+NO_ARRAY = "is not a valid JAX type"
+MODEL_HELP = (
+    "jax.grad takes arrays alone, and an argument here holds something else, as models do: pass "
+    "the loss to hs.grad, or hs.rewrite(equinox.filter_grad(loss), ...)"
+)
+
 
 @dataclass(frozen=True)
 class Lowered:
@@ -64,7 +71,12 @@ def lower(
         return result
 
     structs = _structs([*leaves, *beside])
-    traced, closed_over = trace(noted, *structs)
+    try:
+        traced, closed_over = trace(noted, *structs)
+    except TypeError as problem:
+        if NO_ARRAY in str(problem) and not all(map(is_array, leaves)):
+            problem.add_note(MODEL_HELP)
+        raise
     calls = host_calls(traced.jaxpr.jaxpr)
     if calls and silently:
         traced, closed_over = trace(silent(noted, *structs), *structs)

@@ -1,4 +1,5 @@
-"""hlo-surgery, the command: inspect, rewrite, run, verify, compile, cost, statistics, demo.
+"""hlo-surgery, the command: inspect, rewrite, diff, report, run, verify, compile, cost,
+statistics, demo.
 
 Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad input, 3 an internal
 error.
@@ -21,6 +22,7 @@ from hlo_surgery.cli.arguments import (
     Statistics,
     run_pass,
 )
+from hlo_surgery.cli.changes import show_diff, write_report
 from hlo_surgery.cli.costs import compile_module, show_cost
 from hlo_surgery.cli.demo import show_demo
 from hlo_surgery.cli.files import (
@@ -36,7 +38,6 @@ from hlo_surgery.cli.how import How, options_of, taking_how
 from hlo_surgery.cli.output import (
     REFUSED,
     print_json,
-    print_plan,
     print_ports,
     print_text,
     print_verdict,
@@ -44,6 +45,7 @@ from hlo_surgery.cli.output import (
     reported,
     waiting,
 )
+from hlo_surgery.cli.plans import print_plan
 from hlo_surgery.cli.statistics import listed, print_statistics
 from hlo_surgery.cli.summaries import print_summaries, summarise
 from hlo_surgery.cli.supervision import supervised
@@ -230,6 +232,8 @@ def verify(
         raise typer.Exit(REFUSED)
 
 
+main.command("diff")(show_diff)
+main.command("report")(write_report)
 main.command("compile")(compile_module)
 main.command("cost")(show_cost)
 

@@ -23,7 +23,6 @@ from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.counted import counted
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.planning.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
 from hlo_surgery.verification.runs import Each
 from hlo_surgery.verification.verdict import Verdict, notable
 
@@ -47,7 +46,7 @@ def reported(as_json: bool) -> Generator[None]:
         yield
     except Refusal as refusal:
         if as_json:
-            keys = ("why", "op", "where", "output", "help")
+            keys = ("why", "op", "where", "library", "output", "help")
             print_json({"refusal": {key: spelled(str(getattr(refusal, key))) for key in keys}})
         _fail(spelled(str(refusal)), REFUSED)
     except OSError as problem:
@@ -133,12 +132,17 @@ def print_text(text: str, style: str = "", stderr: bool = False) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on stdout; the first column is left-aligned names."""
+    console().print(made_table(title, columns, rows))
+
+
+def made_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table whose cells are folded where the terminal is narrow."""
     table = Table(title=Text(title), title_justify="left", header_style="bold cyan")
     for column in columns:
         table.add_column(Text(column), overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console().print(table)
+    return table
 
 
 def print_ports(module: Module) -> None:
@@ -150,44 +154,6 @@ def print_ports(module: Module) -> None:
 
 def _shape(port: Port) -> str:
     return " x ".join(map(str, port.shape)) or "scalar"
-
-
-def print_plan(plan: Plan) -> None:
-    """What is done for each gradient, its sites with their source lines."""
-    statistics = list(plan.outputs[0].strategies)
-    columns = (
-        "gradient",
-        *statistics,
-        "sites",
-        "FLOP",
-        "bytes",
-        "tail",
-        "predicted beside the gradient",
-    )
-    rows = (_plan_row(output, statistics) for output in plan.outputs)
-    print_table(
-        f"{counted(plan.batch_size, 'example')}, loss reduced by {plan.loss_reduction}",
-        columns,
-        rows,
-    )
-    if plan.others:
-        print_text(plan.taken())
-    for reason in plan.data:
-        print_text(f"taken as constant: {reason.op} at {reason.where}: {reason.why}", "yellow")
-    for each in plan.trusted:
-        print_text(str(each), "yellow")
-
-
-def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
-    sites = "\n".join(bare(site_text(s)) for s in output.sites) or output.note
-    costs = [
-        "\n".join(quantity(n) for n in each)
-        for each in zip(*((s.flops, s.bytes) for s in output.sites), strict=True)
-    ]
-    tail = " ".join(map(bare, output.tail))
-    strategies = [output.strategies[name] for name in statistics]
-    predicted = "\n".join(map(predicted_text, output.predicted.items()))
-    return [output.name, *strategies, sites, *(costs or ["", ""]), tail, predicted]
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -13,7 +13,6 @@ from hlo_surgery.passes.measures.measures import HasNaN, MeanOf, Measure, PerExa
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
-    Roles,
     analyse,
     finished,
     real_examples,
@@ -24,6 +23,7 @@ from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
+from hlo_surgery.rewriting.refusals import roles_of
 from hlo_surgery.rewriting.results import (
     asks_who_crossed,
     private_statistics,
@@ -38,7 +38,9 @@ from hlo_surgery.statistics.factorable import check_each_element
 PADDING_HELP = 'make the loss the sum over the real examples, and pass loss_reduction="sum"'
 PRIVATE_HELP = (
     "make the loss a mean or sum of per-example losses that rest on nothing but the example: "
-    "divide by the number of examples, and not by what the batch holds, such as sum(mask)"
+    "divide by the number of examples, and not by what the batch holds, such as sum(mask). That is "
+    "jnp.mean(mask * losses) of a mask of examples, and of one of positions the mean of each "
+    "example's own masked mean, jnp.mean((mask * losses).sum(1) / mask.sum(1))"
 )
 
 
@@ -143,10 +145,7 @@ def explain_module(
 
 def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     """The six steps, on the module in place."""
-    contribution = request.on_mixing == "contribution"
-    asked = (request.gradients, request.losses, contribution, request.custom_calls)
-    roles = Roles(request.batch, request.size, *asked, segments=request.segments)
-    module = analyse(code, roles, names, reweights(request))
+    module = analyse(code, roles_of(request), names, reweights(request))
     _refuse_unprotected(module.axes.data, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
@@ -178,6 +177,7 @@ def _computed(
         reweights(request),
         len(request.gradients),
         request.closed_over,
+        _asked_by(request),
     )
     finish, by_step = partial(results, request), staged(request, names)
     return statistics_of_outputs(module, names, [*measures, *losses], asking, finish, by_step)
@@ -192,6 +192,15 @@ def _measures(request: Request) -> list[Measure]:
         if isinstance(measure, MeanOf) and measure.is_given:
             check_each_element(measure.phi)
     return measures
+
+
+def _asked_by(request: Request) -> dict[Measure, list[str]]:
+    """The statistics that are made of each measure, by name."""
+    names: dict[Measure, list[str]] = {}
+    for name, statistic in request.statistics.items():
+        for measure in measures_of(statistic):
+            names.setdefault(measure, []).append(name)
+    return names
 
 
 def _labels(request: Request, names: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.measures.measures import PerExampleGradients
 from hlo_surgery.passes.measures.real_examples import nan_unless_flags
@@ -38,7 +39,11 @@ def staged(request: Request, names: Sequence[str]) -> Staged:
     known = [joins[n] for n in inside for _ in range(counts[n])]
 
     def of_step(found: Measurements) -> list[jax.Array]:
-        return [x for n, s in inside.items() for x in results_of(s, found, request.groups[n])]
+        arrays: list[jax.Array] = []
+        for n, s in inside.items():
+            with within("statistic", [n]):
+                arrays += results_of(s, found, request.groups[n])
+        return arrays
 
     def of_all(found: Measurements, made: Sequence[jax.Array]) -> list[jax.Array]:
         left = iter(made)
@@ -53,10 +58,12 @@ def _in_order(
     request: Request, found: Measurements, made: Mapping[str, Sequence[jax.Array]]
 ) -> list[jax.Array]:
     """The arrays of all statistics; `made`: those that are known already, by name."""
-    each = [
-        made[name] if name in made else _unless_crossed(request, s, found, request.groups[name])
-        for name, s in request.statistics.items()
-    ]
+    each: list[Sequence[jax.Array]] = []
+    for name, statistic in request.statistics.items():
+        with within("statistic", [name]):
+            groups = request.groups[name]
+            own = made.get(name) or _unless_crossed(request, statistic, found, groups)
+        each.append(own)
     arrays = [x for found_arrays in each for x in found_arrays]
     return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
 

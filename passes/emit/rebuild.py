@@ -6,6 +6,7 @@ Regions move; values stay valid.
 from collections.abc import Sequence
 from typing import Any, cast
 
+from hlo_surgery.passes.emit.scopes import Scope, set_scope
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 
@@ -21,12 +22,16 @@ def add_carries(loop: Operation, initial: Sequence[Value]) -> list[Value]:
         return [body.add_argument(value.type, loop.location) for value in initial]
 
 
-def copy_before(op: Operation, operands: Sequence[Value], before: Operation) -> Operation:
-    """A copy of an op, of these operands instead, in front of another."""
+def copy_before(
+    op: Operation, operands: Sequence[Value], before: Operation, scope: Scope
+) -> Operation:
+    """A copy of an op, of these operands instead, in front of another; `scope`: what for."""
     with mlir.context(), ir.InsertionPoint(before):
         copied = cast(Operation, cast(Any, op.clone()).operation)
     for i, operand in enumerate(operands):
         copied.operands[i] = operand
+    for each in (copied, *mlir.nested_operations(copied)):
+        set_scope(each, scope, each)
     return copied
 
 

@@ -4,7 +4,7 @@ return %g                 =>   %s = multiply %g, %g      (lowered from lambda g:
                                return %g
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -12,6 +12,7 @@ import jax
 from hlo_surgery.passes.emit.closed_over import ClosedOver, trace
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.emit.host_calls import host_calls
+from hlo_surgery.passes.emit.scopes import Scope, keep_names_alone, set_traced_scopes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.inlining import inline_calls, move_body
@@ -31,9 +32,12 @@ def splice(
     before: Operation,
     source: Operation | None = None,
     closed_over: ClosedOver | None = None,
+    scope: Scope | None = None,
+    sources: Mapping[str, Operation] | None = None,
 ) -> list[Value]:
-    """Trace `replacement` and move its ops in front of `before`. They stand for `source`, and take
-    its source line.
+    """Trace `replacement` and move its ops in front of `before`. They stand for `source`, or, as
+    far as they are for one output, for its op in `sources`, and take its source line; `scope` says
+    what they are added for.
 
     Traced values that it closes over become arguments of main, where `closed_over` keeps count of
     them. Raises ValueError where it calls its host.
@@ -42,9 +46,15 @@ def splice(
     code, tracers = in_clean_config(lambda: _lowered(replacement, structs))
     lowered = mlir.parse(code)
     mlir.run_passes(lowered, "func.func(chlo-legalize-to-stablehlo)")
+    keep_names_alone(mlir.all_operations(lowered))
     inline_calls(lowered)
-    for op in mlir.nested_operations(mlir.main_function(lowered).operation):
-        cast(Any, op).location = (source or before).location
+    ops = mlir.nested_operations(mlir.main_function(lowered).operation)
+    stands_for = source or before
+    if scope is None:
+        for op in ops:
+            cast(Any, op).location = stands_for.location
+    else:
+        set_traced_scopes(ops, scope, sources or {}, stands_for)
     further = _further_arguments(lowered, tracers, before, closed_over)
     return move_body(mlir.main_function(lowered), [*values, *further], before)
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.emit.scopes import HOIST
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
@@ -154,7 +155,7 @@ def _contract_behind(
         initial = [] if is_splat(loop.operands[number], 0) else [known[loop.operands[number]]]
         return [functools.reduce(jnp.add, [*initial, *sums])]
 
-    (total,) = splice(values, contracted, after_loop(loop), terms[0].site.op)
+    (total,) = splice(values, contracted, after_loop(loop), terms[0].site.op, scope=HOIST)
     body = loop.regions[1].blocks[0]
     mlir.return_operation(body).operands[number] = body.arguments[number]
     loop.results[number].replace_all_uses_with(total)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.scopes import LIFT
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
@@ -54,7 +55,8 @@ def _lift_rows(axes: Axes, value: Value, axis: PerExample, before: Operation) ->
         scaled = rows * (count[0].astype(rows.dtype) if count else size)
         return [jnp.where(own.reshape(shape), scaled, jnp.zeros_like(rows))]
 
-    return splice([value, *([] if axes.count is None else [axes.count])], replacement, before)[0]
+    count = [] if axes.count is None else [axes.count]
+    return splice([value, *count], replacement, before, scope=LIFT)[0]
 
 
 def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
@@ -134,4 +136,4 @@ def lift_before(
                 found.append(rows)
         return found
 
-    return splice(inputs, replacement, before)
+    return splice(inputs, replacement, before, scope=LIFT)

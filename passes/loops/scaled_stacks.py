@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.rebuild import add_carries, copy_before, extend_results, extend_return
+from hlo_surgery.passes.emit.scopes import STACK, set_scope
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import COPIES
@@ -81,7 +82,7 @@ def _scaled_in_loop(axes: Axes, found: ScaledStack) -> Value:
     loop, write = found.scan.loop, found.scan.write
     known = axes.of(write.operands[1])
     kind, dtype = mlir.shape(write.results[0]), dtype_of(write.results[0])
-    zeros = splice([], lambda: [jnp.zeros(kind, dtype)], loop)
+    zeros = splice([], lambda: [jnp.zeros(kind, dtype)], loop, scope=STACK)
     argument = add_carries(loop, zeros)[0]
     end = mlir.return_operation(loop.regions[1].blocks[0])
     share = write.operands[1]
@@ -102,20 +103,22 @@ def _before(number: Value, loop: Operation) -> Value:
     op = mlir.defining_operation(number)
     if op is None or op.name != "stablehlo.constant":
         return number
-    return copy_before(op, [], loop).results[0]
+    return copy_before(op, [], loop, STACK).results[0]
 
 
 def _scaled(link: Link, share: Value, number: Value | None, end: Operation) -> Value:
     def scaled(x: jax.Array, *by: jax.Array) -> list[jax.Array]:
         return [-x if not by else x / by[0] if link.divides else x * by[0]]
 
-    return splice([share, *([] if number is None else [number])], scaled, end)[0]
+    by = [] if number is None else [number]
+    return splice([share, *by], scaled, end, scope=STACK)[0]
 
 
 def _written(write: Operation, argument: Value, share: Value, end: Operation) -> Value:
     operands = [argument, share, *mlir.operands(write)[2:]]
     with mlir.context(), end.location, ir.InsertionPoint(end):
         made = ir.Operation.create(write.name, results=[argument.type], operands=operands)
+    set_scope(made, STACK, write)
     return made.results[0]
 
 
@@ -125,6 +128,6 @@ def _moved(axes: Axes, found: ScaledStack, stack: Value, before: Operation) -> V
     for link in found.scan.behind:
         if not link.scales:
             operands = [value if i in link.sums else v for i, v in enumerate(link.op.operands)]
-            value = copy_before(link.op, operands, before).results[0]
+            value = copy_before(link.op, operands, before, STACK).results[0]
             axes.classes[value] = known
     return value

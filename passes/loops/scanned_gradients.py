@@ -16,6 +16,7 @@ import numpy as np
 
 from hlo_surgery.passes.dataflow.counters import counter_values, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.scopes import STACK, location_for
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
@@ -136,7 +137,7 @@ def stack_values(
     """
     arguments = add_carries(loop, zeros)
     end = mlir.return_operation(loop.regions[1].blocks[0])
-    with mlir.context(), loop.location, ir.InsertionPoint(end):
+    with mlir.context(), location_for(STACK, loop), ir.InsertionPoint(end):
         stacked = [
             _written(stack, argument) for stack, argument in zip(stacks, arguments, strict=True)
         ]

@@ -14,6 +14,7 @@ import numpy as np
 
 from hlo_surgery.passes.dataflow.counters import Numbers, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
+from hlo_surgery.passes.emit.scopes import STACK
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -148,10 +149,11 @@ def write_stacks(
         return loop, {}
     trips = len(next(iter(stacks.counters.values())))
     shapes = [((trips, *mlir.shape(v)), dtype_of(v)) for v in values]
-    zeros = splice([], lambda: [jnp.zeros(shape, dtype) for shape, dtype in shapes], loop)
+    zeros = splice([], lambda: [jnp.zeros(*kind) for kind in shapes], loop, scope=STACK)
     arguments = add_carries(loop, zeros)
     end = mlir.return_operation(loop.regions[1].blocks[0])
-    written = splice([*arguments, *values, *stacks.written.values()], _write_each, end)
+    operands = [*arguments, *values, *stacks.written.values()]
+    written = splice(operands, _write_each, end, scope=STACK)
     extend_return(end, written)
     renewed = extend_results(loop, zeros, len(zeros), [axes.classes], [axes.trained, reached])
     return renewed, dict(

@@ -251,7 +251,7 @@ class HasNaN(Defined):
         """All of them."""
         return taken
 
-    def is_stackable(self, behind: Sequence[Link]) -> bool:
+    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """What is moved or scaled stays NaN."""
         return True
 

@@ -95,13 +95,24 @@ DISAGREE_HELP = "add jax.lax.pmean over all the axes that the batch is split ove
 MOVED = "values are moved or combined along the example axis"
 PICKING_HELP = f"permute, choose or mix examples before the call; else {MIXING_HELP}"
 
+RANKING_HELP = (
+    "rank examples before the call, and pass what comes of it, such as a weight for each, as a "
+    f"batch argument; else {MIXING_HELP}"
+)
+
 
 def mixed(op: Operation, why: str, unknown: bool = False, help: str = MIXING_HELP) -> Mixed:
     """The class of a value that this op mixes, or of which nothing is known."""
     if is_first_devices(op):
         return Mixed(disagreement(op), unknown)
-    fitting = PICKING_HELP if _is_moved(op, why) and help == MIXING_HELP else help
-    return Mixed(reason_at(op, why, fitting), unknown)
+    return Mixed(reason_at(op, why, _fitting(op, why) if help == MIXING_HELP else help), unknown)
+
+
+def _fitting(op: Operation, why: str) -> str:
+    """The way out that fits the op."""
+    if op.name == "stablehlo.sort":
+        return RANKING_HELP
+    return PICKING_HELP if _is_moved(op, why) else MIXING_HELP
 
 
 def is_first_devices(op: Operation) -> bool:

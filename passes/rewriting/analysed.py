@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
+from hlo_surgery.passes.emit.scopes import PADDING
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -34,6 +35,7 @@ from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.following.plain_terms import stray_reason
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
 from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
+from hlo_surgery.passes.rewriting.round_trips import drop_round_trips
 from hlo_surgery.passes.terms.axes import Axes, Labelled, Mixed, Split
 from hlo_surgery.passes.terms.translation import translated
 
@@ -96,12 +98,23 @@ def analyse(code: Module, roles: Roles, names: Sequence[str], reweights: bool) -
     Raises Refusal for what is no program on static arrays, and where examples have no share of an
     output.
     """
-    normalize(code, roles.custom_calls)
-    module = Analysed(code, roles, *_classified(code, roles))
+    module = _normalised(code, roles)
     _refuse_undivided(undivided_outputs(module), names)
     module.trusted = _trusted_calls(module)
     _free_of_loops(module, reweights)
     return module
+
+
+def refused_outputs(code: Module, roles: Roles) -> dict[int, Reason]:
+    """Why examples have no share of their own, by number of all outputs where they have none; the
+    module is normalised in place. Raises Refusal for what is no program on static arrays.
+    """
+    return undivided_outputs(_normalised(code, roles))
+
+
+def _normalised(code: Module, roles: Roles) -> Analysed:
+    normalize(code, roles.custom_calls)
+    return Analysed(code, roles, *_classified(code, roles))
 
 
 def _classified(code: Module, roles: Roles) -> tuple[Owners, Axes]:
@@ -213,7 +226,8 @@ def real_examples(module: Analysed, argument: int) -> tuple[Value, Value]:
     """
     flag = partial(flags_and_count, _widest(module.gradients))
     block = module.block
-    flags, count = splice([block.arguments[argument]], flag, mlir.operations(block)[0])
+    first = mlir.operations(block)[0]
+    flags, count = splice([block.arguments[argument]], flag, first, scope=PADDING)
     module.axes.count = count
     return flags, count
 
@@ -240,6 +254,7 @@ def finished(
     release_bodies(module.code)
     sharding_rules.strip(module.code)
     release_constants(module.code)
+    drop_round_trips(module.code)
     # What nobody uses would be placed as well.
     mlir.run_passes(module.code, FORGET)
     put_back(module.code)

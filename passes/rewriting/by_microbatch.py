@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
+from hlo_surgery.passes.emit.scopes import STEPS
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -175,7 +176,8 @@ def _behind(
         return list(staged.behind(rehearsed(whole, [], iter(answers)), made))
 
     end = mlir.return_operation(module.block)
-    return splice([*given, *again], replacement, end, closed_over=joined.asking.closed_over)
+    closed_over = joined.asking.closed_over
+    return splice([*given, *again], replacement, end, closed_over=closed_over, scope=STEPS)
 
 
 def _again(
@@ -189,5 +191,5 @@ def _again(
         return [x for call in calls for x in call.flat]
 
     closed_over = joined.asking.closed_over
-    given = splice(joined.operands, asked, copied.loop, closed_over=closed_over)
+    given = splice(joined.operands, asked, copied.loop, closed_over=closed_over, scope=STEPS)
     return answers_in_steps(module, copied, calls, given, joined.asking)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.ancestors import ancestors
+from hlo_surgery.passes.emit.scopes import FOLLOWING
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Value
@@ -64,7 +65,10 @@ def _emitted(block: Block, wanted: Sequence[Term]) -> dict[Term, Value]:
             dict.fromkeys(_sources(values, x) for t in here for x in t.inputs if x not in here)
         )
         made = splice(
-            [v for _, v in sources], _computing([x for x, _ in sources], kept), ops[place + 1]
+            [v for _, v in sources],
+            _computing([x for x, _ in sources], kept),
+            ops[place + 1],
+            scope=FOLLOWING,
         )
         values |= zip(kept, made, strict=True)
     return values

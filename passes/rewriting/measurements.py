@@ -2,7 +2,7 @@
 traced.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
@@ -79,7 +80,7 @@ class Measurements:
             finite = padding.real if finite is None else finite & padding.real
             weights = [without_padding(w, padding) for w in weights]
         return [
-            self._weighted(i, w, finite=finite)
+            self._in_scope(i, partial(self._weighted, i, w, finite=finite))
             for i, w in zip(self._gradients, weights, strict=True)
         ]
 
@@ -87,7 +88,10 @@ class Measurements:
         """Inner products of each example's gradient with a direction, or with each of several."""
         padding = self.examples.padding(self.known)
         pairs = zip(self._gradients, directions, strict=True)
-        return [without_padding(self._along_each(i, given), padding) for i, given in pairs]
+        return [
+            without_padding(self._in_scope(i, partial(self._along_each, i, d)), padding)
+            for i, d in pairs
+        ]
 
     def crossed(self) -> jax.Array:
         """Whether each example was found to meet another, or all have NaN, as of rows of nobody."""
@@ -102,6 +106,11 @@ class Measurements:
     def losses(self) -> jax.Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]
+
+    def _in_scope(self, i: int, computed: Callable[[], jax.Array]) -> jax.Array:
+        """What sums with weights of a gradient make, named so."""
+        with within("output", [self.chosen[i].task.name]), within("strategy", ["reweight"]):
+            return computed()
 
     def _along_each(self, i: int, given: jax.Array) -> jax.Array:
         """[B] for a direction like the gradient, [B, m] for m of them.

@@ -18,6 +18,7 @@ from hlo_surgery.passes.emit.rebuild import (
     extend_return,
     swap_carries,
 )
+from hlo_surgery.passes.emit.scopes import STEPS, set_scope
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
@@ -87,7 +88,7 @@ def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> E
     def of_step(real: jax.Array, *numbers: jax.Array) -> list[jax.Array]:
         return [real[jnp.asarray(found.members)[step_number(found, numbers)]]]
 
-    own = splice([flags, *counters(found)], of_step, first)
+    own = splice([flags, *counters(found)], of_step, first, scope=STEPS)
     found.axes.count = module.axes.count
     return Examples(found.size, is_mean, (own[0], count))
 
@@ -118,7 +119,7 @@ def _shares(
 def _nothing(gradient: Value, before: Operation) -> Value:
     """What a step adds to a gradient that is no sum of the loop's: they all vanish."""
     shape, dtype = mlir.shape(gradient), dtype_of(gradient)
-    return splice([], lambda: [jnp.zeros(shape, dtype)], before)[0]
+    return splice([], lambda: [jnp.zeros(shape, dtype)], before, scope=STEPS)[0]
 
 
 def _held_before(sums: LoopSums) -> dict[Value, Value]:
@@ -132,7 +133,7 @@ def _held_before(sums: LoopSums) -> dict[Value, Value]:
 
 
 def _constants_before(sums: LoopSums) -> dict[Value, Value]:
-    copied = copy_before(sums.loop, mlir.operands(sums.loop), sums.loop)
+    copied = copy_before(sums.loop, mlir.operands(sums.loop), sums.loop, STEPS)
     results, body = mlir.results(sums.loop), cast(Any, copied.regions[1].blocks[0])
     end = mlir.return_operation(body)
     for number in (results.index(result) for result in sums.added):
@@ -149,6 +150,7 @@ def _sum(
     for value in values[1:]:
         with mlir.context(), end.location, ir.InsertionPoint(end):
             op = ir.Operation.create("stablehlo.add", results=[total.type], operands=[total, value])
+        set_scope(op, STEPS, end)
         found.axes.classes[op.results[0]] = Summed(op)
         total = op.results[0]
     return total
@@ -156,7 +158,7 @@ def _sum(
 
 def _copied(op: Operation, operands: Sequence[Value], before: Operation) -> dict[Value, Value]:
     """The results of a copy, by those of the op."""
-    copied = copy_before(op, operands, before)
+    copied = copy_before(op, operands, before, STEPS)
     return dict(zip(mlir.results(op), mlir.results(copied), strict=True))
 
 
@@ -172,7 +174,7 @@ def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operatio
         factor = real[0].astype(x.dtype) if real else jnp.asarray(found.steps, x.dtype)
         return [x * factor]
 
-    made = splice([share, *count], scaled, end)[0]
+    made = splice([share, *count], scaled, end, scope=STEPS)[0]
     found.axes.classes[made] = found.axes.of(share)
     return made
 
@@ -202,11 +204,11 @@ def loop_with(
         pairs = zip(joins, states, news, strict=True)
         return [join.add(state, new, step) for join, state, new in pairs]
 
-    carried = [splice([], started, found.nest[0].loop)]
+    carried = [splice([], started, found.nest[0].loop, scope=STEPS)]
     for sums in found.nest:
         carried.append(add_carries(sums.loop, carried[-1]))
     end = mlir.return_operation(found.body)
-    joined = splice([*carried[-1], *made, *counters(found)], added, end)
+    joined = splice([*carried[-1], *made, *counters(found)], added, end, scope=STEPS)
     known = [module.axes.classes], [module.axes.trained]
     for sums, initial in zip(reversed(found.nest), reversed(carried[:-1]), strict=True):
         extend_return(mlir.return_operation(sums.body), joined)

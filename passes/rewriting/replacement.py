@@ -15,6 +15,7 @@ from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.costs.site_counts import SitePlan, site_plan
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.emit.closed_over import ClosedOver
+from hlo_surgery.passes.emit.scopes import STACK, Scope, within
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -47,7 +48,8 @@ Finish = Callable[[Measurements], Sequence[jax.Array]]
 @dataclass(frozen=True)
 class Asking:
     """How measures are asked for. `reweights`: whether sums of gradients with weights are made;
-    `gradients`: how many targets are some; `given`: further values that `finish` knows.
+    `gradients`: how many targets are some; `asked_by`: the names of the statistics that
+    are made of a measure; `given`: further values that `finish` knows.
     """
 
     examples: Examples
@@ -56,6 +58,7 @@ class Asking:
     reweights: bool
     gradients: int
     closed_over: ClosedOver
+    asked_by: Mapping[Measure, Sequence[str]]
     given: Sequence[Value] = ()
 
 
@@ -162,7 +165,7 @@ def _inside_loop(
         for (i, measure), value in zip(owners, made, strict=True)
     ]
     zeros = splice(
-        [], lambda: [jnp.zeros(stack.shape, dtype_of(stack.value)) for stack in stacks], loop
+        [], lambda: [jnp.zeros(s.shape, dtype_of(s.value)) for s in stacks], loop, scope=STACK
     )
     renewed = stack_values(axes, loop, stacks, zeros, lifted)
     results = dict(zip(owners, mlir.results(renewed)[-len(stacks) :], strict=True))
@@ -236,14 +239,25 @@ def _at_end(
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(values, operands, strict=True))
-        computed = compute_measures(chosen, known)
-        computed |= {i: _behind_loop(s, tails[i], known) for i, s in stacked.items()}
+        computed = compute_measures(chosen, known, asking.asked_by)
+        for i, s in stacked.items():
+            names = [name for m in s.measures for name in asking.asked_by.get(m, ())]
+            output = within("output", [targets[i].name])
+            with within("strategy", ["stack"]), output, within("statistic", names):
+                computed[i] = _behind_loop(s, tails[i], known)
         measured = [computed[i].measured for i in range(len(targets))]
         gradients = [gradient for i in reused if (gradient := computed[i].gradient) is not None]
         found = Measurements(asking.examples, asking.gradients, measured, chosen, known, outputs)
         return [*gradients, *finish(found)]
 
-    made = splice(values, replacement, mlir.return_operation(block), closed_over=asking.closed_over)
+    made = splice(
+        values,
+        replacement,
+        mlir.return_operation(block),
+        closed_over=asking.closed_over,
+        scope=Scope("combine"),
+        sources=_contractions([one.task for one in chosen.values()]),
+    )
     gradients = dict(zip(reused, made, strict=False))
     answers = [
         _answer(chosen[i], gradients.get(i))
@@ -252,6 +266,11 @@ def _at_end(
         for i in range(len(targets))
     ]
     return [answers[i] for i in range(len(targets))], made[len(reused) :]
+
+
+def _contractions(tasks: Sequence[Task]) -> dict[str, Operation]:
+    """By gradient, the op that its statistics stand for."""
+    return {task.name: task.sliced.sites[0].op for task in tasks if task.sliced.sites}
 
 
 def _behind(inside: Answer, tail: GradientSlice) -> Answer:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.rebuild import copy_before
+from hlo_surgery.passes.emit.scopes import AGAIN
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -107,10 +108,10 @@ def copied_loops(
     """A copy of these loops, and of what makes gradients of their sums, classified."""
     sums, end = found.nest[0], mlir.return_operation(module.block)
     results = mlir.results(sums.loop)
-    loop = copy_before(sums.loop, mlir.operands(sums.loop), end)
+    loop = copy_before(sums.loop, mlir.operands(sums.loop), end, AGAIN)
     made = {result: loop.results[results.index(result)] for result in sums.added}
     for op in sums.tail:
-        copied = copy_before(op, [made.get(v, v) for v in op.operands], end)
+        copied = copy_before(op, [made.get(v, v) for v in op.operands], end, AGAIN)
         made |= zip(mlir.results(op), mlir.results(copied), strict=True)
     values = [made.get(v, v) for v in gradients]
     classify_again(module, asking.examples.real or ())

@@ -17,6 +17,7 @@ from hlo_surgery.passes.costs.gradient_costs import (
     plain_seconds,
     seconds_alone,
 )
+from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measures import Defined, Measure
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
@@ -83,7 +84,8 @@ def _groups(chosen: Sequence[Chosen]) -> list[list[int]]:
 def _emit(asked: Sequence[Asked], known: Known) -> list[Computed]:
     computed: dict[int, Computed] = {}
     for group in _groups([one.chosen for one in asked]):
-        made = _together([asked[i] for i in group], known)
+        with within("output", [asked[i].task.name for i in group]):
+            made = _together([asked[i] for i in group], known)
         computed |= zip(group, made, strict=True)
     return [computed[i] for i in range(len(asked))]
 

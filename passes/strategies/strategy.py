@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import jax
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted
+from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.measures.measures import Measure, PerExampleGradients
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
@@ -80,7 +81,11 @@ def one_by_one(
     """What emits several gradients' measures that share nothing, from what emits one's."""
 
     def emit_each(asked: Sequence[Asked], known: Known) -> list[Computed]:
-        return [emit(one, known) for one in asked]
+        made: list[Computed] = []
+        for one in asked:
+            with within("output", [one.task.name]):
+                made.append(emit(one, known))
+        return made
 
     return emit_each
 

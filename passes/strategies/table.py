@@ -1,7 +1,9 @@
 """The table of strategies, and what all that were chosen compute."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from hlo_surgery.passes.emit.scopes import within
+from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.strategies.ghost.ghost import GHOST
 from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
@@ -17,13 +19,20 @@ SHORTCUTS: tuple[Strategy, ...] = (SQUARE, SEGMENTS, GHOST, PROJECT)
 STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
 
 
-def compute_measures(chosen: Mapping[int, Chosen], known: Known) -> dict[int, Computed]:
-    """Every measure of each gradient, and the gradient where it is reused."""
+def compute_measures(
+    chosen: Mapping[int, Chosen], known: Known, asked_by: Mapping[Measure, Sequence[str]]
+) -> dict[int, Computed]:
+    """Every measure of each gradient, and the gradient where it is reused. `asked_by`: which
+    statistics are made of a measure.
+    """
     computed = {i: Computed({}) for i in chosen}
     for strategy in STRATEGIES:
         measures = {i: one.made_by(strategy) for i, one in chosen.items()}
         numbers = [i for i, asked in measures.items() if asked]
-        made = strategy.emit([Asked(chosen[i], measures[i]) for i in numbers], known)
+        asked = [Asked(chosen[i], measures[i]) for i in numbers]
+        wanted = [name for one in asked for m in one.measures for name in asked_by.get(m, ())]
+        with within("strategy", [strategy.name]), within("statistic", wanted):
+            made = strategy.emit(asked, known)
         for i, more in zip(numbers, made, strict=True):
             computed[i] = _joined(computed[i], more, chosen[i].reuse)
     return computed

@@ -105,6 +105,12 @@ MOVING_HELP = MIXING_HELP.replace(
     "make every", "permute, choose or mix examples before the call; else make every"
 )
 
+RANKING_HELP = MIXING_HELP.replace(
+    "make every",
+    "rank examples before the call, and pass what comes of it, such as a weight for each, as a "
+    "batch argument; else make every",
+)
+
 
 def mixing(op, why, output, way_out=MIXING_HELP):
     return f"{{refused}}: refused: stablehlo.{op}: {why}\n  output:  {output}\n{way_out}"
@@ -117,7 +123,7 @@ TEXTS = {
         "a sum over the examples (stablehlo.reduce at {summed}) meets each example's own values",
         "['router']",
     ),
-    sorted_over_examples: mixing("sort", ALONG, "['w']", MOVING_HELP),
+    sorted_over_examples: mixing("sort", ALONG, "['w']", RANKING_HELP),
     cumulated_over_examples: mixing("reduce_window", ALONG, "['w']", MOVING_HELP),
     **{
         loss: mixing("add", APART, "['w']", MOVING_HELP)

@@ -1,0 +1,133 @@
+"""The commands diff and report: what a rewriting does to a module, for people to read."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
+from hlo_surgery.cli.files import check_writable, read_module, stream_or_file
+from hlo_surgery.cli.how import How, options_of, taking_how
+from hlo_surgery.cli.output import REFUSED, print_json, print_text, reported, waiting
+from hlo_surgery.cli.spelling import spelled
+from hlo_surgery.counted import counted
+from hlo_surgery.planning.plan import listing
+from hlo_surgery.report.additions import Addition, additions
+from hlo_surgery.report.findings import Findings, find
+from hlo_surgery.report.page import page
+from hlo_surgery.rewriting.pipeline import rewrite_module
+from hlo_surgery.whole_files import write_atomically
+
+NOT_REWRITTEN = (
+    "holds no ops that a rewriting has added; say what to add, with --batch and --statistic, or "
+    "give a file that hlo-surgery rewrite has written"
+)
+Words = Annotated[bool, typer.Option("--words", help="Leave out the MLIR.")]
+
+
+@taking_how
+def show_diff(
+    file: File,
+    batch: Batch = [],  # noqa: B006
+    statistic: Statistics = ["second_moment"],  # noqa: B006
+    how: How = {},  # noqa: B006
+    words: Words = False,
+    json: Json = False,
+) -> None:
+    """Show the ops that a rewriting adds, in words and in MLIR; without --batch, those in a file
+    that was rewritten before.
+    """
+    with reported(json):
+        module = read_module(file)
+        if batch:
+            options = options_of(batch, statistic, how)
+            with waiting("rewriting", json):
+                module = rewrite_module(module, **options)
+        found = additions(module)
+        if not found and not batch:
+            raise ValueError(f"{file} {NOT_REWRITTEN}")
+        if json:
+            print_json({"additions": [_plain(each) for each in found]})
+        else:
+            _print_additions(found, words)
+
+
+def _plain(addition: Addition) -> dict[str, Any]:
+    scope = addition.scope
+    return {
+        "statistic": scope.statistic,
+        "output": scope.output,
+        "strategy": scope.strategy,
+        "words": addition.words,
+        "ops": addition.ops,
+    }
+
+
+def _print_additions(found: Sequence[Addition], words: bool) -> None:
+    print_text(f"{counted(sum(len(each.ops) for each in found), 'op')} added")
+    for addition in found:
+        print_text(f"\n{addition.scope}", "bold cyan")
+        if addition.words:
+            print_text(f"  {addition.words}")
+        print_text(f"  for {listing(addition.lines)}")
+        numbers = [f"{number} {op}" for op, number in addition.counts.items()]
+        print_text(f"  {counted(len(addition.ops), 'op')}: {', '.join(numbers)}")
+        if not words:
+            _print_mlir(addition)
+
+
+def _print_mlir(addition: Addition) -> None:
+    """Each op; its source line wherever that is another than the line before's."""
+    where = ""
+    for op in addition.ops:
+        if op.where != where:
+            where = op.where
+            print_text(f"    // {where}", "dim")
+        print_text("\n".join(f"    {line}" for line in op.mlir.splitlines()))
+
+
+@taking_how
+def write_report(
+    file: File,
+    batch: Batch,
+    out: Annotated[str, typer.Option("-o", "--output", metavar="HTML", help="File for the page.")],
+    statistic: Statistics = ["second_moment"],  # noqa: B006
+    how: How = {},  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Write a page for a browser: plan, graph, memory and costs of a rewriting, and refusals in
+    place; exit 1 where there are any.
+    """
+    with reported(json):
+        _check_page(out)
+        module = read_module(file)
+        options = options_of(batch, statistic, how)
+        with waiting("rewriting and compiling", json):
+            found = _spelled(find(module, options))
+        name = "stdin" if file == "-" else Path(file).name
+        write_atomically(Path(out), page(name, found).encode())
+        if json:
+            print_json({"file": out, "plan": found.plan, "refused": found.refused})
+        else:
+            print_text(f"wrote {out}", "green")
+    if found.refused:
+        if not json:
+            print_text(f"refused: {listing(list(found.refused))}", "red", stderr=True)
+        raise typer.Exit(REFUSED)
+
+
+def _spelled(found: Findings) -> Findings:
+    """The same, refusals being in the words of the command line."""
+    refused = {
+        name: replace(reason, why=spelled(reason.why), help=spelled(reason.help))
+        for name, reason in found.refused.items()
+    }
+    return replace(found, refused=refused)
+
+
+def _check_page(out: str) -> None:
+    if stream_or_file(out) == "-":
+        raise ValueError("a page does not go to stdout; name a file, such as report.html")
+    check_writable(out)

@@ -1,0 +1,112 @@
+"""Plans on a terminal: the widest form that fits, a table of all columns, of few, or no table."""
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hlo_surgery.cli.output import UNBOUNDED, console, made_table, print_text
+from hlo_surgery.counted import counted
+from hlo_surgery.passes.costs.site_counts import SitePlan
+from hlo_surgery.planning.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
+
+PREDICTED = "predicted beside the gradient"
+
+
+def print_plan(plan: Plan) -> None:
+    """What is done for each gradient, its sites with their source lines."""
+    shown = console()
+    fitting = [table for table in (_wide(plan), _narrow(plan)) if _width(table) <= shown.width]
+    if fitting:
+        shown.print(fitting[0])
+    else:
+        _print_blocks(plan, shown)
+    if plan.others:
+        print_text(plan.taken())
+    for reason in plan.data:
+        print_text(f"taken as constant: {reason.op} at {reason.where}: {reason.why}", "yellow")
+    for each in plan.trusted:
+        print_text(str(each), "yellow")
+
+
+def _title(plan: Plan) -> str:
+    return f"{counted(plan.batch_size, 'example')}, loss reduced by {plan.loss_reduction}"
+
+
+def _width(table: Table) -> int:
+    """What a table takes without a cell that is folded."""
+    return Console(width=UNBOUNDED).measure(table).maximum
+
+
+def _wide(plan: Plan) -> Table:
+    """A column for everything."""
+    statistics = list(plan.outputs[0].strategies)
+    columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", PREDICTED)
+    return made_table(_title(plan), columns, (_wide_row(o, statistics) for o in plan.outputs))
+
+
+def _wide_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
+    sites = "\n".join(bare(site_text(s)) for s in output.sites) or output.note
+    costs = [
+        "\n".join(quantity(n) for n in each)
+        for each in zip(*((s.flops, s.bytes) for s in output.sites), strict=True)
+    ]
+    tail = " ".join(map(bare, output.tail))
+    strategies = [output.strategies[name] for name in statistics]
+    predicted = "\n".join(map(predicted_text, output.predicted.items()))
+    return [output.name, *strategies, sites, *(costs or ["", ""]), tail, predicted]
+
+
+def _narrow(plan: Plan) -> Table:
+    """A column for the statistics together, and one for all of a contraction."""
+    columns = ("gradient", "statistics", "sites", "predicted")
+    rows = (
+        [output.name, _stacked(_statistics(output)), _stacked(_sites(output)), _predicted(output)]
+        for output in plan.outputs
+    )
+    table = made_table(_title(plan), columns, rows)
+    table.box, table.show_edge, table.pad_edge = box.SIMPLE, False, False
+    return table
+
+
+def _stacked(lines: Iterator[str]) -> str:
+    return "\n".join(lines)
+
+
+def _predicted(output: OutputPlan) -> str:
+    return "\n".join(map(predicted_text, output.predicted.items()))
+
+
+def _statistics(output: OutputPlan) -> Iterator[str]:
+    yield from (f"{name}: {strategy}" for name, strategy in output.strategies.items())
+
+
+def _sites(output: OutputPlan) -> Iterator[str]:
+    for site in output.sites:
+        yield bare(site_text(site))
+        yield f"  {_cost(site)}"
+    if output.tail:
+        yield f"tail {' '.join(map(bare, output.tail))}"
+    if output.note:
+        yield output.note
+
+
+def _cost(site: SitePlan) -> str:
+    return f"{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
+
+
+def _print_blocks(plan: Plan, shown: Console) -> None:
+    """Each gradient's name, and below it what is said of it, line by line."""
+    shown.print(Text(_title(plan), style="italic"))
+    for output in plan.outputs:
+        shown.print(Text(output.name, style="bold cyan"), overflow="fold")
+        costs = map(predicted_text, output.predicted.items())
+        predicted = [f"predicted {cost}" for cost in costs]
+        for line in [*_statistics(output), *_sites(output), *predicted]:
+            indent = 2 + len(line) - len(line.lstrip())
+            shown.print(
+                Padding(Text(line.lstrip()), (0, 0, 0, indent), expand=False), overflow="fold"
+            )

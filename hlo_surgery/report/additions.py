@@ -1,0 +1,100 @@
+"""Additions: the ops that a rewriting has added to a module, by what they are for."""
+
+import io
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from hlo_surgery.module import Module
+from hlo_surgery.passes.emit.scopes import Scope, scope_of
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Operation, ir
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.planning.plan import bare
+
+# What a strategy or stage does, for those who have not read of it.
+WORDS = {
+    "square": "the contraction once more, of its operands each with the function applied",
+    "ghost": "norms from inner products of what the contraction sums, no gradient being made",
+    "segments": "sums over each example's own rows",
+    "lift": "each example's own gradient, all at once",
+    "loop": "each example's own gradient, a few at a time in a loop",
+    "reweight": "the contraction once more, the examples weighted",
+    "combine": "the statistic, from what was made of all gradients",
+    "hoist": "a contraction of all steps of a loop at once, behind it, in place of its own",
+    "stack": "what the steps of a loop make, put together",
+    "microbatches": "what the steps of a loop over parts of the batch make, joined",
+    "second pass": "a loop over parts of the batch once more, the weights being known",
+    "padding": "which examples are real, and how many",
+    "ids": "which example each row belongs to",
+}
+
+
+@dataclass(frozen=True)
+class Added:
+    """An op: its name, the user's source line that it stands for, its MLIR with all within it."""
+
+    op: str
+    where: str
+    mlir: str
+
+
+@dataclass(frozen=True)
+class Addition:
+    """All ops that were added for one purpose, in the order of the program."""
+
+    scope: Scope
+    ops: tuple[Added, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's source lines, each once."""
+        return tuple(dict.fromkeys(op.where for op in self.ops))
+
+    @property
+    def words(self) -> str:
+        """What the ops do: 'the contraction once more ...'; "" for a strategy without words."""
+        return WORDS.get(self.scope.strategy, "")
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many of each kind, the most frequent first."""
+        return dict(Counter(bare(op.op) for op in self.ops).most_common())
+
+
+def additions(module: Module) -> tuple[Addition, ...]:
+    """What a rewriting has added; none for a module that was not rewritten, or has lost its
+    locations.
+
+    >>> from hlo_surgery import load
+    >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {"
+    >>> source += ' %y = stablehlo.sine %x : tensor<3xf32> loc("hlo_surgery/variance/w/lift")'
+    >>> source += " return %y : tensor<3xf32> }"
+    >>> [(str(each.scope), dict(each.counts)) for each in additions(load(source))]
+    [('hlo_surgery/variance/w/lift', {'sine': 1})]
+    """
+    state = cast(Any, ir).AsmState(module.code.operation)
+    found: dict[Scope, list[Added]] = {}
+    for op, scope in _added(module.code.operation):
+        found.setdefault(scope, []).append(Added(op.name, source_line(op), _text(op, state)))
+    return tuple(Addition(scope, tuple(ops)) for scope, ops in found.items())
+
+
+def _added(top: Operation) -> list[tuple[Operation, Scope]]:
+    """The added ops, those within another with it."""
+    found: list[tuple[Operation, Scope]] = []
+    for region in top.regions:
+        for op in (op for block in region.blocks for op in mlir.operations(block)):
+            scope = scope_of(op)
+            if scope is None:
+                found += _added(op)
+            else:
+                found.append((op, scope))
+    return found
+
+
+def _text(op: Operation, state: Any) -> str:
+    written = io.StringIO()
+    cast(Any, op).print(state, file=written)
+    return written.getvalue()

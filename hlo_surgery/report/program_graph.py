@@ -1,0 +1,273 @@
+"""Program graph: the user's source lines on the left, each gradient's contractions, tail and
+statistics on the right, and refusals in place.
+
+What is neither is collapsed: ops into their source lines, and, where there are many, lines that no
+contraction and no refusal names into runs of them.
+"""
+
+import textwrap
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from hlo_surgery.counted import counted
+from hlo_surgery.passes.costs.site_counts import SitePlan
+from hlo_surgery.passes.emit.scopes import ANY, in_location
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.planning.plan import OutputPlan, Plan, bare, quantity
+from hlo_surgery.report.additions import Addition
+from hlo_surgery.report.drawing import Box, arc, curve, height_of, picture
+from hlo_surgery.report.findings import Findings
+from hlo_surgery.report.source_program import Line, SourceProgram
+
+# Lines beyond these are collapsed where nothing is to be said of them.
+MANY_LINES = 40
+LINES_AT, LINES_WIDTH = 90, 250
+SITES_AT, SITES_WIDTH = 430, 305
+RESULTS_AT, RESULTS_WIDTH = 800, 190
+GRADIENT_AT, GRADIENT_WIDTH = 1040, 260
+STATISTIC_WIDTH = GRADIENT_AT + GRADIENT_WIDTH - RESULTS_AT
+WIDTH = GRADIENT_AT + GRADIENT_WIDTH + 10
+GAP, ROW_GAP, TOP = 10, 26, 12
+WRAPPED = (GRADIENT_AT + GRADIENT_WIDTH - SITES_AT) // 8
+# So few of the outputs of one reason are named.
+NAMED = 4
+
+
+@dataclass
+class _Drawn:
+    """Boxes and curves, and how far down they reach."""
+
+    boxes: list[Box] = field(default_factory=list[Box])
+    curves: list[str] = field(default_factory=list[str])
+    bottom: float = TOP
+
+    def box(self, x: float, y: float, width: float, kind: str, *lines: str) -> Box:
+        """Another one."""
+        made = Box(x, y, width, kind, lines, f"box{len(self.boxes)}")
+        self.boxes.append(made)
+        self.bottom = max(self.bottom, made.y + made.height)
+        return made
+
+    def join(self, one: Box, other: Box, kind: str) -> None:
+        """A curve from one to another on its right, of both their names."""
+        names = f"{kind} {one.name} {other.name}"
+        self.curves.append(curve(one.right, one.middle, other.x, other.middle, names))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A curve from a source line to a box, which is drawn when lines have their places."""
+
+    where: str
+    box: Box
+    kind: str
+
+
+def program_graph(found: Findings) -> str:
+    """The graph, as SVG."""
+    drawn, wanted = _Drawn(), list[_Wanted]()
+    order = list(found.original.lines)
+    _refusals(drawn, wanted, found.refused)
+    if found.plan is not None:
+        for group in _by_line(found.plan, order):
+            _row(drawn, wanted, group, found)
+        _in_common(drawn, found.additions, found.plan)
+    _lines(drawn, wanted, found)
+    parts = [_highlights(drawn.boxes), *drawn.curves, *(box.svg() for box in drawn.boxes)]
+    label = "source lines, contractions, tails, gradients and statistics"
+    return picture(WIDTH, drawn.bottom + TOP, parts, label)
+
+
+def _highlights(boxes: Sequence[Box]) -> str:
+    """Style: the curves of the box that the pointer rests on stand out."""
+    rules = (f"svg:has(#{box.name}:hover) .{box.name}{{opacity:1;stroke-width:3}}" for box in boxes)
+    return f"<style>{''.join(rules)}</style>"
+
+
+def _by_line(plan: Plan, order: Sequence[str]) -> list[list[OutputPlan]]:
+    """The gradients as the program comes to the lines of their contractions, those of one plan
+    together, as the layers of a model have it.
+    """
+    places = {where: i for i, where in enumerate(order)}
+    alike: dict[Hashable, list[OutputPlan]] = {}
+    for output in plan.outputs:
+        taken = tuple(output.strategies.items())
+        alike.setdefault((output.sites, output.tail, taken, output.note), []).append(output)
+
+    def place(group: Sequence[OutputPlan]) -> int:
+        wheres = [site.where for site in group[0].sites]
+        return min((places.get(where, 0) for where in wheres), default=len(order))
+
+    return sorted(alike.values(), key=place)
+
+
+def _refusals(drawn: _Drawn, wanted: list[_Wanted], refused: Mapping[str, Reason]) -> None:
+    """A box for each reason, beside the line that it names."""
+    for reason in dict.fromkeys(refused.values()):
+        names = [name for name, each in refused.items() if each == reason]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        within = f" (in {reason.library})" if reason.library else ""
+        said = [
+            f"refused: {', '.join(names[:NAMED])}{more}",
+            *_wrapped(f"{bare(reason.op)} at {reason.where}{within}: {reason.why}"),
+            *_wrapped(f"help: {reason.help}"),
+        ]
+        box = drawn.box(SITES_AT, drawn.bottom, WIDTH - SITES_AT - 10, "refusal", *said)
+        wanted.append(_Wanted(reason.where, box, "refusing"))
+        drawn.bottom += ROW_GAP
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, WRAPPED)
+
+
+def _row(
+    drawn: _Drawn, wanted: list[_Wanted], group: Sequence[OutputPlan], found: Findings
+) -> None:
+    """Of gradients that are alike the contractions; behind them tail and gradient, and below these
+    the statistics.
+    """
+    top, output = drawn.bottom, group[0]
+    sites = [_site(drawn, i, site, top, len(group)) for i, site in enumerate(output.sites)]
+    for box, site in zip(sites, output.sites, strict=True):
+        wanted += _feeding(box, site, found.original)
+    tails = _tail(drawn, output.tail, top)
+    gradient = drawn.box(GRADIENT_AT, top, GRADIENT_WIDTH, "gradient", *_title(group))
+    _join(drawn, sites, tails, "tailing")
+    _join(drawn, tails or sites, [gradient], "tailing")
+    y = top + height_of(2) + GAP
+    for strategy in dict.fromkeys(output.strategies.values()):
+        names = [name for name, taken in output.strategies.items() if taken == strategy]
+        words = f"{', '.join(names)}: {strategy}", _of_ops(found.additions, group, names)
+        box = drawn.box(RESULTS_AT, y, STATISTIC_WIDTH, "statistic", *words)
+        _join(drawn, sites, [box], "measuring")
+        y += box.height + GAP
+    drawn.bottom += ROW_GAP
+
+
+def _title(group: Sequence[OutputPlan]) -> tuple[str, str]:
+    first = group[0]
+    more = len(group) - 1
+    return first.name, f"gradient, and {more} more like it" if more else first.note or "gradient"
+
+
+def _site(drawn: _Drawn, number: int, site: SitePlan, top: float, alike: int) -> Box:
+    y = top + number * (height_of(3) + GAP)
+    runs = f" × {site.trips}" if site.trips > 1 else ""
+    each = f"{alike} of them, each " if alike > 1 else ""
+    cost = f"{each}{quantity(site.flops)}FLOP, {quantity(site.bytes)}B"
+    words = f"{bare(site.op)}{runs}", site.where, cost
+    return drawn.box(SITES_AT, y, SITES_WIDTH, "site", *words)
+
+
+def _feeding(box: Box, site: SitePlan, program: SourceProgram) -> list[_Wanted]:
+    """From its own line to a contraction, and from those that its operands come from."""
+    taken = program.sites.get((site.op, site.where), set()) | {site.where}
+    kinds = {where: "own" if where == site.where else "feeding" for where in sorted(taken)}
+    return [_Wanted(where, box, kind) for where, kind in kinds.items()]
+
+
+def _tail(drawn: _Drawn, ops: Sequence[str], top: float) -> list[Box]:
+    if not ops:
+        return []
+    words = " ".join(map(bare, ops)), "tail"
+    return [drawn.box(RESULTS_AT, top, RESULTS_WIDTH, "tail", *words)]
+
+
+def _join(drawn: _Drawn, ones: Iterable[Box], others: Sequence[Box], kind: str) -> None:
+    for one in ones:
+        for other in others:
+            drawn.join(one, other, kind)
+
+
+def _of_ops(
+    found: Sequence[Addition], group: Sequence[OutputPlan], statistics: Sequence[str]
+) -> str:
+    """How many ops were added for these statistics of these gradients alone."""
+    outputs = {in_location(output.name) for output in group}
+    wanted = set(map(in_location, statistics))
+    own = [
+        len(each.ops)
+        for each in found
+        if each.scope.output in outputs and not wanted.isdisjoint(each.scope.statistic.split("+"))
+    ]
+    return f"{counted(sum(own), 'op')} added" if own else "by ops for several gradients, below"
+
+
+def _in_common(drawn: _Drawn, found: Sequence[Addition], plan: Plan) -> None:
+    """What was added for several gradients at once."""
+    names = {in_location(output.name) for output in plan.outputs}
+    for addition in found:
+        if addition.scope.output not in names:
+            scope = addition.scope
+            of = "all gradients" if scope.output == ANY else scope.output
+            title = of if scope.statistic == ANY else f"{scope.statistic} of {of}"
+            words = f"{scope.strategy}: {counted(len(addition.ops), 'op')} added"
+            drawn.box(RESULTS_AT, drawn.bottom, STATISTIC_WIDTH, "statistic", title, words)
+            drawn.bottom += GAP
+
+
+def _lines(drawn: _Drawn, wanted: Sequence[_Wanted], found: Findings) -> None:
+    """The source lines, spread over the height of what is on their right, and all their curves."""
+    named = {each.where for each in wanted} | {r.where for r in found.refused.values()}
+    groups = list(_groups(found.original, named))
+    step = max(height_of(2) + GAP, (drawn.bottom - TOP) / max(len(groups), 1))
+    boxes: dict[str, Box] = {}
+    places: dict[str, int] = {}
+    refusing = {reason.where for reason in found.refused.values()}
+    for number, group in enumerate(groups):
+        kind = "refused" if refusing & {line.where for line in group} else "line"
+        box = drawn.box(LINES_AT, TOP + number * step, LINES_WIDTH, kind, *_words(group))
+        boxes |= {line.where: box for line in group}
+        places |= {line.where: number for line in group}
+    _arcs(drawn, groups, boxes, places)
+    for each in wanted:
+        if each.where in boxes:
+            drawn.join(boxes[each.where], each.box, each.kind)
+
+
+def _groups(program: SourceProgram, named: set[str]) -> Iterator[list[Line]]:
+    """Lines that compute something, each alone, or runs of those of which nothing is to be said."""
+    taken = {where for line in program.lines.values() for where in line.sources}
+    lines = [
+        line
+        for line in program.lines.values()
+        if line.own.flops or line.where in named or line.where in taken
+    ]
+    if len(lines) <= MANY_LINES:
+        yield from ([line] for line in lines)
+        return
+    for is_named, run in groupby(lines, lambda line: line.where in named):
+        if is_named:
+            yield from ([line] for line in run)
+        else:
+            yield list(run)
+
+
+def _words(group: Sequence[Line]) -> tuple[str, str]:
+    ops = counted(sum(line.own.ops for line in group), "op")
+    cost = f"{ops}, {quantity(sum(line.own.flops for line in group))}FLOP"
+    return (group[0].where if len(group) == 1 else counted(len(group), "line")), cost
+
+
+def _arcs(
+    drawn: _Drawn,
+    groups: Sequence[Sequence[Line]],
+    boxes: Mapping[str, Box],
+    places: Mapping[str, int],
+) -> None:
+    """Which lines take values from which others."""
+    pairs = {
+        (places[source], places[line.where])
+        for group in groups
+        for line in group
+        for source in line.sources
+        if source in places and places[source] != places[line.where]
+    }
+    by_place = {places[where]: box for where, box in boxes.items()}
+    for one, other in sorted(pairs):
+        reach = min(16 + 9 * abs(one - other), LINES_AT + 16)
+        ends = by_place[one], by_place[other]
+        kind = f"flowing {ends[0].name} {ends[1].name}"
+        drawn.curves.append(arc(LINES_AT, ends[0].middle, ends[1].middle, reach, kind))

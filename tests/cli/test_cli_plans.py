@@ -1,0 +1,50 @@
+"""The plan on terminals of several widths: no line is broken within a word, and nothing is lost."""
+
+import io
+import pathlib
+import re
+
+import pytest
+from rich.console import Console
+
+import hlo_surgery as hs
+from hlo_surgery.cli import plans
+
+FIXTURE = pathlib.Path(__file__).parents[2] / "fixtures" / "lm_scanned_layers" / "module.mlir"
+
+
+@pytest.fixture(scope="module")
+def plan():
+    asked = {"second_moment": hs.second_moment(), "norms": hs.norms()}
+    batch = ["batch['tokens']", "batch['targets']"]
+    return hs.rewrite_module(FIXTURE, batch=batch, statistics=asked).plan
+
+
+def printed(plan, width, monkeypatch):
+    shown = Console(file=io.StringIO(), width=width)
+    monkeypatch.setattr(plans, "console", lambda: shown)
+    plans.print_plan(plan)
+    return shown.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_words_are_whole_and_lines_fit(plan, width, monkeypatch):
+    text = printed(plan, width, monkeypatch)
+    assert max(map(len, text.splitlines())) <= width
+    for output in plan.outputs:
+        assert output.name in text
+        for site in output.sites:
+            assert re.search(rf"{site.op.split('.')[1]} at {re.escape(site.where)}", text)
+        for name in output.predicted:
+            assert re.search(rf"{name} \+\S+ \w+, \S+ k?B", text)
+
+
+def test_a_wide_terminal_has_a_column_for_each_statistic(plan, monkeypatch):
+    assert "second_moment: " not in printed(plan, 200, monkeypatch)
+    assert "second_moment: " in printed(plan, 120, monkeypatch)
+
+
+def test_a_narrow_one_has_no_columns(plan, monkeypatch):
+    lines = printed(plan, 60, monkeypatch).splitlines()
+    assert plan.outputs[0].name in lines
+    assert f"  second_moment: {plan.outputs[0].strategies['second_moment']}" in lines

@@ -1,0 +1,111 @@
+"""Scopes: every op that a rewriting adds says what it is for, and XLA keeps it."""
+
+import re
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.passes.emit.scopes import Scope, scope_of
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.rewriting.analysed import refused_outputs
+from hlo_surgery.requests.request import make_request
+from hlo_surgery.rewriting.refusals import roles_of
+
+SQUARES_AND_NORMS = {"squares": hs.second_moment(), "norms": hs.norms()}
+CLIPPED = {"clipped": hs.clipped_mean(1.0), "spread": hs.variance()}
+
+
+def dense(w, x):
+    return jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w["a"]) @ w["b"]))(w)
+
+
+def scanned(w, x):
+    """A loop that stacks gradients, and one whose carry is a sum over the examples."""
+
+    def loss(w):
+        hidden, _ = jax.lax.scan(lambda h, a: (jnp.tanh(h @ a), None), x, w["layers"])
+        return jnp.mean(jnp.sum(hidden**2, -1))
+
+    return jax.grad(loss)(w)
+
+
+def accumulated(w, x):
+    """Microbatches, whose gradients a loop adds up."""
+    grad = jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)))
+    parts = x.reshape(4, 2, 3)
+    total, _ = jax.lax.scan(lambda sum, part: (sum + grad(w, part), None), jnp.zeros_like(w), parts)
+    return total / 4
+
+
+X = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
+W = jnp.cos(jnp.arange(9.0)).reshape(3, 3)
+PROGRAMS = {
+    "dense": (dense, {"a": W, "b": W[0]}),
+    "scanned": (scanned, {"layers": jnp.stack([W, -W])}),
+    "accumulated": (accumulated, W),
+}
+
+
+def module_of(name):
+    function, w = PROGRAMS[name]
+    return hs.load(jax.jit(function).lower(w, X).as_text(debug_info=True))
+
+
+def kinds(ops):
+    return Counter((op.name, str(op.location)) for op in ops)
+
+
+@pytest.mark.parametrize("statistics", [SQUARES_AND_NORMS, CLIPPED], ids=["measured", "weighted"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_whatever_has_no_scope_was_there_before(name, statistics):
+    module = module_of(name)
+    rewritten = hs.rewrite_module(module, batch=["x"], statistics=statistics)
+    before = mlir.clone(module.code)
+    request = make_request(module, ["x"], statistics, None, "mean", "refuse", {})
+    refused_outputs(before, roles_of(request))
+    ops = mlir.all_operations(rewritten.code)
+    assert any(scope_of(op) for op in ops)
+    assert not kinds(op for op in ops if not scope_of(op)) - kinds(mlir.all_operations(before))
+
+
+def test_scopes_name_statistic_output_and_strategy():
+    rewritten = hs.rewrite_module(module_of("dense"), batch=["x"], statistics=SQUARES_AND_NORMS)
+    scopes = {str(scope_of(op)) for op in mlir.all_operations(rewritten.code)} - {"None"}
+    plans = {output.name: output.strategies for output in rewritten.plan.outputs}
+    for name in ("['a']", "['b']"):
+        assert f"hlo_surgery/squares/{name}/{plans[name]['squares']}" in scopes
+        assert f"hlo_surgery/norms/{name}/{plans[name]['norms']}" in scopes
+    assert "hlo_surgery/norms/*/combine" in scopes
+
+
+def test_xla_keeps_them_in_what_it_compiles():
+    f = hs.rewrite(dense, batch_argnums=1, statistics=hs.second_moment())
+    compiled = jax.jit(f).lower(PROGRAMS["dense"][1], X).compile().as_text()
+    names = set(re.findall(r"hlo_surgery/[^/]*/[^/]*/\w+", compiled.replace("\\'", "'")))
+    assert "hlo_surgery/second_moment/['a']/square" in names
+
+
+def test_added_ops_stand_for_the_line_of_their_contraction():
+    rewritten = hs.rewrite_module(module_of("dense"), batch=["x"], statistics=hs.second_moment())
+    ops = mlir.all_operations(rewritten.code)
+    own = [op for op in ops if (scope := scope_of(op)) and scope.output == "['a']"]
+    (site,) = [o.sites[0].where for o in rewritten.plan.outputs if o.name == "['a']"]
+    assert {source_line(op) for op in own} == {site}
+
+
+@pytest.mark.parametrize("name", ["['linear/~']['w']", "user@host", "a" * 300, "β\n\t\"'<b>"])
+def test_any_name_is_one_part(name):
+    assert len(str(Scope("lift", name, name)).split("/")) == 4
+    assert "@" not in str(Scope("lift", name, name))
+
+
+def test_a_statistic_of_any_name_compiles():
+    names = {"a/b": hs.second_moment(), "c@d": hs.mean_sign(), "e %2F<script>": hs.norms()}
+    rewritten = hs.rewrite_module(module_of("dense"), batch=["x"], statistics=names)
+    scopes = map(scope_of, mlir.all_operations(rewritten.code))
+    assert "e %2F<script>" in {scope.statistic for scope in scopes if scope}
+    assert rewritten.call(*PROGRAMS["dense"][1].values(), X)
