@@ -1,5 +1,8 @@
 """Exact statistics of per-example gradients, by rewriting a minibatch gradient's StableHLO."""
 
+from importlib import import_module
+from typing import Any
+
 from hlo_surgery.required_jax import require_jax
 
 # Before the imports that need a JAX that is new enough.
@@ -38,6 +41,7 @@ from hlo_surgery.statistics.norms import (
     token_norms,
     weighted_mean,
 )
+from hlo_surgery.statistics.projections import projected
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
@@ -73,6 +77,7 @@ __all__ = [
     "per_example_losses",
     "per_token_second_moment",
     "polynomial",
+    "projected",
     "rewrite",
     "rewrite_module",
     "second_moment",
@@ -84,3 +89,10 @@ __all__ = [
     "weighted_mean",
     "without_tpu",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`hlo_surgery.torch`, which is imported when it is asked for, as it needs PyTorch."""
+    if name == "torch":
+        return import_module("hlo_surgery.torch")
+    raise AttributeError(f"module 'hlo_surgery' has no attribute {name!r}")

@@ -31,6 +31,8 @@ MODULES = {
     "eqx": "equinox",
     "nnx": "flax.nnx",
 }
+# Not installed everywhere: of these no name is looked up.
+OPTIONAL = {"torch", "nn"}
 DIALECTS = ("stablehlo", "sdy", "func", "chlo")
 # Written in capitals, and no names of ours.
 WORDS = {"None", "True", "False", "Shardy", "NaN", "ValueError", "TypeError"}
@@ -114,6 +116,8 @@ def has_attributes(module, names):
 
 def has_name(first, names):
     """A name in a module of JAX, an op of a dialect, in a file of ours, or in a class."""
+    if first in OPTIONAL or names[0] in OPTIONAL:
+        return True
     if first in MODULES:
         return has_attributes(MODULES[first], names)
     if first in DIALECTS:

@@ -123,7 +123,6 @@ def test_the_table_has_each_statistic_as_it_is_called():
         "constant",
         "fold_squared_sums",
         "per_example_call",
-        "crossed",
         "train_step",
         "optimize",
         "compile_for",

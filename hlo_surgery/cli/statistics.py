@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import hlo_surgery
+from hlo_surgery import statistics as room
 from hlo_surgery.cli.output import print_table
-from hlo_surgery.statistics import elementwise, histograms
-from hlo_surgery.statistics import norms as norm_statistics
 from hlo_surgery.statistics.derived import Statistic
 
-MODULES = {module.__name__ for module in (elementwise, histograms, norm_statistics)}
 Maker = Callable[..., Statistic]
 NEED_A_FUNCTION = ("mean_of", "linear_combination", "weighted_mean")
 
@@ -19,7 +17,7 @@ NEED_A_FUNCTION = ("mean_of", "linear_combination", "weighted_mean")
 def statistics() -> dict[str, Maker]:
     """The public functions that make statistics, by name."""
     public = {name: getattr(hlo_surgery, name) for name in hlo_surgery.__all__}
-    return {name: f for name, f in public.items() if f.__module__ in MODULES}
+    return {name: f for name, f in public.items() if f.__module__.startswith(f"{room.__name__}.")}
 
 
 def parse_statistics(given: Sequence[str]) -> dict[str, Statistic]:

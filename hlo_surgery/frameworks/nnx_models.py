@@ -8,7 +8,7 @@ the number of keys that its dropout has drawn, would be lost.
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 
@@ -33,6 +33,13 @@ def is_model(x: Any) -> bool:
     nnx = sys.modules.get("flax.nnx")
     # What they have in common was called Object before Flax 0.12.
     return nnx is not None and isinstance(x, getattr(nnx, "Pytree", nnx.Object))
+
+
+def names_parts(argnums: Any) -> bool:
+    """Whether what is differentiated by are parts of models, as flax.nnx names them."""
+    nnx = sys.modules.get("flax.nnx")
+    named = argnums if isinstance(argnums, tuple | list) else [argnums]
+    return nnx is not None and any(isinstance(x, nnx.DiffState) for x in cast(Any, named))
 
 
 def holds_models(tree: Any) -> bool:

@@ -14,6 +14,7 @@ from hlo_surgery.frameworks.equinox_modules import is_module, is_number
 from hlo_surgery.frameworks.nnx_models import (
     holds_models,
     is_model,
+    names_parts,
     nnx_transform,
     parameters_of,
     with_parameters,
@@ -68,8 +69,11 @@ def differentiated(
 ) -> Callable[..., Any]:
     """`jax.grad` or `jax.value_and_grad` of fun by its trained leaves, with None for all others.
 
-    An argument without any is left to JAX, which says so; a model of flax.nnx to flax.nnx.
+    An argument without any is left to JAX, which says so; a model of flax.nnx to flax.nnx, and
+    so is a part of one, which `nnx.DiffState` names.
     """
+    if names_parts(argnums):
+        return nnx_transform(transform)(fun, argnums=argnums, has_aux=has_aux)
     by_all = transform(fun, argnums, has_aux=has_aux)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 

@@ -24,7 +24,7 @@ def example_shards(arrays: Sequence[Any], axes: Mapping[int, int]) -> int:
 
 def _shards_of(array: Any, axis: int) -> int | None:
     """None where nothing is known of an array's sharding."""
-    if not isinstance(array, jax.Array):
+    if not _is_placed(array):
         return 1
     if (
         isinstance(array, Tracer)
@@ -33,6 +33,12 @@ def _shards_of(array: Any, axis: int) -> int | None:
         return None
     sharding: Any = kind_of(array).sharding if isinstance(array, Tracer) else array.sharding
     return max(array.shape[axis] // max(sharding.shard_shape(array.shape)[axis], 1), 1)
+
+
+def _is_placed(array: Any) -> bool:
+    """Whether a leaf may lie on several devices; shapes from which one compiles say it too."""
+    is_shape = isinstance(array, jax.ShapeDtypeStruct) and array.sharding is not None
+    return isinstance(array, jax.Array) or is_shape
 
 
 def _ambient() -> int:

@@ -38,7 +38,9 @@ class Found(Protocol):
         ...
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inner product of each example's gradient with a direction like it, [B]."""
+        """The inner product of each example's gradient with a direction like it, [B]; with m of
+        them, [m, *], [B, m].
+        """
         ...
 
     def crossed(self) -> jax.Array:

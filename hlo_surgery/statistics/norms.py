@@ -70,10 +70,11 @@ def gram(per: Per = "global") -> Derived:
 
 
 def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global") -> Derived:
-    """The inner product of each example's gradient with a direction, [B].
+    """The inner product of each example's gradient with a direction, [B]; with m of them, [B, m].
 
-    `direction`: "mean" for the mean gradient, or a pytree of arrays like the gradient. `per` is as
-    in `norms`.
+    `direction`: "mean" for the mean gradient, or a pytree of arrays like the gradient; or m of
+    them, stacked in front of each array: `jax.tree.map(lambda *d: jnp.stack(d), d1, d2)`. They may
+    be traced. `per` is as in `norms`.
     """
     fixed = (
         None
@@ -87,18 +88,28 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         means = found.mean()
-        directions = means if fixed is None else fixed
-        if [d.shape for d in directions] != [m.shape for m in means]:
-            shapes = f"{[d.shape for d in directions]}, the gradient {[m.shape for m in means]}"
-            raise ValueError(
-                f"the direction of inner_products must be like the gradient: it has shapes {shapes}"
-            )
-        each = found.along(directions)
+        each = found.along(means if fixed is None else _like(means, fixed))
         return [_added([each[i] for i in group]) for group in groups]
 
     joins = None if fixed is None else ROWS
     name = _name("inner_products", per)
     return Derived(name, combine, like="group", per=per, reweights=True, joins=joins)
+
+
+def _like(means: Sequence[jax.Array], directions: list[jax.Array]) -> list[jax.Array]:
+    """The directions, if they are one like the gradient, or as many for each output; else
+    ValueError.
+    """
+    shapes = [m.shape for m in means]
+    given = [d.shape for d in directions]
+    numbers = {shape[:1] for shape in given}
+    stacked = len(numbers) == 1 and [shape[1:] for shape in given] == shapes
+    if given == shapes or (stacked and all(given)):
+        return directions
+    raise ValueError(
+        "the direction of inner_products must be like the gradient, or several such stacked in "
+        f"front of each array: it has shapes {given}, the gradient {shapes}"
+    )
 
 
 def noise_scale() -> Derived:

@@ -84,11 +84,11 @@ class Stacked:
         ]
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inner product of each example's gradient with a direction like it, [B]."""
+        """The inner product of each example's gradient with a direction like it, [B]; with m of
+        them, [B, m].
+        """
         pairs = zip(directions, self.gradients, strict=True)
-        return [
-            self._round(np.real(np.tensordot(g, np.conj(np.asarray(d)), d.ndim))) for d, g in pairs
-        ]
+        return [self._round(_along(g, np.asarray(given))) for given, g in pairs]
 
     def crossed(self) -> jax.Array:
         """No examples meet where each is on its own."""
@@ -100,6 +100,13 @@ class Stacked:
 
     def _round(self, array: Any) -> jax.Array:
         return jnp.asarray(self.rounded(np.asarray(array)))
+
+
+def _along(g: Array, given: Array) -> Array:
+    """Of gradients [B, *] with a direction [*], or with each of several [m, *]."""
+    flat = g.reshape(len(g), -1)
+    products = np.real(flat @ given.reshape(-1, flat.shape[1]).conj().T)
+    return products if given.ndim == g.ndim else products[:, 0]
 
 
 def moved(

@@ -24,28 +24,32 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Counts:
-    """A gradient: its sites, its bytes, and the number of examples."""
+    """A gradient: its sites, those of which each example takes all rows, with the others' at zero,
+    its bytes, and the number of examples.
+    """
 
     sites: tuple[SiteCounts, ...]
+    row_sites: tuple[SiteCounts, ...]
     gradient: int
     size: int
 
     @property
     def read(self) -> int:
         """What the sites read."""
-        return sum(site.read for site in self.sites)
+        return sum(site.read for site in [*self.sites, *self.row_sites])
 
 
 def counts_of(sliced: GradientSlice, size: int) -> Counts:
     """What there is to count in a slice."""
-    return Counts(
-        tuple(site_counts(site.op) for site in sliced.sites), bytes_of(sliced.value), size
+    sites, rows = (
+        tuple(site_counts(s.op) for s in steps) for steps in (sliced.sites, sliced.row_sites)
     )
+    return Counts(sites, rows, bytes_of(sliced.value), size)
 
 
 def plain_seconds(counts: Counts, device: Roofline) -> float:
     """The sites themselves."""
-    return sum(site_seconds(site, device, 1) for site in counts.sites)
+    return sum(site_seconds(site, device, 1) for site in [*counts.sites, *counts.row_sites])
 
 
 def site_seconds(site: SiteCounts, device: Roofline, copies: int) -> float:
@@ -68,9 +72,20 @@ def seconds_alone(counts: Counts, device: Roofline, chunk: int) -> float:
     """The time to contract each example alone, `chunk` of them at a time."""
     taken_apart = patches(counts, device)
     moving = device.moving_seconds(2 * taken_apart, taken_apart * chunk // counts.size)
-    return moving + sum(
-        _contracted_alone(site, counts.size, device, chunk > 1) for site in counts.sites
+    return (
+        moving
+        + sum(_contracted_alone(site, counts.size, device, chunk > 1) for site in counts.sites)
+        + sum(_of_all_rows(site, counts.size, device, chunk > 1) for site in counts.row_sites)
     )
+
+
+def _of_all_rows(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:
+    """A site on all rows for each example, whose operands are made for it, and once more, on ones,
+    for what nobody owns.
+    """
+    rate = device.contraction_rate(site.depth, batched)
+    contracted = site.flops / rate if site.contracts else 0
+    return (size + 1) * max(contracted, (2 * site.read + site.written) / device.bandwidth)
 
 
 def _contracted_alone(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:

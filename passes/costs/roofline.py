@@ -37,11 +37,6 @@ class Roofline:
     group_patches: bool = True
     narrow_operands: bool = True
 
-    @property
-    def ridge(self) -> float:
-        """FLOPs per byte from which on a computation is bound by arithmetic."""
-        return self.flops / self.bandwidth
-
     def seconds(self, flops: float, moved: float) -> float:
         """The least time for so many FLOPs and bytes."""
         return max(flops / self.flops, moved / self.bandwidth)

@@ -2,6 +2,7 @@
 from text.
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,8 @@ INLINED = "inlined"
 # How JAX names the functions that are a loop's steps.
 STEP = "closed_call"
 PACKAGES = ("site-packages", "dist-packages")
-WRAPPER = ("hlo_surgery", "declaring.py")
+# What this library puts around a user's own function, which is no line of anybody's.
+WRAPPERS = (("hlo_surgery", "declaring.py"), ("hlo_surgery", "torch"))
 # Between locations that are still to be read: here the frames of a callee or of its call begin, or
 # both are known.
 _OPENED, _JOINED = "opened", "joined"
@@ -62,6 +64,8 @@ def _frames(location: Any) -> list[Frame]:
     while pending:
         current = pending.pop()
         match current:
+            case ir.FileLineColLoc() if _is_wrapper(str(current.filename)):
+                pass
             case ir.FileLineColLoc():
                 read[-1].append((str(current.filename), int(current.start_line)))
             case ir.NameLoc():
@@ -100,9 +104,11 @@ def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:
     return callee if leads_here or not call else call
 
 
-def _is_installed(path: str) -> bool:
-    """Whether the file is an installed library's, so that the user's own frame says more, or what
-    this one puts around a user's function.
-    """
+def _is_wrapper(path: str) -> bool:
     parts = Path(path).parts
-    return parts[-2:] == WRAPPER or any(part in PACKAGES for part in parts)
+    return any(pair in WRAPPERS for pair in pairwise(parts))
+
+
+def _is_installed(path: str) -> bool:
+    """Whether the file is an installed library's, so that the user's own frame says more."""
+    return any(part in PACKAGES for part in Path(path).parts)

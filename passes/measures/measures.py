@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.joins import MEANS, ROWS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
@@ -76,9 +76,9 @@ class Defined(Measure, ABC):
         real = jax.tree.map(partial(without_padding, padding=padding), rows)
         return self.whole(jax.tree.map(_summed, real) if self.is_sum else real, count)
 
-    def is_stackable(self, behind: Sequence[Link]) -> bool:
-        """Whether a loop that stacks gradients can stack this of its updates; `behind`: what moves
-        and scales the stack.
+    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+        """Whether a loop that stacks gradients can stack this of its updates; `write`: the op that
+        stacks them, `behind`: what moves and scales the stack.
         """
         return False
 
@@ -128,7 +128,7 @@ class MeanOf(Defined):
         """A count-th of the sum."""
         return taken / count
 
-    def is_stackable(self, behind: Sequence[Link]) -> bool:
+    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """What scales the gradient scales phi, where that factors."""
         return only_moves(behind) or self.factors(behind[-1].made)
 
@@ -165,7 +165,7 @@ class Variance(Defined):
         square, off = taken
         return central_moment(square / count, off / count)
 
-    def is_stackable(self, behind: Sequence[Link]) -> bool:
+    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """What scales the gradient scales its variance by the square."""
         return True
 
@@ -211,7 +211,7 @@ class Norms(Defined):
         """All at once, which decides once whether squares are in the range of floats."""
         return without_padding(norms_of_rows(widened(g), self.ord), padding)
 
-    def is_stackable(self, behind: Sequence[Link]) -> bool:
+    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """The norm of a stack is that of its slices' norms."""
         return keeps_norms(behind)
 
@@ -251,7 +251,7 @@ class HasNaN(Defined):
         """All of them."""
         return taken
 
-    def is_stackable(self, behind: Sequence[Link]) -> bool:
+    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """What is moved or scaled stays NaN."""
         return True
 

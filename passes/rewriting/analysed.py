@@ -99,7 +99,7 @@ def analyse(code: Module, roles: Roles, names: Sequence[str], reweights: bool) -
     output.
     """
     module = _normalised(code, roles)
-    _refuse_undivided(_undivided_outputs(module), names)
+    _refuse_undivided(undivided_outputs(module), names)
     module.trusted = _trusted_calls(module)
     _free_of_loops(module, reweights)
     return module
@@ -109,7 +109,7 @@ def refused_outputs(code: Module, roles: Roles) -> dict[int, Reason]:
     """Why examples have no share of their own, by number of all outputs where they have none; the
     module is normalised in place. Raises Refusal for what is no program on static arrays.
     """
-    return _undivided_outputs(_normalised(code, roles))
+    return undivided_outputs(_normalised(code, roles))
 
 
 def _normalised(code: Module, roles: Roles) -> Analysed:
@@ -139,7 +139,7 @@ def _refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> No
         raise Refusal(reasons[first], names[first] + more)
 
 
-def _undivided_outputs(module: Analysed) -> dict[int, Reason]:
+def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     """Why examples have no share of their own, by number of the outputs where they have none."""
     roles, owners, outputs = module.roles, module.owners, module.outputs
     if roles.size == 1:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.scopes import within
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import HasNaN, Measure, PerExampleGradients
@@ -84,11 +85,11 @@ class Measurements:
         ]
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inner product of each example's gradient with a direction."""
+        """Inner products of each example's gradient with a direction, or with each of several."""
         padding = self.examples.padding(self.known)
         pairs = zip(self._gradients, directions, strict=True)
         return [
-            without_padding(self._in_scope(i, partial(self._along, i, d)), padding)
+            without_padding(self._in_scope(i, partial(self._along_each, i, d)), padding)
             for i, d in pairs
         ]
 
@@ -110,6 +111,16 @@ class Measurements:
         """What sums with weights of a gradient make, named so."""
         with within("output", [self.chosen[i].task.name]), within("strategy", ["reweight"]):
             return computed()
+
+    def _along_each(self, i: int, given: jax.Array) -> jax.Array:
+        """[B] for a direction like the gradient, [B, m] for m of them.
+
+        An example's gradient, once made, costs a direction one product for each of its elements;
+        its operands cost one for each position as well.
+        """
+        if given.ndim == len(mlir.shape(self.values[i])):
+            return self._along(i, given)
+        return along_by_example(self.chosen[i], self.known, given)
 
     def _along(self, i: int, direction: jax.Array) -> jax.Array:
         """As the derivative of a weighted sum's by w, where that is contracted."""

@@ -138,7 +138,7 @@ def _scan(axes: Axes, target: Target, measures: Sequence[Measure], asking: Askin
 
 def _is_stackable(scan: Scan, measure: Measure) -> bool:
     """Whether a measure of the stack can be had from the measures of its slices."""
-    return isinstance(measure, Defined) and measure.is_stackable(scan.behind)
+    return isinstance(measure, Defined) and measure.is_stackable(scan.behind, scan.write)
 
 
 def _inside_loop(
@@ -280,7 +280,7 @@ def _behind(inside: Answer, tail: GradientSlice) -> Answer:
 
 def _answer(chosen: Chosen, gradient: Value | None) -> Answer:
     sliced = chosen.task.sliced
-    sites = tuple(site_plan(step.op) for step in sliced.sites)
+    sites = tuple(site_plan(step.op) for step in [*sliced.sites, *sliced.row_sites])
     is_reached = bool(sliced.inputs and (sliced.steps or sliced.output[1] is not None))
     own = chosen.task.counts.gradient
     return Answer(chosen, sites, _names(sliced), own, is_reached, gradient)

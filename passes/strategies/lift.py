@@ -50,7 +50,8 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     """
     counts, device = task.counts, task.device
     made = seconds_alone(counts, device, counts.size)
-    alone = len(counts.sites) == 1 and not any(isinstance(m, Norms) for m in measures)
+    one = len(counts.sites) == 1 and not counts.row_sites
+    alone = one and not any(isinstance(m, Norms) for m in measures)
     fused = device.fuses_lifted and alone and counts.sites[0].contracts
     moved = device.lifting_seconds(counts.gradient, counts.size, fused)
     held = patches(counts, device) + (0 if fused else counts.size * counts.gradient)

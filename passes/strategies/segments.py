@@ -24,7 +24,7 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import MeanOf, Measure, Phi, Variance, precise_phi
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.strategies.ghost.ghost_factors import rows_of, scaled_by
-from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, factor_dims
+from hlo_surgery.passes.strategies.ghost.ghost_paths import ADDED, Path, factor_dims
 from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Asked, Computed, Measured, Strategy, one_by_one
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
@@ -130,7 +130,7 @@ def _layout(path: Path) -> tuple[list[int], frozenset[int]]:
     site, found = mlir.shape(path.site.op.results[0]), factor_dims(path)
     assert found is not None
     assert path.order is not None
-    return [site[d] for d in path.order], found[0]
+    return [1 if d == ADDED else site[d] for d in path.order], found[0]
 
 
 SEGMENTS = Strategy("segments", _applies, _predict, one_by_one(_emit), _pays)

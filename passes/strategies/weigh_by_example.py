@@ -29,10 +29,14 @@ def weighted_by_example(
 
 
 def along_by_example(chosen: Chosen, known: Known, direction: jax.Array) -> jax.Array:
-    """Inner products of each example's own gradient with a direction, [B], at least float32."""
+    """Inner products of each example's own gradient with a direction, [B], at least float32; with
+    m directions [m, *parameter], [B, m].
+    """
+    against = widened(direction).conj()
 
     def product(gradient: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.real(widened(gradient) * widened(direction).conj()))
+        own = widened(gradient)
+        return jnp.real(jnp.tensordot(against, own, own.ndim, precision="highest"))
 
     function, size = chosen.task.function, chosen.task.examples.size
     _, rows = looped_gradients(function, known, size, chosen.schedule, _nothing, product)

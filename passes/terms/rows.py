@@ -9,18 +9,20 @@ Examples that were found to meet others have NaN of their own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.element_types import dtype_of, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 
 NONE = -1
+BOUNDS = ("start_indices", "limit_indices", "strides")
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,20 @@ def _is_stray(ticket: Ticket, known: Mapping[Value, jax.Array]) -> jax.Array:
             x = known[value]
             operands.append((x != 0).astype(dtype) if mlir.is_inexact(value) else x)
     function = raise_op(op) or call_op(op)
-    return jnp.any(jnp.stack([jnp.any(result != 0) for result in function(*operands)]))
+    pairs = zip(op.results, function(*operands), strict=True)
+    left = [part for value, result in pairs for part in _used(value, result)]
+    return jnp.any(jnp.stack([jnp.any(part != 0) for part in left]))
+
+
+def _used(value: Value, result: jax.Array) -> list[jax.Array]:
+    """What ops take of a site's result: not a last segment, for the rows of nobody, that is cut
+    off.
+    """
+    users = [cast(Any, use.owner).operation for use in value.uses]
+    if not users or any(user.name != "stablehlo.slice" for user in users):
+        return [result]
+    bounds = [[integers(user, name) for name in BOUNDS] for user in users]
+    return [jax.lax.slice(result, *each) for each in bounds]
 
 
 def weighted_rows(

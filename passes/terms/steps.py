@@ -80,9 +80,15 @@ class GradientSlice:
         return tuple(step for step in self.steps if step.is_site)
 
     @property
+    def row_sites(self) -> tuple[Step, ...]:
+        """The ops at which rows of examples are summed, of which each example takes all."""
+        return tuple(step for step in self.steps if step.ticket is not None)
+
+    @property
     def tail(self) -> tuple[Step, ...]:
         """The affine ops behind them."""
-        return tuple(step for step in self.steps if not step.is_site)
+        sites = (*self.sites, *self.row_sites)
+        return tuple(step for step in self.steps if step not in sites)
 
     @cached_property
     def made(self) -> frozenset[Value]:

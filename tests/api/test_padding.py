@@ -56,6 +56,7 @@ ROWS = {
     "inner_products": hs.inner_products(),
     "per_example": hs.per_example(),
     "losses": hs.per_example_losses(),
+    "projected": hs.projected(3, per="global"),
 }
 ALL = {**MEANS, **ROWS}
 

@@ -18,6 +18,7 @@ WRITTEN = {
     "clipped_mean(0.5, per='parameter', nan_safe=True)": hs.clipped_mean(
         0.5, "parameter", nan_safe=True
     ),
+    "crossed": hs.crossed(),
     "gram": hs.gram(),
     "histogram([-1, 0.01, 1])": hs.histogram([-1, 0.01, 1]),
     "inner_products()": hs.inner_products(),
@@ -34,6 +35,7 @@ WRITTEN = {
     "per_example": hs.per_example(),
     "per_token_second_moment": hs.per_token_second_moment(),
     "polynomial([1, 2, 3])": hs.polynomial([1, 2, 3]),
+    "projected(2, seed=1, per='global')": hs.projected(2, seed=1, per="global"),
     "second_moment": hs.second_moment(),
     "snr": hs.snr(),
     "token_norms": hs.token_norms(),
@@ -150,7 +152,7 @@ def test_the_same_statistic_with_other_arguments_keeps_its_own_name():
 
 
 BAD = {
-    "median": "there is no statistic 'median'; there are clipped_mean, gram,",
+    "median": "there is no statistic 'median'; there are clipped_mean, crossed, gram,",
     "": "is no name and no call",
     "norms + gram": "is no name and no call",
     "os.remove('x')": "is no name and no call",

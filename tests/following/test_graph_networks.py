@@ -19,6 +19,7 @@ from tests.following.graph_batches import (
     params,
     segments,
 )
+from tests.statistics.projections_by_definition import projections_of
 
 
 def flat(each):
@@ -43,6 +44,11 @@ def noise_scale(each):
     return noise / ((rows.mean(0) ** 2).sum() - noise / E)
 
 
+def projected(each):
+    names = sorted(each)
+    return {name: projections_of(each[name], 3, 0, i) for i, name in enumerate(names)}
+
+
 EDGES = (-10.0, -0.1, 0.0, 0.1, 10.0)
 STATISTICS = {
     "second": (hs.second_moment(), by_leaf(lambda g: (g**2).mean(0))),
@@ -65,6 +71,7 @@ STATISTICS = {
     "gram": (hs.gram(), lambda each: flat(each) @ flat(each).T),
     "along": (hs.inner_products(), lambda each: flat(each) @ flat(each).mean(0)),
     "noise": (hs.noise_scale(), noise_scale),
+    "projected": (hs.projected(3), projected),
 }
 
 
@@ -119,7 +126,7 @@ def test_graphs_that_an_edge_crosses_are_not_a_number(strategy, each):
     for key, rows in found["each"].items():
         np.testing.assert_allclose(rows[~CROSSED], each[key][~CROSSED], 1e-8, 1e-12)
         assert np.isnan(rows[CROSSED]).all()
-    sums = {"each", "norms", "losses", "gram", "crossed", "along", "histogram"}
+    sums = {"each", "projected", "norms", "losses", "gram", "crossed", "along", "histogram"}
     for name in found.keys() - sums:
         assert all(np.isnan(x).all() for x in jax.tree.leaves(found[name])), name
     assert all((x == -1).all() for x in jax.tree.leaves(found["histogram"]))

@@ -250,6 +250,23 @@ def test_a_table_counts_decay_once():
         np.testing.assert_allclose(found[key], each[key], 1e-8, 1e-10)
 
 
+def test_a_segment_of_nobody_that_is_cut_off_is_no_term():
+    """Of a loss that is linear in what is pooled, too."""
+
+    def linear(p, b):
+        return pooled(jnp.tanh(p["table"][b["token"]]), b) @ p["out"]
+
+    asked = {"each": hs.per_example(), "losses": hs.per_example_losses()}
+    with jax.enable_x64(True):
+        f = hs.value_and_grad(mean_of(linear), segments=segments, statistics=asked)
+        _, found = f(params(), rows())
+        each = one_at_a_time(linear, params(), [example(rows(), k) for k in range(E)])
+        losses = [linear(params(), example(rows(), k))[0] for k in range(E)]
+    np.testing.assert_allclose(found["losses"], losses, 1e-8, 1e-10)
+    for key in ("table", "out"):
+        np.testing.assert_allclose(found["each"][key], each[key], 1e-8, 1e-10)
+
+
 def test_half_precision_is_as_exact_as_the_gradient():
     p = {name: x.astype(jnp.bfloat16) for name, x in params().items()}
     b = rows() | {"x": rows()["x"].astype(jnp.bfloat16), "y": rows()["y"].astype(jnp.bfloat16)}

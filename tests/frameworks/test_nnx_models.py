@@ -162,3 +162,15 @@ def test_an_optimized_function_changes_its_model_too():
     for count in (1, 2):
         assert_close(f(model, X, Y), loss(plain, X, Y))
         assert int(model.calls[...]) == count
+
+
+@pytest.mark.parametrize("transform", [hs.grad, hs.value_and_grad])
+def test_a_part_of_a_model_is_named_as_nnx_does(transform):
+    part = nnx.DiffState(0, nnx.PathContains("kernel"))
+    f = transform(loss, part, batch_argnums=BATCH, statistics=hs.mean_power(1))
+    result, found = f(Counting(nnx.Rngs(0)), X, Y)
+    gradient = result[1] if transform is hs.value_and_grad else result
+    wanted = nnx.grad(loss, argnums=part)(Counting(nnx.Rngs(0)), X, Y)
+    assert len(jax.tree.leaves(wanted)) == 1
+    assert_close(gradient, wanted)
+    assert_close(found, wanted)

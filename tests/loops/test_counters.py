@@ -148,7 +148,7 @@ func.func @main(%w: tensor<3x2xf32>, %x: tensor<2x5x3xf32>, %y: tensor<2x5x2xf32
           %g = stablehlo.dot_general %v, %l, contracting_dims = [0] x [0] :
             (tensor<5x3xf32>, tensor<5x2xf32>) -> tensor<3x2xf32>
           %a = stablehlo.add %c, %g : tensor<3x2xf32>
-          %j = stablehlo.{op} %i, %step : tensor<{kind}>
+          %j = stablehlo.add %i, %step : tensor<{kind}>
           stablehlo.return %j, %a : tensor<{kind}>, tensor<3x2xf32> }}
   return %r#1 : tensor<3x2xf32>
 }}"""
@@ -193,7 +193,7 @@ func.func @main(%w: tensor<3xf32>, %x: tensor<2x3xf32>)
           %m = stablehlo.multiply %v, %w : tensor<3xf32>
           %t = stablehlo.tanh %m : tensor<3xf32>
           %a = stablehlo.add %c, %t : tensor<3xf32>
-          %j = stablehlo.{op} %i, %step : tensor<i8>
+          %j = stablehlo.add %i, %step : tensor<i8>
           stablehlo.return %j, %a : tensor<i8>, tensor<3xf32> }
   return %r#1 : tensor<3xf32>
 }"""
@@ -225,7 +225,7 @@ def test_chunks_may_be_larger_than_the_index_counts():
                   %s = stablehlo.dynamic_slice %x, %k, sizes = [200] : (tensor<400xf32>,
                     tensor<i8>) -> tensor<200xf32>
                   %a = stablehlo.add %c, %s : tensor<200xf32>
-                  %j = stablehlo.{op} %i, %step : tensor<i8>
+                  %j = stablehlo.add %i, %step : tensor<i8>
                   stablehlo.return %j, %a : tensor<i8>, tensor<200xf32> }
           return %r#1 : tensor<200xf32>
         }"""

@@ -6,6 +6,7 @@ import numpy as np
 from jax import lax
 
 import hlo_surgery as hs
+from tests.statistics.projections_by_definition import projections_of
 
 B, WIDTH, LAYERS, BOUND = 6, 5, 2, 0.3
 TOLERANCE = 256 * float(jnp.finfo(jnp.float32).eps)
@@ -49,6 +50,7 @@ STATISTICS = {
     "norms": hs.norms(),
     "by parameter": hs.norms("parameter", ord=1),
     "own": hs.per_example(),
+    "projected": hs.projected(3),
     "counts": hs.histogram([-1e9, -0.1, 0.1, 1e9]),
 }
 SPREADS = {"variance": hs.variance(unbiased=False), "unbiased": hs.variance(), "norms": hs.norms()}
@@ -99,6 +101,10 @@ def expected(g, real=None):
         "norms": norm(g) * real,
         "by parameter": jax.tree.map(lambda x: np.abs(x).reshape(len(x), -1).sum(1) * real, g),
         "own": jax.tree.map(lambda x: x * along(real, x), g),
+        "projected": {
+            name: projections_of(x * along(real, x), 3, 0, i)
+            for i, (name, x) in enumerate(sorted(g.items()))
+        },
         "variance": jax.tree.map(lambda x: np.var(x[real > 0], 0), g),
         "unbiased": jax.tree.map(lambda x: np.var(x[real > 0], 0, ddof=1), g),
         "counts": jax.tree.map(lambda x: counted(x, real), g),

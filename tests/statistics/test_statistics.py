@@ -98,6 +98,7 @@ def of_any(params):
     """Those for any model, of which some take its parameters' structure."""
     prefix = dict.fromkeys(params, 0)
     direction = jax.tree.map(lambda p: draws(7)(*p.shape).astype(p.dtype), params)
+    several = [jax.tree.map(lambda d, k=k: d**k, direction) for k in range(1, 12)]
     return {
         **{name: (s, every_leaf(lambda g, f=f: f(g).mean(0))) for name, (s, f) in MEANS.items()},
         "biased_variance": (hs.variance(unbiased=False), every_leaf(lambda g: np.var(g, 0))),
@@ -109,6 +110,10 @@ def of_any(params):
         "gram_prefix": (hs.gram(prefix), each_prefix(lambda g: inner(g, g))),
         "inner_mean": (hs.inner_products(), lambda g: against(mean(g))(g)),
         "inner_given": (hs.inner_products(direction), against(direction)),
+        "inner_many": (
+            hs.inner_products(jax.tree.map(lambda *d: jnp.stack(d), *several)),
+            lambda g: np.stack([against(d)(g) for d in several], -1),
+        ),
         "inner_each": (
             hs.inner_products(per="parameter"),
             every_leaf(lambda g: against(g.mean(0))(g)),

@@ -11,6 +11,7 @@ import hlo_surgery as hs
 from hlo_surgery.planning import rooflines
 from hlo_surgery.planning.plan import duration
 from hlo_surgery.planning.rooflines import roofline
+from tests.statistics.projections_by_definition import projections_of
 
 B, L, D, F = 6, 5, 4, 3
 KEY = jax.random.key(0)
@@ -20,6 +21,7 @@ MEASURED = {
     "cosines": hs.mean_of(jnp.cos),
     "norms": hs.norms(),
     "own": hs.per_example(),
+    "projected": hs.projected(2, seed=3),
 }
 
 
@@ -39,6 +41,7 @@ def assert_right(found):
         "cosines": jnp.mean(jnp.cos(own), 0),
         "norms": jnp.linalg.norm(own.reshape(B, -1), axis=1),
         "own": own,
+        "projected": projections_of(own, 2, 3),
     }
     np.testing.assert_allclose(gradient, jnp.mean(own, 0), rtol=1e-5, atol=1e-7)
     for name, value in expected.items():
@@ -257,4 +260,4 @@ def test_rooflines():
     assert roofline("tpu").name == roofline("tpu:v5e:2x4").name == "tpu:v5e"
     cpu = roofline("cpu")
     assert cpu.seconds(cpu.flops, 0) == cpu.seconds(0, cpu.bandwidth) == 1
-    assert cpu.seconds(cpu.ridge * 7, 7) == pytest.approx(7 / cpu.bandwidth)
+    assert cpu.seconds(cpu.flops / cpu.bandwidth * 7, 7) == pytest.approx(7 / cpu.bandwidth)

@@ -22,11 +22,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from rich.table import Table
 
 from hlo_surgery.targets.target import Target, find_target, without_tpu
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
-from tools.bench.comparison.tables import CONSOLE
+from tools.bench.comparison.tables import CONSOLE, method_table
 from tools.bench.costs import known_cost
 from tools.bench.train_step import train_steps
 from tools.models.problem import Problem
@@ -149,20 +148,7 @@ def _failure(problem: str) -> str:
 
 def show(rows: list[Row], title: str) -> None:
     """Ratios are to the first method."""
-    table = Table(title=title, title_justify="left")
-    for heading in (
-        "method",
-        "time",
-        "ratio",
-        "estimate",
-        "temporaries",
-        "ratio",
-        "peak",
-        "ratio",
-        "compiles",
-        "note",
-    ):
-        table.add_column(heading, justify="left" if heading in ("method", "note") else "right")
+    table = method_table(title, ["peak", "ratio", "compiles"])
     for row in rows:
         table.add_row(row.method, *_cells(row, rows[0]), f"{row.compile_seconds:.0f} s", row.note)
     CONSOLE.print(table)

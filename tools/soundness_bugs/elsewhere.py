@@ -17,19 +17,19 @@ ELSEWHERE = [
     ),
     Bug(
         "dataflow/counters.py",
-        " or not _is_held(int(start) + trips * int(step), start)",
+        " or not _is_held(int(start) + trips * step, start)",
         "",
         "a loop whose counter wraps and takes examples again",
     ),
     Bug(
         "dataflow/counters.py",
-        "\n        or dtype_of(returned) == np.bool_",
+        " or dtype_of(returned) == np.bool_",
         "",
         "a truth value that counts",
     ),
     Bug(
         "dataflow/counters.py",
-        "terms = [v for v in op.operands if v != body.arguments[i]]",
+        "terms = [v for v in op.operands if v != counter]",
         "terms = list(op.operands)[1:]",
         "a counter that continues another's number",
     ),

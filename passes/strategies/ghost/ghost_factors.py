@@ -78,12 +78,17 @@ def shares_of(paths: Sequence[Path], given: Given, factor: Any) -> list[Share]:
     leading = factor_dims(paths[0])
     shares: list[Share] = []
     for path in paths:
-        share = FACTORS[path.site.op.name](path, given)
+        share = _scaled(*factors_of(path, given))
         scale = product_of([share.scale, path_scale(path, given, factor)])
         swapped = factor_dims(path) != leading
         first, second = (share.second, share.first) if swapped else (share.first, share.second)
         shares.append(Share(first, second, scale))
     return shares
+
+
+def factors_of(path: Path, given: Given) -> tuple[Factor, jax.Array]:
+    """A path's factors as they are, the second [batch, positions, elements]."""
+    return FACTORS[path.site.op.name](path, given)
 
 
 def path_scale(path: Path, given: Mapping[Input, jax.Array], factor: Any) -> Scaled:
@@ -104,17 +109,17 @@ def scaled_by(x: jax.Array, path: Path, given: Given, factor: Any) -> jax.Array:
     return scaled
 
 
-def _product(path: Path, given: Given) -> Share:
+def _product(path: Path, given: Given) -> tuple[Factor, jax.Array]:
     """Both operands of a dot_general as [batch, positions, free]."""
     left, right = contracted(path.site.op).values()
     first = len(left.batch)
     second = first + len(left.free)
     ends = range(first, second), range(second, second + len(right.free))
-    factors = [
+    one, other = (
         _factor(given[key], own, _positions_of(path.order, end))
         for key, own, end in zip(path.site.inputs, (left, right), ends, strict=True)
-    ]
-    return _scaled(*factors)
+    )
+    return Factor(one), other
 
 
 def _positions_of(order: Sequence[int] | None, dims: range) -> list[int]:
@@ -160,26 +165,25 @@ def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
     return jnp.where(exists, number, -1), dense[0], rows
 
 
-def _rows(path: Path, given: Given) -> Share:
+def _rows(path: Path, given: Given) -> tuple[Factor, jax.Array]:
     """A scatter's updates as [1, positions, window], and the numbers of their rows."""
     numbers, dense, rows = rows_of(path, given)
-    exponent = exponent_of(jnp.max(jnp.abs(dense), initial=0), LOWEST)
-    return _share(Factor(numbers[None], rows), dense[None], jnp.zeros(()), exponent)
+    return Factor(numbers[None], rows), dense[None]
 
 
-def _ones(path: Path, given: Given) -> Share:
+def _ones(path: Path, given: Given) -> tuple[Factor, jax.Array]:
     """A sum as a product with ones."""
     own = contracted(path.site.op)[0]
     order = _positions_of(path.order, range(len(own.free)))
     second = _factor(given[path.site.inputs[0]], own, order)
-    return _scaled(jnp.ones_like(second[..., :1]), second)
+    return Factor(jnp.ones_like(second[..., :1])), second
 
 
-def _patches(path: Path, given: Given) -> Share:
+def _patches(path: Path, given: Given) -> tuple[Factor, jax.Array]:
     """A convolution as a sum over positions of patches times features."""
     image, window = (given[key] for key in path.site.inputs)
     first, second = positions_of_convolution(path.site.op, image, window)
-    return _scaled(widened(first[None]), widened(second[None]))
+    return Factor(widened(first[None])), widened(second[None])
 
 
 FACTORS = {
@@ -190,19 +194,22 @@ FACTORS = {
 }
 
 
-def _scaled(first: jax.Array, second: jax.Array) -> Share:
+def _scaled(first: Factor, second: jax.Array) -> Share:
     """Factors with elements of at most about 1, and their scale: no square overflows, and none that
     counts underflows.
 
     Each position has a scale of its own, since what is small in one factor may be large in the
     other.
     """
+    if first.rows is not None:
+        exponent = exponent_of(jnp.max(jnp.abs(second), initial=0), LOWEST)
+        return _share(first, second, jnp.zeros(()), exponent)
     exponents = [
         exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST)
-        for x in (first, second)
+        for x in (first.x, second)
     ]
     largest = jnp.max(exponents[0] + exponents[1], initial=2 * LOWEST)
-    return _share(Factor(_over(first, exponents[0])), second, exponents[0], largest)
+    return _share(Factor(_over(first.x, exponents[0])), second, exponents[0], largest)
 
 
 def _share(first: Factor, second: jax.Array, taken: jax.Array, largest: jax.Array) -> Share:

@@ -25,14 +25,16 @@ from hlo_surgery.passes.terms.kept_examples import Gathered
 from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Step
 
+ADDED = -1
+
 
 @dataclass(frozen=True)
 class Path:
     """One site, and what becomes of it on the way to the output.
 
-    `order[i]`: the site's dimension that is the output's dimension i; None where they are
-    regrouped. `scales`: inputs of one number each, by which the site is multiplied (or divided:
-    then True), after `negated`.
+    `order[i]`: the site's dimension that is the output's dimension i, or ADDED, of size 1; None
+    where they are regrouped. `scales`: inputs of one number each, by which the site is multiplied
+    (or divided: then True), after `negated`.
     """
 
     site: Step
@@ -108,9 +110,48 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
             order = integers(step.op, "permutation")
             return [replace(p, order=p.order and tuple(p.order[d] for d in order)) for p in known]
         case Does.MOVES | Does.PADS if link.keeps_elements:
-            return [replace(p, order=None) for p in known]
+            source = _with_dims_added(step.op)
+            return [replace(p, order=_taken(p.order, source)) for p in known]
         case _:
             return None
+
+
+def _with_dims_added(op: Operation) -> Dims | None:
+    """The operand's dimension that is each of the result's, or ADDED; None if an op of which each
+    element is kept does more than add dimensions.
+    """
+    before, after = (mlir.shape(v) for v in (op.operands[0], op.results[0]))
+    if op.name == "stablehlo.broadcast_in_dim":
+        places = integers(op, "broadcast_dimensions")
+    elif op.name == "stablehlo.reshape":
+        places = _places(before, after)
+    else:
+        return None
+    sources = {place: d for d, place in enumerate(places)}
+    return (
+        tuple(sources.get(d, ADDED) for d in range(len(after)))
+        if len(sources) == len(before)
+        else None
+    )
+
+
+def _places(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """Where a reshape's dimensions come to lie, as far as only others of size 1 are added."""
+    found: list[int] = []
+    for d, size in enumerate(after):
+        left = before[len(found) :]
+        if left and left[0] == size:
+            found.append(d)
+        elif size != 1:
+            return []
+    return found
+
+
+def _taken(order: Dims | None, source: Dims | None) -> Dims | None:
+    """The site's dimensions behind one more op, in the order of its result's."""
+    if order is None or source is None:
+        return None
+    return tuple(ADDED if d == ADDED else order[d] for d in source)
 
 
 def is_one_number(value: Value) -> bool:

@@ -14,22 +14,20 @@ CONSOLE = Console(width=None if Console().is_terminal else 140)
 
 def show(rows: Sequence[Row]) -> None:
     """A problem's rows; ratios are to its first method."""
-    table = Table(title=rows[0].problem.title, title_justify="left")
-    for heading in (
-        "method",
-        "time",
-        "ratio",
-        "estimate",
-        "temporaries",
-        "ratio",
-        "XLA compiles",
-        "runs",
-        "note",
-    ):
-        table.add_column(heading, justify="left" if heading in ("method", "note") else "right")
+    table = method_table(rows[0].problem.title, ["XLA compiles", "runs"])
     for row in rows:
         table.add_row(row.method, *_cells(row, rows[0]), row.note)
     CONSOLE.print(table)
+
+
+def method_table(title: str, further: Sequence[str]) -> Table:
+    """An empty table of methods: time and temporaries, further columns of numbers, and a note."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("method")
+    for heading in ("time", "ratio", "estimate", "temporaries", "ratio", *further):
+        table.add_column(heading, justify="right")
+    table.add_column("note")
+    return table
 
 
 def _cells(row: Row, first: Row) -> list[str]:

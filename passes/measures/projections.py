@@ -1,0 +1,129 @@
+"""Projections: one example's gradient as a few sums of its elements, with random signs.
+
+    Projected, a matrix [D, F]:  P' g Q / k,      [k, k], with signs P [D, k] and Q [F, k]
+    DenselyProjected, any g [n]: R' g / sqrt(k),  [k],    with signs R [n, k]
+
+Over the choice of signs, inner products of projections have those of the gradients as their mean
+(Achlioptas, "Database-friendly random projections"; with two factors Choe et al., "What is Your
+Data Worth to GPT?", section 3). The signs depend on the seed and the gradient's shape alone.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.measures.joins import ROWS, Join
+from hlo_surgery.passes.measures.measures import Defined, Known
+from hlo_surgery.passes.measures.signs import BLOCKS, random_signs, signs_of
+from hlo_surgery.passes.terms.epilogue import Does, Link
+from hlo_surgery.passes.terms.steps import GradientSlice
+
+Dims = tuple[int, ...]
+# As many elements of a gradient have their signs in memory at once where each has k of its own.
+BLOCK = 1 << 14
+
+
+@dataclass(frozen=True)
+class Projected(Defined):
+    """Each example's gradient between two factors, [B, k, k]; of a vector or a number [B, k].
+
+    A factor over several dimensions is the product of signs for each. So a stack of layers is
+    projected as the sum of its layers' projections, with signs.
+    """
+
+    is_sum: ClassVar[bool] = False
+    join: ClassVar[Join | None] = ROWS
+    k: int
+    seed: int
+
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
+        """P' g Q over k, or P' g over its root."""
+        first, second = sides(gradient.shape)
+        sizes = [math.prod(gradient.shape[d] for d in side) for side in (first, second)]
+        matrix = widened(gradient).reshape(sizes)
+        left = self.signs(gradient.shape, first).astype(matrix.dtype)
+        found = jnp.matmul(left.T, matrix, precision="highest")
+        if not second:
+            return found[:, 0] / math.sqrt(self.k)
+        right = self.signs(gradient.shape, second).astype(matrix.dtype)
+        return jnp.matmul(found, right, precision="highest") / self.k
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """All of them."""
+        return taken
+
+    def signs(self, shape: Sequence[int], dims: Dims) -> jax.Array:
+        """Of the elements along these of a gradient's dimensions, [elements, k], float32."""
+        return signs_of(self.seed, self.k, shape, dims)
+
+    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+        """Where a stack of slices, one behind the other, is split into factors as its slices are,
+        or into steps and slices.
+        """
+        whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
+        unchanged = all(link.does is Does.PASSES for link in behind)
+        leading = whole[1:] == part[1:] and part[:1] == (1,)
+        alike = sides(whole) == sides(part)
+        return unchanged and leading and (alike or _is_stack_of_vectors(whole, part))
+
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+        """From the projections of all slices, [steps, B, ...]."""
+        whole = mlir.shape(made)
+        steps = self.signs(whole, (0,)).astype(stack.dtype)
+        if _is_stack_of_vectors(whole, (1, *whole[1:])):
+            outer = jnp.einsum("lbj,li->bij", stack, steps, precision="highest")
+            return outer / math.sqrt(self.k)
+        return jnp.einsum("lbi...,li->bi...", stack, steps, precision="highest")
+
+
+@dataclass(frozen=True)
+class DenselyProjected(Defined):
+    """Each example's gradient by signs of its own for each element, [B, k]."""
+
+    is_sum: ClassVar[bool] = False
+    join: ClassVar[Join | None] = ROWS
+    k: int
+    seed: int
+
+    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
+        """R' g over the root of k, a block of elements at a time."""
+        flat = widened(gradient).ravel()
+        width = min(BLOCK, max(flat.size, 1))
+        blocks = jnp.pad(flat, (0, -flat.size % width)).reshape(-1, width)
+
+        def add(total: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
+            signs = random_signs(self.seed, (BLOCKS, number), width, self.k)
+            own = signs.astype(blocks.dtype)
+            return total + jnp.matmul(blocks[number], own, precision="highest"), None
+
+        zeros = jnp.zeros(self.k, blocks.dtype)
+        total, _ = jax.lax.scan(add, zeros, jnp.arange(len(blocks)))
+        return total / math.sqrt(self.k)
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """All of them."""
+        return taken
+
+
+def sides(shape: Sequence[int]) -> tuple[Dims, Dims]:
+    """The dimensions of the first and of the second factor, which are as few elements as can be;
+    of a vector all are the first's.
+    """
+    dims = tuple(range(len(shape)))
+    if sum(size > 1 for size in shape) < 2:
+        return dims, ()
+    sizes = [math.prod(shape[:d]) + math.prod(shape[d:]) for d in dims[1:]]
+    split = 1 + sizes.index(min(sizes))
+    return dims[:split], dims[split:]
+
+
+def _is_stack_of_vectors(whole: Sequence[int], part: Sequence[int]) -> bool:
+    """Whether slices have one factor, and the stack of them the steps as another."""
+    return not sides(part)[1] and sides(whole) == ((0,), tuple(range(1, len(whole))))

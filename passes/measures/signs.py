@@ -1,0 +1,36 @@
+"""Signs: random +1 and -1, the same whatever runs them: by seed and place, on any device."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+
+WORD_BITS = 32
+# What signs are of, the first number of their place.
+DIMENSIONS, BLOCKS, OUTPUTS, COLUMNS = range(4)
+
+
+def random_signs(seed: int, place: Sequence[int | jax.Array], count: int, k: int) -> jax.Array:
+    """[count, k], float32: k for each of so many elements; others at another place."""
+    # The user's settings choose generators, widths and layouts: none may change a sign.
+    with jax.threefry_partitionable(True):
+        key = jax.random.key(seed, impl="threefry2x32")
+        placed = reduce(jax.random.fold_in, place, key)
+        words = jax.random.bits(placed, (count, -(-k // WORD_BITS)), jnp.uint32)
+    bits = words[..., None] >> jnp.arange(WORD_BITS, dtype=jnp.uint32) & 1
+    return 1 - 2 * bits.reshape(count, -1)[:, :k].astype(jnp.float32)
+
+
+def signs_of(seed: int, k: int, shape: Sequence[int], dims: Sequence[int]) -> jax.Array:
+    """Products of signs along some of an array's dimensions, [elements, k].
+
+    A dimension goes by its place from the end, and one of size 1 has no signs: a slice of a stack
+    has those that it would have alone.
+    """
+    found = jnp.ones((1, k), jnp.float32)
+    for d in dims:
+        if shape[d] > 1:
+            own = random_signs(seed, (DIMENSIONS, len(shape) - d), shape[d], k)
+            found = (found[:, None] * own).reshape(-1, k)
+    return found

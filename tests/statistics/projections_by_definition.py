@@ -1,0 +1,71 @@
+"""Projections by their definition, in float64 NumPy, from the project's signs."""
+
+import math
+
+import numpy as np
+
+from hlo_surgery.passes.measures.signs import (
+    BLOCKS,
+    COLUMNS,
+    DIMENSIONS,
+    OUTPUTS,
+    random_signs,
+)
+
+
+def signs(seed, place, count, k):
+    return np.asarray(random_signs(seed, place, count, k), np.float64)
+
+
+def along(seed, k, shape, dims):
+    """[elements, k]: for each element the product of its dimensions' signs."""
+    wide = [d for d in dims if shape[d] > 1]
+    drawn = {d: signs(seed, (DIMENSIONS, len(shape) - d), shape[d], k) for d in wide}
+    rows = [
+        np.prod([own[place[d]] for d, own in drawn.items()], axis=0)
+        for place in np.ndindex(*shape)
+        if all(place[d] == 0 for d in range(len(shape)) if d not in dims)
+    ]
+    return np.broadcast_to(rows, (len(rows), k)) if drawn else np.ones((1, k))
+
+
+def halves(shape):
+    """The split of a shape in two with the fewest elements in both together."""
+    dims = list(range(len(shape)))
+    if sum(size > 1 for size in shape) < 2:
+        return dims, []
+    cost = {s: math.prod(shape[:s]) + math.prod(shape[s:]) for s in dims[1:]}
+    split = min(cost, key=lambda s: (cost[s], s))
+    return dims[:split], dims[split:]
+
+
+def projections_of(own, k, seed=0, output=0):
+    """[B, k, k] or [B, k], of gradients [B, *parameter] of the output of this number."""
+    own, shape = np.asarray(own), own.shape[1:]
+    first, second = halves(shape)
+    left = along(seed, k, shape, first)
+    matrices = own.reshape(len(own), len(left), -1)
+    if not second:
+        return (
+            np.einsum("bxy,xi->bi", matrices, left) / k**0.5 * signs(seed, (OUTPUTS, output), 1, k)
+        )
+    right = along(seed, k, shape, second)
+    found = np.einsum("bxy,xi,yj->bij", matrices, left, right) / k
+    return found * signs(seed, (OUTPUTS, output), k, k)
+
+
+def wide_projections_of(own, k, seed=0, output=0):
+    """As they add up over parameters, [B, k, k]."""
+    found = projections_of(own, k, seed, output)
+    if found.ndim == 3:
+        return found
+    return found[..., None] * signs(seed, (COLUMNS, output), 1, k) / k**0.5
+
+
+def dense_projections_of(own, k, seed=0, output=0):
+    """[B, k], by signs for each element, which are drawn for 16,384 elements at a time."""
+    flat = np.asarray(own).reshape(len(own), -1)
+    width = min(1 << 14, flat.shape[1])
+    blocks = -(-flat.shape[1] // width)
+    drawn = np.concatenate([signs(seed, (BLOCKS, n), width, k) for n in range(blocks)])
+    return flat @ drawn[: flat.shape[1]] / k**0.5 * signs(seed, (OUTPUTS, output), 1, k)

@@ -1,0 +1,154 @@
+"""Projections: by every strategy those of the definition, with signs that nothing else decides."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.passes.measures.signs import random_signs
+from tests.statistics.projections_by_definition import (
+    dense_projections_of,
+    projections_of,
+    wide_projections_of,
+)
+
+K, SEED, B, T, D, LAYERS, ROWS = 4, 7, 6, 8, 24, 3, 40
+RNG = np.random.default_rng(0)
+SIGNS = [
+    "---++++-+--+++---+-+-++++++---+-+-++---+",
+    "--+---+--+++-+-++++-+-+-----+---++-++--+",
+]
+
+
+def draw(*shape):
+    return jnp.asarray(RNG.normal(size=shape) / 4, jnp.float32)
+
+
+P = {
+    "bias": draw(LAYERS, D),
+    "heads": draw(D, 4, 6),
+    "layers": draw(LAYERS, D, D),
+    "outer": draw(4, 6, D),
+    "scale": jnp.ones(()),
+    "table": draw(ROWS, D),
+    "thin": draw(D, 1),
+}
+IDS = jnp.asarray(RNG.integers(0, ROWS, (B, T)))
+
+
+def loss(p, ids):
+    """A scan over layers, heads, a scale, and a table that is the head too."""
+    h, _ = jax.lax.scan(
+        lambda h, layer: (jnp.tanh(h @ layer[0] + layer[1]) * p["scale"], None),
+        p["table"][ids],
+        (p["layers"], p["bias"]),
+    )
+    apart = jnp.tanh(jnp.einsum("btd,dhe->bthe", h, p["heads"]))
+    h = h + jnp.einsum("bthe,hed->btd", apart, p["outer"]) + (h @ p["thin"])
+    scores = h @ p["table"].T
+    return jnp.mean(jax.nn.logsumexp(scores, -1) - scores[..., 0])
+
+
+def own_gradients():
+    each = jax.jit(jax.grad(loss))
+    rows = [each(P, IDS[b : b + 1]) for b in range(B)]
+    return jax.tree.map(lambda *g: np.stack([np.asarray(x, np.float64) for x in g]), *rows)
+
+
+OWN = own_gradients()
+
+
+def by_output(projection, seed=SEED):
+    names = sorted(P)
+    return {name: projection(OWN[name], K, seed, i) for i, name in enumerate(names)}
+
+
+def held(found, expected):
+    for name, value in expected.items():
+        # Of sums with signs the terms are as large as the gradient's norm.
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-5 * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_projections_are_those_of_the_definition(strategy):
+    f = hs.grad(loss, statistics=hs.projected(K, SEED), strategy=strategy)
+    held(f(P, IDS)[1], by_output(projections_of))
+
+
+def test_factors_are_projected_where_gradients_are_outer_products():
+    plan = hs.explain(hs.grad(loss, statistics=hs.projected(K, SEED)), P, IDS)
+    taken = {out.name: out.strategies[f"projected({K}, seed={SEED})"] for out in plan.outputs}
+    factored = [name for name, strategy in taken.items() if strategy == "project"]
+    assert factored == [f"['{name}']" for name in ("heads", "layers", "outer", "table")]
+
+
+def test_of_all_parameters_they_add_up():
+    asked = {
+        "one": hs.projected(K, SEED, "global"),
+        "two": hs.projected(K, SEED, "global", "dense"),
+    }
+    found = hs.grad(loss, statistics=asked)(P, IDS)[1]
+    wide, dense = (by_output(f) for f in (wide_projections_of, dense_projections_of))
+    held(found, {"one": sum(wide.values()), "two": sum(dense.values())})
+
+
+def test_dense_projections_in_blocks():
+    def wide(w, x):
+        return jnp.mean(jnp.sin(x @ w) @ jnp.ones(600))
+
+    w, x = draw(30, 600), draw(3, 30)
+    f = hs.grad(wide, statistics=hs.projected(K, kind="dense"))
+    own = jax.vmap(lambda x: jax.grad(wide)(w, x[None]))(x)
+    held({"w": f(w, x)[1]}, {"w": dense_projections_of(np.asarray(own, np.float64), K)})
+
+
+def test_inner_products_are_kept_on_average():
+    """Over seeds the mean of products of projections is that of the gradients, in its error."""
+    g = RNG.normal(size=(2, 5, 6, 7))
+    g[1] += g[0]
+    expected = np.sum(g[0] * g[1])
+    for projection in (projections_of, wide_projections_of, dense_projections_of):
+        pairs = [projection(g, 32, seed) for seed in range(50)]
+        products = [np.sum(one * other) for one, other in pairs]
+        error = np.std(products) / np.sqrt(len(products))
+        assert error < 0.1 * expected
+        assert abs(np.mean(products) - expected) < 4 * error
+
+
+def test_signs_are_the_same_for_ever():
+    """What has been written to disk with one version must fit what another computes."""
+    found = random_signs(3, (1, 2), 2, 40)
+    as_text = ["".join("+" if s > 0 else "-" for s in row) for row in np.asarray(found)]
+    assert as_text == SIGNS
+
+
+@pytest.mark.parametrize(
+    "settings", [{"jax_enable_x64": True}, {"jax_threefry_partitionable": False}]
+)
+def test_no_setting_changes_a_sign(settings):
+    expected = random_signs(3, (1, 2), 2, 40)
+    before = {name: getattr(jax.config, name) for name in settings}
+    try:
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        np.testing.assert_array_equal(random_signs(3, (1, 2), 2, 40), expected)
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"k": 0}, "an integer k >= 1"),
+        ({"k": 2.5}, "an integer k >= 1"),
+        ({"k": 2, "seed": -1}, "an integer seed >= 0"),
+        ({"k": 2, "kind": "sparse"}, "a kind of kronecker or dense"),
+        ({"k": 2, "per": "layer"}, "per is 'layer'"),
+    ],
+)
+def test_bad_arguments_say_what_to_write(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        hs.projected(**arguments)
