@@ -20,6 +20,11 @@ from hlo_surgery.report.style import STYLE
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 # Of longer MLIR the beginning is shown.
 SHOWN = 120
+GRADIENTS = (
+    "A gradient is a contraction over the examples, and its tail. Its statistics are computed "
+    "beside it, from what the contraction sums. "
+)
+COLLAPSED = "All ops of which nothing is said are collapsed into the source lines of the program."
 KEYS = {
     "line": "source line of the program",
     "site": "contraction over the examples",
@@ -109,11 +114,7 @@ def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
 
 def _graph(found: Findings) -> Iterable[str]:
     yield "<h2>Program</h2>"
-    yield (
-        "<p>A gradient is a contraction over the examples, and its tail. Its statistics are "
-        "computed beside it, from what the contraction sums. All other ops are collapsed into the "
-        "source lines that they come from.</p>"
-    )
+    yield f"<p>{GRADIENTS if found.plan else ''}{COLLAPSED}</p>"
     missing = {"refusal"} if not found.refused else set[str]()
     missing |= {"site", "tail", "gradient", "statistic"} if found.plan is None else set()
     yield keys({kind: words for kind, words in KEYS.items() if kind not in missing})
