@@ -127,7 +127,12 @@ def plain(value: Any) -> Any:
 
 def print_text(text: str, style: str = "", stderr: bool = False) -> None:
     """A line on stdout, or on stderr."""
-    console(stderr).print(Text(text, style=style), soft_wrap=True)
+    console(stderr).print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Bytes that are no UTF-8, as file names may hold them, written as what they are: `\\udcff`."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
