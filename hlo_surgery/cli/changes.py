@@ -10,7 +10,7 @@ import typer
 from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
 from hlo_surgery.cli.files import check_writable, read_module, stream_or_file
 from hlo_surgery.cli.how import How, options_of, taking_how
-from hlo_surgery.cli.output import REFUSED, print_json, print_text, reported, waiting
+from hlo_surgery.cli.output import REFUSED, print_json, print_text, printable, reported, waiting
 from hlo_surgery.cli.spelling import spelled
 from hlo_surgery.counted import counted
 from hlo_surgery.planning.plan import listing
@@ -101,12 +101,12 @@ def write_report(
     place; exit 1 where there are any.
     """
     with reported(json):
-        _check_page(out)
+        _check_page(out, file)
         module = read_module(file)
         options = options_of(batch, statistic, how)
         with waiting("rewriting and compiling", json):
             found = _spelled(find(module, options))
-        name = "stdin" if file == "-" else Path(file).name
+        name = "stdin" if file == "-" else printable(Path(file).name)
         write_atomically(Path(out), page(name, found).encode())
         if json:
             print_json({"file": out, "plan": found.plan, "refused": found.refused})
@@ -127,7 +127,9 @@ def _spelled(found: Findings) -> Findings:
     return replace(found, refused=refused)
 
 
-def _check_page(out: str) -> None:
+def _check_page(out: str, file: str) -> None:
     if stream_or_file(out) == "-":
         raise ValueError("a page does not go to stdout; name a file, such as report.html")
+    if Path(out).exists() and Path(file).exists() and Path(out).samefile(file):
+        raise ValueError(f"a page would replace the module {file}; name another output")
     check_writable(out)

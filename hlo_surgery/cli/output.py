@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import re
 import traceback
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ INTERRUPTED = 130
 LIBRARY = [Path(folder) for package in (hlo_surgery, passes) for folder in package.__path__]
 # What a pipe or a file takes has no edge to fold lines at.
 UNBOUNDED = 10_000
+# All but tabs and ends of lines.
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console(stderr: bool = False) -> Console:
@@ -81,7 +84,7 @@ def _report(problem: Exception) -> str:
 
 
 def _fail(message: str, code: int) -> None:
-    console(stderr=True).print(Text(message, style="red"), soft_wrap=True)
+    console(stderr=True).print(Text(printable(message), style="red"), soft_wrap=True)
     raise typer.Exit(code) from None
 
 
@@ -127,7 +130,15 @@ def plain(value: Any) -> Any:
 
 def print_text(text: str, style: str = "", stderr: bool = False) -> None:
     """A line on stdout, or on stderr."""
-    console(stderr).print(Text(text, style=style), soft_wrap=True)
+    console(stderr).print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Text with what a terminal would obey, and bytes that are no UTF-8, written as what they are:
+    `\\x1b`, `\\udcff`. Names in a module are whatever its author wrote.
+    """
+    written = CONTROLS.sub(lambda found: rf"\x{ord(found[0]):02x}", text)
+    return written.encode(errors="backslashreplace").decode()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -141,7 +152,7 @@ def made_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     for column in columns:
         table.add_column(Text(column), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
 

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hlo_surgery.cli.output import UNBOUNDED, console, made_table, print_text
+from hlo_surgery.cli.output import UNBOUNDED, console, made_table, print_text, printable
 from hlo_surgery.counted import counted
 from hlo_surgery.passes.costs.site_counts import SitePlan
 from hlo_surgery.planning.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
@@ -100,13 +100,12 @@ def _cost(site: SitePlan) -> str:
 
 def _print_blocks(plan: Plan, shown: Console) -> None:
     """Each gradient's name, and below it what is said of it, line by line."""
-    shown.print(Text(_title(plan), style="italic"))
+    shown.print(Text(printable(_title(plan)), style="italic"))
     for output in plan.outputs:
-        shown.print(Text(output.name, style="bold cyan"), overflow="fold")
+        shown.print(Text(printable(output.name), style="bold cyan"), overflow="fold")
         costs = map(predicted_text, output.predicted.items())
         predicted = [f"predicted {cost}" for cost in costs]
         for line in [*_statistics(output), *_sites(output), *predicted]:
             indent = 2 + len(line) - len(line.lstrip())
-            shown.print(
-                Padding(Text(line.lstrip()), (0, 0, 0, indent), expand=False), overflow="fold"
-            )
+            said = Text(printable(line.lstrip()))
+            shown.print(Padding(said, (0, 0, 0, indent), expand=False), overflow="fold")

@@ -23,7 +23,9 @@ SPELLED = {
 }
 NAMES = "|".join(SPELLED)
 VALUE = r"""\[\.\.\.\]|\.\.\.|"[^"]*"|'[^']*'|[\w.:-]*\w"""
-KEYWORD = re.compile(rf"(?<![\w.'\[])({NAMES})=({VALUE})(?: \(--[\w-]+\))?")
+# Written with a value, a seed is a statistic's own.
+VALUED = "|".join(name for name in SPELLED if name != "seed")
+KEYWORD = re.compile(rf"(?<![\w.'\[])({VALUED})=({VALUE})(?: \(--[\w-]+\))?")
 SUBJECT = re.compile(rf"^({NAMES})(?= (?:is|must|names|picks|holds|has)\b)")
 ARGUMENTS = re.compile(r"\bbatch_argnums\b")
 

@@ -17,6 +17,7 @@ from hlo_surgery.planning.plan import bare
 WORDS = {
     "square": "the contraction once more, of its operands each with the function applied",
     "ghost": "norms from inner products of what the contraction sums, no gradient being made",
+    "project": "projections of what the contraction sums, no gradient being made",
     "segments": "sums over each example's own rows",
     "lift": "each example's own gradient, all at once",
     "loop": "each example's own gradient, a few at a time in a loop",

@@ -184,7 +184,11 @@ def _segments(arguments: Sequence[Port], segments: Mapping[str | int, str | int]
         ids = _number(arguments, ids_key, "argument")
         shape = arguments[ids].shape
         for number in _picked(arguments, key, "argument"):
-            found[number] = ids
+            if found.setdefault(number, ids) != ids:
+                raise ValueError(
+                    f"segments has both {arguments[found[number]].name} and {arguments[ids].name} "
+                    f"for argument {arguments[number].name}; name one"
+                )
             own = arguments[number].shape
             if not shape or own[: len(shape)] != shape or arguments[ids].dtype.kind not in "iu":
                 raise ValueError(

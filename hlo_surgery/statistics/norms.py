@@ -96,15 +96,7 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
     >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
     [-2.0, 6.0]
     """
-    fixed = (
-        None
-        if isinstance(direction, str)
-        else [jnp.asarray(leaf) for leaf in jax.tree.leaves(direction)]
-    )
-    if fixed is None and direction != "mean":
-        raise ValueError(
-            f"inner_products takes 'mean' or a pytree like the gradient, not {direction!r}"
-        )
+    fixed = None if _is_mean(direction) else [jnp.asarray(x) for x in jax.tree.leaves(direction)]
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         means = found.mean()
@@ -114,6 +106,18 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
     joins = None if fixed is None else ROWS
     name = _name("inner_products", per)
     return Derived(name, combine, like="group", per=per, reweights=True, joins=joins)
+
+
+def _is_mean(direction: Any) -> bool:
+    """Whether the direction is "mean"; else ValueError, if there is other text in it."""
+    if isinstance(direction, str) and direction == "mean":
+        return True
+    if any(isinstance(leaf, str) for leaf in jax.tree.leaves(direction)):
+        raise ValueError(
+            "inner_products takes 'mean' or a pytree of arrays like the gradient, "
+            f"not {direction!r}"
+        )
+    return False
 
 
 def _like(means: Sequence[jax.Array], directions: list[jax.Array]) -> list[jax.Array]:

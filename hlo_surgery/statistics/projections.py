@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.measures.projections import DenselyProjected, Projected
-from hlo_surgery.passes.measures.signs import COLUMNS, OUTPUTS, random_signs
+from hlo_surgery.passes.measures.signs import COLUMNS, OUTPUTS, SEEDS, random_signs
 from hlo_surgery.statistics.derived import Derived, Groups, Per
 from hlo_surgery.statistics.found import Found
 
@@ -67,8 +67,8 @@ def _check(k: int, seed: int, kind: str) -> None:
     """Raises ValueError for arguments that are none."""
     if not (isinstance(k, int) and k >= 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"projected takes an integer k >= 1, such as 16, not {k!r}")
-    if not (isinstance(seed, int) and seed >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"projected takes an integer seed >= 0, not {seed!r}")
+    if not (isinstance(seed, int) and 0 <= seed < SEEDS):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"projected takes an integer seed from 0 to 2**64 - 1, not {seed!r}")
     if kind not in KINDS:
         raise ValueError(f"projected takes a kind of {' or '.join(KINDS)}, not {kind!r}")
 

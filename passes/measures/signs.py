@@ -7,15 +7,19 @@ import jax
 import jax.numpy as jnp
 
 WORD_BITS = 32
+SEEDS = 1 << 2 * WORD_BITS
 # What signs are of, the first number of their place.
 DIMENSIONS, BLOCKS, OUTPUTS, COLUMNS = range(4)
 
 
 def random_signs(seed: int, place: Sequence[int | jax.Array], count: int, k: int) -> jax.Array:
-    """[count, k], float32: k for each of so many elements; others at another place."""
-    # The user's settings choose generators, widths and layouts: none may change a sign.
+    """[count, k], float32: k for each of so many elements; others at another place, and for another
+    seed below SEEDS.
+    """
+    # The user's settings choose generators, widths, offsets and layouts: none may change a sign.
+    halves = jnp.asarray([seed >> WORD_BITS, seed % (1 << WORD_BITS)], jnp.uint32)
     with jax.threefry_partitionable(True):
-        key = jax.random.key(seed, impl="threefry2x32")
+        key = jax.random.wrap_key_data(halves, impl="threefry2x32")
         placed = reduce(jax.random.fold_in, place, key)
         words = jax.random.bits(placed, (count, -(-k // WORD_BITS)), jnp.uint32)
     bits = words[..., None] >> jnp.arange(WORD_BITS, dtype=jnp.uint32) & 1

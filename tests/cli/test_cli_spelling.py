@@ -103,3 +103,21 @@ def test_names_that_were_not_dumped(tmp_path):
     file = dumped(tmp_path, jax.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w))), debug_info=False)
     assert "debug_info=True" in rejected("inspect", file, "--batch", "x")
     assert "debug_info" not in rejected("inspect", MLP, "--batch", "y")
+
+
+def test_a_seed_of_a_statistic_is_no_option():
+    message = "write projected(k, seed=0), with strategy='auto'"
+    assert spelled(message) == "write projected(k, seed=0), with --strategy auto"
+
+
+@pytest.mark.parametrize(
+    "given", [["inspect"], ["inspect", "--batch", "x"], ["diff", "--batch", "x"]]
+)
+def test_names_say_nothing_to_a_terminal(tmp_path, given):
+    file = dumped(tmp_path, lambda w, x: {"NAME": jax.grad(lambda w: jnp.mean(x @ w))(w)})
+    text = file.read_text().replace("NAME", r"\1B[31m").replace(__file__, r"\1B[31m")
+    file.write_text(text)
+    result = command(given[0], file, *given[1:])
+    assert result.exit_code == 0
+    assert "\x1b" not in result.output
+    assert r"\x1b[31m" in result.output

@@ -129,6 +129,7 @@ def test_commands_that_rewrite_take_ids(tmp_path):
     assert "--segments names 'x' twice" in rejected("inspect", *asked, *ids, *ids)
     assert "no argument is named 'who'" in rejected("inspect", *asked, "--segments", "x=who")
     assert "ids are integers" in rejected("inspect", *asked, "--segments", "x=y")
+    assert "has both ids and" in rejected("inspect", *asked, *ids, "--segments", "1=senders")
 
 
 def test_a_refusal_offers_no_contributions(tmp_path):

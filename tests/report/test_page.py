@@ -213,3 +213,23 @@ def test_a_page_does_not_go_to_stdout(pages):
     run = CliRunner().invoke(main, ["report", str(module), "--batch", "x", "-o", "-"])
     assert run.exit_code == 2
     assert "name a file" in run.stderr
+
+
+def test_a_page_does_not_replace_its_module(pages, tmp_path):
+    module, link = pages["separable"][0].with_suffix(".mlir"), tmp_path / "page.html"
+    link.symlink_to(module)
+    before = module.read_bytes()
+    for out in (module, link):
+        run = CliRunner().invoke(main, ["report", str(module), "--batch", "x", "-o", str(out)])
+        assert run.exit_code == 2
+        assert "name another output" in run.stderr
+    assert module.read_bytes() == before
+
+
+def test_file_names_that_are_no_text(pages, tmp_path):
+    module, out = (tmp_path / f"\udcff.{suffix}" for suffix in ("mlir", "html"))
+    module.write_bytes(pages["separable"][0].with_suffix(".mlir").read_bytes())
+    run = CliRunner().invoke(main, ["report", str(module), "--batch", "x", "-o", str(out)])
+    assert run.exit_code == 0
+    assert r"<h1>\udcff.mlir</h1>" in out.read_text()
+    assert r"\udcff.html" in run.stdout

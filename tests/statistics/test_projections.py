@@ -124,16 +124,27 @@ def test_signs_are_the_same_for_ever():
     assert as_text == SIGNS
 
 
+def test_seeds_differ_in_all_of_their_bits():
+    of = [np.asarray(random_signs(seed, (1, 2), 2, 40)) for seed in (3, (1 << 40) + 3)]
+    assert (of[0] != of[1]).any()
+
+
 @pytest.mark.parametrize(
-    "settings", [{"jax_enable_x64": True}, {"jax_threefry_partitionable": False}]
+    "settings",
+    [
+        {"jax_enable_x64": True},
+        {"jax_threefry_partitionable": False},
+        {"jax_random_seed_offset": 5},
+    ],
 )
-def test_no_setting_changes_a_sign(settings):
-    expected = random_signs(3, (1, 2), 2, 40)
+@pytest.mark.parametrize("seed", [3, (1 << 40) + 3, (1 << 64) - 1])
+def test_no_setting_changes_a_sign(settings, seed):
+    expected = random_signs(seed, (1, 2), 2, 40)
     before = {name: getattr(jax.config, name) for name in settings}
     try:
         for name, value in settings.items():
             jax.config.update(name, value)
-        np.testing.assert_array_equal(random_signs(3, (1, 2), 2, 40), expected)
+        np.testing.assert_array_equal(random_signs(seed, (1, 2), 2, 40), expected)
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
@@ -144,7 +155,8 @@ def test_no_setting_changes_a_sign(settings):
     [
         ({"k": 0}, "an integer k >= 1"),
         ({"k": 2.5}, "an integer k >= 1"),
-        ({"k": 2, "seed": -1}, "an integer seed >= 0"),
+        ({"k": 2, "seed": -1}, "an integer seed from 0"),
+        ({"k": 2, "seed": 1 << 64}, "an integer seed from 0"),
         ({"k": 2, "kind": "sparse"}, "a kind of kronecker or dense"),
         ({"k": 2, "per": "layer"}, "per is 'layer'"),
     ],

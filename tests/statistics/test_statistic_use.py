@@ -150,6 +150,7 @@ WRONG = {
         "must be like the gradient",
     ),
     "an unknown direction": (lambda: hs.inner_products("median"), "'mean' or a pytree"),
+    "text in a direction": (lambda: hs.inner_products({"w": "mean"}), "a pytree of arrays"),
     "no loss": (lambda: graded(hs.per_example_losses()), "needs a module that returns its loss"),
     "variance of one": (lambda: graded(hs.variance(), 1), "at least 2 examples; the batch has 1"),
     "snr of one": (lambda: graded(hs.snr(), 1), "at least 2 examples"),
