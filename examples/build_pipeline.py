@@ -1,6 +1,6 @@
 """A dumped module in a build pipeline: rewritten, verified, held to a budget, shipped.
 
-    pip install hlo-surgery && python build_pipeline.py
+    pip install . && python build_pipeline.py
 
 Training code dumps its gradient once. A build step that has neither that code nor its Python
 dependencies rewrites the dump, verifies the statistics on numbers, compares what it costs with what

@@ -1,6 +1,6 @@
 """DP-SGD to an epsilon: Poisson sampling with padding, clipping, noise and the accounting.
 
-    pip install 'hlo-surgery[examples]' && python dp_sgd.py
+    pip install '.[examples]' && python dp_sgd.py
 
 Every training digit is in a batch with the same probability, whatever the others are, as the
 accountant assumes. Batches then differ in size, and are padded to one shape: `is_real` leaves the

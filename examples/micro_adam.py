@@ -1,6 +1,6 @@
 """MicroAdam on a language model: Adam with the examples' own second moment, in one other line.
 
-    pip install 'hlo-surgery[examples]' && python micro_adam.py
+    pip install '.[examples]' && python micro_adam.py
 
 A transformer of two layers reads bytes of Python's standard library. Both optimizers see the same
 batches. The paper found MicroAdam no better than Adam, and so do we (see

@@ -1,6 +1,6 @@
 """Finding mislabelled examples: by loss, by gradient norm and by influence on held-out data.
 
-    pip install 'hlo-surgery[examples]' && python mislabelled.py
+    pip install '.[examples]' && python mislabelled.py
 
 A tenth of the training digits get a wrong label. After training, three scores order the training
 set, and the output says how many of the wrong labels are among as many of the first:

@@ -1,6 +1,6 @@
 """The gradient noise scale along training: how large a batch is worth its examples.
 
-    pip install 'hlo-surgery[examples]' && python noise_scale.py
+    pip install '.[examples]' && python noise_scale.py
 
 tr(Sigma) is the variance of one example's gradient and |G|**2 the square of the true gradient's
 norm. Their ratio is the batch size at which noise and signal are as large (McCandlish et al., "An

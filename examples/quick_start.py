@@ -1,6 +1,6 @@
 """Quick start: train on digits of which 40 % have a wrong label, and clip each example's gradient.
 
-pip install 'hlo-surgery[examples]' && python quick_start.py
+pip install '.[examples]' && python quick_start.py
 
 Three runs of the same network by Adam: as it is; with the batch's gradient clipped; with every
 example's own gradient clipped, so that no wrong label pulls harder than a right one. Then the

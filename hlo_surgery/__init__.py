@@ -1,9 +1,15 @@
 """Exact statistics of per-example gradients, by rewriting a minibatch gradient's StableHLO."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
+
+# In a checkout the compiler lies beside the product: Python finds it there, too, when it is run at
+# the top of one and so takes this folder for what is installed.
+if not (Path(__file__).parent / "passes").exists():
+    __path__.append(str(Path(__file__).parents[1]))
 
 from hlo_surgery.required_jax import require_jax
 

@@ -192,8 +192,8 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
     if callable(target):
         raise TypeError(
             "explain takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
-            f"{target!r}; of jax.jit(f) pass f itself, and of a train step "
-            "hs.value_and_grad(loss, statistics=...)"
+            f"{target!r}; of jax.jit(f) pass f itself, of a train step "
+            "hs.value_and_grad(loss, statistics=...), and of one for PyTorch call f.explain(*args)"
         )
     return explain_module(target, **kwargs)
 

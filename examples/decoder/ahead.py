@@ -2,7 +2,7 @@
 
     python -m examples.decoder.ahead --target tpu:v5e:4x4 --model-axis 4
 
-needs `pip install 'hlo-surgery[tpu]'`, and prints a row for each step: bytes of arguments, outputs,
+needs `pip install '.[tpu]'`, and prints a row for each step: bytes of arguments, outputs,
 temporaries and all together on one chip, as XLA plans them (outputs take the memory of arguments,
 and on TPU the parts count gaps twice), and how many collectives the program has and runs.
 """

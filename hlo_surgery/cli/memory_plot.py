@@ -35,7 +35,7 @@ def check_plots() -> None:
     """Raises ValueError where matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError(
-            "a plot needs matplotlib, which is not installed: pip install 'hlo-surgery[plots]'"
+            "a plot needs matplotlib, which is not installed: pip install '.[plots]'"
         )
 
 

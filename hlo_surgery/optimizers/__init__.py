@@ -4,7 +4,7 @@ Each is an `optax.GradientTransformationExtraArgs`. Its attribute `required_stat
 statistics that its `update` takes as keywords, next to `batch_size`, the number of examples that
 the gradient is the mean of; `hlo_surgery.train_step` passes both. Learning rates are numbers or
 schedules, as in optax. State is kept in at least float32, whatever the parameters. Needs optax:
-`pip install 'hlo-surgery[optim]'`.
+`pip install '.[optim]'`.
 
 In a chain, what reads the examples' gradients comes before what changes the gradient, which it
 would not see: `required_statistics(optimizer, params)` and `train_step` raise ValueError where it
@@ -30,7 +30,7 @@ import importlib.util
 if importlib.util.find_spec("optax") is None:
     raise ImportError(
         "hlo_surgery.optimizers needs optax, which is not installed: pip install "
-        "'hlo-surgery[optim]'"
+        "'.[optim]'"
     )
 
 from hlo_surgery.optimizers.accumulation import multi_steps

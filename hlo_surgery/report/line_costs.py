@@ -23,7 +23,7 @@ def line_costs(found: Findings) -> Iterator[str]:
     unknown = (found.rewritten or found.original).unknown_loops
     loops = f" Loops of unknown trips count once: {unknown}." if unknown else ""
     yield (
-        "<p>Counted op by op in the module, loops as often as they run, before XLA fuses any. "
+        "<p>By bytes. Counted op by op, loops as often as they run, before XLA fuses any. "
         f"What is added counts at the line of the contraction that it stands for.{loops}</p>"
     )
     if found.rewritten:

@@ -31,6 +31,7 @@ from hlo_surgery.rewriting.results import (
     reweights,
     staged,
 )
+from hlo_surgery.rewriting.unnamed_arguments import warn_of_unnamed
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
@@ -101,6 +102,7 @@ def rewritten(original: Module, request: Request) -> tuple[Module, list[Any]]:
     """What was requested, and the traced values that statistics close over: the last arguments of
     the module.
     """
+    warn_of_unnamed(original, request)
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
     return Module(code, plan, request.planning.platform), [

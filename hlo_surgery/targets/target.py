@@ -115,7 +115,7 @@ def _local(name: str) -> tuple[Any, ...]:
 def _ahead_of_time(name: str, generation: str, sizes: Sequence[int]) -> tuple[Any, ...]:
     if importlib.util.find_spec("libtpu") is None:
         raise ValueError(
-            f"{name} needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'"
+            f"{name} needs libtpu, which is not installed: pip install '.[tpu]'"
         )
     topology = f"{generation}:{'x'.join(map(str, sizes))}"
     try:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 if find_spec("torch") is None:
     raise ModuleNotFoundError(
-        "hlo_surgery.torch needs PyTorch, which is not installed: pip install 'hlo-surgery[torch]'"
+        "hlo_surgery.torch needs PyTorch, which is not installed: pip install '.[torch]'"
     )
 
 from hlo_surgery.torch.api import grad, value_and_grad

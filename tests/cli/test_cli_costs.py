@@ -106,7 +106,7 @@ def test_a_picture_needs_matplotlib(tmp_path, monkeypatch):
     said = rejected("cost", MLP, "--plot", tmp_path / "memory.png")
     assert (
         said == "error: a plot needs matplotlib, which is not installed: pip install "
-        "'hlo-surgery[plots]'"
+        "'.[plots]'"
     )
     assert not (tmp_path / "memory.png").exists()
 
@@ -157,7 +157,7 @@ def test_missing_libtpu_is_named(monkeypatch):
     said = rejected("cost", MLP, "--target", "tpu:v5e:2x4")
     assert (
         said
-        == "error: tpu:v5e:2x4 needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'"
+        == "error: tpu:v5e:2x4 needs libtpu, which is not installed: pip install '.[tpu]'"
     )
 
 

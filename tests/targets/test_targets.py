@@ -69,7 +69,7 @@ def test_devices_that_are_not_here(monkeypatch):
 
 def test_libtpu_is_missing(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    expected = "tpu:v5e:2x4 needs libtpu, which is not installed: pip install 'hlo-surgery[tpu]'"
+    expected = "tpu:v5e:2x4 needs libtpu, which is not installed: pip install '.[tpu]'"
     assert refused("tpu:v5e:2x4") == expected
 
 
