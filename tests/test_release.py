@@ -1,6 +1,9 @@
 """The version is said in one place, and what else names it agrees."""
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -40,3 +43,16 @@ def test_the_extras_of_dev_are_enough_for_the_examples():
         "optional-dependencies"
     ]
     assert set(extras["examples"]) <= set(extras["dev"])
+
+
+def test_a_checkout_is_a_package_without_its_link(tmp_path):
+    """As where a program of `examples/` is run at the top of one that was not installed by -e."""
+    left_out = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "passes", tmp_path / "passes", ignore=left_out)
+    link = shutil.ignore_patterns("__pycache__", "passes")
+    shutil.copytree(ROOT / "hlo_surgery", tmp_path / "hlo_surgery", ignore=link)
+    asked = "import hlo_surgery.passes as p; print(p.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", asked], cwd=tmp_path, env={}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(tmp_path / "passes" / "__init__.py"), done.stderr

@@ -34,9 +34,7 @@ def blocks(steps: Sequence[Step], width: int, top: int) -> list[str]:
 def check_plots() -> None:
     """Raises ValueError where matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            "a plot needs matplotlib, which is not installed: pip install '.[plots]'"
-        )
+        raise ValueError("a plot needs matplotlib, which is not installed: pip install '.[plots]'")
 
 
 def write_png(path: str, staircases: Mapping[str, Sequence[Step]], target: str) -> None:

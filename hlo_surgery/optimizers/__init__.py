@@ -29,8 +29,7 @@ import importlib.util
 
 if importlib.util.find_spec("optax") is None:
     raise ImportError(
-        "hlo_surgery.optimizers needs optax, which is not installed: pip install "
-        "'.[optim]'"
+        "hlo_surgery.optimizers needs optax, which is not installed: pip install '.[optim]'"
     )
 
 from hlo_surgery.optimizers.accumulation import multi_steps

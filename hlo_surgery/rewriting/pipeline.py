@@ -41,7 +41,8 @@ PRIVATE_HELP = (
     "make the loss a mean or sum of per-example losses that rest on nothing but the example: "
     "divide by the number of examples, and not by what the batch holds, such as sum(mask). That is "
     "jnp.mean(mask * losses) of a mask of examples, and of one of positions the mean of each "
-    "example's own masked mean, jnp.mean((mask * losses).sum(1) / mask.sum(1))"
+    "example's own masked mean, jnp.mean((mask * losses).sum(1) / mask.sum(1)); of a loss of "
+    'PyTorch such as cross_entropy take reduction="none" and the mean of that'
 )
 
 

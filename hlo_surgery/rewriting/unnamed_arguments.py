@@ -22,9 +22,9 @@ def warn_of_unnamed(module: Module, request: Request) -> None:
         has_rows = port.shape[:1] == (request.size,) and port.shape not in trained
         if has_rows and number not in named:
             warnings.warn(
-                f"argument {port.name} has {request.size} rows, as many as there are examples, and "
-                f"is not named as the batch's: {private[0]} bounds what an example does through "
-                "what is named (batch_argnums, batch, --batch), and takes the rest as known to "
-                "everybody",
+                f"argument {port.name}, {port.dtype}{list(port.shape)}, has as many rows as there "
+                f"are examples and is not named as the batch's: {private[0]} bounds what an "
+                "example does through what is named (batch_argnums, batch, --batch), and takes the "
+                "rest as known to everybody",
                 stacklevel=2,
             )

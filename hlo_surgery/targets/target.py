@@ -114,9 +114,7 @@ def _local(name: str) -> tuple[Any, ...]:
 
 def _ahead_of_time(name: str, generation: str, sizes: Sequence[int]) -> tuple[Any, ...]:
     if importlib.util.find_spec("libtpu") is None:
-        raise ValueError(
-            f"{name} needs libtpu, which is not installed: pip install '.[tpu]'"
-        )
+        raise ValueError(f"{name} needs libtpu, which is not installed: pip install '.[tpu]'")
     topology = f"{generation}:{'x'.join(map(str, sizes))}"
     try:
         return tuple(topologies.get_topology_desc(platform="tpu", topology_name=topology).devices)

@@ -24,7 +24,9 @@ def held_by(module: Any) -> Held:
     if not isinstance(module, Module):
         raise TypeError(f"module is {module!r}; it is a torch.nn.Module")
     if "_orig_mod" in module._modules:
-        raise ValueError("torch.compile made the module, which hides it: pass the one it was made of")
+        raise ValueError(
+            "torch.compile made the module, which hides it: pass the one it was made of"
+        )
     parameters = dict(module.named_parameters())
     trained = {name: p for name, p in parameters.items() if p.requires_grad}
     frozen = {name: p for name, p in parameters.items() if not p.requires_grad}

@@ -104,10 +104,7 @@ def test_a_picture_needs_matplotlib(tmp_path, monkeypatch):
         lambda name, *rest: None if name == "matplotlib" else found(name),
     )
     said = rejected("cost", MLP, "--plot", tmp_path / "memory.png")
-    assert (
-        said == "error: a plot needs matplotlib, which is not installed: pip install "
-        "'.[plots]'"
-    )
+    assert said == "error: a plot needs matplotlib, which is not installed: pip install '.[plots]'"
     assert not (tmp_path / "memory.png").exists()
 
 
@@ -155,10 +152,7 @@ def test_missing_libtpu_is_named(monkeypatch):
         importlib.util, "find_spec", lambda name, *rest: None if name == "libtpu" else found(name)
     )
     said = rejected("cost", MLP, "--target", "tpu:v5e:2x4")
-    assert (
-        said
-        == "error: tpu:v5e:2x4 needs libtpu, which is not installed: pip install '.[tpu]'"
-    )
+    assert said == "error: tpu:v5e:2x4 needs libtpu, which is not installed: pip install '.[tpu]'"
 
 
 def test_modules_from_stdin_and_those_that_mix_examples_have_costs():

@@ -1,5 +1,6 @@
 """Clipped means as in differentially private training: other libraries, and what they promise."""
 
+import warnings
 from functools import cache
 
 import jax
@@ -252,3 +253,20 @@ def test_low_precision_is_accumulated_in_float32():
     np.testing.assert_allclose(
         mean, x.astype(np.float64).mean(0), rtol=0, atol=b * float(np.finfo(np.float32).eps)
     )
+
+
+def test_labels_that_are_not_named_are_warned_of():
+    """They count as known to everybody, so that a mean over them would void the bound."""
+
+    def centred(w, x, y):
+        return jnp.mean((x @ w - (y - y.mean())) ** 2)
+
+    def plain(w, x, y):
+        return jnp.mean((x @ w - y) ** 2)
+
+    w, x, y = jnp.ones(3), jnp.eye(5, 3), jnp.arange(5.0)
+    with pytest.warns(UserWarning, match=r"float32\[5\], has as many rows as there are examples"):
+        hs.grad(centred, batch_argnums=1, statistics=hs.clipped_mean(1.0))(w, x, y)
+    with warnings.catch_warnings(action="error"):
+        hs.grad(centred, batch_argnums=1, statistics=hs.norms())(w, x, y)
+        hs.grad(plain, batch_argnums=(1, 2), statistics=hs.clipped_mean(1.0))(w, x, y)
