@@ -58,22 +58,28 @@ DEFAULT_FLAGS = {
     "test_variance",
 }
 # What takes longest, so that the rest is done in minutes: the tools' programs, optimizers over many
-# steps, and every layout over several devices (one of them is in test_train_step_mesh).
+# steps, every layout over several devices (one of them is in test_train_step_mesh), and forms of
+# what another file holds once: steps within steps, rows by ids at random, faults one by one.
 SLOW = {
     "test_bench",
     "test_decoder_devices",
     "test_decoder_resumed",
     "test_experiments",
+    "test_fold_squared_sums",
     "test_kernels_on_meshes",
     "test_meshes",
+    "test_nested_microbatches",
     "test_optimizer_composition",
     "test_optimizer_edges",
     "test_optimizer_state",
+    "test_random_rows",
+    "test_row_models",
     "test_scripts",
     "test_tpu_mesh",
     "test_train_step_optimizers",
     "test_two_processes",
     "test_unequal_microbatches",
+    "test_verification_planted",
     "test_verification_statistics",
     "test_workloads",
 }

@@ -26,6 +26,8 @@ README = ROOT / "README.md"
 # Whose blocks are parts of files to change, or have a test of their own.
 APART = {"architecture.md", "soundness.md", "howto.md", "frameworks.md", "torch.md"}
 PAGES = [README, *(p for p in sorted((ROOT / "docs").rglob("*.md")) if p.name not in APART)]
+FIRST = (README, ROOT / "docs" / "start.md")
+EACH = [p if p in FIRST else pytest.param(p, marks=pytest.mark.slow) for p in PAGES]
 
 
 def blocks(page):
@@ -50,7 +52,7 @@ def commands(page):
     return [(part.splitlines()[0], part.splitlines()[1:]) for part in parts[1:]]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", EACH, ids=lambda page: page.stem)
 def test_python_blocks_print_what_is_shown(page, capsys):
     namespace = {"__name__": "page"}
     for code, shown in programs(page):

@@ -548,6 +548,7 @@ def test_demo_ends_equivalent_and_shows_the_costs():
         assert [line for line in lines if line.startswith(f"{model}: ") and "the faster" in line]
 
 
+@pytest.mark.slow
 def test_demo_as_json_has_time_and_temporaries():
     shown = json.loads(answered("demo", "--json").stdout)
     assert shown["verdict"] == "equivalent"

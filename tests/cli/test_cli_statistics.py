@@ -47,6 +47,7 @@ def flags(texts):
     return [part for text in texts for part in ("--statistic", text)]
 
 
+@pytest.mark.slow
 def test_every_statistic_returns_what_that_of_python_does(tmp_path):
     out, stored = tmp_path / "out.mlir", tmp_path / "out.npz"
     done = answered("rewrite", MLP, *MLP_BATCH, *flags(WRITTEN), "-o", out)
