@@ -9,7 +9,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "frameworks.md"
 
 
 def test_the_page_runs_as_it_stands():
-    for package in ("equinox", "flax", "haiku", "optax"):
+    for package in ("equinox", "flax", "haiku", "keras", "optax"):
         pytest.importorskip(package)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) > 4
