@@ -29,7 +29,7 @@ from hlo_surgery.verification.verdict import Verdict, notable
 
 REFUSED = 1
 INTERRUPTED = 130
-LIBRARY = [Path(folder) for package in (hlo_surgery, passes) for folder in package.__path__]
+LIBRARY = [Path(str(package.__file__)).parent for package in (hlo_surgery, passes)]
 # What a pipe or a file takes has no edge to fold lines at.
 UNBOUNDED = 10_000
 # All but tabs and ends of lines.

@@ -1,6 +1,6 @@
 """Plans on a terminal: the widest form that fits, a table of all columns, of few, or no table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich import box
 from rich.console import Console
@@ -11,7 +11,15 @@ from rich.text import Text
 from hlo_surgery.cli.output import UNBOUNDED, console, made_table, print_text, printable
 from hlo_surgery.counted import counted
 from hlo_surgery.passes.costs.site_counts import SitePlan
-from hlo_surgery.planning.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
+from hlo_surgery.planning.plan import (
+    OutputPlan,
+    Plan,
+    bare,
+    plan_row,
+    predicted_text,
+    quantity,
+    site_text,
+)
 
 PREDICTED = "predicted beside the gradient"
 
@@ -45,26 +53,19 @@ def _wide(plan: Plan) -> Table:
     """A column for everything."""
     statistics = list(plan.outputs[0].strategies)
     columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", PREDICTED)
-    return made_table(_title(plan), columns, (_wide_row(o, statistics) for o in plan.outputs))
-
-
-def _wide_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
-    sites = "\n".join(bare(site_text(s)) for s in output.sites) or output.note
-    costs = [
-        "\n".join(quantity(n) for n in each)
-        for each in zip(*((s.flops, s.bytes) for s in output.sites), strict=True)
-    ]
-    tail = " ".join(map(bare, output.tail))
-    strategies = [output.strategies[name] for name in statistics]
-    predicted = "\n".join(map(predicted_text, output.predicted.items()))
-    return [output.name, *strategies, sites, *(costs or ["", ""]), tail, predicted]
+    return made_table(_title(plan), columns, (plan_row(o, statistics) for o in plan.outputs))
 
 
 def _narrow(plan: Plan) -> Table:
     """A column for the statistics together, and one for all of a contraction."""
     columns = ("gradient", "statistics", "sites", "predicted")
     rows = (
-        [output.name, _stacked(_statistics(output)), _stacked(_sites(output)), _predicted(output)]
+        [
+            output.name,
+            _stacked(_statistics(output)),
+            _stacked(_sites(output)),
+            _stacked(_predicted(output)),
+        ]
         for output in plan.outputs
     )
     table = made_table(_title(plan), columns, rows)
@@ -76,8 +77,8 @@ def _stacked(lines: Iterator[str]) -> str:
     return "\n".join(lines)
 
 
-def _predicted(output: OutputPlan) -> str:
-    return "\n".join(map(predicted_text, output.predicted.items()))
+def _predicted(output: OutputPlan) -> Iterator[str]:
+    yield from map(predicted_text, output.predicted.items())
 
 
 def _statistics(output: OutputPlan) -> Iterator[str]:
@@ -103,8 +104,7 @@ def _print_blocks(plan: Plan, shown: Console) -> None:
     shown.print(Text(printable(_title(plan)), style="italic"))
     for output in plan.outputs:
         shown.print(Text(printable(output.name), style="bold cyan"), overflow="fold")
-        costs = map(predicted_text, output.predicted.items())
-        predicted = [f"predicted {cost}" for cost in costs]
+        predicted = [f"predicted {cost}" for cost in _predicted(output)]
         for line in [*_statistics(output), *_sites(output), *predicted]:
             indent = 2 + len(line) - len(line.lstrip())
             said = Text(printable(line.lstrip()))

@@ -82,6 +82,23 @@ def _output_text(output: OutputPlan) -> str:
     )
 
 
+def plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
+    """The cells of a gradient in a table: name, a strategy for each statistic, sites, their FLOPs,
+    their bytes, tail, and what strategies were predicted to take; what there are several of, by
+    line.
+    """
+    sites = output.sites
+    return [
+        output.name,
+        *(output.strategies[name] for name in statistics),
+        "\n".join(bare(site_text(site)) for site in sites) or output.note,
+        "\n".join(quantity(site.flops) for site in sites),
+        "\n".join(quantity(site.bytes) for site in sites),
+        " ".join(map(bare, output.tail)),
+        "\n".join(map(predicted_text, output.predicted.items())),
+    ]
+
+
 def predicted_text(strategy: tuple[str, Predicted]) -> str:
     """A strategy and its predicted cost: 'square +1.2 us, 64 kB'."""
     name, cost = strategy

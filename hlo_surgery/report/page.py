@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from hlo_surgery.counted import counted
-from hlo_surgery.planning.plan import OutputPlan, Plan, bare, predicted_text, quantity, site_text
+from hlo_surgery.planning.plan import Plan, plan_row, quantity
 from hlo_surgery.report.additions import Addition
 from hlo_surgery.report.findings import Findings, Memory
 from hlo_surgery.report.html import keys, table
@@ -95,21 +95,8 @@ def _plan(plan: Plan) -> Iterable[str]:
     statistics = list(plan.outputs[0].strategies) if plan.outputs else []
     titles = ["gradient", *statistics, "contractions", "FLOP", "bytes", "tail"]
     titles.append("predicted beside the gradient")
-    rows = (_plan_row(output, statistics) for output in plan.outputs)
+    rows = (plan_row(output, statistics) for output in plan.outputs)
     yield f'<div class="tall">{table(titles, rows, numbers=("FLOP", "bytes"))}</div>'
-
-
-def _plan_row(output: OutputPlan, statistics: Sequence[str]) -> list[str]:
-    sites = output.sites
-    return [
-        output.name,
-        *(output.strategies[name] for name in statistics),
-        "\n".join(bare(site_text(site)) for site in sites) or output.note,
-        "\n".join(quantity(site.flops) for site in sites),
-        "\n".join(quantity(site.bytes) for site in sites),
-        " ".join(map(bare, output.tail)),
-        "\n".join(map(predicted_text, output.predicted.items())),
-    ]
 
 
 def _graph(found: Findings) -> Iterable[str]:

@@ -95,6 +95,17 @@ def _summed(rows: jax.Array) -> jax.Array:
     return jnp.sum(rows, 0, dtype=rows.dtype)
 
 
+class RowMeasure(Defined, ABC):
+    """A measure whose rows are what is taken of each example, as it is."""
+
+    is_sum: ClassVar[bool] = False
+    join: ClassVar[Join | None] = ROWS
+
+    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
+        """All of them."""
+        return taken
+
+
 @dataclass(frozen=True)
 class MeanOf(Defined):
     """The mean over the examples of an elementwise function, [*parameter].
@@ -175,37 +186,25 @@ class Variance(Defined):
 
 
 @dataclass(frozen=True)
-class PerExampleGradients(Defined):
+class PerExampleGradients(RowMeasure):
     """All gradients, [B, *parameter]."""
 
-    is_sum: ClassVar[bool] = False
-    join: ClassVar[Join | None] = ROWS
     name: str = "per_example"
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The gradient itself."""
         return gradient
 
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
-        """All of them."""
-        return taken
-
 
 @dataclass(frozen=True)
-class Norms(Defined):
+class Norms(RowMeasure):
     """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity."""
 
-    is_sum: ClassVar[bool] = False
-    join: ClassVar[Join | None] = ROWS
     ord: float = 2
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Its norm."""
         return norms_of_rows(widened(gradient)[None], self.ord)[0]
-
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
-        """All of them."""
-        return taken
 
     def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
         """All at once, which decides once whether squares are in the range of floats."""
@@ -237,19 +236,12 @@ class Gram(Defined):
 
 
 @dataclass(frozen=True)
-class HasNaN(Defined):
+class HasNaN(RowMeasure):
     """Whether an example's gradient has NaN anywhere, [B]."""
-
-    is_sum: ClassVar[bool] = False
-    join: ClassVar[Join | None] = ROWS
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Whether it has."""
         return jnp.any(jnp.isnan(gradient))
-
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
-        """All of them."""
-        return taken
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """What is moved or scaled stays NaN."""

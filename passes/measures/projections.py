@@ -11,7 +11,6 @@ Data Worth to GPT?", section 3). The signs depend on the seed and the gradient's
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +18,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.joins import ROWS, Join
-from hlo_surgery.passes.measures.measures import Defined, Known
+from hlo_surgery.passes.measures.measures import Known, RowMeasure
 from hlo_surgery.passes.measures.signs import BLOCKS, random_signs, signs_of
 from hlo_surgery.passes.terms.epilogue import Does, Link
 from hlo_surgery.passes.terms.steps import GradientSlice
@@ -31,15 +29,13 @@ BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
-class Projected(Defined):
+class Projected(RowMeasure):
     """Each example's gradient between two factors, [B, k, k]; of a vector or a number [B, k].
 
     A factor over several dimensions is the product of signs for each. So a stack of layers is
     projected as the sum of its layers' projections, with signs.
     """
 
-    is_sum: ClassVar[bool] = False
-    join: ClassVar[Join | None] = ROWS
     k: int
     seed: int
 
@@ -54,10 +50,6 @@ class Projected(Defined):
             return found[:, 0] / math.sqrt(self.k)
         right = self.signs(gradient.shape, second).astype(matrix.dtype)
         return jnp.matmul(found, right, precision="highest") / self.k
-
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
-        """All of them."""
-        return taken
 
     def signs(self, shape: Sequence[int], dims: Dims) -> jax.Array:
         """Of the elements along these of a gradient's dimensions, [elements, k], float32."""
@@ -84,11 +76,9 @@ class Projected(Defined):
 
 
 @dataclass(frozen=True)
-class DenselyProjected(Defined):
+class DenselyProjected(RowMeasure):
     """Each example's gradient by signs of its own for each element, [B, k]."""
 
-    is_sum: ClassVar[bool] = False
-    join: ClassVar[Join | None] = ROWS
     k: int
     seed: int
 
@@ -106,10 +96,6 @@ class DenselyProjected(Defined):
         zeros = jnp.zeros(self.k, blocks.dtype)
         total, _ = jax.lax.scan(add, zeros, jnp.arange(len(blocks)))
         return total / math.sqrt(self.k)
-
-    def whole(self, taken: jax.Array, count: Any) -> jax.Array:
-        """All of them."""
-        return taken
 
 
 def sides(shape: Sequence[int]) -> tuple[Dims, Dims]:
