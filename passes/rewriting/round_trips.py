@@ -16,6 +16,7 @@ import numpy as np
 
 from hlo_surgery.passes.emit.scopes import scope_of
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.constants import elements
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, stablehlo
@@ -32,26 +33,13 @@ FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 def drop_round_trips(module: Module) -> None:
     """Let what uses added ops that undo each other use what went in. They are left, unused."""
     for op in mlir.all_operations(module):
-        if scope_of(op) is None or len(op.results) != 1:
+        same = SAME.get(op.name)
+        # Locations are read last: they take longer than names, and most ops are of other kinds.
+        if same is None or scope_of(op) is None:
             continue
-        value = _same(op)
+        value = same(op)
         if value is not None and value.type == op.results[0].type:
             op.results[0].replace_all_uses_with(value)
-
-
-def _same(op: Operation) -> Value | None:
-    """A value that holds the same, of fewer ops; None where none is found."""
-    match op.name:
-        case "stablehlo.reshape" | "stablehlo.transpose":
-            return _moved(op)
-        case "stablehlo.broadcast_in_dim":
-            return op.operands[0] if _is_in_order(op, "broadcast_dimensions") else None
-        case "stablehlo.convert":
-            return _folded(op, lambda x: x)
-        case "stablehlo.multiply" | "stablehlo.divide":
-            return _folded(op, FOLDED[op.name]) or _scaled_back(op)
-        case _:
-            return None
 
 
 def _moved(op: Operation) -> Value | None:
@@ -72,16 +60,9 @@ def _keeps_order(op: Operation) -> bool:
     """Whether elements keep their row-major order, as dimensions of size 1 may be transposed."""
     if op.name != "stablehlo.transpose":
         return op.name == "stablehlo.reshape"
-    dims = [int(d) for d in cast(Any, op.attributes["permutation"])]
     shape = mlir.shape(op.operands[0])
-    moved = [d for d in dims if shape[d] != 1]
+    moved = [d for d in integers(op, "permutation") if shape[d] != 1]
     return moved == sorted(moved)
-
-
-def _is_in_order(op: Operation, name: str) -> bool:
-    """Whether an attribute counts the dimensions as they are."""
-    dims = [int(d) for d in cast(Any, op.attributes[name])]
-    return dims == list(range(len(dims)))
 
 
 def _made(op: Operation, name: str, operand: Value) -> Value:
@@ -144,3 +125,30 @@ def _splat(value: Value) -> float | None:
     numbers = elements(source)
     is_one = numbers.size > 0 and bool((numbers == numbers.flat[0]).all())
     return float(numbers.flat[0]) if is_one else None
+
+
+def _copied(op: Operation) -> Value | None:
+    """What a broadcast leaves as it is."""
+    dims = integers(op, "broadcast_dimensions")
+    return op.operands[0] if dims == tuple(range(len(dims))) else None
+
+
+def _converted(op: Operation) -> Value | None:
+    """A constant in another type."""
+    return _folded(op, lambda x: x)
+
+
+def _scaled(op: Operation) -> Value | None:
+    """A product or quotient of constants, or what is scaled back."""
+    return _folded(op, FOLDED[op.name]) or _scaled_back(op)
+
+
+# Finds a value that holds the same, of fewer ops; None where there is none.
+SAME: dict[str, Callable[[Operation], Value | None]] = {
+    "stablehlo.broadcast_in_dim": _copied,
+    "stablehlo.convert": _converted,
+    "stablehlo.divide": _scaled,
+    "stablehlo.multiply": _scaled,
+    "stablehlo.reshape": _moved,
+    "stablehlo.transpose": _moved,
+}

@@ -106,33 +106,31 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
             return [replace(p, negated=not p.negated) for p in known]
         case Does.SCALES if is_one_number(others[0][0]):
             return [replace(p, scales=(*p.scales, (others[0], link.divides))) for p in known]
-        case Does.MOVES if step.op.name == "stablehlo.transpose":
-            order = integers(step.op, "permutation")
-            return [replace(p, order=p.order and tuple(p.order[d] for d in order)) for p in known]
         case Does.MOVES | Does.PADS if link.keeps_elements:
-            source = _with_dims_added(step.op)
+            source = _source_dims(step.op)
             return [replace(p, order=_taken(p.order, source)) for p in known]
         case _:
             return None
 
 
-def _with_dims_added(op: Operation) -> Dims | None:
+def _source_dims(op: Operation) -> Dims | None:
     """The operand's dimension that is each of the result's, or ADDED; None if an op of which each
-    element is kept does more than add dimensions.
+    element is kept does more than turn dimensions and add some.
     """
     before, after = (mlir.shape(v) for v in (op.operands[0], op.results[0]))
-    if op.name == "stablehlo.broadcast_in_dim":
-        places = integers(op, "broadcast_dimensions")
-    elif op.name == "stablehlo.reshape":
-        places = _places(before, after)
-    else:
+    match op.name:
+        case "stablehlo.transpose":
+            return integers(op, "permutation")
+        case "stablehlo.broadcast_in_dim":
+            places = integers(op, "broadcast_dimensions")
+        case "stablehlo.reshape":
+            places = _places(before, after)
+        case _:
+            return None
+    if len(places) < len(before):
         return None
     sources = {place: d for d, place in enumerate(places)}
-    return (
-        tuple(sources.get(d, ADDED) for d in range(len(after)))
-        if len(sources) == len(before)
-        else None
-    )
+    return tuple(sources.get(d, ADDED) for d in range(len(after)))
 
 
 def _places(before: Sequence[int], after: Sequence[int]) -> list[int]:
