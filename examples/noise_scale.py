@@ -20,7 +20,7 @@ from jax import Array
 from sklearn.datasets import load_digits
 
 import hlo_surgery as hs
-from hlo_surgery.estimators import ema_init, ema_update, ema_value
+import hlo_surgery.optimizers as ho
 
 BATCH, DECAY = 64, 0.98
 
@@ -43,25 +43,7 @@ def initial() -> Any:
     }
 
 
-gradient_and_norms = hs.value_and_grad(loss, batch_argnums=(1, 2), statistics=hs.norms())
-optimizer = optax.adam(1e-3)
-
-
-@jax.jit
-def step(params: Any, state: Any, averages: Any, x: Array, y: Array) -> tuple[Any, ...]:
-    """A step of Adam; both parts of the noise scale go into their averages."""
-    (value, gradient), norms = gradient_and_norms(params, x, y)
-    averages = ema_update(averages, parts(norms, gradient), DECAY)
-    updates, state = optimizer.update(gradient, state, params)
-    return optax.apply_updates(params, updates), state, averages, value
-
-
-def parts(norms: Array, gradient: Any) -> tuple[Array, Array]:
-    """Unbiased estimates of tr(Sigma) and |G|**2 from a batch: norms [B], and the mean gradient."""
-    size = len(norms)
-    mean = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient))
-    variance = (jnp.mean(norms**2) - mean) * size / (size - 1)
-    return variance, mean - variance / size
+optimizer = optax.chain(ho.track_noise_scale(DECAY), optax.adam(1e-3))
 
 
 def train(steps: int) -> tuple[list[float], list[float], list[float]]:
@@ -69,15 +51,15 @@ def train(steps: int) -> tuple[list[float], list[float], list[float]]:
     digits: Any = load_digits()
     x, y = (digits.data / 16).astype(np.float32), digits.target
     rng, params = np.random.default_rng(0), initial()
-    state, averages = optimizer.init(params), ema_init((0.0, 0.0))
+    state, step = optimizer.init(params), hs.train_step(loss, optimizer, batch_argnums=(1, 2))
     variances, signals, losses = list[float](), list[float](), list[float]()
     for _ in range(steps):
         rows = rng.integers(0, len(x), BATCH)
-        params, state, averages, value = step(params, state, averages, x[rows], y[rows])
-        variance, signal = map(float, ema_value(averages))
+        params, state, metrics = step(params, state, x[rows], y[rows])
+        variance, signal = map(float, ho.noise_scale(state))
         variances.append(variance)
         signals.append(signal)
-        losses.append(float(value))
+        losses.append(float(metrics["loss"]))
     return variances, signals, losses
 
 

@@ -18,10 +18,13 @@ require_jax()
 
 from hlo_surgery.api import explain, grad, rewrite, value_and_grad
 from hlo_surgery.constant import constant
+from hlo_surgery.curvature.eigenbases import eigenbases
+from hlo_surgery.curvature.losses import gauss_newton_score, sampled_labels
 from hlo_surgery.declaring import per_example_call
 from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
+from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.crossings import crossed
 from hlo_surgery.statistics.elementwise import (
@@ -40,36 +43,47 @@ from hlo_surgery.statistics.elementwise import (
     variance,
 )
 from hlo_surgery.statistics.histograms import histogram
+from hlo_surgery.statistics.kronecker import kronecker_factors, second_moment_in
+from hlo_surgery.statistics.noise import noise_scale
 from hlo_surgery.statistics.norms import (
-    clipped_mean,
     gram,
     inner_products,
-    noise_scale,
     norms,
     token_norms,
-    weighted_mean,
 )
 from hlo_surgery.statistics.projections import projected
+from hlo_surgery.statistics.weighted.directions import top_directions
+from hlo_surgery.statistics.weighted.means import clipped_mean, weighted_mean
+from hlo_surgery.statistics.weighted.squares import (
+    clipped_second_moment,
+    weighted_second_moment,
+)
+from hlo_surgery.statistics.whole_gradients import sum_of
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
 
 __all__ = [
+    "KroneckerFactors",
     "Module",
     "Refusal",
     "clipped_mean",
+    "clipped_second_moment",
     "compile_for",
     "constant",
     "cost",
     "cost_of",
     "crossed",
+    "eigenbases",
     "explain",
     "find_target",
     "fold_squared_sums",
+    "gauss_newton_score",
     "grad",
     "gram",
     "histogram",
     "inner_products",
+    "kronecker_factors",
     "linear_combination",
     "load",
     "mean_abs",
@@ -88,13 +102,18 @@ __all__ = [
     "projected",
     "rewrite",
     "rewrite_module",
+    "sampled_labels",
     "second_moment",
+    "second_moment_in",
     "snr",
+    "sum_of",
     "token_norms",
+    "top_directions",
     "train_step",
     "value_and_grad",
     "variance",
     "weighted_mean",
+    "weighted_second_moment",
     "without_tpu",
 ]
 

@@ -83,6 +83,49 @@ def moment_ratio(
     return _pairwise(lambda mu2, sigma2: effective * mu2 / sigma2, squared, spread)
 
 
+class NoiseScale(NamedTuple):
+    """The two parts of the gradient noise scale, or averages of them: `variance` is `tr(Sigma)`,
+    that of one example's gradient summed over its elements, and `squared_mean` is `|G|**2`, the
+    square of the true gradient's norm.
+    """
+
+    variance: jax.Array
+    squared_mean: jax.Array
+
+    @property
+    def ratio(self) -> jax.Array:
+        """The noise scale `tr(Sigma) / |G|**2`, in examples: the batch size at which noise and
+        signal are as large (McCandlish et al., "An Empirical Model of Large-Batch Training",
+        section 2.2).
+        """
+        return self.variance / self.squared_mean
+
+
+def noise_scale_of_sizes(
+    small: jax.Array | float, large: jax.Array | float, small_size: BatchSize, large_size: BatchSize
+) -> NoiseScale:
+    """Unbiased estimates of both parts from `|G_B|**2`, the squared norms of the mean gradients of
+    batches of two sizes, such as of microbatches (a mean over them is best) and of all.
+
+    `(|G_small|**2 - |G_large|**2) / (1 / small_size - 1 / large_size)` is `tr(Sigma)`
+    (McCandlish et al., appendix A.1). It needs no gradient of a single example. Raises ValueError
+    where the sizes are not in that order.
+
+    >>> noise_scale_of_sizes(5.0, 4.0, small_size=1, large_size=2)  # of the gradients 1 and 3
+    NoiseScale(variance=Array(2., dtype=float32), squared_mean=Array(3., dtype=float32))
+    """
+    known = not isinstance(small_size, Tracer) and not isinstance(large_size, Tracer)
+    if known and not 0 < small_size < large_size:
+        raise ValueError(
+            f"noise_scale_of_sizes takes a small size and a larger one, not {small_size!r} and "
+            f"{large_size!r}"
+        )
+    of_small, of_large = _in_float32(small), _in_float32(large)
+    factor = small_size / (large_size - small_size) * large_size
+    variance = (of_small - of_large) * factor
+    return NoiseScale(variance, of_large - variance / large_size)
+
+
 class EMAState(NamedTuple):
     """An exponential moving average without bias correction, and `weight`, that of ones."""
 
@@ -106,7 +149,7 @@ def ema_init(values: Any) -> EMAState:
     return EMAState(zeros, jnp.zeros((), jnp.result_type(jnp.float32, *kinds)))
 
 
-def ema_update(state: EMAState, values: Any, decay: float) -> EMAState:
+def ema_update(state: EMAState, values: Any, decay: float | jax.Array) -> EMAState:
     """The state a step later: `average = decay * average + (1 - decay) * values`, `0 <= decay < 1`.
 
     With the pair (nu_adam, nu_micro) for `values` and the optimizer's b2 for `decay`, this is the

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
 
 from hlo_surgery.frameworks.arguments import as_pytrees, of_pytrees
 from hlo_surgery.frameworks.nnx_models import update_models
+from hlo_surgery.frameworks.torch_values import refuse_torch
 from hlo_surgery.lowered_function import lower, telling
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.jax_errors import run_as_function, running_here
@@ -34,7 +35,7 @@ from hlo_surgery.requests.request import check_words, make_request
 from hlo_surgery.requests.segments import Segments, check_segments, segments_among
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
-from hlo_surgery.statistics.derived import Derived, Statistic, named
+from hlo_surgery.statistics.derived import Derived, Statistic, known_for, named, parts_of
 
 Statistics = Statistic | Mapping[str, Statistic]
 
@@ -163,6 +164,7 @@ class WithStatistics:
         said = (tuple(rows.axes.items()), tuple(rows.rows.items()))
         kinds = (tree, tuple(map(signature, [*leaves, *flags, *rows.ids])), said)
         if kinds not in self._axes:
+            refuse_torch(leaves)
             own = self._options.segments is not None
             self._axes[kinds] = dict(rows.axes) if own else self._batch(leaves, tree)
         batch = self._axes[kinds]
@@ -201,31 +203,21 @@ class WithStatistics:
         if self._pick is all_of_it:
             refuse_more_numbers(lowered, {**batch, **ids}, picked)
             refuse_updated(lowered, picked)
-        statistics = {name: _grouped(s, numbers) for name, s in self._statistics.items()}
+        kinds = jax.tree.map(partial(_kind, lowered), numbers)
+        known = {name: known_for(s, kinds) for name, s in self._statistics.items()}
+        statistics = {name: _grouped(s, numbers) for name, s in known.items()}
         loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         given: Any = {"rows_per_example": options.rows_per_example, "segments": ids}
         asked = make_request(lowered, batch, statistics, picked, *how, **given)
         module, more = rewritten(lowered, asked)
-        results = shape, self._statistics_tree(jax.tree.structure(numbers))
+        results = shape, self._statistics_tree(known, jax.tree.structure(numbers))
         told = telling(self._fun, leaves, tree, made.calls) if made.calls else None
-        placed = self._shardings(made.shardings, numbers)
+        placed = _shardings(made.shardings, known, numbers)
         return Rewritten(module, results, [*made.closed_over, *more], placed, made.mesh, told)
 
-    def _shardings(self, own: Sequence[Any], numbers: Any) -> list[Any]:
-        """Of all outputs: what is like the gradient lies as it does."""
-        of_gradient = [own[number] for number in jax.tree.leaves(numbers)]
-        found = list(own)
-        for statistic in self._statistics.values():
-            count = len(jax.tree.leaves(_tree_of(statistic, jax.tree.structure(numbers))))
-            like = not isinstance(statistic, Derived) or statistic.like == "gradient"
-            found += of_gradient if like else [None] * count
-        return found
-
-    def _statistics_tree(self, gradient: Any) -> Any:
-        trees = {
-            name: _tree_of(statistic, gradient) for name, statistic in self._statistics.items()
-        }
+    def _statistics_tree(self, statistics: Mapping[str, Statistic], gradient: Any) -> Any:
+        trees = {name: _tree_of(statistic, gradient) for name, statistic in statistics.items()}
         return (
             next(iter(trees.values())) if isinstance(self._options.statistics, Statistic) else trees
         )
@@ -236,6 +228,22 @@ class WithStatistics:
         options = self._options
         axes = (options.batch, options.in_axes, options.rows_per_example)
         return leaf_axes(args, kwargs, *axes, self._fun)
+
+
+def _kind(lowered: Module, number: int) -> jax.ShapeDtypeStruct:
+    """What an output of the module is."""
+    port = lowered.outputs[number]
+    return jax.ShapeDtypeStruct(port.shape, port.dtype)
+
+
+def _shardings(own: Sequence[Any], statistics: Mapping[str, Statistic], numbers: Any) -> list[Any]:
+    """Of all outputs: what is like the gradient lies as it does."""
+    of_gradient = [own[number] for number in jax.tree.leaves(numbers)]
+    found = list(own)
+    for statistic in statistics.values():
+        count = len(jax.tree.leaves(_tree_of(statistic, jax.tree.structure(numbers))))
+        found += of_gradient if _is_like_gradient(statistic) else [None] * count
+    return found
 
 
 def all_of_it(outputs: Any) -> Any:
@@ -273,12 +281,23 @@ def _grouped(statistic: Statistic, numbers: Any) -> Statistic:
     return replace(statistic, per=groups)
 
 
+def _is_like_gradient(statistic: Statistic) -> bool:
+    """Whether it has an array for each gradient, and no more."""
+    return not isinstance(statistic, Derived) or (
+        statistic.like == "gradient" and not statistic.parts
+    )
+
+
 def _tree_of(statistic: Statistic, gradient: Any) -> Any:
     """A tree like a statistic's result."""
-    tree = gradient
-    if isinstance(statistic, Derived) and statistic.like == "group":
-        if statistic.per == "global":
-            return ""
-        if statistic.per != "parameter":
+    fields = parts_of(statistic)
+    tree, leaf = gradient, ""
+    if isinstance(statistic, Derived):
+        leaf = statistic.parts(*[""] * len(fields)) if statistic.parts else ""
+        if statistic.like == "own":
+            tree = jax.tree.structure(statistic.returns)
+        if statistic.like == "group" and statistic.per == "global":
+            return leaf
+        if statistic.like == "group" and statistic.per != "parameter":
             tree = jax.tree.structure(groups_tree(statistic.name, statistic.per))
-    return jax.tree.unflatten(tree, [""] * tree.num_leaves)
+    return jax.tree.unflatten(tree, [leaf] * tree.num_leaves)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import hlo_surgery as hs
+import hlo_surgery.attribution as ha
 import hlo_surgery.optimizers as ho
 from hlo_surgery import estimators
 from hlo_surgery.passes.ir import mlir
@@ -30,6 +31,7 @@ MODULES = {
     "jnp": "jax.numpy",
     "np": "numpy",
     "hs": "hlo_surgery",
+    "ha": "hlo_surgery.attribution",
     "ho": "hlo_surgery.optimizers",
     "hlo_surgery": "hlo_surgery",
     "estimators": "hlo_surgery.estimators",
@@ -151,7 +153,7 @@ def missing(text):
 
 PUBLIC = [
     (module, name)
-    for module in (hs, ho, estimators)
+    for module in (hs, ha, ho, estimators)
     for name, found in vars(module).items()
     if name in getattr(module, "__all__", ())
     or (inspect.isfunction(found) and found.__module__ == module.__name__ and name[0] != "_")

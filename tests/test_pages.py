@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import hlo_surgery as hs
+import hlo_surgery.attribution as ha
 import hlo_surgery.optimizers as ho
 from hlo_surgery import estimators
 from hlo_surgery.cli.commands import main
@@ -126,6 +127,7 @@ def test_the_readme_has_the_two_commands():
 def test_the_public_names_of_a_page_exist(page):
     text = page.read_text()
     assert set(re.findall(r"\bhs\.(\w+)", text)) <= set(hs.__all__)
+    assert set(re.findall(r"\bha\.(\w+)", text)) <= set(ha.__all__)
     assert set(re.findall(r"\bho\.(\w+)", text)) <= set(ho.__all__)
 
 
@@ -141,7 +143,9 @@ def test_the_reference_has_every_public_name():
     text = (ROOT / "docs" / "api.md").read_text()
     named = re.findall(r"^\.\. auto\w+:: hlo_surgery\.([\w.]+)$", text, re.MULTILINE)
     public = [name for name in vars(estimators) if is_function_of_estimators(name)]
-    expected = [*hs.__all__, *(f"optimizers.{name}" for name in ho.__all__)]
+    rooms = {"attribution": ha, "optimizers": ho}
+    named_apart = [f"{room}.{name}" for room, it in rooms.items() for name in it.__all__]
+    expected = [*hs.__all__, *named_apart]
     assert sorted(named) == sorted([*expected, *(f"estimators.{name}" for name in public)])
 
 

@@ -80,7 +80,9 @@ def _test(tree: str, tests: Sequence[str], answer: Connection) -> None:
 
 
 def _exit_code(test: str, failure: _FirstFailure) -> int:
-    return pytest.main(["-x", "-n", "0", "-p", "no:cacheprovider", test], plugins=[failure])
+    # The slow ones too, of which a file may have no others.
+    options = ["-x", "-n", "0", "-p", "no:cacheprovider", "-m", ""]
+    return pytest.main([*options, test], plugins=[failure])
 
 
 def killer(tree: Path, tests: Sequence[str]) -> str:

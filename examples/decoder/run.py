@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
-from examples.decoder import axes, model, noise
+from examples.decoder import axes, model
 from examples.decoder.microbatches import by_microbatch
 
 # Norms of the examples' gradients in each group of parameters: a few numbers an example.
@@ -43,8 +43,8 @@ OPTIMIZERS: dict[str, Callable[[Settings], Any]] = {
 
 
 def optimizer_of(settings: Settings) -> Any:
-    """The optimizer, and behind it what the noise scale is made of."""
-    return optax.chain(OPTIMIZERS[settings.optimizer](settings), noise.record_gradient_square())
+    """The optimizer, and before it what keeps the noise scale."""
+    return optax.chain(ho.track_noise_scale(0.95), OPTIMIZERS[settings.optimizer](settings))
 
 
 def loss_of(settings: Settings) -> Callable[..., Any]:

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
-from examples.decoder import axes, noise, text
+import hlo_surgery.optimizers as ho
+from examples.decoder import axes, text
 from examples.decoder.checkpoints import Checkpoints
 from examples.decoder.run import (
     OPTIMIZERS,
@@ -38,7 +39,6 @@ class State(NamedTuple):
 
     params: Any
     optimizer: Any
-    averages: Any
 
 
 def train(
@@ -70,13 +70,11 @@ def _begun(settings: Settings, mesh: Mesh, checkpoints: Checkpoints | None) -> t
 
 
 def _first(settings: Settings) -> State:
-    return State(*initial(settings), noise.begin())
+    return State(*initial(settings))
 
 
 def _places(settings: Settings, mesh: Mesh) -> State:
-    everywhere = NamedSharding(mesh, axes.P())
-    averages = jax.tree.map(lambda _: everywhere, jax.eval_shape(noise.begin))
-    return State(*places(settings, mesh), averages)
+    return State(*places(settings, mesh))
 
 
 def _stepped(
@@ -85,17 +83,15 @@ def _stepped(
     length = settings.sizes.length
     tokens = text.batch(number, settings.batch, length, place_of_tokens(mesh))
     params, optimizer, metrics = step(state.params, state.optimizer, tokens)
-    averages, logged = _observed(state.averages, metrics, optimizer[-1].value)
-    return State(params, optimizer, averages), {k: float(v) for k, v in logged.items()}
+    logged = {k: float(v) for k, v in _observed(metrics, optimizer).items()}
+    return State(params, optimizer), logged
 
 
 @jax.jit
-def _observed(averages: Any, metrics: Any, square: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
-    """The averages of the noise scale's parts a step later, and the numbers that are logged."""
-    norms = metrics["norms"]
-    averages = noise.averaged(averages, norms, square)
-    means = {f"norm of {name}": jnp.mean(norm) for name, norm in norms.items()}
-    return averages, {"loss": metrics["loss"], **means, "noise scale": noise.scale(averages)}
+def _observed(metrics: Any, optimizer: Any) -> dict[str, jax.Array]:
+    """The numbers that are logged."""
+    means = {f"norm of {name}": jnp.mean(norm) for name, norm in metrics["norms"].items()}
+    return {"loss": metrics["loss"], **means, "noise scale": ho.noise_scale(optimizer).ratio}
 
 
 def main() -> None:

@@ -255,3 +255,8 @@ def demo(json: Json = False) -> None:
         equivalent = show_demo(json)
     if not equivalent:
         raise typer.Exit(REFUSED)
+
+
+# The list of commands cuts off what it takes from longer texts.
+for _info in main.registered_commands:
+    _info.short_help = (_info.callback.__doc__ or "").split("\n\n")[0]

@@ -1,5 +1,6 @@
 """The demo on the screen: each step in a line, time and temporaries side by side, the verdict."""
 
+import statistics
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,7 @@ from hlo_surgery.demo.steps import (
     ROUNDS,
     VMAP,
     VMAP_OF_ONE,
+    Cost,
     Demonstration,
     demonstrate,
     dump,
@@ -73,21 +75,34 @@ def _print_costs(shown: list[Demonstration]) -> None:
             rows.append([demonstration.name, name, *costs])
     title = "gradient and second moments"
     print_table(title, ("model", "program", "time", "", "temporaries", ""), rows)
-    print_text(f"times are medians of {ROUNDS} rounds, in each of which every program ran once")
+    print_text(
+        f"times are medians of {ROUNDS} rounds, in each of which every program ran once; shares "
+        "are of the same round, the smallest and the largest in brackets"
+    )
     for demonstration in shown:
-        print_text(_against_vmap(demonstration))
+        print_text(_beside_others(demonstration))
 
 
-def _against_vmap(demonstration: Demonstration) -> str:
-    """What rewriting buys beside the faster of the two ways to use `vmap`."""
+def _beside_others(demonstration: Demonstration) -> str:
+    """What rewriting costs, and buys beside the faster of the two ways to use `vmap`."""
     costs = demonstration.costs
     name = min((VMAP, VMAP_OF_ONE), key=lambda name: costs[name].seconds)
-    time = costs["rewritten"].seconds / costs[name].seconds
-    memory = costs["rewritten"].temporaries / max(costs[name].temporaries, 1)
+    own, plain, faster = costs["rewritten"], costs["plain"], costs[name]
+    memory = own.temporaries / max(faster.temporaries, 1)
     return (
-        f"{demonstration.name}: {time:.2f} of the time of {name!r}, which is the faster, and "
+        f"{demonstration.name}: {_spread(own.shares(plain))} of plain's time; "
+        f"{_spread(own.shares(faster))} of that of {name!r}, which is the faster, and "
         f"{memory:.2f} of its temporaries"
     )
+
+
+def _spread(shares: list[float]) -> str:
+    """The median, and the smallest and largest, of what is sorted."""
+    return f"{statistics.median(shares):.2f} ({shares[0]:.2f} to {shares[-1]:.2f})"
+
+
+def _as_plain(cost: Cost) -> dict[str, object]:
+    return {"seconds": cost.seconds, "rounds": cost.rounds, "temporaries": cost.temporaries}
 
 
 def _summary(demonstration: Demonstration) -> dict[str, object]:
@@ -95,5 +110,5 @@ def _summary(demonstration: Demonstration) -> dict[str, object]:
         "name": demonstration.name,
         "rewriting_seconds": demonstration.rewriting_seconds,
         "comparisons": demonstration.comparisons,
-        "costs": demonstration.costs,
+        "costs": {name: _as_plain(cost) for name, cost in demonstration.costs.items()},
     }

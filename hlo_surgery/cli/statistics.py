@@ -3,6 +3,7 @@
 import ast
 import inspect
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import hlo_surgery
@@ -11,7 +12,14 @@ from hlo_surgery.cli.output import print_table
 from hlo_surgery.statistics.derived import Statistic
 
 Maker = Callable[..., Statistic]
-NEED_A_FUNCTION = ("mean_of", "linear_combination", "weighted_mean")
+NEED_A_FUNCTION = (
+    "mean_of",
+    "sum_of",
+    "linear_combination",
+    "second_moment_in",
+    "weighted_mean",
+    "weighted_second_moment",
+)
 
 
 def statistics() -> dict[str, Maker]:
@@ -33,10 +41,12 @@ def _parse_statistic(text: str) -> Statistic:
     name, call = _call(text)
     known = statistics()
     if name not in known:
-        raise ValueError(f"there is no statistic {text!r}; there are {', '.join(known)}")
+        close = get_close_matches(name, known, n=1, cutoff=0.75)
+        meant = f"did you mean {close[0]}? There" if close else "there"
+        raise ValueError(f"there is no statistic {text!r}; {meant} are {', '.join(known)}")
     if name in NEED_A_FUNCTION:
         raise ValueError(
-            f"{name} takes a function or other statistics; use it from Python, as "
+            f"{name} takes a function, other statistics or arrays; use it from Python, as "
             f"hlo_surgery.{name}"
         )
     try:

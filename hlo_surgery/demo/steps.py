@@ -30,10 +30,20 @@ Means = Callable[[Callable[..., Any], Sequence[jax.Array]], Any]
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a run, and bytes of temporaries that XLA plans for it."""
+    """Seconds of a run, in each round, and bytes of temporaries that XLA plans for it."""
 
-    seconds: float
+    rounds: tuple[float, ...]
     temporaries: int
+
+    @property
+    def seconds(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(self.rounds)
+
+    def shares(self, other: "Cost") -> list[float]:
+        """Of the time of another, round by round, from the smallest on."""
+        pairs = zip(self.rounds, other.rounds, strict=True)
+        return sorted(own / its for own, its in pairs)
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ def _compare(
 
 
 def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost]:
-    """Medians of interleaved runs, the first of which is left out."""
+    """Of interleaved runs, the first of which is left out."""
     times: dict[str, list[float]] = {name: [] for name in compiled}
     for _ in range(ROUNDS + 1):
         for name, function in compiled.items():
@@ -139,4 +149,4 @@ def _costs(compiled: Mapping[str, Any], arrays: Sequence[Any]) -> dict[str, Cost
     temporaries = {
         name: int(c.memory_analysis().temp_size_in_bytes) for name, c in compiled.items()
     }
-    return {name: Cost(statistics.median(t[1:]), temporaries[name]) for name, t in times.items()}
+    return {name: Cost(tuple(t[1:]), temporaries[name]) for name, t in times.items()}

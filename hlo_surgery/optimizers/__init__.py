@@ -1,4 +1,5 @@
-"""Optimizers of Roulet and Agarwala as in optax, some with statistics of the examples' gradients.
+"""Optimizers of Roulet and Agarwala as in optax, some with statistics of the examples' gradients;
+and Sophia and K-FAC, with their curvature from such statistics.
 
 Each is an `optax.GradientTransformationExtraArgs`. Its attribute `required_statistics` names the
 statistics that its `update` takes as keywords, next to `batch_size`, the number of examples that
@@ -35,8 +36,12 @@ if importlib.util.find_spec("optax") is None:
 from hlo_surgery.optimizers.accumulation import multi_steps
 from hlo_surgery.optimizers.adam import adam, micro_adam, micro_adam_msq, micro_adam_var
 from hlo_surgery.optimizers.asking import required_statistics
+from hlo_surgery.optimizers.curvature.kfac import kfac
+from hlo_surgery.optimizers.curvature.sophia import sophia
+from hlo_surgery.optimizers.curvature.told import with_curvature
 from hlo_surgery.optimizers.learning_rates import batch_size_rule
 from hlo_surgery.optimizers.moments import moments, track_moments
+from hlo_surgery.optimizers.noise_scales import noise_scale, track_noise_scale
 from hlo_surgery.optimizers.private import dp_adam, dp_sgd, private_gradient
 from hlo_surgery.optimizers.signs import micro_sign_sgd, sign_ema, sign_sgd
 
@@ -45,15 +50,20 @@ __all__ = [
     "batch_size_rule",
     "dp_adam",
     "dp_sgd",
+    "kfac",
     "micro_adam",
     "micro_adam_msq",
     "micro_adam_var",
     "micro_sign_sgd",
     "moments",
     "multi_steps",
+    "noise_scale",
     "private_gradient",
     "required_statistics",
     "sign_ema",
     "sign_sgd",
+    "sophia",
     "track_moments",
+    "track_noise_scale",
+    "with_curvature",
 ]

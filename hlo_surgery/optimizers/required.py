@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import optax
 
 from hlo_surgery.estimators import BatchSize
+from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.measures.measures import MeanOf
-from hlo_surgery.statistics.derived import Statistic
+from hlo_surgery.statistics.derived import Derived, Statistic, parts_of
 
 Update = Callable[..., tuple[Any, Any]]
 
@@ -74,7 +75,7 @@ def taken(
                 f"two parts of the optimizer need different {name}: {other.name} and "
                 f"{statistic.name}"
             )
-    return {name: _masked_like(name, updates, given[name]) for name in statistics}
+    return {name: _masked_like(s, name, updates, given[name]) for name, s in statistics.items()}
 
 
 def batch_size(given: Mapping[str, Any]) -> BatchSize:
@@ -144,6 +145,8 @@ def chained(statistics: Mapping[str, Statistic], *transformations: Any) -> Stati
 
 def zero_statistic(statistic: Statistic, params: Any) -> Any:
     """Zeros as the statistic of such gradients: means may be real where gradients are complex."""
+    if parts_of(statistic):
+        return _zero_numbers(statistic, params)
 
     def of_leaf(x: Any) -> jax.Array:
         made = jax.eval_shape(statistic.phi, x) if isinstance(statistic, MeanOf) else jnp.asarray(x)
@@ -152,25 +155,49 @@ def zero_statistic(statistic: Statistic, params: Any) -> Any:
     return jax.tree.map(of_leaf, params)
 
 
+def _zero_numbers(statistic: Statistic, params: Any) -> Any:
+    """Zeros as the parts of a statistic: one number each, of all parameters or of every one."""
+    assert isinstance(statistic, Derived)
+    assert statistic.parts
+    kinds = [widened(jnp.real(x)).dtype for x in jax.tree.leaves(params)]
+    number = jnp.zeros((), jnp.result_type(*kinds))
+    parts = statistic.parts(*[number] * len(parts_of(statistic)))
+    return parts if statistic.per == "global" else jax.tree.map(lambda _: parts, params)
+
+
 def is_masked(x: Any) -> bool:
     """Whether `optax.masked` has taken this leaf."""
     return isinstance(x, optax.MaskedNode)
 
 
-def _masked_like(name: str, updates: Any, statistic: Any) -> Any:
-    """The statistic without the leaves that `optax.masked` has taken from the updates. Raises
-    ValueError where it is no pytree like them.
+def _masked_like(statistic: Statistic, name: str, updates: Any, found: Any) -> Any:
+    """What was found without the leaves that `optax.masked` has taken from the updates. Raises
+    ValueError where it is no pytree like them, and ought to be.
+    """
+    if isinstance(statistic, Derived) and statistic.like == "group" and statistic.per == "global":
+        return found
+
+    def fits(update: Any, own: Any) -> bool:
+        return bool(parts_of(statistic)) or jnp.shape(own) == jnp.shape(update)
+
+    wrong = (
+        f"{name} is not like the gradient; it is a pytree of arrays of the same shapes, as "
+        "hlo_surgery.value_and_grad returns it of the same parameters"
+    )
+    return without_masked(updates, found, fits, wrong)
+
+
+def without_masked(updates: Any, found: Any, fits: Callable[[Any, Any], bool], wrong: str) -> Any:
+    """What was found, without what belongs to leaves that `optax.masked` has taken. Raises
+    ValueError, which says what is `wrong`, where the rest does not fit the updates.
     """
 
-    def kept(update: Any, array: Any) -> Any:
-        if not is_masked(update) and jnp.shape(array) != jnp.shape(update):
+    def kept(update: Any, own: Any) -> Any:
+        if not is_masked(update) and not fits(update, own):
             raise ValueError
-        return update if is_masked(update) else array
+        return update if is_masked(update) else own
 
     try:
-        return jax.tree.map(kept, updates, statistic, is_leaf=is_masked)
+        return jax.tree.map(kept, updates, found, is_leaf=is_masked)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"{name} is not like the gradient; it is a pytree of arrays of the same shapes, as "
-            "hlo_surgery.value_and_grad returns it of the same parameters"
-        ) from None
+        raise ValueError(wrong) from None

@@ -18,6 +18,7 @@ WORDS = {
     "square": "the contraction once more, of its operands each with the function applied",
     "ghost": "norms from inner products of what the contraction sums, no gradient being made",
     "project": "projections of what the contraction sums, no gradient being made",
+    "kronecker": "each operand of the contraction with itself, no gradient being made",
     "segments": "sums over each example's own rows",
     "lift": "each example's own gradient, all at once",
     "loop": "each example's own gradient, a few at a time in a loop",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
+import jax
+
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.emit.closed_over import ClosedOver
 from hlo_surgery.passes.ir.mlir import Value
@@ -19,7 +21,14 @@ from hlo_surgery.requests.in_axes import example_count
 from hlo_surgery.requests.loss_outputs import loss_output, named_loss
 from hlo_surgery.requests.parameter_groups import groups_of
 from hlo_surgery.requests.port_paths import below
-from hlo_surgery.statistics.derived import Derived, Groups, Statistic, named
+from hlo_surgery.statistics.derived import (
+    Derived,
+    Groups,
+    Statistic,
+    known_for,
+    named,
+    parts_of,
+)
 
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]
@@ -100,7 +109,7 @@ def make_request(
     choices = PlanningChoices(**planning)
     choices = choices if flags is None else replace(choices, reuse_gradient=False)
     picked = _gradients(module, axes, gradients)
-    wanted = named(statistics)
+    wanted = _known(named(statistics), module, picked)
     losses = _losses(module, axes, picked, wanted.values(), loss)
     outputs = [port.name for port in module.outputs]
     numbers = partial(_picked, module.outputs, kind="output")
@@ -124,6 +133,22 @@ def make_request(
         custom_calls=calls,
         segments=rows,
     )
+
+
+def _known(
+    statistics: Mapping[str, Statistic], module: Module, gradients: Sequence[int]
+) -> dict[str, Statistic]:
+    """The statistics, those of a gradient's tree as of a dict by the outputs' names."""
+    ports = [module.outputs[number] for number in gradients]
+    kinds = {port.name: jax.ShapeDtypeStruct(port.shape, port.dtype) for port in ports}
+    known = {name: known_for(s, kinds) for name, s in statistics.items()}
+    changed = [name for name, s in statistics.items() if known[name] is not s]
+    if changed and len(kinds) < len(ports):
+        raise ValueError(
+            f"{changed[0]} takes the gradients by the names of their outputs, and two have one "
+            "name; dump the module with as_text(debug_info=True), which keeps the names"
+        )
+    return known
 
 
 def _flags(arguments: Sequence[Port], is_real: str | int, size: int) -> int:
@@ -157,6 +182,15 @@ def labels_of(
     name: str, statistic: Statistic, request: Request, outputs: Sequence[str]
 ) -> list[str]:
     """The names of a statistic's arrays."""
+    if isinstance(statistic, Derived) and statistic.like == "own":
+        paths = jax.tree.leaves_with_path(statistic.returns)
+        return [f"{name}{jax.tree_util.keystr(path)}" for path, _ in paths]
+    parts = [f".{part}" for part in parts_of(statistic)] or [""]
+    return [of + part for of in _labels(name, statistic, request, outputs) for part in parts]
+
+
+def _labels(name: str, statistic: Statistic, request: Request, outputs: Sequence[str]) -> list[str]:
+    """The names of what it has an array for, or several."""
     if (
         not isinstance(statistic, Derived)
         or statistic.like == "gradient"

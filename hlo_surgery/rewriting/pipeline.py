@@ -216,8 +216,9 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
     strategies: dict[str, str] = {}
     for name, statistic in request.statistics.items():
         taken = [plan.strategies[measure] for measure in measures_of(statistic)]
-        reweights = ["reweight"] if isinstance(statistic, Derived) and statistic.reweights else []
-        strategies[name] = " + ".join(dict.fromkeys([*taken, *reweights])) or "lift"
+        if isinstance(statistic, Derived):
+            taken += ["reweight"] * statistic.reweights + ["loop"] * statistic.wholes
+        strategies[name] = " + ".join(dict.fromkeys(taken)) or "lift"
     return replace(plan, strategies=strategies)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.measures.measures import PerExampleGradients
+from hlo_surgery.passes.measures.measures import PerExampleGradients, SumOf
 from hlo_surgery.passes.measures.real_examples import nan_unless_flags
 from hlo_surgery.passes.rewriting.by_microbatch import Staged
 from hlo_surgery.passes.rewriting.measurements import Measurements
@@ -32,7 +32,7 @@ def staged(request: Request, names: Sequence[str]) -> Staged:
     """The same where microbatches are added up: what needs sums with weights is made of each, if
     that of the batch is made of those of its parts.
     """
-    reweighting = {n: s for n, s in request.statistics.items() if _is_reweighting(s)}
+    reweighting = {n: s for n, s in request.statistics.items() if _takes_sums(s)}
     joins = {n: s.joins for n, s in reweighting.items() if isinstance(s, Derived) and s.joins}
     inside = {n: s for n, s in reweighting.items() if n in joins}
     counts = {n: len(labels_of(n, s, request, names)) for n, s in inside.items()}
@@ -84,10 +84,17 @@ def _may_not_tell(request: Request, statistic: Statistic) -> bool:
 
     Weights tell by themselves, and leave out examples where they may.
     """
-    rows = isinstance(statistic, PerExampleGradients) or (
-        isinstance(statistic, Derived) and (statistic.like == "group" or statistic.reweights)
+    told = isinstance(statistic, PerExampleGradients) or (
+        isinstance(statistic, Derived) and _tells(statistic)
     )
-    return bool(request.segments) and not rows
+    return bool(request.segments) and not told
+
+
+def _tells(statistic: Derived) -> bool:
+    """Whether rows of examples, or weights by their norms, have NaN where gradients do."""
+    if statistic.wholes or any(isinstance(m, SumOf) for m in statistic.measures):
+        return False
+    return statistic.like == "group" or statistic.reweights
 
 
 def asks_who_crossed(request: Request, statistic: Statistic) -> bool:
@@ -120,9 +127,9 @@ def private_statistics(request: Request) -> list[str]:
 
 
 def reweights(request: Request) -> bool:
-    """Whether sums of gradients with weights are asked for."""
-    return any(_is_reweighting(s) for s in request.statistics.values())
+    """Whether sums of gradients with weights are asked for, or of functions of whole gradients."""
+    return any(_takes_sums(s) for s in request.statistics.values())
 
 
-def _is_reweighting(statistic: Statistic) -> bool:
-    return isinstance(statistic, Derived) and statistic.reweights
+def _takes_sums(statistic: Statistic) -> bool:
+    return isinstance(statistic, Derived) and (statistic.reweights or statistic.wholes)

@@ -23,17 +23,21 @@ Groups = Sequence[Sequence[int]]
 class Derived:
     """A statistic made of measures of every gradient output.
 
-    `combine(found, groups)` returns an array for each gradient (`like="gradient"`) or for each
-    group (`like="group"`). `reweights`: it needs sums of the examples' gradients with weights of
-    its own; `joins`: how those of parts of a batch make that of the whole, None where the weights
-    rest on the whole.
-    `crossed`: it says which examples met others. `least`: examples it is defined for.
+    `combine(found, groups)` returns an array for each gradient (`like="gradient"`), for each group
+    (`like="group"`), or for each leaf of the pytree `returns` (`like="own"`). `reweights`: it needs
+    sums of the examples' gradients with weights of its own, and `wholes` sums of functions of all
+    gradients of one example; `joins`: how those of parts of a batch make that of the whole, None
+    where they rest on the whole.
+    `crossed`: it says which examples met others. `least`: examples it is defined for. `parts`: the
+    named tuple of several arrays for each gradient or group, which `combine` returns one after the
+    other. `of_tree`: the statistic itself, once the gradient is known, a pytree of
+    `jax.ShapeDtypeStruct`.
     """
 
     name: str
     combine: Callable[[Found, Groups], Sequence[jax.Array]]
     measures: tuple[Measure, ...] = ()
-    like: Literal["gradient", "group"] = "gradient"
+    like: Literal["gradient", "group", "own"] = "gradient"
     per: Per = "global"
     reweights: bool = False
     joins: Join | None = None
@@ -41,6 +45,10 @@ class Derived:
     private: bool = False
     crossed: bool = False
     least: int = 1
+    wholes: bool = False
+    returns: Any = None
+    of_tree: Callable[[Any], "Derived"] | None = None
+    parts: type[Any] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.per, str) and self.per not in ("global", "parameter"):
@@ -53,9 +61,22 @@ class Derived:
 Statistic = MeanOf | PerExampleGradients | Derived
 
 
+def known_for(statistic: Statistic, gradient: Any) -> Statistic:
+    """The statistic of a gradient, a pytree of `jax.ShapeDtypeStruct`, whose tree it may take."""
+    if isinstance(statistic, Derived) and statistic.of_tree is not None:
+        return statistic.of_tree(gradient)
+    return statistic
+
+
 def measures_of(statistic: Statistic) -> tuple[Measure, ...]:
     """What has to be computed of each gradient output for a statistic."""
     return statistic.measures if isinstance(statistic, Derived) else (statistic,)
+
+
+def parts_of(statistic: Statistic) -> tuple[str, ...]:
+    """The names of a statistic's arrays for each gradient or group; none where it is one array."""
+    parts = statistic.parts if isinstance(statistic, Derived) else None
+    return () if parts is None else parts._fields
 
 
 def results_of(statistic: Statistic, found: Found, groups: Groups) -> list[jax.Array]:
@@ -77,14 +98,22 @@ def positive(statistic: str, name: str, number: Number) -> Number:
     return value
 
 
+def called(statistic: str, per: Per, *arguments: str, default: bool = True) -> str:
+    """The statistic as it was called, so that two of a kind have names of their own."""
+    grouped = [] if per == "global" else [repr(per) if isinstance(per, str) else "per=..."]
+    said = ", ".join([*grouped, *arguments] if default else [*arguments, *grouped])
+    return f"{statistic}({said})" if said else statistic
+
+
 def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statistic]:
     """One statistic under its own name, or a dict as it is. Raises TypeError for anything else."""
     if isinstance(statistics, Statistic):
         return {statistics.name: statistics}
     if not isinstance(statistics, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            f"statistics is {statistics!r}; pass a statistic, such as "
-            f"{_calling(statistics)}, or a dict of them"
+            f"statistics is {_shown(statistics)}; pass a statistic, such as "
+            f"{_calling(statistics)}, or a dict of them, such as "
+            '{"norms": hlo_surgery.norms(), "squares": hlo_surgery.second_moment()}'
         )
     wanted = dict(statistics)
     for name, statistic in wanted.items():
@@ -101,6 +130,11 @@ def named(statistics: Statistic | Mapping[str, Statistic]) -> dict[str, Statisti
     if not wanted:
         raise ValueError("no statistic is asked for; pass at least one, such as second_moment()")
     return wanted
+
+
+def _shown(wrong: Any) -> str:
+    """What was passed: of a list its kind alone, as a statistic's fields tell a user nothing."""
+    return f"a {type(wrong).__name__}" if isinstance(wrong, list | tuple | set) else repr(wrong)
 
 
 def _calling(wrong: Any) -> str:

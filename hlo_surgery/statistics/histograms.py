@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.measures.measures import SumOf
 from hlo_surgery.statistics.derived import Derived, Groups
 from hlo_surgery.statistics.found import Found
@@ -35,7 +34,7 @@ def histogram(bins: Sequence[Number] | jax.Array) -> Derived:
     def counts(g: jax.Array) -> jax.Array:
         if jnp.iscomplexobj(g):
             raise TypeError("histogram is for real gradients; a complex one has no order")
-        entries = widened(g).ravel()
+        entries = g.ravel()
         sides, last = _sides(edges, entries.dtype)
         entries = entries.astype(sides.dtype)
         where = jnp.searchsorted(sides, entries, side="right", method="scan_unrolled")

@@ -27,7 +27,8 @@ def projected(
     `kind`: "kronecker", P' g Q / k, is [B, k, k] for a parameter, and [B, k] for a vector or a
     number; the first factor goes over leading dimensions, the second over the others, so that
     each has as few elements as can be. It costs a thin contraction for each factor. "dense", with
-    signs of its own for each element, is [B, k], and takes every example's gradient in turn.
+    signs of its own for each element, is [B, k], and takes every example's gradient in turn; where
+    those of a batch fit in memory, `strategy="lift"` draws the signs once for all of them.
     `per`: "parameter" gives a pytree like the gradient; "global" the sum over all parameters,
     [B, k, k] or [B, k]; groups as in `norms`.
 

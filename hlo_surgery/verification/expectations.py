@@ -9,7 +9,7 @@ import numpy as np
 
 from hlo_surgery.module import Port
 from hlo_surgery.passes.ir.element_types import wide_dtype
-from hlo_surgery.passes.measures.measures import MeanOf, PerExampleGradients, PerToken, Variance
+from hlo_surgery.passes.measures.measures import MeanOf, OfPositions, PerExampleGradients, Variance
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.request import Request, labels_of
 from hlo_surgery.statistics.derived import Derived, Statistic, measures_of
@@ -30,7 +30,7 @@ def is_held(statistic: Statistic) -> bool:
     """Whether the examples' gradients tell what a statistic ought to be; those of single positions
     are no part.
     """
-    return not any(isinstance(measure, PerToken) for measure in measures_of(statistic))
+    return not any(isinstance(measure, OfPositions) for measure in measures_of(statistic))
 
 
 class Expectations:

@@ -2,14 +2,15 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.passes.measures.measures import Measure, PerToken, Variance
+from hlo_surgery.passes.measures.kronecker import KroneckerFactors, rotated_square
+from hlo_surgery.passes.measures.measures import Measure, OfPositions, Variance
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.verification.tolerances import Array
 
@@ -53,7 +54,7 @@ class Stacked:
 
     def of(self, measure: Measure) -> list[jax.Array]:
         """A measure of each output."""
-        if isinstance(measure, PerToken):
+        if isinstance(measure, OfPositions):
             raise TypeError(
                 f"{measure} is of the examples' positions, which their gradients do not tell apart"
             )
@@ -83,12 +84,33 @@ class Stacked:
             self._round(np.einsum("b,b...->...", np.asarray(w)[kept], g[kept])) for w, g in pairs
         ]
 
+    def weighted_squares(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The sum over b of |w_b g_b|**2."""
+        squares = [np.asarray(squared_magnitude(jnp.asarray(g))) for g in self.gradients]
+        own = replace(self, gradients=squares)
+        return own.weighted([jnp.square(w) for w in weights], finite)
+
+    def summed(self, function: Callable[[list[jax.Array]], Any]) -> Any:
+        """The sum over b of a function of all gradients of one example."""
+        rows = jax.vmap(function)([jnp.asarray(g) for g in self.gradients])
+        return jax.tree.map(lambda x: self._round(np.sum(np.asarray(x), 0)), rows)
+
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
         """The inner product of each example's gradient with a direction like it, [B]; with m of
         them, [B, m].
         """
         pairs = zip(directions, self.gradients, strict=True)
         return [self._round(_along(g, np.asarray(given))) for given, g in pairs]
+
+    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
+        """The mean over b of |P' g_b Q|**2."""
+        pairs = zip(bases, self.gradients, strict=True)
+        return [
+            self._round(jnp.mean(jnp.stack([rotated_square(one, basis) for one in g]), 0))
+            for basis, g in ((basis, map(jnp.asarray, g)) for basis, g in pairs)
+        ]
 
     def crossed(self) -> jax.Array:
         """No examples meet where each is on its own."""

@@ -29,7 +29,7 @@ def _add_held(block: Block, found: set[Value]) -> None:
 
 def _reaches_marks_alone(op: Operation, found: set[Value]) -> bool:
     """Ops that nothing uses do not: they may show what belongs to which example."""
-    users = [cast(Any, use.owner).operation for result in op.results for use in result.uses]
+    users = [user for result in op.results for user in mlir.users(result)]
     return bool(users) and all(_is_held(user, found) for user in users)
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
+from hlo_surgery.passes.emit.users_functions import asked_numerics, asked_with
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.inlining import inline_calls
@@ -39,11 +40,13 @@ Result = TypeVar("Result")
 def in_clean_config(work: Callable[[], Result]) -> Result:
     """Run with x64 enabled and outside any ambient mesh, trace or default device.
 
-    JAX keeps these per thread. Without x64 the 64-bit types of a module would be lost in tracing.
+    JAX keeps these per thread. Without x64 the 64-bit types of a module would be lost in tracing;
+    what users write is called with their own options, by `users_functions.as_asked`.
     """
+    numerics = asked_numerics()
 
     def isolated() -> Result:
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), asked_with(numerics):
             return work()
 
     with ThreadPoolExecutor(1) as thread:

@@ -88,9 +88,9 @@ def set_scope(op: Operation, scope: Scope, source: Operation) -> None:
 
 
 def keep_names_alone(ops: Iterable[Operation]) -> None:
-    """Forget which of our own lines ops were traced at."""
+    """Forget which of our own lines ops were traced at. JAX has its name stack outside of them."""
     for op in ops:
-        names = "/".join(_names(cast(Any, op.location)))
+        names = "/".join(_outer_names(cast(Any, op.location)))
         with mlir.context():
             cast(Any, op).location = ir.Location.name(names)
 
@@ -117,7 +117,13 @@ def _tags(op: Operation) -> dict[str, str]:
 
 
 def _users(op: Operation) -> list[Operation]:
-    return [cast(Any, use.owner).operation for result in op.results for use in result.uses]
+    return [user for result in op.results for user in mlir.users(result)]
+
+
+def _outer_names(location: Any) -> Iterator[str]:
+    while isinstance(location, ir.NameLoc):
+        yield str(location.name_str)
+        location = location.child_loc
 
 
 def _names(location: Any) -> Iterator[str]:

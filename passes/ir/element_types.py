@@ -79,6 +79,16 @@ def widened(x: jax.Array) -> jax.Array:
     return x.astype(wide_dtype(x.dtype))
 
 
+def summable(x: Any) -> jax.Array:
+    """An array in what it is summed in over examples: floats widened, and flags and narrow integers
+    as int32, since sums of booleans are a logical or, and narrow ones wrap.
+    """
+    array = jnp.asarray(x)
+    if jnp.issubdtype(array.dtype, jnp.inexact):
+        return widened(array)
+    return array.astype(jnp.int32) if array.dtype.itemsize < 4 else array
+
+
 def widened_tree(tree: Any) -> Any:
     """Arrays and numbers, each in what its squares and sums are accumulated in."""
 

@@ -189,6 +189,11 @@ def results(op: Operation) -> list[Value]:
     return list(op.results)
 
 
+def users(value: Value) -> list[Operation]:
+    """The ops that take a value, one of them for each time it does."""
+    return [cast(Any, use.owner).operation for use in value.uses]
+
+
 def captured(op: Operation) -> list[Value]:
     """Values from outside that the op's regions use: like operands, but not listed among them."""
     if not len(op.regions):

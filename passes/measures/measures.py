@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.emit.users_functions import as_asked
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
+from hlo_surgery.passes.ir.element_types import dtype_of, summable, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.joins import MEANS, ROWS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
@@ -30,7 +31,7 @@ Known = Mapping[Input, jax.Array]
 
 
 class Measure:
-    """What is computed of one gradient. Of itself it says nothing: see `Defined`, `PerToken`.
+    """What is computed of one gradient. Of itself it says nothing: see `Defined`, `OfPositions`.
 
     `join`: how that of parts of a batch, as many examples each, becomes that of the whole; None
     where it takes more, as products of examples of several parts.
@@ -42,11 +43,33 @@ class Measure:
         """What is joined: the measure of a part, if need be with the mean of its gradients."""
         return found
 
+    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
+        """Whether a loop that stacks gradients can stack this of its updates; `write`: the op that
+        stacks them, `behind`: what moves and scales the stack.
+        """
+        return False
 
-class PerToken(Measure):
-    """A proxy by single positions, which an example's gradient does not tell apart: the strategy
+    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
+        """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
+        raise NotImplementedError
+
+
+class OfPositions(Measure):
+    """A measure by single positions, which an example's gradient does not tell apart: the strategy
     that makes it is its definition.
+
+    `needs`: what it needs a gradient to be; `help`: what to do where that is not so.
     """
+
+    needs: ClassVar[str]
+    help: ClassVar[str]
+
+
+class PerToken(OfPositions):
+    """A proxy for a statistic of the examples: as if each position were one."""
+
+    needs = "a per-token proxy needs a single contraction over examples and positions"
+    help = "ask for second_moment or norms: they are exact everywhere"
 
 
 class Defined(Measure, ABC):
@@ -75,16 +98,6 @@ class Defined(Measure, ABC):
         rows = jax.vmap(self.each, (0, None))(g, mean)
         real = jax.tree.map(partial(without_padding, padding=padding), rows)
         return self.whole(jax.tree.map(_summed, real) if self.is_sum else real, count)
-
-    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
-        """Whether a loop that stacks gradients can stack this of its updates; `write`: the op that
-        stacks them, `behind`: what moves and scales the stack.
-        """
-        return False
-
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
-        """The measure of a gradient behind a loop that stacks `made`, from the stack of its own."""
-        raise NotImplementedError
 
 
 def _mean(g: jax.Array, padding: Padding | None, count: Any) -> jax.Array:
@@ -254,7 +267,9 @@ class HasNaN(RowMeasure):
 
 @dataclass(frozen=True)
 class SumOf(Defined):
-    """The sum over the examples of a function of one example's gradient, of any shape."""
+    """The sum over the examples of a function of one example's gradient, of any shape; it is given
+    the gradient in at least float32.
+    """
 
     join: ClassVar[Join | None] = SUMS
     name: str
@@ -262,7 +277,7 @@ class SumOf(Defined):
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The function of it."""
-        return self.function(gradient)
+        return summable(self.function(widened(gradient)))
 
     def whole(self, taken: jax.Array, count: Any) -> jax.Array:
         """The sum."""
@@ -284,7 +299,7 @@ class TokenNorms(PerToken):
 def precise(phi: Phi, g: jax.Array) -> jax.Array:
     """Phi of gradients, computed in at least float32 and returned in that precision."""
     wide = widened(g)
-    found = phi(wide)
+    found = as_asked(phi)(wide)
     return found.astype(wide.dtype if jnp.iscomplexobj(found) else jnp.finfo(wide.dtype).dtype)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP
-from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Mixed, Owned, mixed, owned_operands
 from hlo_surgery.passes.owners.labelling.labels import Labels
 
@@ -48,10 +48,22 @@ def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
 
 
 def _runs_on(op: Operation, number: int) -> bool:
-    """Whether an operand is a loop's carry of which the op makes the next: a sum so far."""
-    loops = mlir.enclosing_loops(op)[:1]
-    for body in (loop.regions[1].blocks[0] for loop in loops):
-        returned = mlir.operands(mlir.return_operation(body))
-        if op.results[0] in returned:
-            return op.operands[number] == body.arguments[returned.index(op.results[0])]
+    """Whether an operand is a loop's carry, and what the op adds a term of the sum so far."""
+    for body in (loop.regions[1].blocks[0] for loop in mlir.enclosing_loops(op)[:1]):
+        carries = list(body.arguments)
+        if op.operands[number] in carries:
+            returned = mlir.operands(mlir.return_operation(body))
+            return _is_added_on(op.results[0], returned[carries.index(op.operands[number])])
     return False
+
+
+def _is_added_on(value: Value, total: Value) -> bool:
+    """Whether nothing but additions is done to a value until it is a total, as an unrolled loop
+    has them.
+    """
+    while value != total:
+        users = mlir.users(value)
+        if len(users) != 1 or users[0].name != "stablehlo.add":
+            return False
+        value = users[0].results[0]
+    return True

@@ -14,12 +14,21 @@ from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import HasNaN, Measure, PerExampleGradients
+from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.measures.real_examples import without_padding
+from hlo_surgery.passes.strategies.by_example import (
+    Function,
+    along_by_example,
+    sum_over_examples,
+    weighted_by_example,
+)
+from hlo_surgery.passes.strategies.kronecker.rotated_squares import rotated_squares
 from hlo_surgery.passes.strategies.reweight_examples import reweighted
+from hlo_surgery.passes.strategies.square_operands import is_squarable, weighted_squares
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
 from hlo_surgery.passes.strategies.task import Examples, Known, is_precise
-from hlo_surgery.passes.strategies.weigh_by_example import along_by_example, weighted_by_example
 
 
 @dataclass(frozen=True)
@@ -75,12 +84,34 @@ class Measurements:
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:
         """The sum over b of w_b g_b."""
+        return self._each_weighted(self._weighted, weights, finite)
+
+    def weighted_squares(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The sum over b of |w_b g_b|**2."""
+        return self._each_weighted(self._weighted_squares, weights, finite)
+
+    def summed(self, function: Function) -> Any:
+        """The sum over b of a function of all gradients of one example."""
+        chosen = [self.chosen[i] for i in self._gradients]
+        names = [one.task.name for one in chosen]
+        with within("output", names), within("strategy", ["loop"]):
+            return sum_over_examples(chosen, self.known, function)
+
+    def _each_weighted(
+        self,
+        of: Callable[..., jax.Array],
+        weights: Sequence[jax.Array],
+        finite: jax.Array | None,
+    ) -> list[jax.Array]:
+        """Of each gradient a sum with weights, in which padding counts nothing."""
         padding = self.examples.padding(self.known)
         if padding is not None:
             finite = padding.real if finite is None else finite & padding.real
             weights = [without_padding(w, padding) for w in weights]
         return [
-            self._in_scope(i, partial(self._weighted, i, w, finite=finite))
+            self._in_scope(i, partial(of, i, w, finite=finite))
             for i, w in zip(self._gradients, weights, strict=True)
         ]
 
@@ -91,6 +122,14 @@ class Measurements:
         return [
             without_padding(self._in_scope(i, partial(self._along_each, i, d)), padding)
             for i, d in pairs
+        ]
+
+    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
+        """The mean over b of (P' g_b Q)**2."""
+        pairs = zip(self._gradients, bases, strict=True)
+        return [
+            self._in_scope(i, partial(rotated_squares, self.chosen[i], self.known, basis))
+            for i, basis in pairs
         ]
 
     def crossed(self) -> jax.Array:
@@ -142,3 +181,15 @@ class Measurements:
             return weighted_by_example(self.chosen[i], self.known, weights, finite)
         scale = 1 if self.examples.is_mean else 1 / self.count
         return reweighted(sliced, self.known, weights, self.count, finite) * scale
+
+    def _weighted_squares(
+        self, i: int, weights: jax.Array, *, finite: jax.Array | None
+    ) -> jax.Array:
+        task = self.chosen[i].task
+        if self._by_example(i) or not is_squarable(task.sliced):
+            return weighted_by_example(
+                self.chosen[i], self.known, weights, finite, squared_magnitude
+            )
+        given = {key: self.known[key[0]] for key in task.function.inputs}
+        factor = self.examples.factor(self.known)
+        return weighted_squares(task.sliced, given, weights, task.dtype, factor, finite)

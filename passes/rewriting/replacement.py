@@ -133,12 +133,9 @@ def _scan(axes: Axes, target: Target, measures: Sequence[Measure], asking: Askin
     if asking.examples.size == 1 or asking.reweights:
         return None
     scan = scanned_gradient(axes, target.value)
-    return scan if scan is not None and all(_is_stackable(scan, m) for m in measures) else None
-
-
-def _is_stackable(scan: Scan, measure: Measure) -> bool:
-    """Whether a measure of the stack can be had from the measures of its slices."""
-    return isinstance(measure, Defined) and measure.is_stackable(scan.behind, scan.write)
+    if scan is None or not all(m.is_stackable(scan.behind, scan.write) for m in measures):
+        return None
+    return scan
 
 
 def _inside_loop(
@@ -297,6 +294,5 @@ def _behind_loop(
     given = {key: known[key[0]] for key in tail.inputs}
     measured: Measured = {}
     for measure, stack in stacked.measures.items():
-        assert isinstance(measure, Defined)
         measured[measure] = measure.behind(tail, known[stack], stacked.result, given)
     return Computed(measured)

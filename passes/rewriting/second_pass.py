@@ -10,6 +10,7 @@ does, and the time of the gradient once more.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -35,13 +36,14 @@ from hlo_surgery.passes.rewriting.replacement import Asking, Target
 
 @dataclass(frozen=True)
 class Call:
-    """What a statistic asks of all examples: their sum with weights, [B] for each gradient, of
-    those that are `finite`; or their inner products with directions like the gradients.
+    """What a statistic asks of all examples: their sum with weights, [B] for each gradient, or that
+    of their squares, of those that are `finite`; or their products with directions like the
+    gradients.
     """
 
     arrays: Sequence[jax.Array]
     finite: jax.Array | None
-    weights: bool
+    kind: Literal["sum", "squares", "products"]
 
     @property
     def flat(self) -> list[jax.Array]:
@@ -67,12 +69,19 @@ class Rehearsed(Measurements):
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:
         """The sum over b of w_b g_b."""
-        self.calls.append(Call(weights, finite, weights=True))
+        self.calls.append(Call(weights, finite, "sum"))
         return self._answer([jnp.zeros_like(mean) for mean in self.mean()])
+
+    def weighted_squares(
+        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
+    ) -> list[jax.Array]:
+        """The sum over b of |w_b g_b|**2."""
+        self.calls.append(Call(weights, finite, "squares"))
+        return self._answer([jnp.zeros_like(mean.real) for mean in self.mean()])
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
         """The inner product of each example's gradient with a direction."""
-        self.calls.append(Call(directions, None, weights=False))
+        self.calls.append(Call(directions, None, "products"))
         return self._answer([jnp.zeros(self.size, widened(d).real.dtype) for d in directions])
 
     def _answer(self, zeros: list[jax.Array]) -> list[jax.Array]:
@@ -135,7 +144,7 @@ def answers_in_steps(
 
 def joins_of(calls: Sequence[Call]) -> list[Join]:
     """How the answers of steps are joined."""
-    return [SUMS if call.weights else ROWS for call in calls for _ in call.arrays]
+    return [ROWS if call.kind == "products" else SUMS for call in calls for _ in call.arrays]
 
 
 def _of_step(
@@ -147,9 +156,10 @@ def _of_step(
     arrays = iter([step.known[v] for v in given])
     answers: list[jax.Array] = []
     for call in (call.given(arrays) for call in calls):
-        if call.weights:
-            finite = None if call.finite is None else call.finite[own]
-            answers += step.weighted([weight[own] for weight in call.arrays], finite)
-        else:
+        if call.kind == "products":
             answers += step.along(call.arrays)
+            continue
+        finite = None if call.finite is None else call.finite[own]
+        of = step.weighted if call.kind == "sum" else step.weighted_squares
+        answers += of([weight[own] for weight in call.arrays], finite)
     return answers

@@ -7,7 +7,7 @@ from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.measures.measures import Gram, Measure, PerToken
+from hlo_surgery.passes.measures.measures import Gram, Measure, OfPositions
 from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
@@ -45,8 +45,8 @@ class Limits(Protocol):
 
 
 def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
-    """The strategy for each measure of a gradient. Raises Refusal for per-token
-    proxies that do not apply, ValueError for a shortcut that is forced and does not.
+    """The strategy for each measure of a gradient. Raises Refusal for measures by
+    positions that do not apply, ValueError for a shortcut that is forced and does not.
     """
     schedule = _schedule(task, options)
     instantiating = _instantiating(task, measures, schedule, options)
@@ -77,8 +77,8 @@ def _strategy(
     instantiating: Strategy,
     options: Limits,
 ) -> Strategy:
-    if isinstance(measure, PerToken):
-        return applying[0] if applying else _refuse_proxy(task)
+    if isinstance(measure, OfPositions):
+        return applying[0] if applying else _refuse(task, measure)
     for shortcut in (s for s in SHORTCUTS if s in applying):
         forced = options.strategy == shortcut.name
         if forced or (options.strategy == "auto" and shortcut.pays(task, measure, schedule)):
@@ -88,18 +88,13 @@ def _strategy(
     return instantiating
 
 
-def _refuse_proxy(task: Task) -> Strategy:
-    """Raises Refusal: the proxies have one definition each, and so one strategy."""
+def _refuse(task: Task, measure: OfPositions) -> Strategy:
+    """Raises Refusal: measures by positions have one definition each, and so one strategy."""
     sliced = task.sliced
     op = sliced.sites[0].op if sliced.sites else mlir.defining_operation(sliced.value)
     name, where = ("func.return", "module") if op is None else (op.name, source_line(op))
-    why = (
-        "a per-token proxy needs a single contraction over examples and positions, and this "
-        "gradient is none"
-    )
-    raise Refusal(
-        Reason(why, name, where, "ask for second_moment or norms: they are exact everywhere")
-    )
+    why = f"{measure.needs}, and the gradient {task.name} is not such a sum"
+    raise Refusal(Reason(why, name, where, measure.help))
 
 
 def _refuse_unless_applying(
@@ -108,7 +103,7 @@ def _refuse_unless_applying(
     """Raises ValueError for a shortcut that was asked for and makes no such measure."""
     shortcuts = {strategy.name for strategy in SHORTCUTS}
     applies = requested in {strategy.name for strategy in applying}
-    many = task.examples.size > 1 and not isinstance(measure, PerToken)
+    many = task.examples.size > 1 and not isinstance(measure, OfPositions)
     if many and requested in shortcuts and not applies:
         what = getattr(measure, "name", type(measure).__name__.lower())
         raise ValueError(

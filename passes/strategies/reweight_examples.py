@@ -84,7 +84,7 @@ def _run(
         function: Raised = raise_op(step.op) or call_op(step.op)
         operands = [operand(key) for key in step.inputs]
         if step.is_site:
-            operands = _weighted_site(step, operands, weights, scale, finite)
+            operands = weighted_site(step, operands, weights * scale, finite)
         results = function(*operands)
         if step.ticket is not None:
             results = unless_met(step.ticket, results, known, weights, finite)
@@ -106,12 +106,8 @@ def _of_owners(
     return weighted_by_owner(x, axis, known, weights) if axis.is_weighted else x
 
 
-def _weighted_site(
-    site: Step,
-    operands: list[jax.Array],
-    weights: jax.Array,
-    scale: Any,
-    finite: jax.Array | None,
+def weighted_site(
+    site: Step, operands: list[jax.Array], weights: jax.Array, finite: jax.Array | None
 ) -> list[jax.Array]:
     """Operands in which the site is linear scaled by weights; all rid of what is not finite."""
     found = list(operands)
@@ -127,7 +123,7 @@ def _weighted_site(
             )
     linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
     for i, takes in _taking(site, linear, found).items():
-        weight = along_examples(weights * scale, site.inputs[i][1], found[i])
+        weight = along_examples(weights, site.inputs[i][1], found[i])
         found[i] = found[i] * jnp.where(takes, weight, 1).astype(found[i].dtype)
     return found
 

@@ -22,8 +22,9 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.strategies.reweight_examples import along_examples
+from hlo_surgery.passes.strategies.reweight_examples import along_examples, weighted_site
 from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
@@ -101,16 +102,52 @@ def squared_mean(
     """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`."""
     scale = phi(jnp.asarray(size, dtype)) / size if mean_loss else jnp.asarray(1 / size, dtype)
     powers = tail_powers(sliced, given)
-    of_site = partial(
-        _squared_site, given=given, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real
-    )
-    sites = {s.op.results[0]: of_site(s, power=sum(powers.values())) for s in sliced.sites}
+    of_site = partial(_squared_site, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real)
+    power = sum(powers.values())
+    sites = {
+        s.op.results[0]: of_site(s, [given[key] for key in s.inputs], power=power)
+        for s in sliced.sites
+    }
     return moved_statistic(sliced, sites, given, phi, dtype, powers=powers)
+
+
+def weighted_squares(
+    sliced: GradientSlice,
+    given: Mapping[Input, jax.Array],
+    weights: jax.Array,
+    dtype: jnp.dtype,
+    factor: Any,
+    finite: jax.Array | None,
+) -> jax.Array:
+    """The sum over the examples of |w_b g_b|**2: one operand of each site is weighted, then all are
+    squared. `factor`: an example's gradient over its contribution; those not `finite` are left out.
+    """
+
+    def phi(x: jax.Array) -> jax.Array:
+        return squared_magnitude(x.astype(dtype))
+
+    def at_site(site: Step) -> jax.Array:
+        own = [_widened_numbers(given[key]) for key in site.inputs]
+        operands = weighted_site(site, own, weights, finite)
+        return _squared_site(site, operands, phi=phi, scale=scale, real=finite, power=power)
+
+    def of_padding(x: jax.Array) -> jax.Array:
+        return jnp.sum(phi(weights)) * phi(x)
+
+    powers = tail_powers(sliced, given)
+    power, scale = sum(powers.values()), phi(jnp.asarray(factor, dtype))
+    sites = {site.op.results[0]: at_site(site) for site in sliced.sites}
+    return moved_statistic(sliced, sites, given, phi, dtype, of_padding, powers)
+
+
+def _widened_numbers(x: jax.Array) -> jax.Array:
+    """Widened, but for indices."""
+    return widened(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 def _squared_site(
     site: Step,
-    given: Mapping[Input, jax.Array],
+    operands: Sequence[jax.Array],
     phi: Phi,
     scale: jax.Array,
     real: jax.Array | None,
@@ -121,7 +158,6 @@ def _squared_site(
     Its scale is taken in with the smaller one, not with the result.
     """
     op = site.op
-    operands = [given[key] for key in site.inputs]
     if op.name == "stablehlo.dot_general":
         left, right = contracted(op).values()
         dims = ((left.summed, right.summed), (left.batch, right.batch))

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.strategies.ghost.ghost import GHOST
+from hlo_surgery.passes.strategies.kronecker.kronecker import KRONECKER
 from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.project import PROJECT
@@ -15,7 +16,7 @@ from hlo_surgery.passes.strategies.task import Known
 
 # Of those that apply and pay, the first is taken; the last two make any measure that gradients
 # define, from each example's own.
-SHORTCUTS: tuple[Strategy, ...] = (SQUARE, SEGMENTS, GHOST, PROJECT)
+SHORTCUTS: tuple[Strategy, ...] = (SQUARE, SEGMENTS, GHOST, PROJECT, KRONECKER)
 STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
 
 

@@ -9,7 +9,7 @@ Examples that were found to meet others have NaN of their own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -100,7 +100,7 @@ def _used(value: Value, result: jax.Array) -> list[jax.Array]:
     """What ops take of a site's result: not a last segment, for the rows of nobody, that is cut
     off.
     """
-    users = [cast(Any, use.owner).operation for use in value.uses]
+    users = mlir.users(value)
     if not users or any(user.name != "stablehlo.slice" for user in users):
         return [result]
     bounds = [[integers(user, name) for name in BOUNDS] for user in users]

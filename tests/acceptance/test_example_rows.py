@@ -125,3 +125,13 @@ def test_what_all_examples_share_may_be_moved():
     alone = jnp.stack([jax.grad(each)(PLACES, row) for row in X])
     np.testing.assert_allclose(found, alone, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(gradient, alone.mean(0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scaled", [lambda g: g / 4, lambda g: 0.5 * g], ids=["mean", "scaled"])
+def test_a_parameter_of_the_batch_s_size_that_nothing_uses(scaled):
+    def gradient(p, x):
+        return jax.tree.map(scaled, jax.grad(lambda p: jnp.sum(jnp.tanh(x @ p["w"])))(p))
+
+    p, x = {"unused": jnp.ones(4), "w": jnp.ones(3)}, jnp.sin(jnp.arange(12.0)).reshape(4, 3)
+    how = {"batch_argnums": 1, "loss_reduction": "sum", "statistics": hs.norms("parameter")}
+    assert not hs.rewrite(gradient, **how)(p, x)[1]["unused"].any()

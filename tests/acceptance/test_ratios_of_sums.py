@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from tests.products import covering
 
 B = 4
 DRAW = np.random.default_rng(0)
@@ -48,8 +49,7 @@ STATISTICS = {
 }
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("name", "reduction"), covering(list(LOSSES), ["mean", "sum"]))
 def test_contributions_to_ratios(name, reduction):
     how = {"statistics": STATISTICS, "on_mixing": "contribution", "loss_reduction": reduction}
     found = hs.grad(LOSSES[name], batch_argnums=(1, 2, 3), **how)(P, X, Y, R)[1]

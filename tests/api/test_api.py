@@ -410,7 +410,11 @@ WRONG = {
         TypeError,
         "pass a statistic, such as second_moment",
     ),
-    "a list": ({"statistics": [SQUARES]}, TypeError, "pass a statistic, such as second_moment"),
+    "a list": (
+        {"statistics": [SQUARES]},
+        TypeError,
+        "statistics is a list; pass a statistic, such as second_moment",
+    ),
 }
 
 

@@ -106,7 +106,12 @@ STACKED = ("mean_clipped", "mean_of", "linear_combination")
 
 
 @pytest.mark.parametrize(
-    ("strategy", "names"), [("auto", STATISTICS), ("loop", STATISTICS), ("auto", STACKED)]
+    ("strategy", "names"),
+    [
+        ("auto", STATISTICS),
+        pytest.param("loop", STATISTICS, marks=pytest.mark.slow),
+        ("auto", STACKED),
+    ],
 )
 def test_statistics(strategy, names):
     def statistics(c):

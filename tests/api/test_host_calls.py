@@ -8,6 +8,7 @@ import pytest
 from jax.experimental import io_callback
 
 import hlo_surgery as hs
+from tests.products import covering
 
 W = jnp.linspace(-1.0, 1.0, 15).reshape(3, 5)
 X = jnp.cos(jnp.arange(12.0)).reshape(4, 3)
@@ -50,8 +51,7 @@ def same(got, want):
     jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
-@pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("outer", [lambda f: f, jax.jit])
+@pytest.mark.parametrize(("outer", "ordered"), covering([lambda f: f, jax.jit], [False, True]))
 def test_a_callback_is_called_once_a_call(told, outer, ordered):
     def tell(h):
         jax.debug.callback(told.hear, h.sum(), ordered=ordered)

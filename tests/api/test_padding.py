@@ -1,5 +1,7 @@
 """Padding examples: with `is_real`, every statistic is that of the batch without them."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,11 @@ MEANS = {
     "histogram": hs.histogram([-2.0, -0.5, 0.1, 0.5, 2.0]),
     "noise_scale": hs.noise_scale(),
     "weighted_mean": hs.weighted_mean(lambda n: 1 / (n + 0.01)),
+    "gram_weights": hs.weighted_mean(lambda gram: 1 / (1 + jnp.abs(gram).sum(1)), of="gram"),
+    "weighted_squares": hs.weighted_second_moment(lambda n: 1 / (n + 0.1)),
+    "sum_of": hs.sum_of(lambda g: jnp.cos(g).sum()),
+    "sum_of_all": hs.sum_of(lambda tree: jax.tree.map(jnp.cos, tree), "global"),
+    "top": hs.top_directions(2),
     "clipped": hs.weighted_mean(lambda n: 0.5 / jnp.maximum(n, 0.5), nan_safe=True),
 }
 ROWS = {
@@ -91,7 +98,8 @@ def held(found, expected):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "reduction"), [("auto", "sum"), ("lift", "sum"), ("loop", "mean")]
+    ("strategy", "reduction"),
+    [("auto", "sum"), pytest.param("lift", "sum", marks=pytest.mark.slow), ("loop", "mean")],
 )
 def test_every_statistic(strategy, reduction):
     def fun(p, tokens, y, real):
@@ -249,9 +257,9 @@ def test_a_train_step(reduction):
 NO_FLAGS = [[0.5] * 4, [2.0, 1, 1, 1], [-1.0, 1, 1, 1], [np.nan, 1, 1, 1], [0.5, 0, 0, 0]]
 
 
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-@pytest.mark.parametrize("flags", NO_FLAGS)
-def test_flags_that_are_neither_0_nor_1_make_nan(flags, strategy):
+@cache
+def flagged(strategy):
+    """The function that all flags are given to, compiled once."""
     statistics = {
         "squares": hs.second_moment(),
         "mean": hs.mean_power(1),
@@ -262,8 +270,13 @@ def test_flags_that_are_neither_0_nor_1_make_nan(flags, strategy):
         "losses": hs.per_example_losses(),
     }
     options = {"statistics": statistics, "strategy": strategy, "is_real": 2}
-    f = hs.value_and_grad(lambda w, x, real: jnp.mean((x @ w) ** 2), **options)
-    for name, found in jax.jit(f)(W[:, 0], X[:4], jnp.array(flags))[1].items():
+    return jax.jit(hs.value_and_grad(lambda w, x, real: jnp.mean((x @ w) ** 2), **options))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize("flags", NO_FLAGS)
+def test_flags_that_are_neither_0_nor_1_make_nan(flags, strategy):
+    for name, found in flagged(strategy)(W[:, 0], X[:4], jnp.array(flags))[1].items():
         assert (found == -1 if name == "histogram" else np.isnan(found)).all(), name
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.verification.verify import verify
+from tests.products import covering
 
 B, ROWS = 4, 2
 STATISTICS = {
@@ -54,8 +55,7 @@ def of_pairs(loss):
 LOSSES = [strided, reshaped, by_row]
 
 
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("loss", "strategy"), covering(LOSSES, ["auto", "lift", "loop"]))
 def test_statistics_are_those_of_each_pair(loss, strategy):
     with jax.enable_x64(True):
         params, x, weight = problem()

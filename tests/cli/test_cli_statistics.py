@@ -18,10 +18,12 @@ WRITTEN = {
     "clipped_mean(0.5, per='parameter', nan_safe=True)": hs.clipped_mean(
         0.5, "parameter", nan_safe=True
     ),
+    "clipped_second_moment(0.5, per='parameter')": hs.clipped_second_moment(0.5, "parameter"),
     "crossed": hs.crossed(),
     "gram": hs.gram(),
     "histogram([-1, 0.01, 1])": hs.histogram([-1, 0.01, 1]),
     "inner_products()": hs.inner_products(),
+    "kronecker_factors('reduce')": hs.kronecker_factors("reduce"),
     "mean_abs": hs.mean_abs(),
     "mean_clipped(0.1)": hs.mean_clipped(0.1),
     "mean_power(3)": hs.mean_power(3),
@@ -39,6 +41,7 @@ WRITTEN = {
     "second_moment": hs.second_moment(),
     "snr": hs.snr(),
     "token_norms": hs.token_norms(),
+    "top_directions(2)": hs.top_directions(2),
     "variance(unbiased=False)": hs.variance(unbiased=False),
 }
 
@@ -153,7 +156,8 @@ def test_the_same_statistic_with_other_arguments_keeps_its_own_name():
 
 
 BAD = {
-    "median": "there is no statistic 'median'; there are clipped_mean, crossed, gram,",
+    "median": "there is no statistic 'median'; there are clipped_mean, clipped_second_moment,",
+    "norm": "there is no statistic 'norm'; did you mean norms? There are clipped_mean,",
     "": "is no name and no call",
     "norms + gram": "is no name and no call",
     "os.remove('x')": "is no name and no call",

@@ -19,8 +19,10 @@ from tests.equivalence.test_generator import (
 from tests.programs.program_strategies import mixing_programs, plannings, programs
 from tests.programs.random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from tests.programs.random_programs import data, gradient, in_axes, loss, parameters, reference
+from tests.statistics.projections_by_definition import projections_of
 
 BATCHES = 3
+PROJECTED, SEED = 2, 5
 
 STATISTICS = {
     "second_moment": hs.second_moment(),
@@ -29,6 +31,7 @@ STATISTICS = {
     "mean_tanh": hs.mean_of(jnp.tanh),
     "mean_sign": hs.mean_sign(),
     "per_example": hs.per_example(),
+    "projected": hs.projected(PROJECTED, SEED),
 }
 
 # Each statistic of the examples' gradients g, and how far it may move when they move by at most d:
@@ -51,6 +54,8 @@ EXPECTED = {
         lambda g, d: 1e-6 + 2 * np.mean(np.abs(g) <= d, axis=0),
     ),
     "per_example": (lambda g: g, lambda g, d: d),
+    # With signs of the gradient's place among all. Rounding of all elements may add up.
+    "projected": (None, lambda g, d: g[0].size * d / PROJECTED**0.5),
 }
 
 
@@ -71,13 +76,21 @@ def assert_close(actual, expected, tolerance, what):
     jax.tree.map(compare, on_host(actual), expected, tolerance)
 
 
+def expected_of(name, examples):
+    if name != "projected":
+        return jax.tree.map(EXPECTED[name][0], examples)
+    gradients, structure = jax.tree.flatten(examples)
+    found = [projections_of(g, PROJECTED, SEED, place) for place, g in enumerate(gradients)]
+    return jax.tree.unflatten(structure, found)
+
+
 def assert_statistics(program, statistics, examples):
     """Every statistic within what the rounding of the examples' gradients allows it."""
     distance = precision(program) * scale(examples)
     for name, found in statistics.items():
-        of, moved = EXPECTED[name]
+        _, moved = EXPECTED[name]
         tolerance = jax.tree.map(lambda g, moved=moved: moved(g, distance), examples)
-        assert_close(found, jax.tree.map(of, examples), tolerance, name)
+        assert_close(found, expected_of(name, examples), tolerance, name)
 
 
 def assert_gradient(program, actual, expected, examples):

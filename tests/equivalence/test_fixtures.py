@@ -45,8 +45,10 @@ STRUCTURES = {
     "batch mean in a scan over layers": "not separable",
 }
 
+SQUARES = {"second_moment": hs.second_moment()}
 
-def rewritten(name):
+
+def rewritten(name, statistics):
     meta = METAS[name]
     axes = {
         i: a["example_axis"]
@@ -56,7 +58,7 @@ def rewritten(name):
     return hs.rewrite_module(
         (FIXTURES / name / "module.mlir").read_text(),
         batch=axes,
-        statistics={"second_moment": hs.second_moment()},
+        statistics=statistics,
         loss_reduction=meta["loss_reduction"],
     )
 
@@ -80,7 +82,9 @@ def references(name):
 @pytest.mark.parametrize("name", SEPARABLE)
 def test_rewritten_module_gives_the_references(name):
     meta, wanted = METAS[name], references(name)
-    outputs = [np.asarray(output, np.float32) for output in rewritten(name).call(*inputs(name))]
+    outputs = [
+        np.asarray(output, np.float32) for output in rewritten(name, SQUARES).call(*inputs(name))
+    ]
     labels = [
         f"{kind} {gradient}"
         for kind in ("gradient", "second moment")
@@ -95,7 +99,7 @@ def test_rewritten_module_gives_the_references(name):
 @pytest.mark.parametrize("name", NOT_SEPARABLE)
 def test_not_separable_is_refused_where_the_examples_meet(name):
     with pytest.raises(hs.Refusal) as refused:
-        rewritten(name)
+        rewritten(name, SQUARES)
     mixing = METAS[name]["mixing"]
     where = re.search(rf"{re.escape(mixing['file'])}:(\d+)", str(refused.value.where))
     assert where, f"{refused.value.where} names no line of {mixing['file']}"

@@ -22,6 +22,11 @@ def clip(norms):
     return 1 / jnp.maximum(norms, 1)
 
 
+def cosines(tree):
+    """Of a gradient, or of one parameter's: a number that rests on all its elements."""
+    return sum(jnp.sum(jnp.cos(g)) for g in jax.tree.leaves(tree))
+
+
 def statistics(program, weighted):
     """`weighted`: also those that no scan over layers can have inside, as weighted sums, whose
     weights follow it.
@@ -31,10 +36,13 @@ def statistics(program, weighted):
         "each": hs.norms("parameter"),
         "squares": hs.second_moment(),
         "one": hs.norms(ord=1),
+        "cosines": hs.sum_of(cosines),
     }
     if weighted:
         asked |= {
             "clipped": hs.weighted_mean(clip),
+            "clipped squares": hs.weighted_second_moment(clip),
+            "cosines of all": hs.sum_of(cosines, "global"),
             "inner": hs.inner_products(),
             "gram": hs.gram(),
         }
@@ -59,6 +67,15 @@ def expected(examples, d):
         w, m = (x.reshape(-1, *[1] * (leaf.ndim - 1)) for x in (weights, moved_weights))
         return np.mean(w * leaf, 0), np.mean((w + m) * d + m * np.abs(leaf), 0)
 
+    def clipped_squares(leaf):
+        w, m = (x.reshape(-1, *[1] * (leaf.ndim - 1)) for x in (weights, moved_weights))
+        square, most = (w * leaf) ** 2, ((w + m) * (np.abs(leaf) + d)) ** 2
+        return square.mean(0), (most - square).mean(0)
+
+    def summed_cosines(leaf):
+        # Of numbers near 1, which float32 sums up: more than gradients move where all are small.
+        return np.cos(leaf).sum(), leaf.size * (d + 1e-5)
+
     def variance(leaf):
         return np.var(leaf, axis=0, ddof=1), 4 * np.max(2 * np.abs(leaf) * d + d**2, axis=0)
 
@@ -77,6 +94,9 @@ def expected(examples, d):
         "squares": jax.tree.map(squares, examples),
         "one": (sums, entries * d),
         "clipped": jax.tree.map(clipped, examples),
+        "clipped squares": jax.tree.map(clipped_squares, examples),
+        "cosines": jax.tree.map(summed_cosines, examples),
+        "cosines of all": summed_cosines(g),
         "inner": (g @ g.mean(0), d * (sums + mean) + entries * d**2),
         "gram": (g @ g.T, d * (sums[:, None] + sums) + entries * d**2),
         "variance": jax.tree.map(variance, examples) if len(g) > 1 else None,

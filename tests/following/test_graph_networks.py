@@ -1,5 +1,7 @@
 """Graphs of any size in one batch: every statistic is that of a Python loop over the graphs."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import optax
 import pytest
 
 import hlo_surgery as hs
+from hlo_surgery.estimators import NoiseScale
 from hlo_surgery.optimizers import micro_adam
 from tests.following.graph_batches import (
     E,
@@ -41,7 +44,7 @@ def weighted(weights):
 def noise_scale(each):
     rows = flat(each)
     noise = rows.var(0, ddof=1).sum()
-    return noise / ((rows.mean(0) ** 2).sum() - noise / E)
+    return NoiseScale(noise, (rows.mean(0) ** 2).sum() - noise / E)
 
 
 def projected(each):
@@ -50,6 +53,17 @@ def projected(each):
 
 
 EDGES = (-10.0, -0.1, 0.0, 0.1, 10.0)
+
+
+def shrunk(n):
+    return 1 / (1 + n)
+
+
+def squares_of_shrunk(each):
+    weights = shrunk(norms(each)) ** 2 / E
+    return jax.tree.map(lambda g: np.tensordot(weights, g**2, 1), each)
+
+
 STATISTICS = {
     "second": (hs.second_moment(), by_leaf(lambda g: (g**2).mean(0))),
     "sign": (hs.mean_sign(), by_leaf(lambda g: np.sign(g).mean(0))),
@@ -67,7 +81,16 @@ STATISTICS = {
     "each": (hs.per_example(), lambda each: each),
     "norms": (hs.norms(), norms),
     "clipped": (hs.clipped_mean(1.0), weighted(lambda n: np.minimum(1, 1 / n))),
-    "weighted": (hs.weighted_mean(lambda n: 1 / (1 + n)), weighted(lambda n: 1 / (1 + n))),
+    "weighted": (hs.weighted_mean(shrunk), weighted(shrunk)),
+    "squares weighted": (hs.weighted_second_moment(shrunk), squares_of_shrunk),
+    "positive": (
+        hs.sum_of(lambda tree: [(g > 0).sum() for g in jax.tree.leaves(tree)], "global"),
+        lambda each: [(g > 0).sum() for g in jax.tree.leaves(each)],
+    ),
+    "largest": (
+        hs.sum_of(lambda g: jnp.nanmax(abs(g))),
+        by_leaf(lambda g: abs(g).reshape(len(g), -1).max(1).sum()),
+    ),
     "gram": (hs.gram(), lambda each: flat(each) @ flat(each).T),
     "along": (hs.inner_products(), lambda each: flat(each) @ flat(each).mean(0)),
     "noise": (hs.noise_scale(), noise_scale),
@@ -75,12 +98,17 @@ STATISTICS = {
 }
 
 
-def every(strategy, b, **how):
+@cache
+def with_every_statistic(strategy):
+    """The function that all batches are given to, compiled once."""
     asked = {name: s for name, (s, _) in STATISTICS.items()}
     asked |= {"crossed": hs.crossed(), "losses": hs.per_example_losses()}
+    return hs.value_and_grad(loss, segments=segments, statistics=asked, strategy=strategy)
+
+
+def every(strategy, b):
     with jax.enable_x64(True):
-        f = hs.value_and_grad(loss, segments=segments, statistics=asked, strategy=strategy, **how)
-        (value, gradient), found = f(params(), b)
+        (value, gradient), found = with_every_statistic(strategy)(params(), b)
     return jax.device_get(((value, gradient), found))
 
 
@@ -126,10 +154,12 @@ def test_graphs_that_an_edge_crosses_are_not_a_number(strategy, each):
     for key, rows in found["each"].items():
         np.testing.assert_allclose(rows[~CROSSED], each[key][~CROSSED], 1e-8, 1e-12)
         assert np.isnan(rows[CROSSED]).all()
-    sums = {"each", "projected", "norms", "losses", "gram", "crossed", "along", "histogram"}
-    for name in found.keys() - sums:
+    rows = {"each", "projected", "norms", "losses", "gram", "crossed", "along"}
+    counts = {"histogram", "positive"}
+    for name in found.keys() - rows - counts:
         assert all(np.isnan(x).all() for x in jax.tree.leaves(found[name])), name
-    assert all((x == -1).all() for x in jax.tree.leaves(found["histogram"]))
+    for name in counts:
+        assert all((x == -1).all() for x in jax.tree.leaves(found[name])), name
     assert np.isnan(found["along"])[CROSSED].all()
 
 

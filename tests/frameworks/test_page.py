@@ -8,6 +8,7 @@ import pytest
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "frameworks.md"
 
 
+@pytest.mark.slow
 def test_the_page_runs_as_it_stands(monkeypatch):
     # Keras reads it when it is imported, which asking for it does.
     monkeypatch.setenv("KERAS_BACKEND", "jax")

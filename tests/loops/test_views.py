@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from tests.products import covering
 
 KEYS = jax.random.split(jax.random.key(0), 5)
 PARAMS = {"a": jax.random.normal(KEYS[0], (7, 5)), "b": jax.random.normal(KEYS[1], (5,))}
@@ -47,8 +48,10 @@ def shifted_views(p, x, y):
     return jnp.mean(jnp.sum((z[1:7] - z[5:11]) ** 2, -1))
 
 
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-@pytest.mark.parametrize("loss", [three_views, one_side_stopped, guided])
+@pytest.mark.parametrize(
+    ("loss", "strategy"),
+    covering([three_views, one_side_stopped, guided], ["auto", "lift", "loop"]),
+)
 def test_views_belong_to_their_example(loss, strategy):
     examples = jax.vmap(jax.grad(loss), (None, 0, 0))(PARAMS, X[:, None], Y[:, None])
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment(), strategy=strategy)

@@ -1,5 +1,7 @@
 """Parameters, a batch, the gradient of one example, and all statistics of these, in float64."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,22 +53,30 @@ STATISTICS = {
     "by parameter": hs.norms("parameter", ord=1),
     "own": hs.per_example(),
     "projected": hs.projected(3),
+    "columns": hs.sum_of(lambda g: jnp.cos(g.sum(0))),
     "counts": hs.histogram([-1e9, -0.1, 0.1, 1e9]),
 }
 SPREADS = {"variance": hs.variance(unbiased=False), "unbiased": hs.variance(), "norms": hs.norms()}
 REWEIGHTING = {
     "clipped": hs.clipped_mean(BOUND),
+    "clipped squares": hs.clipped_second_moment(BOUND),
+    "whole": hs.sum_of(lambda tree: jnp.cos(tree["w"].sum((1, 2)) * tree["v"].sum()), "global"),
     "products": hs.inner_products(DIRECTION),
     "norms": hs.norms(),
 }
+
+
+@cache
+def gradients_of(each):
+    """Of all examples, compiled once."""
+    return jax.jit(jax.vmap(jax.grad(each), (None, 0)))
 
 
 def examples(each=one, x=X):
     """[B, ...], in float64."""
     with jax.enable_x64(True):
         p = jax.tree.map(lambda a: np.asarray(a, np.float64), PARAMS)
-        found = jax.vmap(jax.grad(each), (None, 0))(p, x.astype(np.float64))
-        return jax.tree.map(np.asarray, found)
+        return jax.tree.map(np.asarray, gradients_of(each)(p, x.astype(np.float64)))
 
 
 def size_of(g):
@@ -108,6 +118,11 @@ def expected(g, real=None):
         "variance": jax.tree.map(lambda x: np.var(x[real > 0], 0), g),
         "unbiased": jax.tree.map(lambda x: np.var(x[real > 0], 0, ddof=1), g),
         "counts": jax.tree.map(lambda x: counted(x, real), g),
+        "columns": jax.tree.map(lambda x: np.tensordot(real, np.cos(x.sum(1)), 1), g),
+        "clipped squares": jax.tree.map(
+            lambda x: np.tensordot(weights**2 * real, x**2, 1) / real.sum(), g
+        ),
+        "whole": np.tensordot(real, np.cos(g["w"].sum((2, 3)) * g["v"].sum(1, keepdims=True)), 1),
         "clipped": jax.tree.map(lambda x: np.tensordot(weights * real, x, 1) / real.sum(), g),
         "products": sum(jax.tree.leaves(inner)) * real,
     }

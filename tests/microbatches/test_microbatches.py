@@ -32,6 +32,7 @@ from tests.microbatches.microbatch_statistics import (
     recurrent,
     sums_of,
 )
+from tests.products import covering
 
 STEPS = 3
 
@@ -76,28 +77,29 @@ CASES = {
     "inside the loss": inside_the_loss,
     "one by one": one_by_one,
 }
-ASKED = pytest.mark.parametrize(
-    "statistics",
-    [STATISTICS, REWEIGHTING, SPREADS],
-    ids=["measures", "weights", "spreads"],
-)
+MOMENTS = [pytest.param(name, marks=pytest.mark.slow) for name in ("squares", "variance")]
+ASKED = {"measures": STATISTICS, "weights": REWEIGHTING, "spreads": SPREADS}
 
 
-@ASKED
 @pytest.mark.parametrize("name", CASES)
-def test_every_statistic_of_every_form(name, statistics, steps_taken):
-    assert_exact(name, statistics, "auto")
+def test_every_measure_of_every_form(name, steps_taken):
+    assert_exact(name, "measures", "auto")
     assert len(steps_taken) == 1
 
 
-@ASKED
-@pytest.mark.parametrize("name", ["runs", "one by one"])
-def test_every_statistic_by_a_loop_over_the_examples_of_a_step(name, statistics):
-    assert_exact(name, statistics, "loop")
+@pytest.mark.parametrize(("name", "asked"), covering(list(CASES), ["weights", "spreads"]))
+def test_weights_and_spreads_of_every_form(name, asked, steps_taken):
+    assert_exact(name, asked, "auto")
+    assert len(steps_taken) == 1
 
 
-def assert_exact(name, statistics, strategy):
-    f = hs.rewrite(CASES[name], batch_argnums=1, statistics=statistics, strategy=strategy)
+@pytest.mark.parametrize(("asked", "name"), covering(list(ASKED), ["runs", "one by one"]))
+def test_every_statistic_by_a_loop_over_the_examples_of_a_step(asked, name):
+    assert_exact(name, asked, "loop")
+
+
+def assert_exact(name, asked, strategy):
+    f = hs.rewrite(CASES[name], batch_argnums=1, statistics=ASKED[asked], strategy=strategy)
     gradient, found = f(PARAMS, X)
     own = examples(recurrent if name == "recurrent" else one)
     assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
@@ -516,7 +518,7 @@ def temporaries(f, *args):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("name", ["squares", "norms", "clipped", "variance"])
+@pytest.mark.parametrize("name", ["norms", "clipped", *MOMENTS])
 def test_temporaries_do_not_grow_with_the_number_of_microbatches(name):
     width, statistic = 64, {**STATISTICS, **REWEIGHTING, **SPREADS}[name]
     p = {"w": draw(0, LAYERS, width, width), "v": draw(1, width)}

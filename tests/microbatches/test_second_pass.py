@@ -47,6 +47,7 @@ STATISTICS = {
     "products by parameter": hs.inner_products("mean", per="parameter"),
     "median": hs.weighted_mean(below_the_median),
     "places": hs.weighted_mean(of_norms, per="parameter"),
+    "squares of places": hs.weighted_second_moment(of_norms, per="parameter"),
     "clipped": hs.clipped_mean(BOUND),
     "norms": hs.norms(),
     "squares": hs.second_moment(),
@@ -75,6 +76,9 @@ def expected(g, real=None):
         "products by parameter": each,
         "median": jax.tree.map(partial(mean, np.asarray(below_the_median(norms))), g),
         "places": jax.tree.map(lambda n, x: mean(np.asarray(of_norms(n)), x), alone, g),
+        "squares of places": jax.tree.map(
+            lambda n, x: mean(np.asarray(of_norms(n)) ** 2, x**2), alone, g
+        ),
         "clipped": jax.tree.map(partial(mean, BOUND / np.maximum(BOUND, norm(g))), g),
         "norms": norms,
         "squares": jax.tree.map(lambda x: mean(ones, x**2), g),
@@ -99,7 +103,7 @@ def test_loops_within_loops(name, steps_taken):
     assert len(steps_taken) == 2
 
 
-@pytest.mark.parametrize("name", ["products", "median", "places"])
+@pytest.mark.parametrize("name", ["products", "median", "places", "squares of places"])
 def test_alone(name, steps_taken):
     f = hs.rewrite(CASES["permuted"], batch_argnums=1, statistics={name: STATISTICS[name]})
     assert_right(f(PARAMS, X)[1], expected(examples()))
@@ -167,7 +171,7 @@ def test_an_example_that_is_not_finite(steps_taken):
     assert len(steps_taken) == 2
 
 
-@pytest.mark.parametrize("name", ["products", "median"])
+@pytest.mark.parametrize("name", ["median", pytest.param("products", marks=pytest.mark.slow)])
 def test_temporaries_do_not_grow_with_the_number_of_microbatches(name):
     width = 64
     p = {"w": draw(0, LAYERS, width, width), "v": draw(1, width)}

@@ -17,6 +17,7 @@ from hlo_surgery.passes.normalise.constraints import (
     set_aside,
     unmarked,
 )
+from tests.products import covering
 
 MODULE = """
 sdy.mesh @mesh = <["data"=4, "model"=2]>
@@ -166,8 +167,9 @@ def of_each(params, x, y):
 STATISTICS = {"second_moment": hs.second_moment(), "norms": hs.norms()}
 
 
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize(
+    ("strategy", "kind"), covering(["auto", "lift", "loop"], [AxisType.Auto, AxisType.Explicit])
+)
 def test_statistics_are_those_of_each_example(strategy, kind):
     with jax.set_mesh(jax.make_mesh((1,), ("data",), axis_types=(AxisType.Auto,))):
         each = of_each(*problem())

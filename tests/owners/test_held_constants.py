@@ -9,6 +9,7 @@ from jax import lax
 import hlo_surgery as hs
 from hlo_surgery.passes.dataflow.held import held_values
 from hlo_surgery.passes.ir import mlir
+from tests.products import covering
 
 STATISTICS = {"second_moment": hs.second_moment(), "norms": hs.norms()}
 
@@ -93,8 +94,7 @@ def each():
 LOSSES = [normalised, of_marked_statistics, in_a_checkpointed_scan, logged]
 
 
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop", "ghost"])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("loss", "strategy"), covering(LOSSES, ["auto", "lift", "loop", "ghost"]))
 def test_statistics_take_it_as_given(loss, strategy, each):
     asked = STATISTICS if strategy != "ghost" else {"norms": hs.norms()}
     how = {"batch_argnums": (1, 2, 3), "statistics": asked, "strategy": strategy}

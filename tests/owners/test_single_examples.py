@@ -1,5 +1,7 @@
 """Values of single examples: as states of loops and branches, and beside constants."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,6 +24,20 @@ def last_two(w, x):
     return lax.fori_loop(0, B, lambda i, c: (c[1], feature(w, x[i])), (jnp.zeros(D),) * 2)[0]
 
 
+def sum_unrolled(w, x, unroll):
+    def step(total, row):
+        return total + feature(w, row), None
+
+    return lax.scan(step, jnp.zeros(D), x, unroll=unroll)[0]
+
+
+def two_a_step_and_a_constant(w, x):
+    def step(total, pair):
+        return total + feature(w, pair[0]) + w + feature(w, pair[1]), None
+
+    return lax.scan(step, jnp.zeros(D), x.reshape(B // 2, 2, D))[0]
+
+
 # Each is made of one example or of all, as states are; zeros add nothing.
 STATES = {
     "from the first": lambda w, x: lax.scan(
@@ -32,6 +48,8 @@ STATES = {
     "either of two": lambda w, x: lax.cond(
         jnp.abs(w).sum() < 0, lambda: feature(w, x[0]), lambda: feature(w, x[1])
     ),
+    "two a step": partial(sum_unrolled, unroll=2),
+    "three a step, and one": partial(sum_unrolled, unroll=3),
     "one of all": lambda w, x: lax.switch(
         (jnp.abs(w).sum() > 0) * 2, [lambda i=i: feature(w, x[i]) for i in range(B)]
     ),
@@ -74,6 +92,7 @@ UNEVEN = {
     "the first and a constant": lambda w, x: lax.scan(
         lambda c, row: (c + feature(w, row), None), feature(w, x[0]) + 1.0, x[1:]
     )[0],
+    "two a step and a constant": two_a_step_and_a_constant,
     "from a constant to an example": lambda w, x: lax.fori_loop(
         0, B, lambda i, c: jnp.where(i == 1, x[2] * w, c), w + 1.0
     ),

@@ -268,11 +268,22 @@ def of_data(rows):
 
 
 def alone(loss):
-    return np.stack([jax.grad(loss)(W, X[b : b + 1]) for b in range(B)])
+    gradient = jax.jit(jax.grad(loss))
+    return np.stack([gradient(W, X[b : b + 1]) for b in range(B)])
 
 
-@NAMES
-@pytest.mark.parametrize("mode", ["refuse", "contribution"])
+MODES = [
+    *((name, "refuse") for name in OWN),
+    ("a time for each", "contribution"),
+    *(
+        pytest.param(name, "contribution", marks=pytest.mark.slow)
+        for name in OWN
+        if name != "a time for each"
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
 def test_an_example_is_what_it_is_alone(name, mode):
     loss = of_parameters(OWN[name])
     each = hs.grad(loss, statistics=hs.per_example(), on_mixing=mode)(W, X)[1]

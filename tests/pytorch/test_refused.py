@@ -151,3 +151,10 @@ def test_wrong_arguments():
         asked(mean_square, nn.Linear(3, 4))
     with pytest.raises(TypeError, match="is_real is not taken"):
         hs.torch.grad(nn.Linear(3, 4), mean_square, statistics=hs.norms(), is_real=1)
+
+
+@pytest.mark.parametrize("arguments", [(nn.Linear(3, 4), X), (X,)], ids=["a module", "a tensor"])
+def test_functions_of_jax_say_where_torch_is_taken(arguments):
+    f = hs.grad(lambda *given: given[0], statistics=hs.norms())
+    with pytest.raises(TypeError, match=r"is of PyTorch.* hlo_surgery\.torch\.grad"):
+        f(*arguments)

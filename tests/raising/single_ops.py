@@ -35,17 +35,28 @@ def lowered_ops(name, fun, *args):
 
 def execute(op, operands):
     """The op's results on these operands, from XLA."""
-    results = [jax.ShapeDtypeStruct(mlir.shape(r), dtype_of(r)) for r in op.results]
+    return executable(op)(operands)
+
+
+def executable(op):
+    """From operands to the op's results, from XLA: compiled once for all of them."""
+    structs, results = (
+        [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
+        for values in (op.operands, op.results)
+    )
     artifact = stablehlo.serialize_portable_artifact(module_of(op), stablehlo.get_current_version())
     with jax.enable_x64(True):
         stand_in = jax.jit(
             lambda *_: [jnp.zeros(r.shape, r.dtype) for r in results], keep_unused=True
         )
-        exported = jax.export.export(stand_in)(*operands)
-        return [
-            np.asarray(y)
-            for y in dataclasses.replace(exported, mlir_module_serialized=artifact).call(*operands)
-        ]
+        exported = jax.export.export(stand_in)(*structs)
+        compiled = jax.jit(dataclasses.replace(exported, mlir_module_serialized=artifact).call)
+
+    def run(operands):
+        with jax.enable_x64(True):
+            return [np.asarray(y) for y in compiled(*operands)]
+
+    return run
 
 
 def module_of(op):

@@ -13,9 +13,17 @@ from jax import lax
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.raising.raise_op import raise_op, raises
 from hlo_surgery.passes.raising.table import RULES
+from tests.products import covering
 from tests.raising import op_snippets as rows
 from tests.raising.lowered_op_programs import PROGRAMS
-from tests.raising.single_ops import execute, lowered_ops, random_array, random_operands, snippet_op
+from tests.raising.single_ops import (
+    executable,
+    execute,
+    lowered_ops,
+    random_array,
+    random_operands,
+    snippet_op,
+)
 
 
 def assert_equal_to_rounding(actual, expected, dtype):
@@ -49,11 +57,12 @@ def operands_for(op, seed=0):
 def assert_raised_as_executed(op):
     raised = raise_op(op)
     assert raised is not None
+    run = executable(op)
     for seed in range(3):
         operands = operands_for(op, seed)
         with jax.enable_x64(True):
             actual = jax.jit(raised)(*operands)
-        for result, y, expected in zip(op.results, actual, execute(op, operands), strict=True):
+        for result, y, expected in zip(op.results, actual, run(operands), strict=True):
             assert_equal_to_rounding(y, expected, dtype_of(result))
 
 
@@ -94,10 +103,15 @@ def test_vmap_is_a_loop(row):
     assert_vmap_is_a_loop(op, shared=())
 
 
-@named(rows.CONTRACTIONS | rows.INDEXING | rows.TRANSFORMS)
-@pytest.mark.parametrize("batched", ["the first operand", "the last operand"])
-def test_vmap_over_one_operand_is_a_loop(row, batched):
-    op = snippet_op(*row)
+OF_SEVERAL = rows.CONTRACTIONS | rows.INDEXING | rows.TRANSFORMS
+
+
+@pytest.mark.parametrize(
+    ("name", "batched"),
+    covering(list(OF_SEVERAL), ["the first operand", "the last operand"]),
+)
+def test_vmap_over_one_operand_is_a_loop(name, batched):
+    op = snippet_op(*OF_SEVERAL[name])
     count = len(op.operands)
     assert_vmap_is_a_loop(
         op, shared=range(1, count) if batched == "the first operand" else range(count - 1)

@@ -11,6 +11,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
+from tests.products import covering
 from tests.statistics.statistic_models import MODELS, draws, examples_in_float64
 from tests.strategies.test_ghost_norms import tensors
 
@@ -111,9 +112,15 @@ def masked_sum_of_clipped(loss, params, x):
     return jax.tree.map(lambda a, *more: a * 0 + sum(more), p, *map(clip, finite))
 
 
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
-@pytest.mark.parametrize("loss", [with_bias, with_decay])
-@pytest.mark.parametrize("rows", [[[3.0, 4.0], [np.nan, 1.0], [0.5, 2.0]], [[np.inf, 1.0]]])
+@pytest.mark.parametrize(
+    ("rows", "loss", "strategy"),
+    covering(
+        [[[3.0, 4.0], [np.nan, 1.0], [0.5, 2.0]], [[np.inf, 1.0]]],
+        [with_bias, with_decay],
+        ["auto", "lift", "loop"],
+        together=2,
+    ),
+)
 def test_a_constant_term_of_what_is_not_finite_counts_as_zero_too(rows, loss, strategy):
     x, params = jnp.asarray(rows), {"w": jnp.array([0.5, -0.25]), "b": jnp.array(1.0)}
     statistic = hs.clipped_mean(MAX_NORM, nan_safe=True)
@@ -129,8 +136,7 @@ def of_halves(params, x):
     return jax.tree.map(lambda a, b: (a + b) / len(x), *halves)
 
 
-@pytest.mark.parametrize("bad", [None, 2])
-@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+@pytest.mark.parametrize(("strategy", "bad"), covering(["auto", "lift", "loop"], [None, 2]))
 def test_clipped_sums_where_examples_lie_in_several_operands(strategy, bad):
     x = np.array(draws(0)(4, 3))
     if bad is not None:

@@ -47,6 +47,7 @@ def test_names_of_one_array_of_one_for_each_parameter_and_of_groups():
         "gram": hs.gram(grouped),
         "clipped": hs.clipped_mean(1.0, {"a": ["w"], "b": [0]}),
         "noise": hs.noise_scale(),
+        "noise of": hs.noise_scale("parameter"),
     })  # fmt: skip
     assert list(found) == [
         "norms",
@@ -55,7 +56,9 @@ def test_names_of_one_array_of_one_for_each_parameter_and_of_groups():
         "gram/all of it",
         "clipped/v",
         "clipped/w",
-        "noise",
+        "noise.variance",
+        "noise.squared_mean",
+        *(f"noise of/{leaf}.{part}" for leaf in "vw" for part in ("variance", "squared_mean")),
     ]
     close = {"rtol": 1e-5, "atol": 1e-5}
     np.testing.assert_allclose(found["norms"], np.linalg.norm(BOTH, axis=1), **close)

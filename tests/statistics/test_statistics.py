@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from hlo_surgery.estimators import NoiseScale
+from hlo_surgery.statistics.weighted.directions import TopDirections
 from tests.statistics.statistic_models import MODELS, draws, examples_in_float64
 
 BINS = [-0.3, -0.1, 0.0, 0.05, 0.3]
@@ -48,7 +50,7 @@ def each_prefix(function):
 def noise_scale(tree):
     b, g = len(flat(tree)), flat(tree)
     noise = np.sum(np.abs(g - g.mean(0)) ** 2) / (b - 1)
-    return noise / (np.sum(np.abs(g.mean(0)) ** 2) - noise / b)
+    return NoiseScale(noise, np.sum(np.abs(g.mean(0)) ** 2) - noise / b)
 
 
 def weighted(w, tree):
@@ -58,6 +60,67 @@ def weighted(w, tree):
 
 def clipped(tree):
     return weighted(lambda n: np.minimum(1, 0.5 / n), tree)
+
+
+def squares_with(weights, tree):
+    along = [weights.reshape(-1, *[1] * (g.ndim - 1)) for g in jax.tree.leaves(tree)]
+    leaves = [
+        np.mean(np.abs(w * g) ** 2, 0) for w, g in zip(along, jax.tree.leaves(tree), strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
+def clipped_squares(tree):
+    return squares_with(np.minimum(1, 0.5 / length(tree)), tree)
+
+
+def less_alike(gram):
+    """Weights that are smaller the more gradients point the same way; for NumPy and JAX."""
+    return 1 / (1 + gram.clip(0).sum(1))
+
+
+def with_gram(tree):
+    factors = less_alike(inner(tree, tree))
+    return jax.tree.map(lambda g: np.mean(factors.reshape(-1, *[1] * (g.ndim - 1)) * g, 0), tree)
+
+
+def columns(g):
+    """The products of all pairs of columns, for NumPy and JAX."""
+    rows = g.reshape(-1, g.shape[-1]) if g.ndim else g.reshape(1, 1)
+    return rows.conj().T @ rows
+
+
+def of_whole(xp):
+    """The gradient in the direction of its own norm, and that; of one example."""
+
+    def function(tree):
+        norm = xp.sqrt(sum(xp.sum(xp.abs(g) ** 2) for g in jax.tree.leaves(tree)))
+        return {"unit": jax.tree.map(lambda g: g / (1 + norm), tree), "norm": norm}
+
+    return function
+
+
+def summed(function):
+    """The sum over the examples of what a function makes of one example's tree."""
+
+    def reference(tree):
+        count = len(jax.tree.leaves(tree)[0])
+        each = [function(jax.tree.map(lambda g, b=b: g[b], tree)) for b in range(count)]
+        return jax.tree.map(lambda *x: np.sum(x, 0), *each)
+
+    return reference
+
+
+def top(tree):
+    """By NumPy's singular values; of both signs that by which the largest part is positive."""
+    u, s, v = np.linalg.svd(flat(tree), full_matrices=False)
+    sign = np.sign(np.real(u[np.abs(u[:, 0]).argmax(), 0]))
+    shapes = [g.shape[1:] for g in jax.tree.leaves(tree)]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+    parts = [
+        x.reshape(1, *shape) for x, shape in zip(np.split(sign * v[0], ends), shapes, strict=True)
+    ]
+    return TopDirections(s[:1], jax.tree.unflatten(jax.tree.structure(tree), parts))
 
 
 def auto_s(n):
@@ -86,11 +149,13 @@ MEANS = {
 OF_REAL = {
     "mean_clipped": (hs.mean_clipped(0.1), every_leaf(lambda g: np.clip(g, -0.1, 0.1).mean(0))),
     "histogram": (hs.histogram(BINS), every_leaf(lambda g: np.histogram(g, BINS)[0])),
+    "top": (hs.top_directions(1), top),
 }
 OF_TWO = {
     "variance": (hs.variance(), every_leaf(lambda g: np.var(g, 0, ddof=1))),
     "snr": (hs.snr(), every_leaf(lambda g: np.abs(g.mean(0)) / np.std(g, 0, ddof=1))),
     "noise_scale": (hs.noise_scale(), noise_scale),
+    "noise_each": (hs.noise_scale("parameter"), every_leaf(noise_scale)),
 }
 
 
@@ -124,6 +189,18 @@ def of_any(params):
         "auto_s": (hs.weighted_mean(auto_s), lambda g: weighted(auto_s, g)),
         "psac": (hs.weighted_mean(psac), lambda g: weighted(psac, g)),
         "to_median": (hs.weighted_mean(to_median(jnp)), lambda g: weighted(to_median(np), g)),
+        "gram_weights": (hs.weighted_mean(less_alike, of="gram"), with_gram),
+        "clipped_squares": (hs.clipped_second_moment(0.5), clipped_squares),
+        "clipped_squares_prefix": (
+            hs.clipped_second_moment(0.5, prefix),
+            each_prefix(clipped_squares),
+        ),
+        "auto_s_squares": (
+            hs.weighted_second_moment(auto_s),
+            lambda g: squares_with(auto_s(length(g)), g),
+        ),
+        "sum_of": (hs.sum_of(columns), every_leaf(summed(columns))),
+        "sum_of_all": (hs.sum_of(of_whole(jnp), "global"), summed(of_whole(np))),
         "per_example": (hs.per_example(), lambda g: g),
     }
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from tests.products import covering
 
 KINDS = [np.float32, np.float64, ml_dtypes.bfloat16, np.float16]
 STRATEGIES = ["auto", "ghost", "lift", "loop"]
@@ -47,8 +48,7 @@ def found_by(asked, strategy, x, y):
     return f(jnp.zeros((x.shape[2], y.shape[2]), x.dtype), x, y)[1]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "strategy"), covering(list(KINDS), list(STRATEGIES)))
 def test_norms_over_all_exponents(kind, strategy):
     with jax.enable_x64(kind is np.float64):
         x, y = spread(kind, 1, 7)
@@ -67,8 +67,7 @@ def test_norms_over_all_exponents(kind, strategy):
             np.testing.assert_allclose(found["thousand"], thousand.astype(float), rtol=rounding)
 
 
-@pytest.mark.parametrize("positions", [1, 2])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "positions"), covering(list(STRATEGIES), [1, 2]))
 def test_clipped_means_over_all_exponents(strategy, positions):
     x, y = spread(np.float32, positions, 7)
     # Of larger ones the weight is no normal number.

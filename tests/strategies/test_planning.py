@@ -1,6 +1,7 @@
 """Planning: predictions that fit the device, budgets kept, options that change how, never what."""
 
 import dataclasses
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import hlo_surgery as hs
 from hlo_surgery.planning import rooflines
 from hlo_surgery.planning.plan import duration
 from hlo_surgery.planning.rooflines import roofline
+from tests.products import covering
 from tests.statistics.projections_by_definition import projections_of
 
 B, L, D, F = 6, 5, 4, 3
@@ -22,6 +24,7 @@ MEASURED = {
     "norms": hs.norms(),
     "own": hs.per_example(),
     "projected": hs.projected(2, seed=3),
+    "sum_of": hs.sum_of(lambda g: g.T @ g),
 }
 
 
@@ -29,20 +32,23 @@ def loss(w, x):
     return jnp.mean(jnp.tanh(x @ w) ** 2)
 
 
-def own_gradients():
-    return jax.vmap(lambda x: jax.grad(loss)(W, x[None]))(X)
-
-
-def assert_right(found):
-    gradient, statistics = found
-    own = own_gradients()
-    expected = {
+@cache
+def by_definition():
+    """The examples' gradients, and their statistics."""
+    own = jax.vmap(lambda x: jax.grad(loss)(W, x[None]))(X)
+    return own, {
         "squares": jnp.mean(own**2, 0),
         "cosines": jnp.mean(jnp.cos(own), 0),
         "norms": jnp.linalg.norm(own.reshape(B, -1), axis=1),
         "own": own,
         "projected": projections_of(own, 2, 3),
+        "sum_of": jnp.einsum("bij,bik->jk", own, own),
     }
+
+
+def assert_right(found):
+    gradient, statistics = found
+    own, expected = by_definition()
     np.testing.assert_allclose(gradient, jnp.mean(own, 0), rtol=1e-5, atol=1e-7)
     for name, value in expected.items():
         np.testing.assert_allclose(statistics[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
@@ -72,8 +78,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("widest_chunk", [1, 2, 4, 100])
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(("options", "widest_chunk"), covering(OPTIONS, [1, 2, 4, 100]), ids=str)
 def test_no_option_changes_the_numbers(options, widest_chunk, monkeypatch):
     monkeypatch.setitem(
         rooflines.ROOFLINES,
@@ -81,6 +86,26 @@ def test_no_option_changes_the_numbers(options, widest_chunk, monkeypatch):
         dataclasses.replace(roofline("cpu"), widest_chunk=widest_chunk, batched=1),
     )
     assert_right(hs.grad(loss, statistics=MEASURED, **options)(W, X))
+
+
+@pytest.mark.parametrize(
+    ("options", "widest_chunk"),
+    [({"shards": 2}, 4), *(pytest.param(o, 1, marks=pytest.mark.slow) for o in OPTIONS)],
+    ids=str,
+)
+def test_nor_those_of_whole_gradients(options, widest_chunk, monkeypatch):
+    monkeypatch.setitem(
+        rooflines.ROOFLINES, "cpu", dataclasses.replace(roofline("cpu"), widest_chunk=widest_chunk)
+    )
+    asked = {
+        "sum": hs.sum_of(lambda w: jnp.cos(w.sum()), "global"),
+        "squares": hs.weighted_second_moment(jnp.cos),
+    }
+    found, (own, _) = hs.grad(loss, statistics=asked, **options)(W, X)[1], by_definition()
+    norms = jnp.linalg.norm(own.reshape(B, -1), axis=1)
+    np.testing.assert_allclose(found["sum"], jnp.cos(own.sum((1, 2))).sum(), rtol=1e-5)
+    squares = jnp.mean((jnp.cos(norms)[:, None, None] * own) ** 2, 0)
+    np.testing.assert_allclose(found["squares"], squares, rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])

@@ -1,11 +1,14 @@
 """Squares, and what else factors, by contractions: finite and right wherever the statistic is."""
 
+from functools import cache
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import hlo_surgery as hs
-from tests.strategies.test_norm_ranges import found_by, gradients
+from tests.products import covering
+from tests.strategies.test_norm_ranges import found_by, gradients, loss
 
 # One program for each is compiled.
 ASKED = {"2": hs.second_moment(), "1": hs.mean_abs(), "3": hs.mean_power(3), "sign": hs.mean_sign()}
@@ -49,10 +52,18 @@ WIDE = {
 }
 
 
+@cache
+def squared(name):
+    """The function that all ranges are given to, compiled once."""
+    how = {"loss_reduction": "sum", "strategy": "square", "statistics": ASKED[name]}
+    return hs.grad(loss, batch_argnums=(1, 2), **how)
+
+
 @pytest.mark.parametrize("wide", WIDE)
 def test_operands_of_any_range(wide):
     x, y = rows(*WIDE[wide])
-    found = {name: found_by(s, "square", x, y) for name, s in ASKED.items()}
+    w = jnp.zeros((x.shape[2], y.shape[2]))
+    found = {name: squared(name)(w, x, y)[1] for name in ASKED}
     g = gradients(x, y).astype(float)
     for name, value in found.items():
         assert held(np.float64(value), g, TRUE[name]), name
@@ -73,8 +84,7 @@ def test_heads_of_opposite_ranges():
     np.testing.assert_allclose(found, np.ones((2, 3, 3)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("scale", [1e-25, 1e25])
-@pytest.mark.parametrize("divides", [False, True])
+@pytest.mark.parametrize(("divides", "scale"), covering([False, True], [1e-25, 1e25]))
 def test_a_scale_whose_square_is_no_number(scale, divides):
     x, y = np.ones((2, 4, 1, 3), np.float32)
     x = x * np.float32(1 / scale**0.5 if not divides else scale**0.5) * np.float32(1e-3)
@@ -97,11 +107,12 @@ BEHIND = {
 }
 
 
-@pytest.mark.parametrize("magnitudes", BEHIND.values(), ids=BEHIND)
-@pytest.mark.parametrize("divides", [False, True])
-@pytest.mark.parametrize("model", ["dense", "bias"])
+@pytest.mark.parametrize(
+    ("magnitudes", "divides", "model"),
+    covering(list(BEHIND), [False, True], ["dense", "bias"], together=2),
+)
 def test_what_is_in_range_only_behind_a_scale(magnitudes, divides, model):
-    first, second, scale = magnitudes
+    first, second, scale = BEHIND[magnitudes]
     draw = np.random.default_rng(0)
     x, y = (np.float32(m * draw.uniform(1, 2, (4, n))) for m, n in ((first, 3), (second, 5)))
     y = y if model == "dense" else y * np.float32(first)

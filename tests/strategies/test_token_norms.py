@@ -54,7 +54,7 @@ def test_one_norm_for_each_position(layer, weight, positions, first):
         return jnp.mean(jnp.sin(layer(p, x) + p["b"] + offset) ** 2)
 
     found = hs.grad(loss, statistics=hs.token_norms())(params, x)[1]
-    share = B * length(jax.grad(loss, 2)(params, x, jnp.zeros((B, *positions, 5))))
+    share = B * length(jax.jit(jax.grad(loss, 2))(params, x, jnp.zeros((B, *positions, 5))))
     assert found["w"].shape == found["b"].shape == (B, *positions)
     np.testing.assert_allclose(found["b"], share, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(found["w"], share * first(x), rtol=1e-4, atol=1e-7)

@@ -72,7 +72,7 @@ def test_a_matmul_runs_near_the_peak_of_its_matrix_units():
     assert found.without_estimate == {}
 
 
-@pytest.mark.parametrize("name", ["dense", "lm"])
+@pytest.mark.parametrize("name", ["dense", pytest.param("lm", marks=pytest.mark.slow)])
 def test_the_staircase_peaks_where_the_compiler_says(name, request):
     """XLA's total has 0.1 to 3 MB more: the program's own memory, and gaps between buffers."""
     found = request.getfixturevalue(name)

@@ -15,6 +15,7 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.planning import rooflines
 from hlo_surgery.planning.rooflines import roofline
+from tests.products import covering
 
 B, LENGTH, ROWS, WIDTH = 4, 5, 7, 3
 TOLERANCE = 8 * LENGTH * ROWS * float(jnp.finfo(jnp.float32).eps)
@@ -103,8 +104,7 @@ def assert_right(found, own, size=B):
         np.testing.assert_allclose(found[name], value, rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
 
 
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("name", "strategy"), covering(list(LOSSES), ["lift", "loop"]))
 def test_tables(name, strategy):
     loss, ids = LOSSES[name]
     factors = FACTORS[:, : ids.shape[1]]

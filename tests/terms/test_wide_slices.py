@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from tests.products import covering
 
 B, LENGTH, WIDTH, WIDER = 4, 3, 4, 6
 DTYPES = [jnp.bfloat16, jnp.float16]
@@ -157,9 +158,10 @@ def test_statistics_are_those_of_float32_accumulation(name, dtype):
     assert_exact_statistics(found, exact, p)
 
 
-@pytest.mark.parametrize("reuse", [True, False])
-@pytest.mark.parametrize("strategy", ["lift", "loop"])
-@pytest.mark.parametrize("casts", [False, True])
+@pytest.mark.parametrize(
+    ("casts", "strategy", "reuse"),
+    covering([False, True], ["lift", "loop"], [True, False], together=2),
+)
 def test_neither_strategy_nor_reuse_matters(casts, strategy, reuse):
     case, dtype = WIDENABLE["dense"], jnp.bfloat16
     loss, p, batch = example_of(case, dtype, casts)

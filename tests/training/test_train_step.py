@@ -10,6 +10,7 @@ import pytest
 
 import hlo_surgery as hs
 from tests.optimizers.test_optimizers import optimizer_of, reference_of
+from tests.products import covering
 from tests.rounded import Rounded, unit_of
 from tests.training.training_models import SIZE, TRAININGS
 
@@ -61,7 +62,7 @@ def on_device(tree, dtype):
     return jax.tree.map(lambda x: jnp.asarray(x, dtype if x.dtype.kind == "f" else None), tree)
 
 
-RUNS = [("mlp", name, dtype) for name in OPTIONS for dtype in (jnp.float32, jnp.float64)]
+RUNS = covering(["mlp"], list(OPTIONS), [jnp.float32, jnp.float64])
 
 
 @pytest.mark.parametrize(

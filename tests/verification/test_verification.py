@@ -12,6 +12,7 @@ import hlo_surgery as hs
 from hlo_surgery.requests.request import make_request
 from hlo_surgery.verification.inputs import disjoint_changes, draw_inputs
 from hlo_surgery.verification.verify import second_differences, verify, verify_rewritten
+from tests.products import covering
 
 FIXTURES = Path(__file__).resolve().parent.parent.parent / "fixtures"
 EXACT = [
@@ -74,8 +75,7 @@ def altered(module, change):
     return hs.Module(hs.load(text).code, module.plan)
 
 
-@pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("source", ["stored", "random"])
+@pytest.mark.parametrize(("source", "name"), covering(["stored", "random"], list(EXACT)))
 def test_rewritten_fixtures_are_equivalent(name, source):
     module, options, inputs = fixture(name)
     verdict = verify(
@@ -108,8 +108,7 @@ def test_the_altered_module_is_equivalent_where_nothing_is_altered():
     assert verdict_on(lambda outputs: outputs).verdict == "equivalent"
 
 
-@pytest.mark.parametrize("statistic", STATISTICS)
-@pytest.mark.parametrize("output", range(4))
+@pytest.mark.parametrize(("output", "statistic"), covering(range(4), list(STATISTICS)))
 def test_a_statistic_off_by_a_thousandth_is_caught(statistic, output):
     chosen = {statistic: STATISTICS[statistic]}
     verdict = verdict_on(scaled(4 + output, 1.001), chosen)

@@ -45,7 +45,7 @@ def dumped(loss, dtype=bool):
     ("loss", "reduction", "dtype", "drawn"),
     [
         (mean_loss, "mean", bool, False),
-        (mean_loss, "mean", jnp.float32, True),
+        pytest.param(mean_loss, "mean", jnp.float32, True, marks=pytest.mark.slow),
         (sum_loss, "sum", jnp.float32, False),
     ],
 )
@@ -75,8 +75,9 @@ def test_a_module_that_counts_padding_is_not_equivalent(loss, reduction):
     assert verdict.verdict == "not equivalent"
     passed = {c.name for c in verdict.comparisons if c.kind == "statistic" and c.passes}
     # A mean of ones is one over any examples; an example of weight zero has no loss, also where
-    # nothing says so.
-    assert {name.split("/")[0] for name in passed} <= {"ones", "losses"}
+    # nothing says so. Of these numbers the mean's square hardly moves: 22.72701, and 22.72709.
+    alike = {"ones", "losses", "noise_scale.squared_mean"}
+    assert {name.split("/")[0] for name in passed} <= alike
 
 
 def test_an_original_that_counts_padding_is_not_equivalent():

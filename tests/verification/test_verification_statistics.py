@@ -81,7 +81,7 @@ def gram(*each):
 def noise(b, w):
     flat = np.concatenate([b, w.reshape(SIZE, -1)], 1)
     trace = flat.var(0, ddof=1).sum()
-    return trace / ((flat.mean(0) ** 2).sum() - trace / SIZE)
+    return [trace, (flat.mean(0) ** 2).sum() - trace / SIZE]
 
 
 def snr(g):
@@ -126,7 +126,7 @@ CLAIMS = {
     "gram of each": (hs.gram("parameter"), both(gram)),
     "inner_products": (hs.inner_products(), lambda b, w: [inner(b, w)]),
     "direction": (hs.inner_products(P), lambda b, w: [b @ P["b"] + np.tensordot(w, P["w"], 2)]),
-    "noise_scale": (hs.noise_scale(), lambda b, w: [noise(b, w)]),
+    "noise_scale": (hs.noise_scale(), noise),
     "histogram": (hs.histogram(EDGES), both(lambda g: np.histogram(g, EDGES)[0])),
     "per_example": (hs.per_example(), lambda b, w: [b, w]),
 }
@@ -193,7 +193,7 @@ MISTAKES = {
     "a biased variance": ("variance", both(lambda g: g.var(0))),
     "a second moment": ("variance", both(lambda g: (g**2).mean(0))),
     "a direction of another length": ("inner_products", lambda b, w: [SIZE * inner(b, w)]),
-    "NaN": ("noise_scale", lambda b, w: [np.float64(np.nan)]),
+    "NaN": ("noise_scale", lambda b, w: [np.float64(np.nan), noise(b, w)[1]]),
 }
 
 

@@ -111,8 +111,8 @@ MICROBATCHES = [
     ),
     Bug(
         "rewriting/second_pass.py",
-        "step.weighted([weight[own] for weight in call.arrays], finite)",
-        "step.weighted([weight[: found.size] for weight in call.arrays], finite)",
+        "answers += of([weight[own] for weight in call.arrays], finite)",
+        "answers += of([weight[: found.size] for weight in call.arrays], finite)",
         "weights of other steps' examples",
     ),
 ]

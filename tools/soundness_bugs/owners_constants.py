@@ -178,6 +178,12 @@ CONSTANTS = [
         "constants that are added to some examples' values in a loop",
     ),
     Bug(
+        "owners/offsets.py",
+        "        if op.operands[number] in carries:",
+        "        if op.operands[number] not in carries:\n            return True\n        else:",
+        "constants beside the terms that a loop adds to its carry",
+    ),
+    Bug(
         "owners/verdicts.py",
         "if offset and not covers(labels, owners.size):",
         "if offset and not labels.shape:",

@@ -11,6 +11,7 @@ where rows that parameters reach are moved before they meet the examples, as in 
 """
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import vanishes
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
@@ -42,6 +43,8 @@ def example_rows(owners: Owners, block: Block, gradient: Value) -> Reason | None
     along = any(v in owners.beside and v.type == gradient.type for v in block.arguments)
     of_size = owners.size in mlir.shape(gradient)
     if not along and not of_size:
+        return None
+    if vanishes(gradient):
         return None
     op = mlir.defining_operation(gradient) or mlir.return_operation(block)
     return reason_at(op, WHY, HELP if of_size else LOOK_UP_HELP)

@@ -4,8 +4,6 @@ gradient: then it does not matter whether a group has rows of several examples.
 %g = scatter 0, %ids, %rows ; %t = transpose %g ; return %t      =>  a sum over the examples
 """
 
-from typing import Any, cast
-
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -28,15 +26,11 @@ def _is_only_added(owners: Owners, op: Operation) -> bool:
     if not alone or not linearity.sums(op, 0):
         return False
     reached = closure([op.results[0]], _made_of)
-    return all(_adds(owners, user) for v in reached for user in _users(v))
-
-
-def _users(value: Value) -> list[Operation]:
-    return [cast(Any, use.owner).operation for use in value.uses]
+    return all(_adds(owners, user) for v in reached for user in mlir.users(v))
 
 
 def _made_of(value: Value) -> list[Value]:
-    return [result for user in _users(value) for result in user.results]
+    return [result for user in mlir.users(value) for result in user.results]
 
 
 def _adds(owners: Owners, user: Operation) -> bool:

@@ -114,22 +114,29 @@ def _product(path: Path, given: Given) -> tuple[Factor, jax.Array]:
     left, right = contracted(path.site.op).values()
     first = len(left.batch)
     second = first + len(left.free)
+    stacked = _positions_of(path.order, range(first))
     ends = range(first, second), range(second, second + len(right.free))
     one, other = (
-        _factor(given[key], own, _positions_of(path.order, end))
+        _factor(given[key], own, _positions_of(path.order, end), stacked)
         for key, own, end in zip(path.site.inputs, (left, right), ends, strict=True)
     )
     return Factor(one), other
 
 
 def _positions_of(order: Sequence[int] | None, dims: range) -> list[int]:
-    """The dimensions of one factor in the order in which the output has them."""
-    return [d - dims.start for d in order or dims if d in dims]
+    """The dimensions of one factor in the order in which the output has them; what it drops, of
+    size 1, comes last.
+    """
+    kept = [d for d in order or () if d in dims]
+    return [d - dims.start for d in (*kept, *(d for d in dims if d not in kept))]
 
 
-def _factor(x: jax.Array, own: Contracted, order: Sequence[int]) -> jax.Array:
-    """[batch, positions, free], its free dimensions in this order."""
-    moved = x.transpose(*own.batch, *own.summed, *(own.free[i] for i in order))
+def _factor(
+    x: jax.Array, own: Contracted, order: Sequence[int], stacked: Sequence[int] = ()
+) -> jax.Array:
+    """[batch, positions, free], its free dimensions in this order, and its batch's as `stacked`."""
+    batch = [own.batch[i] for i in stacked]
+    moved = x.transpose(*batch, *own.summed, *(own.free[i] for i in order))
     sizes = [math.prod(x.shape[d] for d in dims) for dims in (own.batch, own.summed, own.free)]
     return widened(moved.reshape(sizes))
 
@@ -143,7 +150,7 @@ def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:
     _, indices, updates = (given[key] for key in path.site.inputs)
     shape = mlir.shape(op.operands[0])
     scattered = list(numbers.scattered_dims_to_operand_dims)
-    order = path.order or tuple(range(len(shape)))
+    order = _positions_of(path.order, range(len(shape)))
     columns = indices if numbers.index_vector_dim < indices.ndim else indices[..., None]
     columns = jnp.moveaxis(columns, numbers.index_vector_dim, -1).reshape(-1, len(scattered))
     rows, number, exists = (

@@ -33,8 +33,9 @@ class Path:
     """One site, and what becomes of it on the way to the output.
 
     `order[i]`: the site's dimension that is the output's dimension i, or ADDED, of size 1; None
-    where they are regrouped. `scales`: inputs of one number each, by which the site is multiplied
-    (or divided: then True), after `negated`.
+    where they are regrouped. Dimensions of the site that it lacks have size 1, too. `scales`:
+    inputs of one number each, by which the site is multiplied (or divided: then True), after
+    `negated`.
     """
 
     site: Step
@@ -115,7 +116,7 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
 
 def _source_dims(op: Operation) -> Dims | None:
     """The operand's dimension that is each of the result's, or ADDED; None if an op of which each
-    element is kept does more than turn dimensions and add some.
+    element is kept does more than turn dimensions, and add and drop some of size 1.
     """
     before, after = (mlir.shape(v) for v in (op.operands[0], op.results[0]))
     match op.name:
@@ -123,26 +124,29 @@ def _source_dims(op: Operation) -> Dims | None:
             return integers(op, "permutation")
         case "stablehlo.broadcast_in_dim":
             places = integers(op, "broadcast_dimensions")
+            return tuple(places.index(d) if d in places else ADDED for d in range(len(after)))
+        case "stablehlo.reduce":
+            return tuple(d for d in range(len(before)) if d not in integers(op, "dimensions"))
         case "stablehlo.reshape":
-            places = _places(before, after)
+            return _reshaped(before, after)
         case _:
             return None
-    if len(places) < len(before):
-        return None
-    sources = {place: d for d, place in enumerate(places)}
-    return tuple(sources.get(d, ADDED) for d in range(len(after)))
 
 
-def _places(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Where a reshape's dimensions come to lie, as far as only others of size 1 are added."""
-    found: list[int] = []
-    for d, size in enumerate(after):
-        left = before[len(found) :]
-        if left and left[0] == size:
-            found.append(d)
-        elif size != 1:
-            return []
-    return found
+def _reshaped(before: Sequence[int], after: Sequence[int]) -> Dims | None:
+    """The same of a reshape."""
+    sources: list[int] = []
+    left = list(range(len(before)))
+    for size in after:
+        while left and before[left[0]] == 1 != size:
+            left.pop(0)
+        if left and before[left[0]] == size:
+            sources.append(left.pop(0))
+        elif size == 1:
+            sources.append(ADDED)
+        else:
+            return None
+    return tuple(sources)
 
 
 def _taken(order: Dims | None, source: Dims | None) -> Dims | None:

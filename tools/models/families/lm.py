@@ -19,13 +19,17 @@ from tools.models.problem import Problem
 HEADS = 4
 
 
-def loss(params: Any, tokens: Array) -> Array:
-    """tokens: [B, L + 1]; the mean cross-entropy of the next token."""
+def scores(params: Any, tokens: Array) -> Array:
+    """tokens: [B, L + 1]; logits of the next token, [B, L, vocabulary]."""
     x = params["embedding"][tokens[:, :-1]] + params["positions"]
     for p in params["layers"]:
         x = block(x, p, HEADS, causal(x.shape[1]))
-    logits = layer_norm(x, params["norm"]) @ params["head"]
-    return jnp.mean(cross_entropy(logits, tokens[:, 1:]))
+    return layer_norm(x, params["norm"]) @ params["head"]
+
+
+def loss(params: Any, tokens: Array) -> Array:
+    """The mean cross-entropy of the next token."""
+    return jnp.mean(cross_entropy(scores(params, tokens), tokens[:, 1:]))
 
 
 def problem(

@@ -25,10 +25,15 @@ def layer(x: Array, p: Any) -> tuple[Array, None]:
     return x + jax.nn.gelu(norm(x, p["norm2"]) @ p["up"]) @ p["down"], None
 
 
-def loss(params: Any, tokens: Array) -> Array:
-    """tokens: [B, L + 1]; the cross-entropy of the next token, summed over positions."""
+def scores(params: Any, tokens: Array) -> Array:
+    """tokens: [B, L + 1]; log-probabilities of the next token, [B, L, vocabulary]."""
     x, _ = jax.lax.scan(layer, params["embedding"][tokens[:, :-1]], params["layers"])
-    found = jax.nn.log_softmax(x @ params["head"])
+    return jax.nn.log_softmax(x @ params["head"])
+
+
+def loss(params: Any, tokens: Array) -> Array:
+    """The cross-entropy of the next token, summed over positions."""
+    found = scores(params, tokens)
     return -jnp.mean(jnp.sum(jnp.take_along_axis(found, tokens[:, 1:, None], -1), (1, 2)))
 
 

@@ -1,0 +1,186 @@
+"""Writing an index: f's rows of every example, a batch at a time, to go on with after a kill."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from hlo_surgery.attribution.batches import batch_at, number_of_examples, places_from
+from hlo_surgery.attribution.computed_rows import (
+    check_rows_stand_alone,
+    computed_rows,
+    first_unlike,
+)
+from hlo_surgery.attribution.digests import digests_of, first_other
+from hlo_surgery.attribution.header import (
+    FILE,
+    Header,
+    check_same,
+    described,
+    plain_settings,
+    read_header,
+    write_header,
+)
+from hlo_surgery.attribution.index import Index, open_index
+from hlo_surgery.attribution.named_rows import Rows, named
+from hlo_surgery.attribution.row_files import append, create, first_rows, row_files, sync
+
+# A kill loses what was written since the last commit, which is what may take time.
+COMMIT_SECONDS = 1.0
+
+
+def write_index(
+    f: Callable[[Any], Any],
+    data: Any,
+    path: str | os.PathLike[str],
+    *,
+    batch_size: int = 64,
+    settings: dict[str, Any] | None = None,
+) -> Index:
+    """Write f's rows of every example to a folder, and open it; what is there already is kept.
+
+    - `f(batch)` returns a pytree of arrays [batch_size, ...] of floats, a row for each example,
+      such as `hs.projected`. It is called as it is: pass `jax.jit(f)` of what is slow without.
+    - `data`: a pytree of arrays [N, ...] of N examples: NumPy's, JAX's, memory maps, or whatever
+      has a shape and slices. A batch has their rows, and the same structure; a last batch that is
+      short is filled up with the last example, and what f returns for these is dropped.
+    - `path`: a folder, new or empty, or an index to go on with. Each array is an `.npy` file there
+      (bfloat16 as float32), and `index.json` says what they are of, and how many rows are done.
+      Kill the process at any time, and call again.
+    - `settings`: what tells this index from others, such as `{"seed": 0, "step": 300}`; kept with
+      it as JSON.
+
+    An index goes on only with the same data as far as it is done, by a checksum, for which that is
+    read again; the same settings; and an f that returns for the first batch what is there, up to
+    rounding. And an example's row must not rest on the rest of its batch: f is tried on the first
+    batch with half of it replaced.
+
+    A progress bar is shown on stderr where that is a terminal. Raises ValueError for what is named
+    above, for rows that are not finite, and for an index that is another one; TypeError for
+    settings that are no JSON; FileExistsError where the path is something else; OSError where the
+    disk is full.
+
+    >>> import tempfile
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x: jnp.mean((x @ w) ** 2)
+    >>> gradients = hs.grad(loss, statistics=hs.projected(2))
+    >>> rows = lambda x: gradients(jnp.ones((3, 4)), x)[1]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     index = write_index(rows, jnp.ones((100, 3)), f"{folder}/index", settings={"seed": 0})
+    ...     print(len(index), index.rows["rows"].shape, index.settings)
+    100 (100, 2, 2) {'seed': 0}
+    """
+    examples, folder = number_of_examples(data), Path(path)
+    size = min(_positive(batch_size), examples)
+    places = places_from(0, size, examples)
+    first = computed_rows(f, batch_at(data, places), places)
+    check_rows_stand_alone(f, data, first)
+    shapes = described(named(data))
+    wanted = Header(examples, described(first), shapes, plain_settings(settings or {}))
+    header = _begun(folder, wanted, first)
+    _check_data(folder, header, data, size)
+    if header.done < examples:
+        _check_room(folder, header)
+        _write(partial(computed_rows, f, like=first), data, folder, header, size)
+    return open_index(folder)
+
+
+def _positive(batch_size: int) -> int:
+    if not (isinstance(batch_size, int) and batch_size > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"batch_size is a positive integer, such as 64, not {batch_size!r}")
+    return batch_size
+
+
+def _begun(folder: Path, wanted: Header, first: Rows) -> Header:
+    """The header of the index that is there, or of one that holds no row yet."""
+    if not (folder / FILE).exists():
+        _make_folder(folder)
+    elif (there := read_header(folder)).done:
+        check_same(folder, there, wanted)
+        _check_first(folder, there, first)
+        return there
+    write_header(folder, wanted)
+    return wanted
+
+
+def _check_first(folder: Path, there: Header, first: Rows) -> None:
+    """Raises ValueError where the rows that are there are not those of the first batch."""
+    count = min(there.done, len(next(iter(first.values()))))
+    stored = first_rows(row_files(folder, there), count)
+    name = first_unlike({key: rows[:count] for key, rows in first.items()}, stored)
+    if name is not None:
+        raise ValueError(
+            f"{folder} holds other rows of the first examples than f returns in {name}: it was "
+            "written with another f, seed, model or data; choose another path, or remove it"
+        )
+
+
+def _check_data(folder: Path, there: Header, data: Any, size: int) -> None:
+    """Raises ValueError where the rows that are there are of other data."""
+    name = first_other(data, there.done, size, there.digests)
+    if name is not None:
+        raise ValueError(
+            f"{folder} holds rows of other data, or of the same in another order, in {name} of the "
+            f"first {there.done} examples; choose another path, or remove it"
+        )
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is there and is no index; choose another path")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _check_room(folder: Path, header: Header) -> None:
+    """Before hours of work, and not after them."""
+    sizes = (one.dtype.itemsize * int(np.prod(one.shape)) for one in row_files(folder, header))
+    needed = sum(sizes) * (header.examples - header.done)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            f"{folder} needs {needed / 1e9:.3g} GB more, and its disk has {free / 1e9:.3g} GB left"
+        )
+
+
+def _write(
+    rows_of: Callable[[Any, np.ndarray], Rows], data: Any, folder: Path, header: Header, size: int
+) -> None:
+    """The rows that are not there yet; their number, and of what they are, once they are on the
+    disk.
+    """
+    files, examples, digests = row_files(folder, header), header.examples, header.digests
+    if not header.done:
+        create(files, examples)
+    committed = time.monotonic()
+    with ExitStack() as stack:
+        opened = [stack.enter_context(one.path.open("r+b")) for one in files]
+        for start in _shown(range(header.done, examples, size)):
+            places, stop = places_from(start, size, examples), min(start + size, examples)
+            batch = batch_at(data, places)
+            # Before f, which may take the arrays for its own.
+            digests = digests_of(batch, stop - start, digests)
+            rows = rows_of(batch, places)
+            for one, file in zip(files, opened, strict=True):
+                append(file, start, rows[one.name][: stop - start])
+            if stop == examples or time.monotonic() > committed + COMMIT_SECONDS:
+                sync(opened)
+                write_header(folder, replace(header, done=stop, digests=digests))
+                committed = time.monotonic()
+
+
+def _shown(starts: range) -> Iterable[int]:
+    """With a progress bar on a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return starts
+    return track(starts, "rows of examples", console=console, transient=True)

@@ -1,0 +1,1 @@
+"""Curvature: losses that statistics of curvature are taken of, and what is made of these."""

@@ -1,0 +1,50 @@
+"""Losses: such that statistics of the examples' gradients are of a curvature matrix."""
+
+import jax
+import jax.numpy as jnp
+
+
+def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
+    """Labels drawn from the model's own softmax, `[*]`, of logits `[*, C]`, through which no
+    gradient passes.
+
+    In a loss in their place, `second_moment` is an unbiased estimate of the diagonal of the Fisher
+    matrix, and `kronecker_factors` are those of K-FAC: both with the labels that are there would be
+    of the empirical Fisher matrix, which is another one (Kunstner et al., "Limitations of the
+    Empirical Fisher Approximation"). Where an example has several rows of logits, each has a label
+    of its own. Another key is another draw.
+
+    >>> import hlo_surgery as hs
+    >>> def loss(w, x, key):
+    ...     scores = jax.nn.log_softmax(x @ w)
+    ...     labels = hs.sampled_labels(key, scores)
+    ...     return -jnp.mean(jnp.take_along_axis(scores, labels[:, None], 1))
+    >>> fisher = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())
+    >>> _, diagonal = fisher(jnp.zeros((1, 2)), jnp.ones((4, 1)), jax.random.key(0))
+    >>> diagonal.tolist()  # (1 - p) ** 2 and p ** 2, p = 1/2
+    [[0.25, 0.25]]
+    """
+    return jax.random.categorical(key, jax.lax.stop_gradient(logits))
+
+
+def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
+    """Scores `[*]` of logits `[*, C]`, whose squared gradients, summed over all labels, are the
+    diagonal of the Gauss-Newton matrix of softmax cross entropy.
+
+    That is `sqrt(p_c) (logits_c - p' logits)` for the label c, the probabilities p being constants:
+    the matrix is `J' (diag(p) - p p') J = sum_c p_c J' (e_c - p) (e_c - p)' J`. So the sum over c
+    of `second_moment` of the mean of the scores is the mean of the examples' diagonals, exactly, in
+    one backward pass for each of the C labels; that is for examples with one row of logits. Of the
+    squared error `|f - y|**2 / 2` the scores are the outputs f_c themselves.
+
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x, c: jnp.mean(hs.gauss_newton_score(x @ w, c))
+    >>> f = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())
+    >>> w, x = jnp.zeros((1, 2)), 2 * jnp.ones((4, 1))
+    >>> jnp.round(sum(f(w, x, c)[1] for c in range(2)), 4).tolist()  # x**2 p (1 - p)
+    [[1.0, 1.0]]
+    """
+    shares = jax.lax.stop_gradient(jax.nn.softmax(logits))
+    chosen = jax.nn.one_hot(label, logits.shape[-1], dtype=logits.dtype)
+    weight = jnp.sqrt(jnp.sum(shares * chosen, -1))
+    return weight * jnp.sum((chosen - shares) * logits, -1)

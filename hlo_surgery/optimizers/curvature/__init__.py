@@ -1,0 +1,1 @@
+"""Optimizers that divide by curvature, which their state is told every few steps."""

@@ -1,0 +1,1 @@
+"""Weighted sums of the examples' gradients: the weights, squares, directions made of them."""

@@ -1,0 +1,144 @@
+"""Groups of m rows as examples: every statistic is that of the means of the groups' gradients.
+
+m = 1 is one row alone, m = B the whole batch: from MicroAdam's second moment to Adam's.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import hlo_surgery as hs
+import hlo_surgery.optimizers as ho
+from tests.microbatches import test_microbatches
+from tests.microbatches.microbatch_statistics import PARAMS, X
+from tests.statistics.statistic_models import MODELS, in_float64
+
+LIMIT = 0.1
+STATISTICS = {
+    "squares": hs.second_moment(),
+    "sign": hs.mean_sign(),
+    "variance": hs.variance(unbiased=False),
+    "norms": hs.norms(),
+    "gram": hs.gram(),
+    "clipped": hs.clipped_mean(LIMIT),
+    "clipped squares": hs.clipped_second_moment(LIMIT),
+    "whole": hs.sum_of(lambda tree: jax.tree.map(jnp.cos, tree), "global"),
+    "each": hs.per_example(),
+}
+
+
+def flat(tree):
+    return np.concatenate([g.reshape(len(g), -1) for g in jax.tree.leaves(tree)], axis=1)
+
+
+def expected(groups):
+    """From the gradients of the groups."""
+    rows = flat(groups)
+    weights = np.minimum(1, LIMIT / np.linalg.norm(rows, axis=1))
+
+    def every(phi):
+        return jax.tree.map(phi, groups)
+
+    return {
+        "squares": every(lambda g: (g**2).mean(0)),
+        "sign": every(lambda g: np.sign(g).mean(0)),
+        "variance": every(lambda g: g.var(0)),
+        "norms": np.linalg.norm(rows, axis=1),
+        "gram": rows @ rows.T,
+        "clipped": every(lambda g: np.tensordot(weights, g, 1) / len(g)),
+        "clipped squares": every(lambda g: np.tensordot(weights**2, g**2, 1) / len(g)),
+        "whole": every(lambda g: np.cos(g).sum(0)),
+        "each": groups,
+    }
+
+
+def of_rows(gradient, params, rows):
+    """The gradient of each row, by the program itself: of a mean loss over copies of it."""
+
+    def one(*row):
+        return gradient(params, *(jnp.stack([x] * len(rows[0])) for x in row))
+
+    return jax.vmap(one)(*rows)
+
+
+def assert_groups(gradient, params, rows, m):
+    with jax.enable_x64(True):
+        params, rows = in_float64(params), in_float64(rows)
+        each = jax.tree.map(np.asarray, of_rows(gradient, params, rows))
+        wanted = expected(jax.tree.map(lambda g: g.reshape(-1, m, *g.shape[1:]).mean(1), each))
+        numbers = tuple(range(1, 1 + len(rows)))
+        how = {"batch_argnums": numbers, "statistics": STATISTICS, "rows_per_example": m}
+        found = jax.tree.map(np.asarray, hs.rewrite(gradient, **how)(params, *rows)[1])
+    for name in wanted:
+        pairs = zip(*map(jax.tree.leaves, (found[name], wanted[name])), strict=True)
+        for a, b in pairs:
+            scale = 1e-9 * np.abs(b).max()
+            np.testing.assert_allclose(a, b, rtol=1e-7, atol=scale, err_msg=name)
+
+
+def six(batch):
+    """Of five examples six, the last of which is between two others."""
+    return tuple(
+        np.concatenate([x, x[:1] if x.dtype.kind == "i" else x[:1] / 2 + x[1:2]]) for x in batch
+    )
+
+
+SLOW = [
+    pytest.param(name, m, marks=pytest.mark.slow)
+    for name in ("mlp", "tied", "convolution", "scans", "tokens")
+    for m in (2, 3, 6)
+    if (name, m) != ("scans", 2)
+]
+
+
+@pytest.mark.parametrize(("name", "m"), [("scans", 2), *SLOW])
+def test_of_models(name, m):
+    model = MODELS[name]
+    assert_groups(jax.grad(model.loss), model.params, six(model.batch), m)
+
+
+ACCUMULATED = ["runs", "strides", "permuted", "inside the loss", "one by one"]
+
+
+@pytest.mark.parametrize(
+    ("name", "m"),
+    [
+        ("strides", 2),
+        *(
+            pytest.param(name, m, marks=pytest.mark.slow)
+            for name in ACCUMULATED
+            for m in (2, 3)
+            if (name, m) != ("strides", 2)
+        ),
+    ],
+)
+def test_across_microbatches(name, m):
+    """A group may have its rows in several of them."""
+    assert_groups(test_microbatches.CASES[name], PARAMS, (X,), m)
+
+
+def linear(w, x):
+    return jnp.mean(jnp.tanh(x @ w))
+
+
+def test_of_a_sum_a_groups_gradient_is_a_sum():
+    w, x = jnp.ones(3), jnp.sin(jnp.arange(12.0)).reshape(4, 3)
+    how = {"statistics": hs.per_example(), "rows_per_example": 2, "loss_reduction": "sum"}
+    _, found = hs.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w)), **how)(w, x)
+    each = jax.vmap(jax.grad(lambda w, x: jnp.tanh(x @ w)), (None, 0))(w, x)
+    np.testing.assert_allclose(found, each.reshape(2, 2, 3).sum(1), rtol=1e-6)
+
+
+def test_one_group_of_the_whole_batch_makes_adam_of_micro_adam():
+    x = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
+    ends = []
+    for optimizer in (ho.micro_adam(0.1), optax.adam(0.1)):
+        step = hs.train_step(linear, optimizer, rows_per_example=len(x), batch_argnums=1)
+        params = jnp.ones(3)
+        state = optimizer.init(params)
+        for _ in range(5):
+            params, state, _ = step(params, state, x)
+        ends.append(params)
+    np.testing.assert_allclose(*ends, rtol=1e-5)

@@ -1,0 +1,381 @@
+"""An index on disk: f's rows of every example, whatever ends the process, and nobody else's."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.attribution import open_index, row_files, write_index, writing
+from hlo_surgery.attribution.digests import digests_of
+from hlo_surgery.attribution.header import read_header, write_header
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RNG = np.random.default_rng(0)
+N = 23
+DATA = {"x": RNG.normal(size=(N, 3)).astype(np.float32), "y": np.arange(N)}
+
+
+def rows_of(batch):
+    """Two arrays of each example alone."""
+    return {"a": batch["x"] * 2, "b": [np.sin(batch["x"][:, :1]) + batch["y"][:, None]]}
+
+
+EXPECTED = {"['a']": rows_of(DATA)["a"], "['b'][0]": rows_of(DATA)["b"][0]}
+
+
+def held(index):
+    assert list(index.rows) == list(EXPECTED)
+    for name, rows in EXPECTED.items():
+        assert index.rows[name].dtype == rows.dtype
+        np.testing.assert_array_equal(index.rows[name], rows)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 23, 1000])
+def test_rows_are_those_of_f(tmp_path, batch_size):
+    index = write_index(rows_of, DATA, tmp_path / "index", batch_size=batch_size)
+    held(index)
+    held(open_index(str(tmp_path / "index")))
+    assert len(index) == N
+    with pytest.raises(ValueError, match="read-only"):
+        index.rows["['a']"][0] = 1
+
+
+def test_every_batch_has_one_shape(tmp_path):
+    """So that a last batch that is short is not compiled apart."""
+    seen = set()
+
+    def f(x):
+        seen.add(x.shape)
+        return x
+
+    write_index(f, DATA["x"], tmp_path, batch_size=4)
+    assert seen == {(4, 3)}
+
+
+def test_rows_of_projected_gradients(tmp_path):
+    """With jnp arrays, a ragged end, and what NumPy has no type for."""
+
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    w, f = jnp.ones((3, 4)), hs.grad(loss, statistics=hs.projected(2))
+    index = write_index(lambda x: f(w, x)[1], jnp.asarray(DATA["x"]), tmp_path / "a", batch_size=5)
+    whole = f(w, DATA["x"])[1]
+    np.testing.assert_allclose(index.rows["rows"], whole, rtol=1e-5, atol=1e-6)
+    narrow = write_index(
+        lambda x: f(w, x)[1].astype(jnp.bfloat16), DATA["x"], tmp_path / "b", batch_size=5
+    )
+    assert narrow.rows["rows"].dtype == np.float32
+    np.testing.assert_allclose(narrow.rows["rows"], whole, rtol=1e-2, atol=1e-4)
+
+
+# By what is interrupted, in its how manieth call, how many rows are done then: batches of 4, of
+# which each is two arrays.
+INTERRUPTED = {
+    "create": {1: 0},
+    "append": {1: 0, 2: 0, 5: 8},
+    "sync": {1: 0, 2: 4, 5: 16},
+    "write_header": {1: None, 2: 0, 5: 12},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "done"),
+    [(name, *each) for name, calls in INTERRUPTED.items() for each in calls.items()],
+)
+def test_what_was_interrupted_goes_on(tmp_path, monkeypatch, name, call, done):
+    """Wherever: rows that are counted are on the disk, and the rest is written."""
+    own, calls = getattr(writing, name), []
+    monkeypatch.setattr(writing, "COMMIT_SECONDS", -1)
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return own(*args)
+
+    monkeypatch.setattr(writing, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_index(rows_of, DATA, tmp_path, batch_size=4)
+    monkeypatch.setattr(writing, name, own)
+    assert (tmp_path / "index.json").exists() == (done is not None)
+    if done is not None:
+        assert read_header(tmp_path).done == done
+        with pytest.raises(ValueError, match=f"rows of {done} of 23 examples"):
+            open_index(tmp_path)
+    if done:
+        files = row_files.row_files(tmp_path, read_header(tmp_path))
+        for key, rows in row_files.first_rows(files, done).items():
+            np.testing.assert_array_equal(rows, EXPECTED[key][:done])
+    held(write_index(rows_of, DATA, tmp_path, batch_size=3))
+
+
+def test_a_killed_process_goes_on(tmp_path):
+    program = """
+        import os, signal
+        import numpy as np
+        from hlo_surgery.attribution import write_index, writing
+
+        writing.COMMIT_SECONDS = -1
+        calls = []
+
+        def f(x):
+            calls.append(x)
+            if len(calls) == 7:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return x * 2
+
+        write_index(f, np.load("x.npy"), "index", batch_size=4)
+    """
+    np.save(tmp_path / "x.npy", DATA["x"])
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert read_header(tmp_path / "index").done == 16
+    seen = []
+
+    def f(x):
+        seen.append(x)
+        return x * 2
+
+    index = write_index(f, DATA["x"], tmp_path / "index", batch_size=4)
+    np.testing.assert_array_equal(index.rows["rows"], DATA["x"] * 2)
+    # Two for the checks of the first batch, and what was missing.
+    assert len(seen) == 4
+
+
+def test_what_is_whole_is_kept(tmp_path):
+    write_index(rows_of, DATA, tmp_path, batch_size=4, settings={"seed": (1, 2)})
+    changed = (tmp_path / "rows_0.npy").stat().st_mtime_ns
+    index = write_index(rows_of, DATA, tmp_path, batch_size=4, settings={"seed": [1, 2]})
+    held(index)
+    assert index.settings == {"seed": [1, 2]}
+    assert (tmp_path / "rows_0.npy").stat().st_mtime_ns == changed
+
+
+OTHERS = {
+    "settings": (rows_of, DATA, {"seed": 1}, "its settings are {'seed': 0}, not {'seed': 1}"),
+    "seed": (
+        lambda batch: {"a": -rows_of(batch)["a"], "b": rows_of(batch)["b"]},
+        DATA,
+        {"seed": 0},
+        r"other rows of the first examples than f returns in \['a'\]",
+    ),
+    "one row": (
+        rows_of,
+        DATA | {"x": np.where(np.arange(N)[:, None] == 2, 0, DATA["x"])},
+        {"seed": 0},
+        "other rows of the first examples",
+    ),
+    "fewer": (
+        rows_of,
+        {k: v[:20] for k, v in DATA.items()},
+        {"seed": 0},
+        "examples are 23, not 20",
+    ),
+    "dtype": (rows_of, DATA | {"y": DATA["y"] * 1.0}, {"seed": 0}, "its data are"),
+    "names": (lambda batch: batch["x"], DATA, {"seed": 0}, "its rows are"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_index_is_not_mixed_in(tmp_path, name):
+    f, data, settings, message = OTHERS[name]
+    write_index(rows_of, DATA, tmp_path, batch_size=4, settings={"seed": 0})
+    with pytest.raises(ValueError, match=message):
+        write_index(f, data, tmp_path, batch_size=4, settings=settings)
+    held(open_index(tmp_path))
+
+
+@pytest.mark.parametrize("done", [12, N])
+def test_data_in_another_order_behind_the_first_batch_is_seen(tmp_path, done):
+    """Of an index that is not whole, too, which other data would go on with."""
+
+    def dying(batch):
+        if 12 in batch["y"] and done < N:
+            raise KeyboardInterrupt
+        return rows_of(batch)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        write_index(dying, DATA, tmp_path, batch_size=4)
+    header = read_header(tmp_path)
+    write_header(tmp_path, replace(header, done=done, digests=digests_of(DATA, done, {})))
+    order = np.r_[:4, 4 + np.random.default_rng(1).permutation(N - 4)]
+    with pytest.raises(ValueError, match=r"in another order, in \['x'\]"):
+        write_index(rows_of, {k: v[order] for k, v in DATA.items()}, tmp_path, batch_size=4)
+    later = {k: np.r_[v[:12], v[12:][::-1]] for k, v in DATA.items()}
+    if done < N:
+        write_index(rows_of, later, tmp_path, batch_size=5)
+        np.testing.assert_array_equal(open_index(tmp_path).rows["['a']"], rows_of(later)["a"])
+
+
+def test_the_same_rows_by_other_rounding_go_on(tmp_path):
+    write_index(rows_of, DATA, tmp_path, batch_size=4)
+
+    def near(batch):
+        return {"a": batch["x"] * np.float32(2.0001), "b": rows_of(batch)["b"]}
+
+    held(write_index(near, DATA, tmp_path, batch_size=4))
+
+
+def test_gradients_that_are_rounding_alone_may_differ(tmp_path):
+    """Beside others; alone they are all that there is."""
+    noise = RNG.normal(size=(N, 3)) * 1e-7
+
+    def both(x, sign):
+        return {"noise": sign * x["noise"], "x": x["x"]}
+
+    data = {"noise": noise, "x": DATA["x"]}
+    write_index(lambda x: both(x, 1), data, tmp_path / "both")
+    write_index(lambda x: both(x, -1), data, tmp_path / "both")
+    write_index(lambda x: x, noise, tmp_path / "alone")
+    with pytest.raises(ValueError, match="other rows of the first examples"):
+        write_index(lambda x: -x, noise, tmp_path / "alone")
+
+
+def test_the_progress_bar_is_for_terminals(tmp_path, monkeypatch, capsys):
+    write_index(rows_of, DATA, tmp_path / "quiet")
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    write_index(rows_of, DATA, tmp_path / "shown")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "rows of examples" in shown.err
+
+
+WRONG = {
+    "no array": (lambda x: {}, "f returns no arrays"),
+    "integers": (lambda x: np.zeros((4, 2), int), "rows of int64; rows are real floats"),
+    "means": (lambda x: x.mean(0), r"rows of shape \(3,\) for 4 examples"),
+    "no numbers": (lambda x: x[:, :0], r"rows of shape \(4, 0\)"),
+    "not finite": (
+        lambda x: np.where(x == DATA["x"][17], np.nan, x),
+        r"not finite in rows of examples 17; look at these",
+    ),
+    "shapes": (lambda x: x if DATA["x"][17] not in x else x[:, :2], r"from example 16 on"),
+    "batches": (lambda x: x / np.abs(x).sum(), "change in rows with what else is in their batch"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rows_are_named(tmp_path, name):
+    f, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        write_index(f, DATA["x"], tmp_path / "index", batch_size=4)
+
+
+def test_a_mean_gradient_beside_the_rows_is_seen(tmp_path):
+    """Where a parameter is as long as the batch, its gradient has the shape of rows."""
+    f = hs.grad(lambda w, x: jnp.mean((x @ w) ** 2), statistics=hs.projected(2))
+    with pytest.raises(ValueError, match=r"change in \[0\]"):
+        write_index(lambda x: f(jnp.ones(3), x), DATA["x"], tmp_path, batch_size=3)
+
+
+BAD_DATA = {
+    "nothing": ({}, "arrays of no examples"),
+    "a number": ({"x": DATA["x"], "rate": 0.1}, r"float \['rate'\] without examples"),
+    "lengths": ({"x": DATA["x"], "y": DATA["y"][:5]}, r"\['x'\]\": 23, \"\['y'\]\": 5"),
+    "empty": (DATA["x"][:0], "one or more"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_wrong_data_is_named(tmp_path, name):
+    data, message = BAD_DATA[name]
+    with pytest.raises(ValueError, match=message):
+        write_index(rows_of, data, tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_wrong_arguments(tmp_path):
+    for size in (0, -1, 2.5, "4"):
+        with pytest.raises(ValueError, match="batch_size is a positive integer"):
+            write_index(rows_of, DATA, tmp_path / "index", batch_size=size)
+    for settings in ([1], {"f": rows_of}):
+        with pytest.raises(TypeError, match="settings"):
+            write_index(rows_of, DATA, tmp_path / "index", settings=settings)
+    assert not (tmp_path / "index").exists()
+
+
+def test_other_paths_are_left_alone(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine").write_text("mine")
+    for name in ("file", "folder"):
+        with pytest.raises(FileExistsError, match="is no index"):
+            write_index(rows_of, DATA, tmp_path / name)
+        with pytest.raises(FileNotFoundError, match="is no index"):
+            open_index(tmp_path / name)
+    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "mine").read_text() == "mine"
+
+
+def test_damage_is_seen(tmp_path):
+    write_index(rows_of, DATA, tmp_path, batch_size=4)
+    whole = (tmp_path / "rows_0.npy").read_bytes()
+    for damaged in (whole[:-1], whole[:10], b""):
+        (tmp_path / "rows_0.npy").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"rows_0.npy is damaged"):
+            open_index(tmp_path)
+    np.save(tmp_path / "rows_0.npy", np.zeros((N, 2)))
+    with pytest.raises(ValueError, match=r"does not hold \['a'\]"):
+        open_index(tmp_path)
+    header = json.loads((tmp_path / "index.json").read_text())
+    wrong = [{"done": "3"}, {"done": N + 1}, {"rows": {}}, {"rows": {"a": [[2], "float99"]}}]
+    changed = [json.dumps(header | each).encode() for each in wrong]
+    for text in (b"{", b"[]", b'{"done": 3}', b"\xff\xfe", *changed):
+        (tmp_path / "index.json").write_bytes(text)
+        with pytest.raises(ValueError, match="is no header of an index"):
+            open_index(tmp_path)
+
+
+@pytest.mark.parametrize("damaged", [None, b"", b"no rows"])
+def test_damage_is_seen_where_an_index_goes_on(tmp_path, damaged):
+    write_index(rows_of, DATA, tmp_path, batch_size=4)
+    (tmp_path / "rows_0.npy").unlink()
+    if damaged is not None:
+        (tmp_path / "rows_0.npy").write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"rows_0.npy is damaged"):
+        write_index(rows_of, DATA, tmp_path, batch_size=4)
+
+
+def test_a_later_format_is_not_guessed(tmp_path):
+    write_index(rows_of, DATA, tmp_path, batch_size=4)
+    header = json.loads((tmp_path / "index.json").read_text())
+    (tmp_path / "index.json").write_text(json.dumps(header | {"format": 2}))
+    with pytest.raises(ValueError, match="has the format 2"):
+        open_index(tmp_path)
+
+
+def test_a_full_disk_is_seen_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+    with pytest.raises(OSError, match=r"needs 4.6e-07 GB more, and its disk has 1e-07 GB left"):
+        write_index(rows_of, DATA, tmp_path, batch_size=4)
+
+
+def test_what_slices_is_data(tmp_path):
+    """Of a file that is read as it is asked for, slices are all that is taken."""
+
+    class Lazy:
+        shape, dtype = DATA["x"].shape, DATA["x"].dtype
+
+        def __getitem__(self, part):
+            assert isinstance(part, slice)
+            assert part.stop - part.start <= 4
+            return DATA["x"][part]
+
+    index = write_index(lambda x: x, Lazy(), tmp_path, batch_size=4)
+    np.testing.assert_array_equal(index.rows["rows"], DATA["x"])

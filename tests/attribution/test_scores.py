@@ -1,0 +1,140 @@
+"""Scores and preconditioning, against dense linear algebra in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from hlo_surgery.attribution import blocks, covariance, preconditioned, scores, write_index
+
+RNG = np.random.default_rng(1)
+N, Q = 50, 4
+ROWS = {"a": RNG.normal(size=(N, 2, 3)).astype(np.float32), "b": RNG.normal(size=(N, 2))}
+QUERIES = {"a": RNG.normal(size=(Q, 2, 3)), "b": RNG.normal(size=(Q, 2))}
+
+
+@pytest.fixture
+def index(tmp_path):
+    return write_index(lambda rows: rows, ROWS, tmp_path)
+
+
+@pytest.fixture(params=[1, 200, blocks.BLOCK_BYTES])
+def block_bytes(request, monkeypatch):
+    """One example at a time, a few, and all at once."""
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", request.param)
+
+
+def flat(tree, names="ab"):
+    return np.concatenate([np.float64(tree[n]).reshape(len(tree[n]), -1) for n in names], axis=1)
+
+
+def held(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.usefixtures("block_bytes")
+def test_scores_are_inner_products(index):
+    found = scores(index, QUERIES)
+    assert found.shape == (Q, N)
+    held(found, flat(QUERIES) @ flat(ROWS).T)
+
+
+@pytest.mark.usefixtures("block_bytes")
+@pytest.mark.parametrize("per", ["parameter", "global"])
+def test_preconditioned_scores(index, per):
+    groups = ["ab"] if per == "global" else ["a", "b"]
+    expected = 0
+    for names in groups:
+        g, q = flat(ROWS, names), flat(QUERIES, names)
+        block = g.T @ g / N
+        damped = block + 0.1 * np.trace(block) / len(block) * np.eye(len(block))
+        expected = expected + q @ np.linalg.inv(damped) @ g.T
+    found = preconditioned(QUERIES, covariance(index, per), damping=0.1)
+    held(scores(index, found), expected)
+
+
+def test_rows_may_be_queries(index):
+    """By name, as an index has them: the influence of each example on itself, say."""
+    own = preconditioned(index.rows, covariance(index), damping=0.1)
+    assert list(own) == list(index.rows)
+    held(scores(index, index.rows), flat(ROWS) @ flat(ROWS).T)
+
+
+def test_preconditioning_is_ridge_regression(tmp_path):
+    """Of rows with more directions than examples, the push-through identity gives the same:
+    q (G'G / N + s I)^-1 G' = q G' (G G' / N + s I)^-1.
+    """
+    g, q = RNG.normal(size=(5, 12)), RNG.normal(size=(2, 12))
+    index = write_index(lambda x: x, g, tmp_path)
+    shift = 0.2 * np.sum(g**2) / 5 / 12
+    expected = q @ g.T @ np.linalg.inv(g @ g.T / 5 + shift * np.eye(5))
+    held(scores(index, preconditioned(q, covariance(index), 0.2)), expected)
+
+
+def test_scores_of_whole_gradients_are_the_influence_on_the_loss(tmp_path):
+    """From `vmap`: of rows that are the gradients themselves."""
+
+    def loss(p, x, y):
+        return jnp.mean((jnp.tanh(x @ p["w"]) @ p["v"] - y) ** 2)
+
+    p = {"w": jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32), "v": jnp.ones(4)}
+    x, y = RNG.normal(size=(9, 3)).astype(np.float32), np.ones(9, np.float32)
+    gradients = hs.grad(loss, batch_argnums=(1, 2), statistics=hs.per_example())
+    index = write_index(lambda batch: gradients(p, *batch)[1], (x, y), tmp_path, batch_size=4)
+    own = jax.vmap(lambda x, y: jax.grad(loss)(p, x[None], y[None]))(x, y)
+    g = flat(own, ["v", "w"])
+    held(scores(index, gradients(p, x[:2], y[:2])[1]), g[:2] @ g.T)
+
+
+WRONG = {
+    "names": ({"a": QUERIES["a"]}, "queries have"),
+    "shapes": (QUERIES | {"b": np.ones((Q, 3))}, r"\['b'\] of shape \(4, 3\), not \(4, 2\)"),
+    "counts": (QUERIES | {"b": np.ones((1, 2))}, r"\(1, 2\), not \(4, 2\)"),
+    "numbers": ({"a": 1.0, "b": 2.0}, r"\['a'\] of shape \(\), not"),
+    "not finite": (QUERIES | {"b": np.full((Q, 2), np.nan)}, "not finite"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_queries_are_named(index, name):
+    queries, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        scores(index, queries)
+    with pytest.raises(ValueError, match=message):
+        preconditioned(queries, covariance(index), damping=0.1)
+
+
+def test_wrong_damping(index):
+    for damping in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="positive damping"):
+            preconditioned(QUERIES, covariance(index), damping)
+
+
+def test_a_covariance_that_is_none(tmp_path, index):
+    with pytest.raises(ValueError, match="'parameter' or 'global'"):
+        covariance(index, "layer")
+    for name, scale in (("zero", 0.0), ("small", 1e-200), ("large", 1e154)):
+        rows = write_index(lambda x: x, np.full((40, 20), scale), tmp_path / name)
+        with pytest.raises(ValueError, match="all zero, or their squares leave the range"):
+            covariance(rows)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-19, 1e25])
+def test_scales_whose_squares_float32_does_not_hold(tmp_path, scale):
+    """Some squares may be in its range and some not: the damped inverse rests on the small ones."""
+    rows = np.float32(RNG.normal(size=(N, 3)) * [1, 0.1, 0.01] * scale)
+    index = write_index(lambda x: x, rows, tmp_path)
+    wide = np.float64(rows)
+    matrix = wide.T @ wide / N
+    damped = matrix + 1e-4 * np.trace(matrix) / 3 * np.eye(3)
+    found = preconditioned(rows[:2], covariance(index), damping=1e-4)
+    np.testing.assert_allclose(found["rows"], np.linalg.solve(damped, wide[:2].T).T, rtol=1e-3)
+    np.testing.assert_allclose(
+        scores(index, found), wide[:2] @ np.linalg.solve(damped, wide.T), rtol=0, atol=1e-4 * N
+    )
+
+
+def test_no_queries(index):
+    none = {name: x[:0] for name, x in QUERIES.items()}
+    assert scores(index, preconditioned(none, covariance(index), damping=0.1)).shape == (0, N)

@@ -1,0 +1,205 @@
+"""Sophia and K-FAC: step for step those of a plain reference, on the same labels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import hlo_surgery as hs
+import hlo_surgery.optimizers as ho
+from tests.statistics.kronecker_by_hand import factors_of, pairs_by_name, plain
+
+B, D, H, C = 8, 4, 6, 3
+STEPS, EVERY = 9, 3
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape):
+    return jnp.asarray(RNG.normal(size=shape) / 2, jnp.float32)
+
+
+PARAMS = {"b": draw(H), "v": draw(H, C), "w": draw(D, H)}
+X = draw(STEPS, B, D)
+Y = jnp.asarray(RNG.integers(0, C, (STEPS, B)))
+KEYS = jax.random.split(jax.random.key(0), STEPS)
+
+
+def logits_of_one(p, x, tap=plain):
+    y = tap("b", jnp.ones(1), tap("w", x, x @ p["w"]) + p["b"])
+    h = jnp.tanh(y)
+    return tap("v", h, h @ p["v"])
+
+
+def of_one(p, example, tap=plain):
+    x, label = example
+    return -jax.nn.log_softmax(logits_of_one(p, x, tap))[label]
+
+
+def loss(p, x, y):
+    logits = jax.vmap(logits_of_one, (None, 0))(p, x)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+
+def sampled(p, x, key):
+    logits = jax.vmap(logits_of_one, (None, 0))(p, x)
+    labels = hs.sampled_labels(key, logits)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+
+def labels_of(p, i):
+    return hs.sampled_labels(KEYS[i], jax.vmap(logits_of_one, (None, 0))(p, X[i]))
+
+
+def trained(optimizer, statistic):
+    """The parameters after each step of `hs.train_step`, told of curvature every few."""
+    step = hs.train_step(loss, optimizer, batch_argnums=(1, 2))
+    curvature = hs.grad(sampled, batch_argnums=1, statistics=statistic)
+    told = jax.jit(lambda s, p, x, key: ho.with_curvature(s, curvature(p, x, key)[1]))
+    # A step takes the arrays that it is given.
+    params, state, path = jax.tree.map(jnp.copy, PARAMS), optimizer.init(PARAMS), []
+    for i in range(STEPS):
+        if i % EVERY == 0:
+            state = told(state, params, X[i], KEYS[i])
+        params, state, _ = step(params, state, X[i], Y[i])
+        path.append(jax.tree.map(np.asarray, jax.tree.map(jnp.copy, params)))
+    return path
+
+
+def in_turn(path, refresh, step):
+    """The reference's parameters after each step, in float64; its labels are those of `path`."""
+    params = {name: np.asarray(x, np.float64) for name, x in PARAMS.items()}
+    before = [PARAMS, *path]
+    for i in range(STEPS):
+        if i % EVERY == 0:
+            refresh(params, X[i], labels_of(before[i], i))
+        with jax.enable_x64(True):
+            gradient = jax.grad(loss)(params, np.asarray(X[i], np.float64), Y[i])
+        params = {name: step(name, params[name], np.asarray(gradient[name])) for name in params}
+        yield params
+
+
+def assert_followed(path, reference):
+    for own, expected in zip(path, reference, strict=True):
+        for name, value in expected.items():
+            np.testing.assert_allclose(own[name], value, rtol=2e-4, atol=2e-5)
+
+
+def test_sophia_follows_its_reference():
+    b1, b2, gamma, rate, decay = 0.9, 0.8, 2.0, 0.1, 1e-2
+    m, h = ({name: np.zeros(x.shape) for name, x in PARAMS.items()} for _ in range(2))
+
+    def refresh(params, x, labels):
+        with jax.enable_x64(True):
+            each = jax.vmap(jax.grad(of_one), (None, 0))(params, (np.asarray(x, float), labels))
+        for name in h:
+            h[name] = b2 * h[name] + (1 - b2) * np.mean(np.asarray(each[name]) ** 2, 0)
+
+    def step(name, param, gradient):
+        m[name] = b1 * m[name] + (1 - b1) * gradient
+        clipped = np.clip(m[name] / np.maximum(gamma * h[name], 1e-12), -1, 1)
+        return param - rate * clipped - decay * param
+
+    optimizer = ho.sophia(rate, b1, b2, gamma, weight_decay=decay)
+    path = trained(optimizer, hs.second_moment())
+    assert_followed(path, in_turn(path, refresh, step))
+
+
+def test_kfac_follows_its_reference():
+    b1, b2, damping, rate = 0.5, 0.8, 1e-2, 0.05
+    v = {name: np.zeros(x.shape) for name, x in PARAMS.items()}
+    kept, inverse, told = {}, {}, [0]
+
+    def refresh(params, x, labels):
+        told[0] += 1
+        for name, pairs in pairs_by_name(of_one, params, (x, labels)).items():
+            new = factors_of(pairs, "expand")
+            old = kept.get(name, [np.zeros_like(side) for side in new])
+            kept[name] = [b2 * a + (1 - b2) * b for a, b in zip(old, new, strict=True)]
+            left, right = (side / (1 - b2 ** told[0]) for side in kept[name])
+            pi = np.sqrt(np.trace(left) / len(left) / (np.trace(right) / len(right)))
+            inverse[name] = (
+                np.linalg.inv(left + pi * damping**0.5 * np.eye(len(left))),
+                np.linalg.inv(right + damping**0.5 / pi * np.eye(len(right))),
+            )
+
+    def step(name, param, gradient):
+        left, right = inverse[name]
+        found = left @ gradient.reshape(len(left), len(right)) @ right
+        v[name] = b1 * v[name] + found.reshape(param.shape)
+        return param - rate * v[name]
+
+    path = trained(ho.kfac(rate, b1, b2, damping), hs.kronecker_factors())
+    assert_followed(path, in_turn(path, refresh, step))
+
+
+def test_before_there_is_curvature():
+    gradient = jax.tree.map(jnp.cos, PARAMS)
+    updates, _ = ho.kfac(0.5).update(gradient, ho.kfac(0.5).init(PARAMS))
+    jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -0.5 * g, rtol=1e-6), updates, gradient)
+    updates, _ = ho.sophia(0.5).update(gradient, ho.sophia(0.5).init(PARAMS))
+    jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -0.5 * jnp.sign(g)), updates, gradient)
+
+
+def test_factors_of_some_and_a_diagonal_of_others_of_stacks_and_tables():
+    """Each parameter between the inverses of its own damped matrices."""
+    damping = 0.1
+    params = {"stack": draw(2, 3, 4), "table": draw(5, 4), "plain": draw(3)}
+    roots = draw(2, 3, 3), draw(2, 4, 4)
+    left, right = (root @ root.swapaxes(1, 2) for root in roots)
+    curvature = {
+        "stack": hs.KroneckerFactors(left, right),
+        "table": hs.KroneckerFactors(jnp.arange(5.0), right[0]),
+        "plain": jnp.arange(3.0),
+    }
+    optimizer = optax.chain(ho.kfac(1.0, b1=0.0, damping=damping), optax.clip_by_global_norm(1e9))
+    state = ho.with_curvature(optimizer.init(params), curvature)
+    updates, _ = optimizer.update(params, state)
+
+    def between(left, gradient, right):
+        pi = np.sqrt(np.trace(left) / len(left) / (np.trace(right) / len(right)))
+        shifts = pi * damping**0.5 * np.eye(len(left)), damping**0.5 / pi * np.eye(len(right))
+        return np.linalg.solve(left + shifts[0], gradient) @ np.linalg.inv(right + shifts[1])
+
+    expected = {
+        "stack": np.stack([between(left[i], params["stack"][i], right[i]) for i in range(2)]),
+        "table": between(np.diag(np.arange(5.0)), params["table"], right[0]),
+        "plain": params["plain"] / (np.arange(3.0) + damping),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(updates[name], -value, rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", [ho.sophia(0.1), ho.kfac(0.1)])
+def test_curvature_of_other_parameters_is_wrong_use(optimizer):
+    state = optimizer.init(PARAMS)
+    for wrong in ({"w": PARAMS["w"]}, jax.tree.map(lambda x: x[..., :1], PARAMS)):
+        with pytest.raises(ValueError, match="the curvature is not like the parameters"):
+            ho.with_curvature(state, wrong)
+    with pytest.raises(ValueError, match="the state has 0 that take curvature"):
+        ho.with_curvature(ho.adam(0.1).init(PARAMS), PARAMS)
+
+
+def test_masked_parameters_have_no_curvature():
+    labels = {"b": "still", "v": "taught", "w": "taught"}
+    parts = {"still": optax.set_to_zero(), "taught": ho.kfac(0.1)}
+    optimizer = optax.multi_transform(parts, labels)
+    found = hs.grad(sampled, batch_argnums=1, statistics=hs.kronecker_factors())
+    gradient, factors = found(PARAMS, X[0], KEYS[0])
+    state = ho.with_curvature(optimizer.init(PARAMS), factors)
+    updates, _ = optimizer.update(gradient, state, PARAMS)
+    assert not updates["b"].any()
+    assert all(updates[name].any() for name in ("v", "w"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ho.sophia(0.1, gamma=0.0), "positive gamma"),
+        (lambda: ho.kfac(0.1, damping=-1.0), "positive damping"),
+        (lambda: ho.kfac(0.1, b2=1.0), "b2 is 1.0"),
+    ],
+)
+def test_numbers_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

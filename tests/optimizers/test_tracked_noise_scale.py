@@ -1,0 +1,138 @@
+"""The noise scale along training: both parts averaged apart, of what was drawn with known ones."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import hlo_surgery as hs
+import hlo_surgery.optimizers as ho
+from hlo_surgery.estimators import NoiseScale, noise_scale_of_sizes
+
+EXAMPLES = np.array([[1.0, -2.0], [0.5, 3.0], [2.0, 1.0], [-1.0, 0.25]])
+VARIANCE = EXAMPLES.var(0)
+SQUARED_MEAN = EXAMPLES.mean(0) ** 2
+
+
+def drawn(size):
+    """Every batch of a size that can be drawn, with replacement: all are as likely."""
+    numbers = itertools.product(range(len(EXAMPLES)), repeat=size)
+    return np.array([EXAMPLES[list(each)] for each in numbers])
+
+
+def loss(params, x):
+    """The gradients of w and v are the columns of x."""
+    return jnp.mean(params["w"] * x[:, 0] + params["v"] * x[:, 1])
+
+
+PARAMS = {"w": jnp.zeros(()), "v": jnp.zeros(())}
+
+
+def assert_close(found, variance, squared_mean):
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-5)
+    np.testing.assert_allclose(found.squared_mean, squared_mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_both_parts_are_unbiased(size):
+    each = {"all": hs.noise_scale(), "each": hs.noise_scale("parameter")}
+    f = hs.grad(loss, statistics=each)
+    batches = jnp.asarray(drawn(size), jnp.float32)
+    every = jax.lax.map(lambda x: f(PARAMS, x)[1], batches)
+    mean = jax.tree.map(lambda a: a.mean(0), every)
+    assert_close(mean["all"], VARIANCE.sum(), SQUARED_MEAN.sum())
+    assert_close(mean["each"]["w"], VARIANCE[0], SQUARED_MEAN[0])
+    assert_close(mean["each"]["v"], VARIANCE[1], SQUARED_MEAN[1])
+
+
+def test_two_sizes_give_both_parts_without_bias():
+    batches = drawn(4)
+    small = (batches.reshape(-1, 2, 2, 2).mean(2) ** 2).sum(-1).mean()
+    large = (batches.mean(1) ** 2).sum(-1).mean()
+    assert_close(noise_scale_of_sizes(small, large, 2, 4), VARIANCE.sum(), SQUARED_MEAN.sum())
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (8, 4), (0, 4)])
+def test_sizes_that_tell_nothing_are_refused(sizes):
+    with pytest.raises(ValueError, match="a larger one"):
+        noise_scale_of_sizes(1.0, 1.0, *sizes)
+
+
+def trained(optimizer, batches):
+    """The optimizer's state behind a step for each batch."""
+    params, state = jax.tree.map(jnp.copy, PARAMS), optimizer.init(PARAMS)
+    step = hs.train_step(loss, optimizer)
+    for x in batches:
+        params, state, _ = step(params, state, jnp.asarray(x, jnp.float32))
+    return state
+
+
+def averaged(batches, decay, columns):
+    """The bias-corrected average of each part over the steps, by numpy."""
+    weights = decay ** np.arange(len(batches) - 1, -1, -1)
+    variance = [x[:, columns].var(0, ddof=1).sum() for x in batches]
+    means = [(x[:, columns].mean(0) ** 2).sum() for x in batches]
+    signal = [m - v / len(x) for m, v, x in zip(means, variance, batches, strict=True)]
+    return np.average(variance, weights=weights), np.average(signal, weights=weights)
+
+
+BATCHES = np.random.default_rng(0).normal(0.5, 1, (4, 6, 2))
+
+
+@pytest.mark.parametrize("optimizer", [optax.adam(0.1), ho.micro_adam(0.1)])
+def test_averages_along_training(optimizer):
+    state = trained(optax.chain(ho.track_noise_scale(0.5), optimizer), BATCHES)
+    assert_close(ho.noise_scale(state), *averaged(BATCHES, 0.5, [0, 1]))
+    of_each = optax.chain(ho.track_noise_scale(0.5, "parameter"), optimizer)
+    found = ho.noise_scale(trained(of_each, BATCHES))
+    assert_close(found["w"], *averaged(BATCHES, 0.5, [0]))
+    assert_close(found["v"], *averaged(BATCHES, 0.5, [1]))
+    assert float(found["w"].ratio) == pytest.approx(
+        float(found["w"].variance / found["w"].squared_mean)
+    )
+
+
+def test_accumulated_microbatches_give_the_mean_of_their_parts():
+    tracked = optax.chain(ho.track_noise_scale(0.0), optax.sgd(0.1))
+    state = trained(ho.multi_steps(tracked, 2), BATCHES[:2])
+    parts = [averaged(BATCHES[i : i + 1], 0.0, [0, 1]) for i in range(2)]
+    assert_close(ho.noise_scale(state), *np.mean(parts, 0))
+
+
+def test_batches_of_fewer_than_two_are_left_out():
+    optimizer = ho.track_noise_scale(0.9)
+    state = optimizer.init(PARAMS)
+    for parts, size in [((2.0, 1.0), 4), ((jnp.nan, jnp.nan), 1), ((4.0, 1.0), 4)]:
+        given = {"noise_scale": NoiseScale(*parts), "batch_size": jnp.asarray(size)}
+        _, state = optimizer.update(PARAMS, state, **given)
+    assert_close(ho.noise_scale(state), (0.9 * 2 + 4) / 1.9, 1.0)
+
+
+def test_masked_parameters_have_none_of_their_own():
+    optimizer = optax.chain(
+        optax.masked(ho.track_noise_scale(0.5, "parameter"), {"w": True, "v": False}),
+        optax.adam(0.1),
+    )
+    found = ho.noise_scale(trained(optimizer, BATCHES))
+    assert_close(found["w"], *averaged(BATCHES, 0.5, [0]))
+    assert jax.tree.leaves(found["v"]) == []
+
+
+def test_that_of_all_parameters_is_not_hidden_from_some():
+    optimizer = optax.masked(ho.track_noise_scale(), {"w": True, "v": False})
+    with pytest.raises(ValueError, match="outside of the mask"):
+        hs.train_step(loss, optimizer)(PARAMS, optimizer.init(PARAMS), jnp.ones((4, 2)))
+
+
+@pytest.mark.parametrize("per", ["layer", {"w": "first"}])
+def test_a_word_that_is_none(per):
+    with pytest.raises(ValueError, match="global or parameter"):
+        ho.track_noise_scale(per=per)
+
+
+def test_without_track_noise_scale_there_is_none():
+    with pytest.raises(ValueError, match="track_noise_scale"):
+        ho.noise_scale(ho.micro_adam(0.01).init(PARAMS))

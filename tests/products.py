@@ -1,0 +1,44 @@
+"""Products of parameters: by default each value, or each pair of values, is in some case."""
+
+from collections import Counter
+from itertools import combinations, product
+
+import pytest
+
+
+def covering(*axes, together=1):
+    """All cases of the axes, for `parametrize`. Those are slow of which the others hold each value
+    or, with `together=2`, each pair of values.
+    """
+    cases = list(product(*map(range, map(len, axes))))
+    default = fewest(cases, together)
+    return [
+        pytest.param(
+            *(axis[i] for axis, i in zip(axes, case, strict=True)),
+            marks=() if case in default else pytest.mark.slow,
+        )
+        for case in cases
+    ]
+
+
+def fewest(cases, together):
+    """Cases that hold all that any does, taken greedily; among equals one of what is rarest."""
+    missing = {held for case in cases for held in held_by(case, together)}
+    taken, used = set(), Counter()
+
+    def gain(case):
+        return len(missing.intersection(held_by(case, together))), -sum(
+            used[value] for value in enumerate(case)
+        )
+
+    while missing:
+        best = max(cases, key=gain)
+        taken.add(best)
+        used.update(enumerate(best))
+        missing.difference_update(held_by(best, together))
+    return taken
+
+
+def held_by(case, together):
+    """The values of a case, each with its axis, this many at a time."""
+    return list(combinations(enumerate(case), together))

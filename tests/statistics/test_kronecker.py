@@ -1,0 +1,433 @@
+"""Kronecker factors: by every form of program those of the operands by hand."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+from tests.statistics.kronecker_by_hand import factors_of, pairs_by_name, plain
+
+B, T, D, F, LAYERS, ROWS = 6, 5, 8, 4, 3, 12
+REAL = 0, 2, 3, 5
+RNG = np.random.default_rng(0)
+FORMS = ("expand", "reduce")
+SLOW_REDUCE = ("expand", pytest.param("reduce", marks=pytest.mark.slow))
+
+
+def draw(*shape):
+    return jnp.asarray(RNG.normal(size=shape) / 2, jnp.float32)
+
+
+def one_hot(ids, rows):
+    return jnp.eye(rows)[ids]
+
+
+SEQUENCE = {
+    "bias": draw(LAYERS, D),
+    "head": draw(D, ROWS),
+    "heads": draw(D, 2, F),
+    "layers": draw(LAYERS, D, D),
+    "outer": draw(2, F, D),
+    "scale": draw(D),
+    "table": draw(ROWS, D),
+}
+IDS = jnp.asarray(RNG.integers(0, ROWS, (B, T)))
+
+
+def sequence_of_one(p, ids, tap):
+    """A lookup, layers of their own, heads, a scale, and what scores; of one example."""
+    h = tap("table", one_hot(ids, ROWS), p["table"][ids])
+    for i in range(LAYERS):
+        y = tap(f"layers{i}", h, h @ p["layers"][i])
+        y = tap(f"bias{i}", jnp.ones((T, 1)), y + p["bias"][i])
+        h = jnp.tanh(y)
+    q = tap("heads", h, jnp.einsum("td,dhf->thf", h, p["heads"]).reshape(T, -1)).reshape(T, 2, F)
+    mixed = jnp.einsum("thf,hfd->td", jnp.sin(q), p["outer"])
+    h = h + tap("outer", jnp.sin(q).reshape(T, -1), mixed)
+    h = h * tap("scale", jnp.ones((T, 1)), jnp.ones((T, D)) * p["scale"])
+    scores = tap("head", h, h @ p["head"])
+    return jnp.mean(jax.nn.logsumexp(scores, -1) - scores[:, 0])
+
+
+def losses(p, ids):
+    """The same of a batch, its layers in a scan."""
+    h, _ = jax.lax.scan(
+        lambda h, layer: (jnp.tanh(h @ layer[0] + layer[1]), None),
+        p["table"][ids],
+        (p["layers"], p["bias"]),
+    )
+    q = jnp.einsum("btd,dhf->bthf", h, p["heads"])
+    h = (h + jnp.einsum("bthf,hfd->btd", jnp.sin(q), p["outer"])) * p["scale"]
+    scores = h @ p["head"]
+    return jnp.mean(jax.nn.logsumexp(scores, -1) - scores[..., 0], 1)
+
+
+def sequence(p, ids):
+    return jnp.mean(losses(p, ids))
+
+
+def stacked(found, name):
+    """By layer, [L, ...]."""
+    return [
+        np.stack(side) for side in zip(*(found[f"{name}{i}"] for i in range(LAYERS)), strict=True)
+    ]
+
+
+def by_hand(loss, params, batch, form):
+    pairs = pairs_by_name(loss, params, batch)
+    return {name: factors_of(rows, form) for name, rows in pairs.items()}
+
+
+@functools.cache
+def expected_of_sequence(form, real=tuple(range(B))):
+    found = by_hand(sequence_of_one, SEQUENCE, IDS[jnp.array(real)], form)
+    found |= {name: stacked(found, name) for name in ("layers", "bias")}
+    left, right = found["table"]
+    found["table"] = np.diagonal(left), right
+    return {name: found[name] for name in SEQUENCE}
+
+
+def held(found, expected):
+    for name, sides in expected.items():
+        for own, side in zip(found[name], sides, strict=True):
+            np.testing.assert_allclose(
+                own, side, rtol=1e-5, atol=2e-5 * np.abs(side).max(), err_msg=name
+            )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_factors_of_a_model_of_sequences(form):
+    f = hs.grad(sequence, statistics=hs.kronecker_factors(form))
+    held(f(SEQUENCE, IDS)[1], expected_of_sequence(form))
+
+
+def test_factors_beside_padding_and_of_a_sum():
+    real = jnp.zeros(B, int).at[jnp.array(REAL)].set(1)
+
+    def total(p, ids, real):
+        return jnp.sum(losses(p, ids) * real)
+
+    how = {"is_real": 2, "loss_reduction": "sum", "batch_argnums": (1, 2)}
+    f = hs.grad(total, statistics=hs.kronecker_factors(), **how)
+    held(f(SEQUENCE, IDS.at[real == 0].set(3), real)[1], expected_of_sequence("expand", REAL))
+
+
+def accumulated(p, ids):
+    """The gradient in a loop over microbatches of three."""
+    parts = ids.reshape(2, 3, T)
+
+    def step(total, part):
+        return jax.tree.map(jnp.add, total, jax.grad(sequence)(p, part)), None
+
+    zeros = jax.tree.map(jnp.zeros_like, p)
+    total, _ = jax.lax.scan(step, zeros, parts)
+    return jax.tree.map(lambda g: g / 2, total)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_factors_of_microbatches_are_those_of_the_batch(form):
+    f = hs.rewrite(accumulated, batch_argnums=1, statistics=hs.kronecker_factors(form))
+    held(f(SEQUENCE, IDS)[1], expected_of_sequence(form))
+
+
+def test_factors_of_microbatches_with_padding():
+    real = jnp.zeros(B).at[jnp.array(REAL)].set(1)
+
+    def summed(p, ids, real):
+        def step(total, part):
+            own = jax.grad(lambda p: jnp.sum(losses(p, part[0]) * part[1]))(p)
+            return jax.tree.map(jnp.add, total, own), None
+
+        zeros = jax.tree.map(jnp.zeros_like, p)
+        total, _ = jax.lax.scan(step, zeros, (ids.reshape(2, 3, T), real.reshape(2, 3)))
+        return jax.tree.map(lambda g: g / jnp.sum(real), total)
+
+    how = {"batch_argnums": (1, 2), "is_real": 2}
+    f = hs.rewrite(summed, statistics=hs.kronecker_factors(), **how)
+    held(f(SEQUENCE, IDS, real)[1], expected_of_sequence("expand", REAL))
+
+
+IMAGES = draw(B, 7, 6, 3)
+FILTERS = {
+    "first": draw(3, 2, 3, 4),
+    "second": draw(5, 4, 2, 2),
+    "dense": draw(15, 3),
+}
+STRIDES = {"first": (2, 1), "second": (1, 2)}
+LAYOUTS = {"first": ("NHWC", "HWIO", "NHWC"), "second": ("NHWC", "OIHW", "NHWC")}
+
+
+def convolved(x, kernel, name):
+    layout = LAYOUTS[name]
+    return jax.lax.conv_general_dilated(x, kernel, STRIDES[name], "SAME", dimension_numbers=layout)
+
+
+def patches_of(x, name):
+    """[places, h w i], or [places, i h w] as the kernel has them."""
+    layout = LAYOUTS[name][1]
+    sizes = FILTERS[name].shape
+    spatial = tuple(sizes[layout.index(axis)] for axis in "HW")
+    taken = jax.lax.conv_general_dilated_patches(
+        x[None], spatial, STRIDES[name], "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )[0]
+    channels = taken.reshape(*taken.shape[:2], x.shape[-1], *spatial)
+    order = [2 + "IHW".index(axis) for axis in layout if axis != "O"]
+    return channels.transpose(0, 1, *order).reshape(*taken.shape[:2], -1)
+
+
+def image_of_one(p, x, tap):
+    h = jnp.tanh(tap("first", patches_of(x, "first"), convolved(x[None], p["first"], "first")[0]))
+    h = jnp.sin(
+        tap("second", patches_of(h, "second"), convolved(h[None], p["second"], "second")[0])
+    )
+    flat = jnp.mean(h, 0).reshape(-1)
+    return jnp.sum(tap("dense", flat, flat @ p["dense"]) ** 2)
+
+
+def images(p, x):
+    return jnp.mean(jax.vmap(image_of_one, (None, 0, None))(p, x, plain))
+
+
+@pytest.mark.parametrize("form", SLOW_REDUCE)
+def test_factors_of_kernels_in_two_layouts(form):
+    found = hs.grad(images, statistics=hs.kronecker_factors(form))(FILTERS, IMAGES)[1]
+    expected = by_hand(image_of_one, FILTERS, IMAGES, form)
+    held(
+        {name: found[name] for name in ("first", "dense")},
+        {n: expected[n] for n in ("first", "dense")},
+    )
+    # A kernel [o, i, h, w] has the patches on its right, and with them B.
+    (patches, own), (left, right) = expected["second"], found["second"]
+    np.testing.assert_allclose(np.kron(left, right), np.kron(own, patches), rtol=1e-4, atol=1e-5)
+
+
+TWICE = {"w": draw(D, D), "experts": draw(2, D, F)}
+ROWS_OF_X = draw(B, D)
+
+
+def twice_of_one(p, x, tap):
+    h = jnp.tanh(tap("w", x, x @ p["w"]))
+    h = jnp.tanh(tap("w", h, h @ p["w"]))
+    both = [tap(f"experts{i}", jnp.sin(h + i), jnp.sin(h + i) @ p["experts"][i]) for i in range(2)]
+    return jnp.sum(both[0] * both[1])
+
+
+def twice(p, x):
+    h = jnp.tanh(jnp.tanh(x @ p["w"]) @ p["w"])
+    shifted = jnp.sin(h[:, None] + jnp.arange(2)[:, None])
+    both = jnp.einsum("bed,edf->bef", shifted, p["experts"])
+    return jnp.mean(jnp.sum(both[:, 0] * both[:, 1], -1))
+
+
+@pytest.mark.parametrize("form", SLOW_REDUCE)
+def test_uses_are_positions_and_experts_are_apart(form):
+    found = hs.grad(twice, statistics=hs.kronecker_factors(form))(TWICE, ROWS_OF_X)[1]
+    expected = by_hand(twice_of_one, TWICE, ROWS_OF_X, form)
+    sides = zip(expected["experts0"], expected["experts1"], strict=True)
+    held(found, {"w": expected["w"], "experts": [np.stack(side) for side in sides]})
+
+
+def squares(p, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ p["w"] + p["b"]) ** 2, -1))
+
+
+DENSE = {"w": draw(D, F), "b": draw(F)}
+
+
+def squares_of_one(p, x, tap):
+    y = tap("w", x, x @ p["w"])
+    return jnp.sum(jnp.tanh(tap("b", jnp.ones(1), y + p["b"])) ** 2)
+
+
+def test_of_experts_in_two_axes_each_has_its_own_factors():
+    """Whatever the order in which the program names them."""
+    w, x = draw(3, 2, D, F), draw(B, 2, 3, T, D)
+
+    def loss(w, x):
+        return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("bqptd,pqdf->bqptf", x, w)), (1, 2, 3, 4)))
+
+    y = np.einsum("bqptd,pqdf->bqptf", x, w)
+    left, right = hs.grad(loss, statistics=hs.kronecker_factors())(w, x)[1]
+    np.testing.assert_allclose(left, np.einsum("bqptd,bqpte->pqde", x, x) / B, rtol=1e-4, atol=1e-5)
+    own = np.einsum("bqptf,bqptg->pqfg", np.cos(y), np.cos(y)) / (B * T)
+    np.testing.assert_allclose(right, own, rtol=1e-4, atol=1e-5)
+
+
+def test_a_bias_beside_a_dimension_of_size_one():
+    def loss(p, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x[:, None] @ p["w"] + p["b"]) ** 2, (1, 2)))
+
+    f = hs.grad(loss, statistics=hs.kronecker_factors())
+    held(f(DENSE, ROWS_OF_X)[1], by_hand(squares_of_one, DENSE, ROWS_OF_X, "expand"))
+
+
+def test_a_kernel_with_an_axis_of_size_one_in_front():
+    def loss(p, x):
+        y = jnp.einsum("bd,kdf->bkf", x, p["w"])[:, 0]
+        return jnp.mean(jnp.sum(jnp.tanh(y + p["b"]) ** 2, -1))
+
+    f = hs.grad(loss, statistics=hs.kronecker_factors())
+    found = f({**DENSE, "w": DENSE["w"][None]}, ROWS_OF_X)[1]
+    held(found, by_hand(squares_of_one, DENSE, ROWS_OF_X, "expand"))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+@pytest.mark.parametrize("form", FORMS)
+def test_of_examples_all_alike_it_is_the_outer_product_of_the_gradient(form, scale):
+    """However a scale is split between the operands, and whatever the batch."""
+    x = jnp.tile(ROWS_OF_X[:1], (3, 1))
+    f = hs.grad(lambda p, x: scale * squares(p, x), statistics=hs.kronecker_factors(form))
+    gradient, found = f(DENSE, x)
+    for name, g in gradient.items():
+        outer = np.outer(g, g)
+        np.testing.assert_allclose(
+            np.kron(*found[name]), outer, rtol=1e-4, atol=1e-5 * np.abs(outer).max()
+        )
+
+
+def test_a_kernel_and_its_transpose_have_the_same_product():
+    flipped = lambda p, x: squares({"w": p["w"].T, "b": p["b"]}, x)  # noqa: E731
+    ask = {"statistics": hs.kronecker_factors()}
+    one = hs.grad(squares, **ask)(DENSE, ROWS_OF_X)[1]["w"]
+    other = hs.grad(flipped, **ask)({**DENSE, "w": DENSE["w"].T}, ROWS_OF_X)[1]["w"]
+    np.testing.assert_allclose(
+        np.kron(*one), np.kron(other.right, other.left), rtol=1e-4, atol=1e-7
+    )
+
+
+def test_beside_other_statistics_and_of_numbers():
+    def loss(p, x):
+        return jnp.mean(p["scale"] * jnp.tanh(x @ p["w"]))
+
+    asked = {"factors": hs.kronecker_factors(), "norms": hs.norms(), "clipped": hs.clipped_mean(1)}
+    p = {"scale": jnp.ones(()), "w": draw(D)}
+    found = hs.grad(loss, statistics=asked)(p, ROWS_OF_X)[1]
+    alone = hs.grad(loss, statistics=hs.kronecker_factors())(p, ROWS_OF_X)[1]
+    held(found["factors"], alone)
+    assert [x.shape for x in alone["scale"]] == [(1, 1), (1, 1)]
+    assert [x.shape for x in alone["w"]] == [(1, 1), (D, D)]
+    own = jax.vmap(lambda x: jax.grad(loss)(p, x[None])["scale"])(ROWS_OF_X)
+    np.testing.assert_allclose(np.prod(alone["scale"]), np.mean(own**2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", SLOW_REDUCE)
+def test_what_is_added_as_it_is_is_a_table_of_which_every_row_is_looked_up(form):
+    def added(w, x, rows):
+        return jnp.mean(jnp.sum(jnp.tanh(x[:, :, None] + w[rows]), (1, 2)))
+
+    rows, w = jnp.tile(jnp.arange(D), (B, 1)), draw(D, F)
+    ask = {"statistics": hs.kronecker_factors(form)}
+    as_it_is = hs.grad(lambda w, x: added(w, x, slice(None)), **ask)(w, ROWS_OF_X)[1]
+    looked_up = hs.grad(added, batch_argnums=(1, 2), **ask)(w, ROWS_OF_X, rows)[1]
+    assert as_it_is.left.shape == (D,)
+    held({"w": as_it_is}, {"w": looked_up})
+
+
+def tied(p, ids):
+    return jnp.mean(jnp.tanh(p[ids]) @ p.T)
+
+
+def decayed(w, x):
+    return jnp.mean(jnp.tanh(x @ w)) + jnp.sum(w**2)
+
+
+def parted(w, x):
+    return jnp.mean(jnp.tanh(jnp.einsum("bd,hdf->bhf", x, w)))
+
+
+def there_and_back(w, x):
+    return jnp.mean(jnp.tanh(x @ w) @ w.T)
+
+
+def on_both_sides(w, x):
+    """A vector that is added, and multiplied by."""
+    return jnp.mean(jnp.tanh(x + w) @ w)
+
+
+REFUSED = {
+    "a kernel and its transpose": (there_and_back, draw(D, D), ROWS_OF_X),
+    "a vector, added and contracted": (on_both_sides, draw(D), ROWS_OF_X),
+    "a table that scores": (tied, draw(ROWS, D), IDS),
+    "decay": (decayed, draw(D, F), ROWS_OF_X),
+    "axes on both sides": (parted, draw(2, D, F), ROWS_OF_X),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_such_sum_is_refused(name):
+    loss, w, x = REFUSED[name]
+    f = hs.grad(loss, statistics=hs.kronecker_factors())
+    with pytest.raises(hs.Refusal, match=r"(?s)test_kronecker.py:\d+.*sum of outer products"):
+        f(w, x)
+
+
+def test_wrong_use_says_what_to_write():
+    with pytest.raises(ValueError, match="'expand' or 'reduce', not 'flat'"):
+        hs.kronecker_factors("flat")
+    with pytest.raises(ValueError, match="at least 2 examples; the batch has 1"):
+        hs.grad(squares, statistics=hs.kronecker_factors())(DENSE, ROWS_OF_X[:1])
+
+
+def squares_in(bases, own):
+    """The mean of (P' g Q)**2, from gradients [B, *parameter] and Kronecker factors' bases."""
+
+    def turned(g, basis):
+        left, right = (np.asarray(side, np.float64) for side in basis)
+        rank = max(left.ndim, right.ndim)
+        left, right = (
+            side if side.ndim == rank else np.eye(side.shape[-1]) for side in (left, right)
+        )
+        matrix = np.reshape(g, (*left.shape[:-2], left.shape[-1], right.shape[-1]))
+        return (np.swapaxes(left, -1, -2) @ matrix @ right).reshape(g.shape)
+
+    return {
+        name: np.mean([turned(np.asarray(g, np.float64), bases[name]) ** 2 for g in rows], 0)
+        for name, rows in own.items()
+    }
+
+
+EIGENBASES = {
+    "dense": (squares, DENSE, ROWS_OF_X),
+    "sequences": (sequence, SEQUENCE, IDS),
+    "experts": (twice, TWICE, ROWS_OF_X),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["dense", *(pytest.param(n, marks=pytest.mark.slow) for n in ("sequences", "experts"))]
+)
+def test_second_moments_in_eigenbases(name):
+    loss, params, x = EIGENBASES[name]
+    bases = hs.eigenbases(hs.grad(loss, statistics=hs.kronecker_factors())(params, x)[1])
+    own = jax.vmap(lambda row: jax.grad(loss)(params, row[None]))(x)
+    found = jax.jit(lambda b: hs.grad(loss, statistics=hs.second_moment_in(b))(params, x)[1])(bases)
+    expected = squares_in(bases, own)
+    for key, value in expected.items():
+        np.testing.assert_allclose(
+            found[key], value, rtol=1e-4, atol=1e-5 * value.max(), err_msg=key
+        )
+
+
+def test_second_moments_of_complex_gradients_are_of_magnitudes():
+    def loss(w, x):
+        return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
+
+    w, sides = draw(D, F) + 1j * draw(D, F), hs.KroneckerFactors(jnp.eye(D), jnp.eye(F))
+    asked = {"turned": hs.second_moment_in(sides), "squares": hs.second_moment()}
+    found = hs.grad(loss, statistics=asked)(w, ROWS_OF_X)[1]
+    np.testing.assert_allclose(found["turned"], found["squares"], rtol=1e-5)
+
+
+def test_bases_of_another_gradient_are_wrong_use():
+    basis = hs.eigenbases(hs.grad(squares, statistics=hs.kronecker_factors())(DENSE, ROWS_OF_X)[1])
+    flipped = {**basis, "w": basis["w"]._replace(left=jnp.eye(F), right=jnp.eye(D))}
+    flat = {**basis, "w": basis["w"]._replace(left=jnp.eye(2 * D), right=jnp.eye(F // 2))}
+    long = {**basis, "w": basis["w"]._replace(left=jnp.ones((D + 1, D)))}
+    swapped = {"w": basis["b"], "b": basis["w"]}
+    for wrong in (basis["w"], swapped, DENSE, flipped, flat, long):
+        with pytest.raises(ValueError, match="takes KroneckerFactors in place of each parameter"):
+            hs.grad(squares, statistics=hs.second_moment_in(wrong))(DENSE, ROWS_OF_X)

@@ -1,0 +1,1 @@
+"""Curvature: what it costs, and the same numbers beside what registers layers."""

@@ -1,0 +1,112 @@
+"""Curvature and projections of language models beside the plain gradient: FLOPs, memory, time.
+
+python -m tools.bench.curvature.language_models [--target cpu] [--rounds 5] [--small]
+
+The Fisher diagonal and the Kronecker factors are of a loss whose labels are drawn from the model.
+On a target that is not here, programs are compiled, and the time is the compiler's estimate. Of
+factors at every tenth step the first number is of the step's own backward pass, with the data's
+labels, and the second of one pass more, with drawn labels.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import hlo_surgery as hs
+from hlo_surgery.targets.target import Target, without_tpu
+from tools.bench.costs import known_cost
+from tools.bench.side_by_side import median_seconds
+from tools.models.families import lm, scanned_lm
+from tools.models.layers import cross_entropy
+from tools.models.problem import Problem
+
+MODELS = {
+    "lm": (lm, 8, 256, 4, 256),
+    "wide lm": (lm, 16, 512, 4, 128),
+    "scanned lm": (scanned_lm, 8, 256, 12, 128),
+}
+SMALL = {"lm": (lm, 2, 32, 2, 16), "scanned lm": (scanned_lm, 2, 32, 3, 16)}
+
+
+def sampled(family: Any) -> Callable[..., jax.Array]:
+    """The model's loss on labels of its own."""
+
+    def loss(params: Any, tokens: jax.Array, key: jax.Array) -> jax.Array:
+        scores = family.scores(params, tokens)
+        return jnp.mean(cross_entropy(scores, hs.sampled_labels(key, scores)))
+
+    return loss
+
+
+def programs(family: Any, target: str) -> dict[str, Callable[..., Any]]:
+    """What is compiled, each of (params, tokens, key)."""
+
+    def asking(statistic: Any) -> Callable[..., Any]:
+        return hs.grad(sampled(family), batch_argnums=1, statistics=statistic, target=target)
+
+    return {
+        "plain": jax.grad(sampled(family)),
+        "Fisher diagonal": asking(hs.second_moment()),
+        "projected(16)": asking(hs.projected(16)),
+        "projected(64)": asking(hs.projected(64)),
+        "factors, expand": asking(hs.kronecker_factors()),
+        "factors, reduce": asking(hs.kronecker_factors("reduce")),
+    }
+
+
+def measured(problem: Problem, family: Any, target: Target, rounds: int) -> None:
+    """Print a row for each program, with ratios to the plain gradient."""
+    key = jax.random.key(0)
+    here = target.name == "cpu"
+    args = (*problem.make(), key)
+    structs = (*problem.structs_on(target.devices[0]), key_on(target))
+    compiled = {
+        name: jax.jit(program).lower(*structs).compile()
+        for name, program in programs(family, target.name).items()
+    }
+    seconds = median_seconds(compiled, args, rounds) if here else {}
+    first: Any = None
+    print(f"{problem.title} on {target.name}")
+    for name, program in compiled.items():
+        cost = known_cost(program, target)
+        time = seconds[name] if here else cost.estimated_cycles or 0
+        found = cost.flops or 0, cost.peak_bytes, time
+        first = first or found
+        ratios = [one / other for one, other in zip(found, first, strict=True)]
+        unit = f"{time * 1e3:.1f} ms" if here else f"{time / 1e6:.2f} Mcycles"
+        print(
+            f"  {name:16} {found[0] / 1e9:8.2f} GFLOP x{ratios[0]:.3f}  "
+            f"{found[1] / 2**20:7.1f} MiB x{ratios[1]:.3f}  {unit} x{ratios[2]:.3f}",
+            flush=True,
+        )
+        if name.startswith("factors"):
+            shown = [f"x{1 + (r - 1) / 10:.3f} or x{1 + r / 10:.3f}" for r in ratios[::2]]
+            print(f"    at every tenth step: FLOP {shown[0]}, time {shown[1]}")
+
+
+def key_on(target: Target) -> Any:
+    kind = jax.eval_shape(lambda: jax.random.key(0))
+    sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, sharding=sharding)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="sizes that take seconds")
+    options = parser.parse_args()
+    if options.target != "cpu":
+        without_tpu()
+    target = hs.find_target(options.target)
+    for family, *sizes in (SMALL if options.small else MODELS).values():
+        measured(family.problem(*sizes), family, target, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the experiments with data attribution share: digits, a small network, methods."""
