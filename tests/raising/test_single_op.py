@@ -5,7 +5,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.passes.raising import raise_op as raising
-from tests.equivalence.test_fixtures import METAS, inputs, references, rewritten
+from tests.equivalence.test_fixtures import METAS, SQUARES, inputs, references, rewritten
 
 FIXTURES = [
     "mlp_biases",
@@ -36,7 +36,7 @@ def no_raising_rules(monkeypatch):
 @pytest.mark.parametrize("name", FIXTURES)
 @pytest.mark.usefixtures("no_raising_rules")
 def test_fixtures_without_any_raising_rule(name):
-    module = rewritten(name)
+    module = rewritten(name, SQUARES)
     assert {s for output in module.plan.outputs for s in output.strategies.values()} <= {
         "loop",
         "square",
