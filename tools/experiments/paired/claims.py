@@ -1,0 +1,50 @@
+"""What paired runs allow one to claim: mean differences, their intervals, and Holm's correction.
+
+Two methods that start alike and see the same batches differ by far less than two seeds of either.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two methods, seed by seed: the mean, half its 95 % interval, and Student's p for none."""
+
+    mean: float
+    half_width: float
+    p: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f} ± {self.half_width:.4f}"
+
+
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+    """The difference of two methods' losses, [seeds] each and in the same order.
+
+    Raises ValueError where there are fewer than two seeds, or not as many of both: no interval.
+    """
+    if len(ours) != len(theirs) or len(ours) < 2:
+        raise ValueError(
+            f"{len(ours)} and {len(theirs)} losses: pairs need the same seeds, and two at least"
+        )
+    each = np.asarray(ours, float) - np.asarray(theirs, float)
+    error = each.std(ddof=1) / len(each) ** 0.5
+    width = stats.t.ppf(0.975, len(each) - 1) * error
+    p = stats.ttest_rel(ours, theirs).pvalue if error else float(not each.mean())
+    return Difference(float(each.mean()), float(width), float(p))
+
+
+def holm(found: Mapping[str, Difference], level: float = 0.05) -> dict[str, bool]:
+    """Whether each difference is told from none, so that with probability 1 - level no claim of all
+    is wrong (S. Holm, "A simple sequentially rejective multiple test procedure", 1979).
+    """
+    by_p = sorted(found, key=lambda name: found[name].p)
+    told: dict[str, bool] = {}
+    for rank, name in enumerate(by_p):
+        before = all(told.values())
+        told[name] = before and found[name].p <= level / (len(by_p) - rank)
+    return {name: told[name] for name in found}
