@@ -220,3 +220,11 @@ def test_samples_are_the_same_at_any_batch_size(text):
     epoch = text.batch(0, len(text.train), seed=3)
     np.testing.assert_array_equal(np.unique(epoch, axis=0), np.unique(text.train, axis=0))
     assert (text.batch(1, len(text.train), seed=3) != epoch).any()
+
+
+def test_the_pinned_text_is_one_and_enough_for_a_small_run(lm):
+    size = lm.model.SIZES["small"]
+    text = lm.data.load(None, size.L, size.V)
+    assert text.digest == "0de73509"
+    assert len(text.train) >= size.steps(16) * 16
+    assert text.held_out.shape == (lm.data.EVALUATED, size.L + 1)

@@ -47,7 +47,7 @@ def setting(document: str | None, seeds: int, extra: Any = None) -> tuple[Settin
     parser.add_argument(
         "--text",
         type=Path,
-        help="directory of .txt, .jsonl or .npy files; else Python's own sources",
+        help="directory of .txt, .jsonl or .npy files; else the pinned sources of Python",
     )
     if extra:
         extra(parser)

@@ -1,7 +1,7 @@
-"""Tokens to train on: bytes of Python's standard library, or of a directory's files (C4, say)."""
+"""Tokens to train on: bytes of a pinned part of Python's library, or of a directory's files."""
 
 import json
-import sysconfig
+import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,8 +17,10 @@ EVALUATED = 512
 """Windows of the held-out documents that a model is evaluated on, at most."""
 
 KINDS = (".txt", ".jsonl", ".npy")
-# What some machines lack, and what is not the library's.
-ELSEWHERE = {"site-packages", "dist-packages", "test", "tests"}
+PINNED = Path(__file__).parent / "text" / "python_3.11.7.tar.xz"
+"""Every fourth source of the standard library of Python 3.11.7 by path, without its tests, and the
+licence they have (PSF-2.0): the same text on every machine.
+"""
 Tokens = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -47,14 +49,14 @@ class Text:
 def load(directory: Path | None, length: int, vocabulary: int) -> Text:
     """A directory's .txt (a document each) and .jsonl files (one a line, under "text"), in bytes.
 
-    A .npy file holds the ids of a document's tokens, of any tokenizer. By default, the standard
-    library's sources. Raises ValueError for a directory without such files, with too little text,
-    or with ids beyond the vocabulary.
+    A .npy file holds the ids of a document's tokens, of any tokenizer. By default, the pinned text.
+    Raises ValueError for a directory without such files, with too little text, or with ids beyond
+    the vocabulary.
     """
-    documents = list(_library() if directory is None else _documents(directory))
+    documents = list(_pinned() if directory is None else _documents(directory))
     held_out = [d for i, d in enumerate(documents) if i % HELD_OUT == 0]
     train = [d for i, d in enumerate(documents) if i % HELD_OUT]
-    where = directory or "the standard library"
+    where = directory or PINNED
     text = Text(
         _windows(train, length, where), _spread(_windows(held_out, length, where), EVALUATED)
     )
@@ -63,10 +65,12 @@ def load(directory: Path | None, length: int, vocabulary: int) -> Text:
     return text
 
 
-def _library() -> Iterator[Tokens]:
-    root = Path(sysconfig.get_path("stdlib"))
-    files = sorted(root.rglob("*.py"), key=Path.as_posix)
-    return (_bytes(f.read_bytes()) for f in files if not ELSEWHERE & set(f.relative_to(root).parts))
+def _pinned() -> Iterator[Tokens]:
+    with tarfile.open(PINNED) as archive:
+        for member in archive:
+            stored = archive.extractfile(member) if member.name.endswith(".py") else None
+            if stored is not None:
+                yield _bytes(stored.read())
 
 
 def _documents(directory: Path) -> Iterator[Tokens]:
