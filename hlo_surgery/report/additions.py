@@ -11,17 +11,12 @@ from hlo_surgery.passes.emit.scopes import Scope, scope_of
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, ir
 from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.strategies.table import STRATEGIES
 from hlo_surgery.planning.plan import bare
 
 # What a strategy or stage does, for those who have not read of it.
 WORDS = {
-    "square": "the contraction once more, of its operands each with the function applied",
-    "ghost": "norms from inner products of what the contraction sums, no gradient being made",
-    "project": "projections of what the contraction sums, no gradient being made",
-    "kronecker": "each operand of the contraction with itself, no gradient being made",
-    "segments": "sums over each example's own rows",
-    "lift": "each example's own gradient, all at once",
-    "loop": "each example's own gradient, a few at a time in a loop",
+    **{strategy.name: strategy.words for strategy in STRATEGIES},
     "reweight": "the contraction once more, the examples weighted",
     "combine": "the statistic, from what was made of all gradients",
     "hoist": "a contraction of all steps of a loop at once, behind it, in place of its own",

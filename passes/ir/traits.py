@@ -136,7 +136,7 @@ TRAITS = {
 def ops_of(kinds: Kind) -> frozenset[str]:
     """The ops that are of all these kinds.
 
-    >>> sorted(ops_of(CONTRACTS))
-    ['stablehlo.convolution', 'stablehlo.dot_general']
+    >>> "stablehlo.dot_general" in ops_of(CONTRACTS), "stablehlo.reduce" in ops_of(CONTRACTS)
+    (True, False)
     """
     return frozenset(name for name, traits in TRAITS.items() if kinds in traits.kinds)

@@ -1,7 +1,7 @@
 """Normalise: given a module as any frontend dumps it, one flat `main` of StableHLO ops.
 
-CHLO and composites are legalised, every call is inlined, and a program for each device becomes one
-for all. Dead ops stay: they may show what belongs to which example.
+CHLO, composites and deprecated ops are legalised, every call is inlined, and a program for each
+device becomes one for all. Dead ops stay: they may show what belongs to which example.
 
     func @main(%x) { %y = call @f(%x) ; return %y }
     func private @f(%x) { return tanh(%x) }            =>
@@ -26,6 +26,9 @@ from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per
 from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
 from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 
+# Ops of older dumps, as dot and broadcast, in the words of newer ones; what has none stays.
+OLD_OPS = "stablehlo-legalize-deprecated-ops{fail-on-unused=false}"
+
 
 def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     """Flatten the module in place. `custom_calls`: what is declared of some.
@@ -37,6 +40,7 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     hold_bodies(module)
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
+    mlir.run_passes(module, f"func.func({OLD_OPS})")
     inline_calls(module)
     declare_calls(module, custom_calls or {})
     join_devices(module)

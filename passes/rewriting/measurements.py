@@ -26,7 +26,7 @@ from hlo_surgery.passes.strategies.by_example import (
 )
 from hlo_surgery.passes.strategies.kronecker.rotated_squares import rotated_squares
 from hlo_surgery.passes.strategies.reweight_examples import reweighted
-from hlo_surgery.passes.strategies.square_operands import is_squarable, weighted_squares
+from hlo_surgery.passes.strategies.square.square_operands import is_squarable, weighted_squares
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
 from hlo_surgery.passes.strategies.task import Examples, Known, is_precise
 

@@ -76,4 +76,6 @@ def _emit(asked: Asked, known: Known) -> Computed:
     return Computed(measured, task.total(jnp.sum(gradients / task.examples.size, 0)))
 
 
-LIFT = Strategy("lift", _applies, _predict, one_by_one(_emit))
+LIFT = Strategy(
+    "lift", _applies, _predict, one_by_one(_emit), words="each example's own gradient, all at once"
+)

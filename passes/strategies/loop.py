@@ -149,4 +149,10 @@ def _computed(
     return Computed(in_own_dtype(one.task, measured), gradient)
 
 
-LOOP = Strategy("loop", _applies, _predict, _emit)
+LOOP = Strategy(
+    "loop",
+    _applies,
+    _predict,
+    _emit,
+    words="each example's own gradient, a few at a time in a loop",
+)

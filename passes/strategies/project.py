@@ -135,4 +135,11 @@ def _signed(factor: Factor, signs: jax.Array) -> jax.Array:
     return jnp.where(factor.x[..., None] < 0, jnp.zeros_like(rows), rows)
 
 
-PROJECT = Strategy("project", _applies, _predict, one_by_one(_emit), _pays)
+PROJECT = Strategy(
+    "project",
+    _applies,
+    _predict,
+    one_by_one(_emit),
+    _pays,
+    words="projections of what the contraction sums, no gradient being made",
+)

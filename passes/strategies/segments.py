@@ -133,4 +133,11 @@ def _layout(path: Path) -> tuple[list[int], frozenset[int]]:
     return [1 if d == ADDED else site[d] for d in path.order], found[0]
 
 
-SEGMENTS = Strategy("segments", _applies, _predict, one_by_one(_emit), _pays)
+SEGMENTS = Strategy(
+    "segments",
+    _applies,
+    _predict,
+    one_by_one(_emit),
+    _pays,
+    words="sums over each example's own rows",
+)

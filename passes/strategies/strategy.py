@@ -32,7 +32,8 @@ class Strategy:
 
     `applies`: whether it makes a measure of a gradient exactly; `predict`: what it takes for these
     measures beside the plain gradient; `emit`: JAX code for what is asked of several gradients, a
-    result for each; `pays`: whether a measure that it makes is worth it, where nobody forces it.
+    result for each; `pays`: whether a measure that it makes is worth it, where nobody forces it;
+    `words`: what it does, for those who have not read of it.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Strategy:
     predict: Callable[[Task, Sequence[Measure], Schedule], Predicted]
     emit: Callable[[Sequence["Asked"], Known], list[Computed]]
     pays: Callable[[Task, Measure, Schedule], bool] = _always
+    words: str = ""
 
 
 @dataclass(frozen=True)

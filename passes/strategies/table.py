@@ -10,13 +10,19 @@ from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.project import PROJECT
 from hlo_surgery.passes.strategies.segments import SEGMENTS
-from hlo_surgery.passes.strategies.square import SQUARE
+from hlo_surgery.passes.strategies.square.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Strategy
 from hlo_surgery.passes.strategies.task import Known
 
 # Of those that apply and pay, the first is taken; the last two make any measure that gradients
 # define, from each example's own.
-SHORTCUTS: tuple[Strategy, ...] = (SQUARE, SEGMENTS, GHOST, PROJECT, KRONECKER)
+SHORTCUTS: tuple[Strategy, ...] = (
+    SQUARE,
+    SEGMENTS,
+    GHOST,
+    PROJECT,
+    KRONECKER,
+)
 STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
 
 

@@ -45,6 +45,19 @@ func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
 }
 """
 
+DEPRECATED = """
+func.func @main(%x: tensor<2x3xf32>, %w: tensor<3x4xf32>) -> tensor<5x2x4xf32> {
+  %y = stablehlo.dot %x, %w : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+  %m = "stablehlo.map"(%y) <{dimensions = array<i64: 0, 1>}> ({
+  ^bb0(%a: tensor<f32>):
+    %t = stablehlo.tanh %a : tensor<f32>
+    stablehlo.return %t : tensor<f32>
+  }) : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  %z = stablehlo.broadcast %m, sizes = [5] : (tensor<2x4xf32>) -> tensor<5x2x4xf32>
+  return %z : tensor<5x2x4xf32>
+}
+"""
+
 COMPOSITE = """
 func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
   %y = stablehlo.composite "my.scale" %x {decomposition = @scale} : (tensor<3xf32>) -> tensor<3xf32>
@@ -79,6 +92,7 @@ MODULES = {
     "nested calls": NESTED_CALLS,
     "a call in a region": CALL_IN_A_REGION,
     "chlo": CHLO,
+    "deprecated": DEPRECATED,
     "composite": COMPOSITE,
     "equal ops": EQUAL_OPS,
     "a dead chain": DEAD_CHAIN,
@@ -124,6 +138,19 @@ def test_chlo_is_legalised():
         CHECK-NOT: chlo
         CHECK: %[[Y:.*]] = stablehlo.multiply %[[X]], %[[X]]
         CHECK-NEXT: return %[[Y]]
+        """,
+    )
+
+
+def test_deprecated_ops_are_legalised_and_what_is_none_stays():
+    assert_text(
+        normalized(DEPRECATED),
+        """
+        CHECK: func.func @main(%[[X:.*]]: tensor<2x3xf32>, %[[W:.*]]: tensor<3x4xf32>)
+        CHECK-NEXT: stablehlo.dot_general %[[X]], %[[W]], contracting_dims = [1] x [0]
+        CHECK: stablehlo.map
+        CHECK-NOT: stablehlo.broadcast %
+        CHECK: stablehlo.broadcast_in_dim
         """,
     )
 

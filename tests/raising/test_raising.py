@@ -11,8 +11,10 @@ import pytest
 from jax import lax
 
 from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.linearity import SUMMING
 from hlo_surgery.passes.raising.raise_op import raise_op, raises
 from hlo_surgery.passes.raising.table import RULES
+from hlo_surgery.passes.terms.contracted_dims import contracted
 from tests.products import covering
 from tests.raising import op_snippets as rows
 from tests.raising.lowered_op_programs import PROGRAMS
@@ -250,6 +252,13 @@ def test_a_sharding_constraint_is_the_identity():
 def test_every_rule_has_a_row():
     covered = {snippet_op(*row).name for row in rows.EXACT.values()}
     assert covered | {"sdy.sharding_constraint"} == set(RULES)
+
+
+def test_every_contraction_says_what_it_sums():
+    """Costs count it; an op of a dump that has another way to be written goes by that instead."""
+    ops = [snippet_op(*row) for row in rows.CONTRACTIONS.values()]
+    assert {op.name for op in ops} >= SUMMING
+    assert all(1 in contracted(op) for op in ops if op.name in SUMMING)
 
 
 def test_two_rules_for_one_op_are_an_error():

@@ -93,4 +93,11 @@ def _instantiated(asked: Asked, known: Known) -> jax.Array:
     return made.measured[norms]
 
 
-GHOST = Strategy("ghost", _applies, _predict, one_by_one(_emit), _pays)
+GHOST = Strategy(
+    "ghost",
+    _applies,
+    _predict,
+    one_by_one(_emit),
+    _pays,
+    words="norms from inner products of what the contraction sums, no gradient being made",
+)

@@ -163,4 +163,10 @@ def _alike(rows: jax.Array) -> jax.Array:
     return (ends[1] - ends[0]).astype(jnp.float32)
 
 
-KRONECKER = Strategy("kronecker", _applies, _predict, one_by_one(_emit))
+KRONECKER = Strategy(
+    "kronecker",
+    _applies,
+    _predict,
+    one_by_one(_emit),
+    words="each operand of the contraction with itself, no gradient being made",
+)

@@ -45,6 +45,8 @@ from hlo_surgery.passes.terms.steps import (
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
 
 Phi = Callable[[jax.Array], jax.Array]
+# What `_squared_site` can contract; a convolution sums several products into an element.
+SQUARED = {"stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"}
 
 
 def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
@@ -65,7 +67,7 @@ def _is_rank_one(site: Step, per_token: bool) -> bool:
     op = site.op
     if len(op.results) != 1 or not all(is_splat(op.operands[i], 0) for i in initial_operands(op)):
         return False
-    if op.name == "stablehlo.convolution":
+    if op.name not in SQUARED:
         return False
     if op.name == "stablehlo.scatter" and not _scatters_widely(op):
         return False

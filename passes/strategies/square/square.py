@@ -10,8 +10,8 @@ from hlo_surgery.passes.measures.measures import (
     Variance,
     precise_phi,
 )
-from hlo_surgery.passes.strategies.centred_operands import CENTRED, centred_variance
-from hlo_surgery.passes.strategies.square_operands import is_squarable, squared_mean
+from hlo_surgery.passes.strategies.square.centred_operands import CENTRED, centred_variance
+from hlo_surgery.passes.strategies.square.square_operands import is_squarable, squared_mean
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Computed,
@@ -71,4 +71,10 @@ def _emit(asked: Asked, known: Known) -> Computed:
     return Computed(measured)
 
 
-SQUARE = Strategy("square", _applies, _predict, one_by_one(_emit))
+SQUARE = Strategy(
+    "square",
+    _applies,
+    _predict,
+    one_by_one(_emit),
+    words="the contraction once more, of its operands each with the function applied",
+)

@@ -17,7 +17,7 @@ from jax import lax
 
 from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
-from hlo_surgery.passes.strategies.square_operands import (
+from hlo_surgery.passes.strategies.square.square_operands import (
     of_real_examples,
     raised,
 )

@@ -1,0 +1,1 @@
+"""Square: elementwise statistics from contractions of squared operands."""
