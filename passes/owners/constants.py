@@ -164,7 +164,7 @@ def differs_by_index(
         data, value = data_in(known), op.operands[i]
         if data is None or not (labels.varies or labels.is_conflicting):
             continue
-        is_index = i >= FIRST_INDEX[op.name] and not mlir.is_inexact(value)
+        is_index = i >= FIRST_INDEX.get(op.name, 0) and not mlir.is_inexact(value)
         if labels.is_conflicting and is_index:
             return data
         shape = mlir.shape(value)
@@ -215,17 +215,28 @@ def _moving_dims(places: Places, rank: int) -> list[int]:
     return [dim for dim, size in enumerate(own) if size > 1]
 
 
+# Of moves at indices, from which operand on these are; of one that is not here, all may be.
 FIRST_INDEX = {
     "stablehlo.gather": 1,
     "stablehlo.scatter": 1,
     "stablehlo.dynamic_slice": 1,
     "stablehlo.dynamic_update_slice": 2,
 }
+# Of these, those that look at the same places of an operand for all examples, or at none.
+AT_GIVEN_PLACES = {
+    "stablehlo.scatter",
+    "stablehlo.dynamic_slice",
+    "stablehlo.dynamic_update_slice",
+}
 
 
 def _numbered_dims(owners: Owners, op: Operation, operand: int) -> list[int]:
-    """The dimensions along which a gather looks at numbers that no example gives."""
-    if op.name != "stablehlo.gather" or operand > 0:
+    """The dimensions along which an op may look at numbers that no example gives."""
+    if op.name in AT_GIVEN_PLACES:
+        return []
+    if op.name != "stablehlo.gather":
+        return list(range(len(mlir.shape(op.operands[operand]))))
+    if operand > 0:
         return []
     attribute = op.attributes["dimension_numbers"]
     numbers = cast(Any, stablehlo).GatherDimensionNumbers(attribute)

@@ -6,7 +6,9 @@ import pytest
 from jax import lax
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.owners import owned_ops
 from hlo_surgery.passes.owners.classes import Owners
+from hlo_surgery.passes.owners.constants import FIRST_INDEX
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
     dynamic_update_slice,
@@ -62,6 +64,10 @@ def ops_of(function, *arrays):
     names += ("dynamic_update_slice",)
     found = [op for n in names for op in lowered_ops(f"stablehlo.{n}", function, *arrays)]
     return [op for op in found if mlir.shape(op.operands[0]) in (SHAPE, (2, 6))]
+
+
+def test_every_move_at_indices_says_which_operands_are_indices():
+    assert FIRST_INDEX.keys() == {*owned_ops.INDEXED, "stablehlo.scatter"}
 
 
 @pytest.mark.parametrize("seed", range(3))
