@@ -6,7 +6,8 @@ multiply %g, %g    =>    multiply %g, %g   loc("hlo_surgery/second_moment/['w']/
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
@@ -104,16 +105,30 @@ def set_traced_scopes(
     known: dict[Operation, Scope] = {}
     for op in reversed(ops):
         tags = _tags(op)
-        users = [user for user in _users(op) if user in known]
-        known[op] = replace(scope, **tags) if tags or not users else known[users[-1]]
+        users = [] if tags else [user for user in _users(op) if user in known]
+        known[op] = known[users[-1]] if users else replace(scope, **tags)
+    # Most ops share theirs with many others, and to make a location takes longer than to find it.
+    locations = {
+        own: location_for(own, sources.get(own.output, source)) for own in set(known.values())
+    }
     for op, own in known.items():
-        set_scope(op, own, sources.get(own.output, source))
+        cast(Any, op).location = locations[own]
 
 
 def _tags(op: Operation) -> dict[str, str]:
     """The innermost tag of each part."""
-    found = [tag for name in _names(cast(Any, op.location)) for tag in reversed(_TAG.findall(name))]
-    return {part: unquote(name) for part, name in reversed(found)}
+    found: dict[str, str] = {}
+    for name in _names(cast(Any, op.location)):
+        found = {**_tags_in(name), **found}
+        if len(found) == len(fields(Scope)):
+            break
+    return found
+
+
+@lru_cache
+def _tags_in(name: str) -> dict[str, str]:
+    """The last tag of each part in one name."""
+    return {part: unquote(text) for part, text in _TAG.findall(name)}
 
 
 def _users(op: Operation) -> list[Operation]:

@@ -27,9 +27,11 @@ def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
     >>> exponent_of(jnp.array([0.75, 8.0, 0.0, jnp.inf])).tolist()
     [-1.0, 3.0, 0.0, 0.0]
     """
-    small, finite = magnitude < jnp.finfo(magnitude.dtype).tiny, jnp.isfinite(magnitude)
-    exponent = jnp.floor(jnp.log2(jnp.where(small | ~finite, 1, magnitude)))
-    return jnp.where(small, of_zero, exponent)
+    tiny = jnp.finfo(magnitude.dtype).tiny
+    is_normal = (magnitude >= tiny) & (magnitude < jnp.inf)
+    exponent = jnp.floor(jnp.log2(jnp.where(is_normal, magnitude, 1)))
+    # Of all that is not normal it is 0 already.
+    return exponent if of_zero == 0 else jnp.where(magnitude < tiny, of_zero, exponent)
 
 
 def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax.Array:
@@ -39,11 +41,14 @@ def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax
     >>> times_power_of_two(x, jnp.float32(130.0)).item() == float(x) * 2.0**130
     True
     """
-    limit = float(jnp.finfo(exponent.dtype).maxexp) - 8
-    part = jnp.trunc(exponent / parts)
-    for power in [*[part] * (parts - 1), exponent - part * (parts - 1)]:
-        x = x * _power_of_two(jnp.clip(power, -limit, limit)).astype(x.dtype)
-    return x
+    # Beyond it a part would be no normal number.
+    limit = parts * (float(jnp.finfo(exponent.dtype).maxexp) - 8)
+    exponent = jnp.clip(exponent, -limit, limit)
+    part = jnp.floor(exponent / parts)
+    power = _power_of_two(part).astype(x.dtype)
+    for _ in range(parts - 1):
+        x = x * power
+    return x * _power_of_two(exponent - part * (parts - 1)).astype(x.dtype)
 
 
 def _power_of_two(exponent: jax.Array) -> jax.Array:
