@@ -1,5 +1,6 @@
 """Exact statistics of per-example gradients, by rewriting a minibatch gradient's StableHLO."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -122,4 +123,6 @@ def __getattr__(name: str) -> Any:
     """`hlo_surgery.torch`, which is imported when it is asked for, as it needs PyTorch."""
     if name == "torch":
         return import_module("hlo_surgery.torch")
-    raise AttributeError(f"module 'hlo_surgery' has no attribute {name!r}")
+    close = get_close_matches(name, __all__, n=1, cutoff=0.75)
+    meant = f"; did you mean {close[0]}?" if close else ""
+    raise AttributeError(f"module 'hlo_surgery' has no attribute {name!r}{meant}")

@@ -19,7 +19,7 @@ from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.ambient_target import ambient_target
 from hlo_surgery.requests.example_shards import example_shards
 from hlo_surgery.requests.gradient_outputs import refuse_more_numbers, refuse_updated
-from hlo_surgery.requests.in_axes import Key, leaf_axes
+from hlo_surgery.requests.in_axes import Key, arguments_by_key, leaf_axes, named_arrays
 from hlo_surgery.requests.leaves import (
     NO_GRADIENT,
     as_returned,
@@ -35,6 +35,7 @@ from hlo_surgery.requests.request import check_words, make_request
 from hlo_surgery.requests.segments import Segments, check_segments, segments_among
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
+from hlo_surgery.rewriting.unnamed_arguments import warn_of_unnamed
 from hlo_surgery.statistics.derived import Derived, Statistic, known_for, named, parts_of
 
 Statistics = Statistic | Mapping[str, Statistic]
@@ -210,6 +211,8 @@ class WithStatistics:
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         given: Any = {"rows_per_example": options.rows_per_example, "segments": ids}
         asked = make_request(lowered, batch, statistics, picked, *how, **given)
+        given_arrays = named_arrays(arguments_by_key(*jax.tree.unflatten(tree, leaves)))
+        warn_of_unnamed(lowered, asked, [name for name, _ in given_arrays])
         module, more = rewritten(lowered, asked)
         results = shape, self._statistics_tree(known, jax.tree.structure(numbers))
         told = telling(self._fun, leaves, tree, made.calls) if made.calls else None

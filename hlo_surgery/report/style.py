@@ -71,6 +71,7 @@ summary { cursor: pointer; padding: 4px 0; overflow-wrap: anywhere; }
 .key.original { background: var(--tail-edge); border-color: var(--tail-edge); }
 .key.rewritten { background: var(--statistic-edge); border-color: var(--statistic-edge); }
 svg { display: block; }
+.wide svg { max-width: max(100%, 920px); height: auto; }
 svg text { font-size: 12px; fill: var(--ink); }
 svg text.detail, svg text.tick { fill: var(--muted); }
 svg text.title { font-weight: 600; }

@@ -68,14 +68,23 @@ def argument_entries(
     return dict(zip(chosen, _one_for_each(name, entries, chosen), strict=True))
 
 
-def _check_sizes(given: Mapping[Key, Any], axes: Mapping[int, int], rows_per_example: int) -> None:
-    """Raises ValueError where the arguments hold different numbers of examples."""
-    leaves = [
+def named_arrays(given: Mapping[Key, Any]) -> list[tuple[str, Any]]:
+    """The arrays in arguments, each with what its user calls it.
+
+    >>> named_arrays({1: {"labels": 2.0, "name": "digits"}})
+    [("argument 1['labels']", 2.0)]
+    """
+    return [
         (f"argument {key}{jax.tree_util.keystr(path)}", leaf)
         for key, value in given.items()
         for path, leaf in jax.tree.leaves_with_path(value)
         if is_array(leaf)
     ]
+
+
+def _check_sizes(given: Mapping[Key, Any], axes: Mapping[int, int], rows_per_example: int) -> None:
+    """Raises ValueError where the arguments hold different numbers of examples."""
+    leaves = named_arrays(given)
     sizes: dict[str, int] = {}
     for number, axis in axes.items():
         name, leaf = leaves[number]

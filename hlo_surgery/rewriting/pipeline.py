@@ -90,6 +90,7 @@ def rewrite_module(
     original = load(module)
     asked = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
     request = make_request(original, batch, statistics, gradients, *asked, segments=segments)
+    warn_of_unnamed(original, request, [f"argument {port.name}" for port in original.arguments])
     made, closed_over = rewritten(original, request)
     if closed_over:
         raise TypeError(
@@ -103,7 +104,6 @@ def rewritten(original: Module, request: Request) -> tuple[Module, list[Any]]:
     """What was requested, and the traced values that statistics close over: the last arguments of
     the module.
     """
-    warn_of_unnamed(original, request)
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
     return Module(code, plan, request.planning.platform), [

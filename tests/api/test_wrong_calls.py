@@ -163,3 +163,10 @@ def test_parameters_named_as_the_batch_are_not_all_listed():
     ) as problem:
         f(params, X)
     assert str(problem.value).count("argument 0") == 3
+
+
+def test_a_misspelt_name_is_met_with_the_one_that_is_near():
+    with pytest.raises(AttributeError, match=r"'second_moments'; did you mean second_moment\?$"):
+        hs.second_moments()
+    with pytest.raises(AttributeError, match=r"no attribute 'tensorflow'$"):
+        hs.tensorflow  # noqa: B018

@@ -151,6 +151,16 @@ CONTRASTS = """
 
 
 @in_browser
+@pytest.mark.parametrize("name", MODULES)
+def test_pictures_fit_a_narrow_window(pages, browser, name):
+    """At this width the graph is nearly as small as it may be read; below, it scrolls."""
+    browser.open(pages[name][0], 1000)
+    hidden = "[...document.querySelectorAll('.wide')].map((e) => e.scrollWidth - e.clientWidth)"
+    assert max(browser.value(hidden)) <= 0
+    assert browser.value("document.querySelector('.wide svg').getBoundingClientRect().width") > 900
+
+
+@in_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("name", ["separable", "refused"])
 def test_words_are_legible(pages, browser, name, dark):

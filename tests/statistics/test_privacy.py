@@ -267,12 +267,18 @@ def test_labels_that_are_not_named_are_warned_of():
     def centred(w, x, y):
         return jnp.mean((x @ w - (y - y.mean())) ** 2)
 
+    def of_labels(w, x, given):
+        return centred(w, x, given["labels"])
+
     def plain(w, x, y):
         return jnp.mean((x @ w - y) ** 2)
 
     w, x, y = jnp.ones(3), jnp.eye(5, 3), jnp.arange(5.0)
-    with pytest.warns(UserWarning, match=r"float32\[5\], has as many rows as there are examples"):
-        hs.grad(centred, batch_argnums=1, statistics=hs.clipped_mean(1.0))(w, x, y)
+    said = r"argument 2\['labels'\], float32\[5\], has as many rows as there are examples"
+    f = jax.jit(hs.grad(of_labels, batch_argnums=1, statistics=hs.clipped_mean(1.0)))
+    with pytest.warns(UserWarning, match=said) as caught:
+        f(w, x, {"labels": y})
+    assert [warning.filename for warning in caught] == [__file__]
     with warnings.catch_warnings(action="error"):
         hs.grad(centred, batch_argnums=1, statistics=hs.norms())(w, x, y)
         hs.grad(plain, batch_argnums=(1, 2), statistics=hs.clipped_mean(1.0))(w, x, y)

@@ -11,7 +11,7 @@ from tests.statistics.projections_by_definition import dense_projections_of, pro
 pytest.importorskip("sklearn")
 
 from tools.experiments import removal
-from tools.experiments.attribution import digits, methods
+from tools.experiments.attribution import digits, methods, projection_accuracy
 from tools.experiments.intervals import interval
 
 SEED, N, Q = 3, 40, 3
@@ -107,3 +107,12 @@ def test_without_the_highest_a_querys_loss_rises():
     for name in ("TracIn", "LoGra", "TRAK"):
         assert found[f"{name}, highest"] > found["random"] + 0.1
         assert found[f"{name}, lowest"] < found["random"]
+
+
+def test_more_numbers_keep_more_of_the_scores():
+    found = projection_accuracy.accuracies(seed=11, count=8)
+    for kind in projection_accuracy.KINDS:
+        numbers, accuracies = zip(*(found[kind, k] for k in projection_accuracy.KEPT), strict=True)
+        assert list(numbers) == sorted(numbers)
+        assert list(accuracies) == sorted(accuracies)
+        assert 0.3 < accuracies[0] < accuracies[-1] < 1
