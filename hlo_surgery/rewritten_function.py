@@ -1,7 +1,7 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -29,14 +29,14 @@ from hlo_surgery.requests.leaves import (
     signature,
     typed,
 )
-from hlo_surgery.requests.parameter_groups import check_prefix, group_labels, groups_tree
 from hlo_surgery.requests.real_flags import check_flags, flags_among
 from hlo_surgery.requests.request import check_words, make_request
 from hlo_surgery.requests.segments import Segments, check_segments, segments_among
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
+from hlo_surgery.rewriting.statistic_trees import grouped, shardings_of, tree_of
 from hlo_surgery.rewriting.unnamed_arguments import warn_of_unnamed
-from hlo_surgery.statistics.derived import Derived, Statistic, known_for, named, parts_of
+from hlo_surgery.statistics.derived import Statistic, known_for, named
 
 Statistics = Statistic | Mapping[str, Statistic]
 
@@ -206,7 +206,7 @@ class WithStatistics:
             refuse_updated(lowered, picked)
         kinds = jax.tree.map(partial(_kind, lowered), numbers)
         known = {name: known_for(s, kinds) for name, s in self._statistics.items()}
-        statistics = {name: _grouped(s, numbers) for name, s in known.items()}
+        statistics = {name: grouped(s, numbers) for name, s in known.items()}
         loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         given: Any = {"rows_per_example": options.rows_per_example, "segments": ids}
@@ -216,11 +216,11 @@ class WithStatistics:
         module, more = rewritten(lowered, asked)
         results = shape, self._statistics_tree(known, jax.tree.structure(numbers))
         told = telling(self._fun, leaves, tree, made.calls) if made.calls else None
-        placed = _shardings(made.shardings, known, numbers)
+        placed = shardings_of(made.shardings, known, numbers)
         return Rewritten(module, results, [*made.closed_over, *more], placed, made.mesh, told)
 
     def _statistics_tree(self, statistics: Mapping[str, Statistic], gradient: Any) -> Any:
-        trees = {name: _tree_of(statistic, gradient) for name, statistic in statistics.items()}
+        trees = {name: tree_of(statistic, gradient) for name, statistic in statistics.items()}
         return (
             next(iter(trees.values())) if isinstance(self._options.statistics, Statistic) else trees
         )
@@ -237,16 +237,6 @@ def _kind(lowered: Module, number: int) -> jax.ShapeDtypeStruct:
     """What an output of the module is."""
     port = lowered.outputs[number]
     return jax.ShapeDtypeStruct(port.shape, port.dtype)
-
-
-def _shardings(own: Sequence[Any], statistics: Mapping[str, Statistic], numbers: Any) -> list[Any]:
-    """Of all outputs: what is like the gradient lies as it does."""
-    of_gradient = [own[number] for number in jax.tree.leaves(numbers)]
-    found = list(own)
-    for statistic in statistics.values():
-        count = len(jax.tree.leaves(_tree_of(statistic, jax.tree.structure(numbers))))
-        found += of_gradient if _is_like_gradient(statistic) else [None] * count
-    return found
 
 
 def all_of_it(outputs: Any) -> Any:
@@ -267,40 +257,3 @@ def _single(picked: Any) -> int:
             "outputs[0]"
         )
     return picked
-
-
-def _grouped(statistic: Statistic, numbers: Any) -> Statistic:
-    """A statistic grouped by a pytree prefix of the gradient, with output numbers instead."""
-    if not isinstance(statistic, Derived) or isinstance(statistic.per, str):
-        return statistic
-    name, per = statistic.name, statistic.per
-    check_prefix(name, per, numbers)
-    groups: dict[str, list[int]] = {label: [] for label in jax.tree.leaves(groups_tree(name, per))}
-    parts = jax.tree.structure(per).flatten_up_to(numbers)
-    for label, part in zip(group_labels(name, per), parts, strict=True):
-        groups[label] += jax.tree.leaves(part)
-    for label in (label for label, numbers in groups.items() if not numbers):
-        raise ValueError(f"per of {name} has a group {label!r}: what is in it has no gradient")
-    return replace(statistic, per=groups)
-
-
-def _is_like_gradient(statistic: Statistic) -> bool:
-    """Whether it has an array for each gradient, and no more."""
-    return not isinstance(statistic, Derived) or (
-        statistic.like == "gradient" and not statistic.parts
-    )
-
-
-def _tree_of(statistic: Statistic, gradient: Any) -> Any:
-    """A tree like a statistic's result."""
-    fields = parts_of(statistic)
-    tree, leaf = gradient, ""
-    if isinstance(statistic, Derived):
-        leaf = statistic.parts(*[""] * len(fields)) if statistic.parts else ""
-        if statistic.like == "own":
-            tree = jax.tree.structure(statistic.returns)
-        if statistic.like == "group" and statistic.per == "global":
-            return leaf
-        if statistic.like == "group" and statistic.per != "parameter":
-            tree = jax.tree.structure(groups_tree(statistic.name, statistic.per))
-    return jax.tree.unflatten(tree, [leaf] * tree.num_leaves)
