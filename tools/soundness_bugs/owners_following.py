@@ -48,7 +48,7 @@ FOLLOWING = [
         "one of two examples that met",
     ),
     Bug(
-        FOLDER + "term_lookups.py",
+        FOLDER + "term_landings.py",
         "return flagged(size, x, several) | flagged(size, y, found > 0)",
         "return flagged(size, x, several)",
         "rows of several examples that land together",

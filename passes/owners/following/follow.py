@@ -30,12 +30,8 @@ from hlo_surgery.passes.owners.classes import (
     summed_operands,
 )
 from hlo_surgery.passes.owners.constants import added_data, data_in, demoted, rearranged
-from hlo_surgery.passes.owners.following.term_lookups import (
-    LOOKUPS,
-    scattered,
-    selected,
-    updates_of,
-)
+from hlo_surgery.passes.owners.following.term_landings import scattered, updates_of
+from hlo_surgery.passes.owners.following.term_lookups import LOOKUPS, selected
 from hlo_surgery.passes.owners.following.term_meetings import (
     TermMeeting,
     lost_factors,
