@@ -35,7 +35,8 @@ def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
 
 
 def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax.Array:
-    """x * 2**exponent, exact if a normal number; two parts suffice for one number's exponent.
+    """x * 2**exponent, exact if a normal number; two parts suffice for one number's exponent. In
+    float32 exponents beyond 120 a part count as 120.
 
     >>> x = jnp.float32(3e-38)
     >>> times_power_of_two(x, jnp.float32(130.0)).item() == float(x) * 2.0**130
