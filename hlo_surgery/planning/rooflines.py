@@ -4,10 +4,10 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.passes.costs.roofline import Roofline
+from hlo_surgery.passes.costs.roofline import Kernels, Roofline
 
 
-def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
+def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = None) -> Roofline:
     return Roofline(
         f"tpu:{name}",
         flops,
@@ -21,6 +21,7 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
         fuses_lifted=True,
         written_out=2,
         group_patches=False,
+        kernels=kernels,
     )
 
 
@@ -45,12 +46,14 @@ ROOFLINES = {
         widest_chunk=1,
         narrow_operands=False,
     ),
-    "gpu": Roofline("gpu", 494e12, 4.8e12, depth=32, step_seconds=10e-6),
+    "gpu": Roofline(
+        "gpu", 494e12, 4.8e12, depth=32, step_seconds=10e-6, kernels="triton", reread=5.5e12
+    ),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12),
     "tpu:v4": _tpu("v4", 275e12, 1.228e12),
-    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12),
-    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12),
-    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12),
+    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12, "mosaic"),
+    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12, "mosaic"),
+    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12, "mosaic"),
 }
 DEVICE_KINDS = {
     "TPU v2": "tpu:v3",
