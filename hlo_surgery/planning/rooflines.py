@@ -1,5 +1,6 @@
 """Rooflines: what a device computes and moves a second; planning weighs FLOPs and bytes by it."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -80,7 +81,16 @@ def roofline(target: str | None = None) -> Roofline:
     name = "tpu:v5e" if name == "tpu" else name
     if name not in ROOFLINES:
         raise ValueError(f"there is no target {target!r}; there are {', '.join(ROOFLINES)}")
-    return ROOFLINES[name]
+    row = ROOFLINES[name]
+    old = target is None and row.kernels == "triton" and not runs_triton(jax.devices()[0])
+    return replace(row, kernels=None) if old else row
+
+
+def runs_triton(device: Any) -> bool:
+    """Whether a GPU is one that Triton's kernels run on: NVIDIA's from Ampere on."""
+    capability = str(getattr(device, "compute_capability", ""))
+    major = capability.split(".")[0]
+    return major.isdigit() and int(major) >= 8
 
 
 def row_of(device: Any) -> str:

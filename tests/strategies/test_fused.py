@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from hlo_surgery.planning.rooflines import runs_triton
 
 B, EPS = 5, float(jnp.finfo(jnp.float32).eps)
 rng = np.random.default_rng(0)
@@ -324,3 +325,17 @@ def test_nor_where_sums_stay_on_the_chip_with_the_update():
     (output,) = f.explain(W_SHORT, large).outputs
     assert output.strategies == {"second_moment": "loop"}
     assert output.predicted["fused"].seconds > output.predicted["loop"].seconds
+
+
+@pytest.mark.parametrize(
+    ("capability", "runs"), [("9.0", True), ("8.6", True), ("7.0", False), ("gfx942", False)]
+)
+def test_kernels_are_for_gpus_that_triton_knows(capability, runs):
+    class Device:
+        compute_capability = capability
+
+    assert runs_triton(Device()) is runs
+
+
+def test_a_device_without_a_capability_has_no_kernels():
+    assert not runs_triton(jax.devices()[0])
