@@ -57,8 +57,9 @@ def grad(
       is for what is given, such as indices. Examples whose rows meet others' have NaN for
       statistics; see `crossed`.
     - `planning`: how to compute, which changes no statistic: `strategy` ("auto", "square", "ghost",
-      "project", "kronecker", "segments", "lift" or "loop"), `memory_budget` (bytes), `target` (such
-      as "tpu:v5e"), `reuse_gradient` (a bool) and `shards` (devices); see `PlanningChoices`.
+      "project", "kronecker", "segments", "fused", "lift" or "loop"), `memory_budget` (bytes),
+      `target` (such as "tpu:v5e"), `reuse_gradient` (a bool) and `shards` (devices); see
+      `PlanningChoices`.
 
     As with `jax.jit`, what `fun` and the statistics close over is read when they are traced, once
     for arguments of such shapes and dtypes: pass what changes as an argument, or call f inside of

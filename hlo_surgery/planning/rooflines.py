@@ -1,13 +1,14 @@
 """Rooflines: what a device computes and moves a second; planning weighs FLOPs and bytes by it."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 
-from hlo_surgery.passes.costs.roofline import Roofline
+from hlo_surgery.passes.costs.roofline import Kernels, Roofline
 
 
-def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
+def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = None) -> Roofline:
     return Roofline(
         f"tpu:{name}",
         flops,
@@ -21,6 +22,7 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
         fuses_lifted=True,
         written_out=2,
         group_patches=False,
+        kernels=kernels,
     )
 
 
@@ -45,12 +47,14 @@ ROOFLINES = {
         widest_chunk=1,
         narrow_operands=False,
     ),
-    "gpu": Roofline("gpu", 494e12, 4.8e12, depth=32, step_seconds=10e-6),
+    "gpu": Roofline(
+        "gpu", 494e12, 4.8e12, depth=32, step_seconds=10e-6, kernels="triton", reread=5.5e12
+    ),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12),
     "tpu:v4": _tpu("v4", 275e12, 1.228e12),
-    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12),
-    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12),
-    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12),
+    "tpu:v5e": _tpu("v5e", 197e12, 0.819e12, "mosaic"),
+    "tpu:v5p": _tpu("v5p", 459e12, 2.765e12, "mosaic"),
+    "tpu:v6e": _tpu("v6e", 918e12, 1.64e12, "mosaic"),
 }
 DEVICE_KINDS = {
     "TPU v2": "tpu:v3",
@@ -77,7 +81,16 @@ def roofline(target: str | None = None) -> Roofline:
     name = "tpu:v5e" if name == "tpu" else name
     if name not in ROOFLINES:
         raise ValueError(f"there is no target {target!r}; there are {', '.join(ROOFLINES)}")
-    return ROOFLINES[name]
+    row = ROOFLINES[name]
+    old = target is None and row.kernels == "triton" and not runs_triton(jax.devices()[0])
+    return replace(row, kernels=None) if old else row
+
+
+def runs_triton(device: Any) -> bool:
+    """Whether a GPU is one that Triton's kernels run on: NVIDIA's from Ampere on."""
+    capability = str(getattr(device, "compute_capability", ""))
+    major = capability.split(".")[0]
+    return major.isdigit() and int(major) >= 8
 
 
 def row_of(device: Any) -> str:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from hlo_surgery.module import Module, Source, load
+from hlo_surgery.passes.costs.roofline import PLATFORMS
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
@@ -19,6 +20,7 @@ from hlo_surgery.passes.rewriting.analysed import (
 )
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
 from hlo_surgery.passes.rewriting.replacement import Answer, Asking
+from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
@@ -106,9 +108,17 @@ def rewritten(original: Module, request: Request) -> tuple[Module, list[Any]]:
     """
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
-    return Module(code, plan, request.planning.platform), [
+    return Module(code, plan, _platform(plan, request)), [
         tracer for tracer, _ in request.closed_over.values()
     ]
+
+
+def _platform(plan: Plan, request: Request) -> str | None:
+    """Kernels are for one platform, also where none is named."""
+    kernels = request.planning.device.kernels
+    taken = {name for output in plan.outputs for name in output.strategies.values()}
+    fused = any(FUSED.name in name.split(" + ") for name in taken)
+    return PLATFORMS[kernels] if kernels and fused else request.planning.platform
 
 
 def explain_module(

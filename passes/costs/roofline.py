@@ -1,6 +1,11 @@
 """Roofline: a device as what it computes and moves a second, and where XLA falls short of that."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+# What kernels of ours are written in, and the platform for which JAX lowers it.
+Kernels = Literal["mosaic", "triton"]
+PLATFORMS: dict[Kernels, str] = {"mosaic": "tpu", "triton": "cuda"}
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,9 @@ class Roofline:
     sums that it is added to, if those fit into `cache`. `widest_chunk`: of examples that a loop
     lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
     contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
-    XLA on CPU fails to in some loops.
+    XLA on CPU fails to in some loops. `kernels`: what kernels for it are written in; where it has
+    none, they can be interpreted, which is slow. `reread`: the bytes/s at which their tiles read
+    again what the device's cache holds; 0 where that is its memory.
     """
 
     name: str
@@ -36,6 +43,8 @@ class Roofline:
     widest_chunk: int = 1 << 20
     group_patches: bool = True
     narrow_operands: bool = True
+    kernels: Kernels | None = None
+    reread: float = 0
 
     def seconds(self, flops: float, moved: float) -> float:
         """The least time for so many FLOPs and bytes."""

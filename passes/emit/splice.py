@@ -34,16 +34,17 @@ def splice(
     closed_over: ClosedOver | None = None,
     scope: Scope | None = None,
     sources: Mapping[str, Operation] | None = None,
+    platform: str | None = None,
 ) -> list[Value]:
     """Trace `replacement` and move its ops in front of `before`. They stand for `source`, or, as
     far as they are for one output, for its op in `sources`, and take its source line; `scope` says
-    what they are added for.
+    what they are added for. `platform`: which alone they are for, as kernels are.
 
     Traced values that it closes over become arguments of main, where `closed_over` keeps count of
     them. Raises ValueError where it calls its host.
     """
     structs = [jax.ShapeDtypeStruct(mlir.shape(v), dtype_of(v)) for v in values]
-    code, tracers = in_clean_config(lambda: _lowered(replacement, structs))
+    code, tracers = in_clean_config(lambda: _lowered(replacement, structs, platform))
     lowered = mlir.parse(code)
     mlir.run_passes(lowered, "func.func(chlo-legalize-to-stablehlo)")
     keep_names_alone(mlir.all_operations(lowered))
@@ -60,13 +61,14 @@ def splice(
 
 
 def _lowered(
-    replacement: Replacement, structs: Sequence[jax.ShapeDtypeStruct]
+    replacement: Replacement, structs: Sequence[jax.ShapeDtypeStruct], platform: str | None
 ) -> tuple[bytes, list[Any]]:
     traced, tracers = trace(replacement, *structs)
     # All that is spliced is ours, but for what statistics are made of.
     if host_calls(traced.jaxpr.jaxpr):
         raise ValueError(TELLING)
-    return mlir.to_bytecode(traced.lower().compiler_ir()), tracers
+    platforms = None if platform is None else (platform,)
+    return mlir.to_bytecode(traced.lower(lowering_platforms=platforms).compiler_ir()), tracers
 
 
 def _further_arguments(

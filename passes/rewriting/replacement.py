@@ -4,14 +4,14 @@ What a loop stacks slice by slice is looked at inside the loop; what else loops 
 lifted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.costs.roofline import Roofline
+from hlo_surgery.passes.costs.roofline import PLATFORMS, Roofline
 from hlo_surgery.passes.costs.site_counts import SitePlan, site_plan
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.emit.closed_over import ClosedOver
@@ -31,6 +31,7 @@ from hlo_surgery.passes.loops.scanned_gradients import (
 from hlo_surgery.passes.measures.measures import Defined, Measure
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.strategies.choice import Limits, choose
+from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
 from hlo_surgery.passes.strategies.loop import with_common_chunks
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
@@ -254,6 +255,7 @@ def _at_end(
         closed_over=asking.closed_over,
         scope=Scope("combine"),
         sources=_contractions([one.task for one in chosen.values()]),
+        platform=_platform(asking.device, chosen.values()),
     )
     gradients = dict(zip(reused, made, strict=False))
     answers = [
@@ -263,6 +265,12 @@ def _at_end(
         for i in range(len(targets))
     ]
     return [answers[i] for i in range(len(targets))], made[len(reused) :]
+
+
+def _platform(device: Roofline, chosen: Iterable[Chosen]) -> str | None:
+    """The platform of a kernel among what was chosen; None where there is none for it alone."""
+    has_kernel = device.kernels is not None and any(one.made_by(FUSED) for one in chosen)
+    return PLATFORMS[device.kernels] if has_kernel and device.kernels else None
 
 
 def _contractions(tasks: Sequence[Task]) -> dict[str, Operation]:

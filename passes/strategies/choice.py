@@ -8,6 +8,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.measures.measures import Gram, Measure, OfPositions
+from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
@@ -18,6 +19,12 @@ from hlo_surgery.passes.terms.scatter_onto import scatters_onto
 # Temporaries up to this size, or up to half of what the sites read, go unnoticed beside those of
 # the gradient itself.
 UNNOTICED_BYTES = 4 << 20
+
+SEVERAL_DEVICES = (
+    "strategy='fused' is a kernel for one device, and the examples lie on {shards}: call the "
+    "function inside jax.shard_map, where each device has its own examples, or leave strategy at "
+    "'auto'"
+)
 
 
 class Limits(Protocol):
@@ -43,6 +50,11 @@ class Limits(Protocol):
         """Over how many devices the examples lie."""
         ...
 
+    @property
+    def one_device(self) -> bool:
+        """Whether all is known to run on one device."""
+        ...
+
 
 def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     """The strategy for each measure of a gradient. Raises Refusal for measures by
@@ -50,7 +62,8 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     """
     schedule = _schedule(task, options)
     instantiating = _instantiating(task, measures, schedule, options)
-    applying = {m: [s for s in _possible(task) if s.applies(task, m)] for m in measures}
+    possible = _possible(task, options)
+    applying = {m: [s for s in possible if s.applies(task, m)] for m in measures}
     for measure in measures:
         _refuse_unless_applying(task, measure, options.strategy, applying[measure])
     strategies = {
@@ -64,9 +77,19 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     return Chosen(task, strategies, instantiating, schedule, reuse, predicted)
 
 
-def _possible(task: Task) -> tuple[Strategy, ...]:
-    """Of a single example's gradient the batch's is one, and there is nothing to save."""
-    return STRATEGIES if task.examples.size > 1 else (LIFT, LOOP)
+def _possible(task: Task, options: Limits) -> tuple[Strategy, ...]:
+    """Of a single example's gradient the batch's is one, and there is nothing to save. XLA does not
+    partition kernels, and interpreted they are for those who ask.
+
+    Raises ValueError where they are asked for, and examples lie on several devices.
+    """
+    if task.examples.size == 1:
+        return (LIFT, LOOP)
+    asked, several = options.strategy == FUSED.name, (options.shards or 1) > 1
+    if asked and several:
+        raise ValueError(SEVERAL_DEVICES.format(shards=options.shards))
+    kernels = asked or (task.device.kernels is not None and options.one_device)
+    return tuple(strategy for strategy in STRATEGIES if kernels or strategy is not FUSED)
 
 
 def _strategy(
@@ -79,9 +102,12 @@ def _strategy(
 ) -> Strategy:
     if isinstance(measure, OfPositions):
         return applying[0] if applying else _refuse(task, measure)
+    if options.strategy == FUSED.name and FUSED in applying:
+        return FUSED
+    free = options.strategy in ("auto", FUSED.name)
     for shortcut in (s for s in SHORTCUTS if s in applying):
         forced = options.strategy == shortcut.name
-        if forced or (options.strategy == "auto" and shortcut.pays(task, measure, schedule)):
+        if forced or (free and shortcut.pays(task, measure, schedule)):
             return shortcut
     if isinstance(measure, Gram):
         return LIFT if LIFT in applying else LOOP
@@ -100,8 +126,10 @@ def _refuse(task: Task, measure: OfPositions) -> Strategy:
 def _refuse_unless_applying(
     task: Task, measure: Measure, requested: str, applying: Sequence[Strategy]
 ) -> None:
-    """Raises ValueError for a shortcut that was asked for and makes no such measure."""
-    shortcuts = {strategy.name for strategy in SHORTCUTS}
+    """Raises ValueError for a shortcut that was asked for and makes no such measure. Kernels are
+    asked for wherever they apply.
+    """
+    shortcuts = {strategy.name for strategy in SHORTCUTS if strategy is not FUSED}
     applies = requested in {strategy.name for strategy in applying}
     many = task.examples.size > 1 and not isinstance(measure, OfPositions)
     if many and requested in shortcuts and not applies:
@@ -165,7 +193,7 @@ def _reuses(task: Task, schedule: Schedule, taken: set[Strategy], options: Limit
     It is not where that would round each example's before they are summed.
     """
     requested, counts = options.reuse_gradient, task.counts
-    possible = bool(task.sliced.sites) and bool(taken & {LIFT, LOOP}) and task.precise
+    possible = bool(task.sliced.sites) and bool(taken & {LIFT, LOOP, FUSED}) and task.precise
     if not possible or requested is not None or LOOP not in taken or schedule.written_out:
         return possible and requested is not False
     steps = -(-counts.size // schedule.chunk)

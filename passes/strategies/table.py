@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measures import Measure
+from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost import GHOST
 from hlo_surgery.passes.strategies.kronecker.kronecker import KRONECKER
 from hlo_surgery.passes.strategies.lift import LIFT
@@ -22,6 +23,7 @@ SHORTCUTS: tuple[Strategy, ...] = (
     GHOST,
     PROJECT,
     KRONECKER,
+    FUSED,
 )
 STRATEGIES: tuple[Strategy, ...] = (*SHORTCUTS, LIFT, LOOP)
 

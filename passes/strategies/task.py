@@ -102,7 +102,10 @@ class Task:
 
     def total(self, mean: jax.Array) -> jax.Array:
         """The minibatch gradient from the mean of the examples', rounded as the module does."""
-        total = mean if self.examples.is_mean else mean * self.examples.size
+        return self.rounded(mean if self.examples.is_mean else mean * self.examples.size)
+
+    def rounded(self, total: jax.Array) -> jax.Array:
+        """The minibatch gradient, rounded as the module does."""
         if self.function.wide:
             total = total.astype(narrowest(self.sliced))
         return total.astype(dtype_of(self.sliced.value))

@@ -22,13 +22,14 @@ DTYPES = ["float32"] * 6 + ["float64", "bfloat16"]
 LONGEST = 5
 NOISE = st.binary(min_size=80, max_size=80)
 # How to compute, which must not matter.
+REUSE = st.sampled_from([None, False])
 plannings = st.fixed_dictionaries(
     {
         "strategy": st.sampled_from(["auto", "lift", "loop"]),
         "shards": st.sampled_from([None, 2, 3]),
-        "reuse_gradient": st.sampled_from([None, False]),
+        "reuse_gradient": REUSE,
     }
-)
+) | st.fixed_dictionaries({"strategy": st.just("fused"), "reuse_gradient": REUSE})
 
 
 def chooser(noise):

@@ -111,16 +111,22 @@ def scaled_by(x: jax.Array, path: Path, given: Given, factor: Any) -> jax.Array:
 
 def _product(path: Path, given: Given) -> tuple[Factor, jax.Array]:
     """Both operands of a dot_general as [batch, positions, free]."""
+    one, other = map(widened, operands_of(path, given))
+    return Factor(one), other
+
+
+def operands_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array]:
+    """The same, in their own element types."""
     left, right = contracted(path.site.op).values()
     first = len(left.batch)
     second = first + len(left.free)
     stacked = _positions_of(path.order, range(first))
     ends = range(first, second), range(second, second + len(right.free))
     one, other = (
-        _factor(given[key], own, _positions_of(path.order, end), stacked)
+        _laid_out(given[key], own, _positions_of(path.order, end), stacked)
         for key, own, end in zip(path.site.inputs, (left, right), ends, strict=True)
     )
-    return Factor(one), other
+    return one, other
 
 
 def _positions_of(order: Sequence[int] | None, dims: range) -> list[int]:
@@ -131,14 +137,19 @@ def _positions_of(order: Sequence[int] | None, dims: range) -> list[int]:
     return [d - dims.start for d in (*kept, *(d for d in dims if d not in kept))]
 
 
-def _factor(
+def _factor(x: jax.Array, own: Contracted, order: Sequence[int]) -> jax.Array:
+    """An operand without batch, laid out, in at least float32."""
+    return widened(_laid_out(x, own, order))
+
+
+def _laid_out(
     x: jax.Array, own: Contracted, order: Sequence[int], stacked: Sequence[int] = ()
 ) -> jax.Array:
     """[batch, positions, free], its free dimensions in this order, and its batch's as `stacked`."""
     batch = [own.batch[i] for i in stacked]
     moved = x.transpose(*batch, *own.summed, *(own.free[i] for i in order))
     sizes = [math.prod(x.shape[d] for d in dims) for dims in (own.batch, own.summed, own.free)]
-    return widened(moved.reshape(sizes))
+    return moved.reshape(sizes)
 
 
 def rows_of(path: Path, given: Given) -> tuple[jax.Array, jax.Array, int]:

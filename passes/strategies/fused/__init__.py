@@ -1,0 +1,1 @@
+"""Fused: one kernel contracts each example alone, and sums what is taken of its products."""

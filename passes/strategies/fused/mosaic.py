@@ -1,0 +1,156 @@
+"""Mosaic: a fused kernel for TPU, and, interpreted, for CPU.
+
+grid (D / Dt, F / Ft, B, P / Pt), the last two one after the other: the product of an example grows
+over its positions in scratch memory, and what is taken of it is added to the tiles that are
+returned, which stay on the chip over all examples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from hlo_surgery.passes.strategies.fused.tiles import WORD, Products, padded
+
+# A register holds 8 x 128 numbers of 32 bits; narrower ones lie in pairs or fours of rows.
+ROWS, LANES = 32, 128
+FREE, POSITIONS = 512, 2048
+MEMORY = 100 << 20
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How long tiles are along positions and both free dimensions."""
+
+    positions: int
+    left: int
+    right: int
+
+
+def tiling(positions: int, left: int, right: int) -> Tiling:
+    """Whole dimensions where they are short; else as long as scratch memory has room for."""
+    return Tiling(
+        _tile(positions, POSITIONS, ROWS), _tile(left, FREE, LANES), _tile(right, FREE, LANES)
+    )
+
+
+def _tile(length: int, longest: int, unit: int) -> int:
+    """The longest of at most `longest` that divides it; where that is short, padding does."""
+    if length <= longest:
+        return length
+    whole = -(-length // unit) * unit
+    fitting = [n for n in range(unit, longest + 1, unit) if whole % n == 0]
+    return fitting[-1] if fitting[-1] * 2 > longest else longest
+
+
+def summed_products(products: Products, interpret: bool) -> tuple[list[jax.Array], list[jax.Array]]:
+    """What is taken of the products, summed over examples, [D, F] each; and the numbers of each
+    example, [B, tiles].
+    """
+    with jax.enable_x64(False):
+        return _called(products, tiling(*products.lengths), interpret)
+
+
+def _called(
+    products: Products, tiles: Tiling, interpret: bool
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    products = _loadable(products)
+    a = padded(products.a, (tiles.positions, tiles.left))
+    d = padded(products.d, (tiles.positions, tiles.right))
+    size, steps = products.size, a.shape[1] // tiles.positions
+    high, wide = a.shape[2] // tiles.left, d.shape[2] // tiles.right
+    sums, rows = products.counts()
+    made = pl.BlockSpec((tiles.left, tiles.right), lambda i, j, b, p: (i, j))
+    own = pl.BlockSpec((1, 1, 1, 8, LANES), lambda i, j, b, p: (i, j, b, 0, 0))
+    found = pl.pallas_call(
+        partial(_kernel, products, sums, rows, steps),
+        grid=(high, wide, size, steps),
+        in_specs=[
+            pl.BlockSpec(memory_space=pltpu.SMEM),
+            pl.BlockSpec((1, tiles.positions, tiles.left), lambda i, j, b, p: (b, p, i)),
+            pl.BlockSpec((1, tiles.positions, tiles.right), lambda i, j, b, p: (b, p, j)),
+        ],
+        out_specs=[made] * sums + [own] * rows,
+        out_shape=[jax.ShapeDtypeStruct((a.shape[2], d.shape[2]), WORD)] * sums
+        + [jax.ShapeDtypeStruct((high, wide, size, 8, LANES), WORD)] * rows,
+        scratch_shapes=[pltpu.VMEM((tiles.left, tiles.right), WORD)] if steps > 1 else [],
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary", "arbitrary"),
+            vmem_limit_bytes=MEMORY,
+        ),
+        interpret=interpret,
+        name="fused",
+    )(products.numbers.ravel(), a, d)
+    _, left, right = products.lengths
+    by_example = [jnp.moveaxis(x[..., 0, 0], 2, 0).reshape(size, -1) for x in found[sums:]]
+    return [x[:left, :right] for x in found[:sums]], by_example
+
+
+def _loadable(products: Products) -> Products:
+    """Not every TPU loads float16."""
+    if products.a.dtype != jnp.float16:
+        return products
+    a, d = products.a.astype(WORD), products.d.astype(WORD)
+    return replace(products, a=a, d=d, precision=lax.Precision.HIGHEST)
+
+
+def _kernel(products: Products, sums: int, rows: int, steps: int, *refs: Any) -> None:
+    numbers, a, d, *made = refs
+    count = products.numbers.shape[1]
+    own = lax.dot_general(
+        a[0],
+        d[0],
+        (((0,), (0,)), ((), ())),
+        precision=products.precision,
+        preferred_element_type=WORD,
+    )
+    example, step = pl.program_id(2), pl.program_id(3)
+    given = [numbers[example * count + i] for i in range(count)]
+    take = partial(_take, products, given, example, made[:sums], made[sums : sums + rows])
+    if steps == 1:
+        take(own)
+        return
+    scratch = made[-1]
+
+    @pl.when(step == 0)
+    def _() -> None:
+        scratch[...] = own
+
+    @pl.when(step > 0)
+    def _() -> None:
+        scratch[...] += own
+
+    @pl.when(step == steps - 1)
+    def _() -> None:
+        take(scratch[...])
+
+
+def _take(
+    products: Products,
+    numbers: Sequence[jax.Array],
+    example: jax.Array,
+    sums: Sequence[Any],
+    rows: Sequence[Any],
+    own: jax.Array,
+) -> None:
+    """Add what is taken of an example's products, once they are whole."""
+    parts = products.take(own, numbers)
+
+    @pl.when(example == 0)
+    def _() -> None:
+        for ref, part in zip(sums, parts.sums, strict=True):
+            ref[...] = part
+
+    @pl.when(example > 0)
+    def _() -> None:
+        for ref, part in zip(sums, parts.sums, strict=True):
+            ref[...] += part
+
+    for ref, part in zip(rows, parts.rows, strict=True):
+        ref[...] = jnp.broadcast_to(part, ref.shape)

@@ -1,0 +1,129 @@
+"""Triton: a fused kernel for GPU.
+
+grid (D / Dt, F / Ft, parts of the batch): a program loops over its examples, and within one over
+its positions; all sums are in registers until the end. Where tiles are too few for the GPU, parts
+of the batch have sums of their own, which are added up behind.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+from hlo_surgery.passes.strategies.fused.tiles import WORD, Products, padded
+
+# Powers of two, as Triton takes no others. Registers hold the products and two sums of 128 x 128:
+# 238 of an H100's 255, by ptxas, and more sums of half as many.
+LEFT, RIGHT, POSITIONS, LEAST = 128, 128, 64, 16
+# Programs that run at the same time, one on each of about as many multiprocessors.
+PROGRAMS = 128
+KIND = "NVIDIA H200"
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How long tiles are along positions and both free dimensions, and of how many parts of the
+    batch the sums are made.
+    """
+
+    positions: int
+    left: int
+    right: int
+    parts: int
+
+
+def tiling(size: int, positions: int, left: int, right: int, sums: int) -> Tiling:
+    """For a batch of this size, and so many sums."""
+    high, wide = _tile(left, LEFT), _tile(right, RIGHT if sums <= 2 else RIGHT // 2)
+    count = -(-left // high) * -(-right // wide)
+    parts = max(n for n in range(1, size + 1) if size % n == 0 and n <= max(1, PROGRAMS // count))
+    return Tiling(1 if positions == 1 else _tile(positions, POSITIONS), high, wide, parts)
+
+
+def _tile(length: int, longest: int) -> int:
+    return min(longest, max(LEAST, pl.next_power_of_2(length)))
+
+
+def summed_products(products: Products, interpret: bool) -> tuple[list[jax.Array], list[jax.Array]]:
+    """What is taken of the products, summed over examples, [D, F] each; and the numbers of each
+    example, [B, tiles].
+    """
+    with jax.enable_x64(False), _known_gpu(interpret):
+        sums, _ = products.counts()
+        tiles = tiling(products.size, *products.lengths, sums)
+        return _called(products, tiles, interpret)
+
+
+def _known_gpu(interpret: bool) -> AbstractContextManager[Any]:
+    """Since 0.12 JAX asks for the kind of a GPU before it lowers a kernel, also where none is here;
+    XLA compiles it for the one at hand, whichever that is.
+    """
+    if interpret or jax.default_backend() == "gpu":
+        return nullcontext()
+    device = AbstractDevice(device_kind=KIND, num_cores=None, platform="gpu")
+    return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+
+
+def _called(
+    products: Products, tiles: Tiling, interpret: bool
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    size, (_, left, right) = products.size, products.lengths
+    a = padded(products.a, (tiles.positions, tiles.left))
+    d = padded(products.d, (tiles.positions, tiles.right))
+    grid = (a.shape[2] // tiles.left, d.shape[2] // tiles.right)
+    sums, rows = products.counts()
+    found = pl.pallas_call(
+        partial(_kernel, products, tiles, sums),
+        grid=(*grid, tiles.parts),
+        out_shape=[jax.ShapeDtypeStruct((tiles.parts, a.shape[2], d.shape[2]), WORD)] * sums
+        + [jax.ShapeDtypeStruct((size, *grid), WORD)] * rows,
+        compiler_params=triton.CompilerParams(num_warps=8, num_stages=3),
+        interpret=interpret,
+        name="fused",
+    )(products.numbers, a, d)
+    by_example = [x.reshape(size, -1) for x in found[sums:]]
+    return [jnp.sum(x[:, :left, :right], 0) for x in found[:sums]], by_example
+
+
+def _kernel(products: Products, tiles: Tiling, sums: int, *refs: Any) -> None:
+    numbers, a, d, *made = refs
+    i, j, part = (pl.program_id(axis) for axis in range(3))
+    rows, columns = pl.ds(i * tiles.left, tiles.left), pl.ds(j * tiles.right, tiles.right)
+    nothing = jnp.zeros((tiles.left, tiles.right), WORD)
+
+    def product(example: jax.Array) -> jax.Array:
+        if tiles.positions == 1:
+            x, y = (ref[example, 0, taken].astype(WORD) for ref, taken in ((a, rows), (d, columns)))
+            return x[:, None] * y[None, :]
+
+        def longer(position: jax.Array, own: jax.Array) -> jax.Array:
+            taken = pl.ds(position * tiles.positions, tiles.positions)
+            return own + _dot(a[example, taken, rows], d[example, taken, columns], products)
+
+        return lax.fori_loop(0, a.shape[1] // tiles.positions, longer, nothing)
+
+    def with_example(example: jax.Array, found: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        own = [numbers[example, k] for k in range(products.numbers.shape[1])]
+        parts = products.take(product(example), own)
+        for ref, value in zip(made[sums:], parts.rows, strict=True):
+            ref[example, i, j] = jnp.sum(value)
+        return tuple(x + value for x, value in zip(found, parts.sums, strict=True))
+
+    count = products.size // tiles.parts
+    first = part * count
+    found = lax.fori_loop(first, first + count, with_example, (nothing,) * sums)
+    for ref, total in zip(made[:sums], found, strict=True):
+        ref[part, rows, columns] = total
+
+
+def _dot(x: jax.Array, y: jax.Array, products: Products) -> jax.Array:
+    contracted = (((0,), (0,)), ((), ()))
+    how = products.precision
+    return lax.dot_general(x, y, contracted, precision=how, preferred_element_type=WORD)
