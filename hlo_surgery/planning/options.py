@@ -7,7 +7,6 @@ from inspect import signature
 from typing import Any, SupportsIndex, TypedDict
 
 from hlo_surgery.passes.strategies.table import STRATEGIES
-from hlo_surgery.planning.one_device import is_alone
 from hlo_surgery.planning.rooflines import Roofline, roofline
 
 WAYS = ("auto", *(strategy.name for strategy in STRATEGIES))
@@ -65,11 +64,6 @@ class PlanningChoices:
             if self.target is None
             else {"cpu": "cpu", "gpu": "cuda"}.get(self.device.name, "tpu")
         )
-
-    @property
-    def one_device(self) -> bool:
-        """Whether all is known to run on one device."""
-        return (self.shards or 1) == 1 and is_alone(self.target)
 
     @property
     def device(self) -> Roofline:

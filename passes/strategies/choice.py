@@ -50,11 +50,6 @@ class Limits(Protocol):
         """Over how many devices the examples lie."""
         ...
 
-    @property
-    def one_device(self) -> bool:
-        """Whether all is known to run on one device."""
-        ...
-
 
 def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     """The strategy for each measure of a gradient. Raises Refusal for measures by
@@ -79,7 +74,7 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
 
 def _possible(task: Task, options: Limits) -> tuple[Strategy, ...]:
     """Of a single example's gradient the batch's is one, and there is nothing to save. XLA does not
-    partition kernels, and interpreted they are for those who ask.
+    partition kernels.
 
     Raises ValueError where they are asked for, and examples lie on several devices.
     """
@@ -88,7 +83,7 @@ def _possible(task: Task, options: Limits) -> tuple[Strategy, ...]:
     asked, several = options.strategy == FUSED.name, (options.shards or 1) > 1
     if asked and several:
         raise ValueError(SEVERAL_DEVICES.format(shards=options.shards))
-    kernels = asked or (task.device.kernels is not None and options.one_device)
+    kernels = asked or (task.device.kernels is not None and not several)
     return tuple(strategy for strategy in STRATEGIES if kernels or strategy is not FUSED)
 
 
@@ -105,7 +100,9 @@ def _strategy(
     if options.strategy == FUSED.name and FUSED in applying:
         return FUSED
     free = options.strategy in ("auto", FUSED.name)
-    for shortcut in (s for s in SHORTCUTS if s in applying):
+    # A module with a kernel is for one platform and one device, and no device was at hand to run
+    # it on: it is for those who ask.
+    for shortcut in (s for s in SHORTCUTS if s in applying and s is not FUSED):
         forced = options.strategy == shortcut.name
         if forced or (free and shortcut.pays(task, measure, schedule)):
             return shortcut
