@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.measures import Gram, Measure, OfPositions
 from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
 from hlo_surgery.passes.strategies.table import SHORTCUTS, STRATEGIES
 from hlo_surgery.passes.strategies.task import Schedule, Task
+from hlo_surgery.passes.strategies.unmet import unmet
 from hlo_surgery.passes.terms.scatter_onto import scatters_onto
 
 # Temporaries up to this size, or up to half of what the sites read, go unnoticed beside those of
@@ -78,7 +77,10 @@ def _strategy(
     options: Limits,
 ) -> Strategy:
     if isinstance(measure, OfPositions):
-        return applying[0] if applying else _refuse(task, measure)
+        # Such a measure has one definition, and so one strategy.
+        if applying:
+            return applying[0]
+        raise Refusal(unmet(task, measure))
     for shortcut in (s for s in SHORTCUTS if s in applying):
         forced = options.strategy == shortcut.name
         if forced or (options.strategy == "auto" and shortcut.pays(task, measure, schedule)):
@@ -86,15 +88,6 @@ def _strategy(
     if isinstance(measure, Gram):
         return LIFT if LIFT in applying else LOOP
     return instantiating
-
-
-def _refuse(task: Task, measure: OfPositions) -> Strategy:
-    """Raises Refusal: measures by positions have one definition each, and so one strategy."""
-    sliced = task.sliced
-    op = sliced.sites[0].op if sliced.sites else mlir.defining_operation(sliced.value)
-    name, where = ("func.return", "module") if op is None else (op.name, source_line(op))
-    why = f"{measure.needs}, and the gradient {task.name} is not such a sum"
-    raise Refusal(Reason(why, name, where, measure.help))
 
 
 def _refuse_unless_applying(
