@@ -1,12 +1,17 @@
 """Signs: random +1 and -1, the same whatever runs them: by seed and place, on any device."""
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 
 import jax
 import jax.numpy as jnp
 
-WORD_BITS = 32
+from hlo_surgery.passes.measures.threefry import WORD_BITS, written_words
+
+# So many words are constants of the program: to draw them, a TPU takes longer than for a small
+# model's gradient.
+WRITTEN = 1 << 14
 SEEDS = 1 << 2 * WORD_BITS
 # What signs are of, the first number of their place.
 DIMENSIONS, BLOCKS, OUTPUTS, COLUMNS = range(4)
@@ -16,14 +21,22 @@ def random_signs(seed: int, place: Sequence[int | jax.Array], count: int, k: int
     """[count, k], float32: k for each of so many elements; others at another place, and for another
     seed below SEEDS.
     """
+    shape = count, -(-k // WORD_BITS)
+    written = [number for number in place if isinstance(number, int)]
+    if len(written) == len(place) and math.prod(shape) <= WRITTEN:
+        words = jnp.asarray(written_words(seed, written, math.prod(shape)).reshape(shape))
+    else:
+        words = _drawn_words(seed, place, shape)
+    bits = words[..., None] >> jnp.arange(WORD_BITS, dtype=jnp.uint32) & 1
+    return 1 - 2 * bits.reshape(count, shape[1] * WORD_BITS)[:, :k].astype(jnp.float32)
+
+
+def _drawn_words(seed: int, place: Sequence[int | jax.Array], shape: tuple[int, int]) -> jax.Array:
     # The user's settings choose generators, widths, offsets and layouts: none may change a sign.
     halves = jnp.asarray([seed >> WORD_BITS, seed % (1 << WORD_BITS)], jnp.uint32)
     with jax.threefry_partitionable(True):
         key = jax.random.wrap_key_data(halves, impl="threefry2x32")
-        placed = reduce(jax.random.fold_in, place, key)
-        words = jax.random.bits(placed, (count, -(-k // WORD_BITS)), jnp.uint32)
-    bits = words[..., None] >> jnp.arange(WORD_BITS, dtype=jnp.uint32) & 1
-    return 1 - 2 * bits.reshape(count, -1)[:, :k].astype(jnp.float32)
+        return jax.random.bits(reduce(jax.random.fold_in, place, key), shape, jnp.uint32)
 
 
 def signs_of(seed: int, k: int, shape: Sequence[int], dims: Sequence[int]) -> jax.Array:

@@ -10,6 +10,7 @@ from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
 from hlo_surgery.passes.strategies.table import SHORTCUTS, STRATEGIES
+from hlo_surgery.passes.strategies.taken import taken
 from hlo_surgery.passes.strategies.task import Schedule, Task
 from hlo_surgery.passes.strategies.unmet import unmet
 from hlo_surgery.passes.terms.scatter_onto import scatters_onto
@@ -47,7 +48,7 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     """The strategy for each measure of a gradient. Raises Refusal for measures by
     positions that do not apply, ValueError for a shortcut that is forced and does not.
     """
-    schedule = _schedule(task, options)
+    schedule = _schedule(task, measures, options)
     instantiating = _instantiating(task, measures, schedule, options)
     applying = {m: [s for s in _possible(task) if s.applies(task, m)] for m in measures}
     for measure in measures:
@@ -106,7 +107,7 @@ def _refuse_unless_applying(
         )
 
 
-def _schedule(task: Task, options: Limits) -> Schedule:
+def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Schedule:
     """As many examples at once as budget and device allow, on each device with examples.
 
     What cannot be lifted goes one by one through all.
@@ -114,7 +115,7 @@ def _schedule(task: Task, options: Limits) -> Schedule:
     shards = (options.shards or 1) if task.function.liftable else 1
     if _is_written_out(task, shards):
         return Schedule(1, shards, written_out=True)
-    return Schedule(_chunk(task, options), shards, written_out=False)
+    return Schedule(_chunk(task, measures, options), shards, written_out=False)
 
 
 def _is_written_out(task: Task, shards: int) -> bool:
@@ -127,10 +128,11 @@ def _is_written_out(task: Task, shards: int) -> bool:
     return alone and few and (scattered > 0 or task.counts.gradient <= task.device.cache)
 
 
-def _chunk(task: Task, options: Limits) -> int:
+def _chunk(task: Task, measures: Sequence[Measure], options: Limits) -> int:
     if not task.function.liftable:
         return 1
-    fitting = _budget(task, options) // max(task.counts.gradient, 1)
+    held = task.counts.gradient + taken(task, measures).held
+    fitting = _budget(task, options) // max(held, 1)
     return max(1, min(fitting, task.device.widest_chunk, task.examples.size))
 
 

@@ -71,18 +71,8 @@ def _pays(task: Task, measure: Measure, schedule: Schedule) -> bool:
     own, loop, lift = (
         predict(task, [measure], schedule) for predict in (_predict, LOOP.predict, LIFT.predict)
     )
-    projecting = _seconds_of_definition(task, measure)
-    is_faster = own.seconds <= loop.seconds + projecting
     is_lighter = own.temporaries < lift.temporaries
-    return is_faster and (is_lighter or own.seconds < lift.seconds + projecting)
-
-
-def _seconds_of_definition(task: Task, measure: Measure) -> float:
-    """What projecting every example's own gradient takes, once it is there."""
-    assert isinstance(measure, Projected)
-    elements = math.prod(mlir.shape(task.sliced.value))
-    flops = 2 * task.counts.size * elements * measure.k
-    return flops / task.device.contraction_rate(task.device.depth, True)
+    return own.seconds <= loop.seconds and (is_lighter or own.seconds < lift.seconds)
 
 
 def _emit(asked: Asked, known: Known) -> Computed:
