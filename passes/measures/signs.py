@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hlo_surgery.passes.measures.threefry import WORD_BITS, written_words
 
-# So many words are constants of the program: to draw them, a TPU takes longer than for a small
-# model's gradient.
-WRITTEN = 1 << 14
+# So many are constants of the program, a byte each: to draw them, a TPU takes longer than for a
+# small model's gradient, and half as long to take their bits apart.
+WRITTEN = 1 << 18
 SEEDS = 1 << 2 * WORD_BITS
 # What signs are of, the first number of their place.
 DIMENSIONS, BLOCKS, OUTPUTS, COLUMNS = range(4)
@@ -23,12 +25,18 @@ def random_signs(seed: int, place: Sequence[int | jax.Array], count: int, k: int
     """
     shape = count, -(-k // WORD_BITS)
     written = [number for number in place if isinstance(number, int)]
-    if len(written) == len(place) and math.prod(shape) <= WRITTEN:
-        words = jnp.asarray(written_words(seed, written, math.prod(shape)).reshape(shape))
-    else:
-        words = _drawn_words(seed, place, shape)
-    bits = words[..., None] >> jnp.arange(WORD_BITS, dtype=jnp.uint32) & 1
-    return 1 - 2 * bits.reshape(count, shape[1] * WORD_BITS)[:, :k].astype(jnp.float32)
+    if len(written) == len(place) and count * k <= WRITTEN:
+        words = written_words(seed, written, math.prod(shape)).reshape(shape)
+        signs = _signs(words, np.arange(WORD_BITS, dtype=np.uint32), k)
+        return jnp.asarray(signs.astype(np.int8)).astype(jnp.float32)
+    words = _drawn_words(seed, place, shape)
+    return _signs(words, jnp.arange(WORD_BITS, dtype=jnp.uint32), k).astype(jnp.float32)
+
+
+def _signs(words: Any, places: Any, k: int) -> Any:
+    """Of the bits of each row of words, the first k, as integers."""
+    bits = words[..., None] >> places & 1
+    return 1 - 2 * bits.reshape(len(words), words.shape[1] * WORD_BITS)[:, :k].astype("int32")
 
 
 def _drawn_words(seed: int, place: Sequence[int | jax.Array], shape: tuple[int, int]) -> jax.Array:
