@@ -37,11 +37,12 @@ def kronecker_factors(form: Literal["expand", "reduce"] = "expand") -> Derived:
 
     Axes are those of the parameter: left goes over the first ones, [D, D], and right over the rest.
     A convolution's kernel [h, w, i, o] has left over the patches, [h w i, h w i]; [D, heads, f] has
-    right over the last two. A vector has left [1, 1]: `sum_t 1` of a bias, whose right is [F, F].
-    Of a table that is looked up the side of its rows is a diagonal, [V]: exactly so of "expand",
-    and of "reduce" the diagonal is taken. A parameter of several axes that is added as it is, as
-    learned positions are, or multiplied elementwise, is such a table, of which every row is looked
-    up. Stacked layers, as in a scan, stand in front: [L, D, D].
+    right over the last two; of [heads, D, f] each head stands for itself, as stacked layers do. A
+    vector has left [1, 1]: `sum_t 1` of a bias, whose right is [F, F]. Of a table that is looked up
+    the side of its rows is a diagonal, [V]: exactly so of "expand", and of "reduce" the diagonal is
+    taken. A parameter of several axes that is added as it is, as learned positions are, or
+    multiplied elementwise, is such a table, of which every row is looked up, or of a slice of it
+    those of the slice. Stacked layers, as in a scan, stand in front: [L, D, D].
     Where a parameter is used several times, positions are those of all uses; as w and as w' it is
     refused. Positions that the loss masks out count in T. Of the labels that are there it
     is the empirical Fisher matrix; for the Fisher matrix draw them from the model, with

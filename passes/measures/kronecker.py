@@ -101,9 +101,8 @@ class KroneckerFactor(OfPositions):
         "each of two examples or more, all of the same axes"
     )
     help = (
-        "leave terms without examples, such as weight decay, to the optimizer; do not use one "
-        "table both for looking up and as a matrix; keep other parameters out of what is "
-        "differentiated, as with argnums: second_moment, a diagonal, is exact everywhere"
+        "keep this parameter out of what is differentiated, as with argnums, and ask for "
+        "second_moment of it: a diagonal, which is exact everywhere"
     )
     join: ClassVar[Join | None] = MEANS
     side: Side

@@ -22,6 +22,7 @@ from hlo_surgery.passes.measures.joins import MEANS, ROWS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
 from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
+from hlo_surgery.passes.measures.taking import Taking
 from hlo_surgery.passes.terms.epilogue import Link, keeps_norms, only_moves
 from hlo_surgery.passes.terms.steps import GradientSlice, Input
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, variance_behind
@@ -90,6 +91,10 @@ class Defined(Measure, ABC):
     @abstractmethod
     def whole(self, taken: Any, count: Any) -> jax.Array:
         """The measure, from the sum over the `count` real examples, or from rows, 0 for padding."""
+
+    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+        """What `each` costs of a gradient of this kind, where that is more than reading it."""
+        return Taking()
 
     def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
         """The definition, on the gradients of all examples at once, [B, *parameter]."""
@@ -278,6 +283,11 @@ class SumOf(Defined):
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """The function of it."""
         return summable(self.function(widened(gradient)))
+
+    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+        """What it returns is held until it is summed, as that of a contraction is."""
+        made = jax.eval_shape(lambda gradient: self.each(gradient, None), kind)
+        return Taking(held=made.size * made.dtype.itemsize)
 
     def whole(self, taken: jax.Array, count: Any) -> jax.Array:
         """The sum."""

@@ -20,12 +20,14 @@ from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.measures import Known, RowMeasure
 from hlo_surgery.passes.measures.signs import BLOCKS, random_signs, signs_of
+from hlo_surgery.passes.measures.taking import Taking
 from hlo_surgery.passes.terms.epilogue import Does, Link
 from hlo_surgery.passes.terms.steps import GradientSlice
 
 Dims = tuple[int, ...]
 # As many elements of a gradient have their signs in memory at once where each has k of its own.
 BLOCK = 1 << 14
+SIGN_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class Projected(RowMeasure):
             return found[:, 0] / math.sqrt(self.k)
         right = self.signs(gradient.shape, second).astype(matrix.dtype)
         return jnp.matmul(found, right, precision="highest") / self.k
+
+    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+        """The contraction with the first factor."""
+        return Taking(flops=2 * kind.size * self.k)
 
     def signs(self, shape: Sequence[int], dims: Dims) -> jax.Array:
         """Of the elements along these of a gradient's dimensions, [elements, k], float32."""
@@ -96,6 +102,11 @@ class DenselyProjected(RowMeasure):
         zeros = jnp.zeros(self.k, blocks.dtype)
         total, _ = jax.lax.scan(add, zeros, jnp.arange(len(blocks)))
         return total / math.sqrt(self.k)
+
+    def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
+        """The contraction, and the signs: as many examples as are at hand share them."""
+        signs = kind.size * self.k
+        return Taking(flops=2 * signs, drawn=signs * SIGN_BYTES)
 
 
 def sides(shape: Sequence[int]) -> tuple[Dims, Dims]:

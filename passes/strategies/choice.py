@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.ir.source_lines import source_line
+from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.measures import Gram, Measure, OfPositions
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
 from hlo_surgery.passes.strategies.table import SHORTCUTS, STRATEGIES
+from hlo_surgery.passes.strategies.taken import taken
 from hlo_surgery.passes.strategies.task import Schedule, Task
+from hlo_surgery.passes.strategies.unmet import unmet
 from hlo_surgery.passes.terms.scatter_onto import scatters_onto
 
 # Temporaries up to this size, or up to half of what the sites read, go unnoticed beside those of
@@ -55,7 +55,7 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     """The strategy for each measure of a gradient. Raises Refusal for measures by
     positions that do not apply, ValueError for a shortcut that is forced and does not.
     """
-    schedule = _schedule(task, options)
+    schedule = _schedule(task, measures, options)
     instantiating = _instantiating(task, measures, schedule, options)
     possible = _possible(task, options)
     applying = {m: [s for s in possible if s.applies(task, m)] for m in measures}
@@ -96,7 +96,10 @@ def _strategy(
     options: Limits,
 ) -> Strategy:
     if isinstance(measure, OfPositions):
-        return applying[0] if applying else _refuse(task, measure)
+        # Such a measure has one definition, and so one strategy.
+        if applying:
+            return applying[0]
+        raise Refusal(unmet(task, measure))
     if options.strategy == FUSED.name and FUSED in applying:
         return FUSED
     free = options.strategy in ("auto", FUSED.name)
@@ -109,15 +112,6 @@ def _strategy(
     if isinstance(measure, Gram):
         return LIFT if LIFT in applying else LOOP
     return instantiating
-
-
-def _refuse(task: Task, measure: OfPositions) -> Strategy:
-    """Raises Refusal: measures by positions have one definition each, and so one strategy."""
-    sliced = task.sliced
-    op = sliced.sites[0].op if sliced.sites else mlir.defining_operation(sliced.value)
-    name, where = ("func.return", "module") if op is None else (op.name, source_line(op))
-    why = f"{measure.needs}, and the gradient {task.name} is not such a sum"
-    raise Refusal(Reason(why, name, where, measure.help))
 
 
 def _refuse_unless_applying(
@@ -138,7 +132,7 @@ def _refuse_unless_applying(
         )
 
 
-def _schedule(task: Task, options: Limits) -> Schedule:
+def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Schedule:
     """As many examples at once as budget and device allow, on each device with examples.
 
     What cannot be lifted goes one by one through all.
@@ -146,7 +140,7 @@ def _schedule(task: Task, options: Limits) -> Schedule:
     shards = (options.shards or 1) if task.function.liftable else 1
     if _is_written_out(task, shards):
         return Schedule(1, shards, written_out=True)
-    return Schedule(_chunk(task, options), shards, written_out=False)
+    return Schedule(_chunk(task, measures, options), shards, written_out=False)
 
 
 def _is_written_out(task: Task, shards: int) -> bool:
@@ -159,10 +153,11 @@ def _is_written_out(task: Task, shards: int) -> bool:
     return alone and few and (scattered > 0 or task.counts.gradient <= task.device.cache)
 
 
-def _chunk(task: Task, options: Limits) -> int:
+def _chunk(task: Task, measures: Sequence[Measure], options: Limits) -> int:
     if not task.function.liftable:
         return 1
-    fitting = _budget(task, options) // max(task.counts.gradient, 1)
+    held = task.counts.gradient + taken(task, measures).held
+    fitting = _budget(task, options) // max(held, 1)
     return max(1, min(fitting, task.device.widest_chunk, task.examples.size))
 
 

@@ -17,7 +17,8 @@ from hlo_surgery.passes.costs.gradient_costs import (
     seconds_alone,
 )
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import Defined, Measure, Norms
+from hlo_surgery.passes.measures.measures import Defined, Gram, Measure, Norms
+from hlo_surgery.passes.measures.taking import Taking
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Computed,
@@ -26,6 +27,7 @@ from hlo_surgery.passes.strategies.strategy import (
     in_own_dtype,
     one_by_one,
 )
+from hlo_surgery.passes.strategies.taken import taken, taking_seconds
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, over_examples
 
@@ -46,16 +48,18 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     """All gradients written and read, unless XLA fuses that; instead of the plain gradient.
 
     Norms read a gradient more than once, for its largest element before its squares, and XLA fuses
-    a contraction into one use alone.
+    a contraction into one use alone, which is no contraction itself.
     """
     counts, device = task.counts, task.device
     made = seconds_alone(counts, device, counts.size)
     one = len(counts.sites) == 1 and not counts.row_sites
-    alone = one and not any(isinstance(m, Norms) for m in measures)
-    fused = device.fuses_lifted and alone and counts.sites[0].contracts
+    read = any(isinstance(m, Norms | Gram) for m in measures) or taken(task, measures) != Taking()
+    fused = device.fuses_lifted and one and not read and counts.sites[0].contracts
     moved = device.lifting_seconds(counts.gradient, counts.size, fused)
     held = patches(counts, device) + (0 if fused else counts.size * counts.gradient)
-    return Predicted(made + moved - plain_seconds(counts, device), held)
+    held += counts.size * taken(task, measures).held
+    seconds = made + moved + taking_seconds(task, measures, times=1)
+    return Predicted(seconds - plain_seconds(counts, device), held)
 
 
 def _emit(asked: Asked, known: Known) -> Computed:

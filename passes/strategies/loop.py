@@ -29,6 +29,7 @@ from hlo_surgery.passes.strategies.strategy import (
     Strategy,
     in_own_dtype,
 )
+from hlo_surgery.passes.strategies.taken import taken, taking_seconds
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 from hlo_surgery.passes.terms.slice_functions import jointly
 
@@ -46,13 +47,15 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     """
     counts, device, chunk = task.counts, task.device, schedule.chunk
     plain, made = plain_seconds(counts, device), seconds_alone(counts, device, chunk)
+    steps, own = -(-counts.size // chunk), taken(task, measures).held
+    taking = taking_seconds(task, measures, steps)
     if schedule.written_out:
         accumulating = device.moving_seconds(counts.size * 4 * counts.gradient, 2 * counts.gradient)
-        return Predicted(max(made, accumulating) - plain, 2 * counts.gradient)
-    steps = -(-counts.size // chunk)
+        seconds = max(made, accumulating) + taking
+        return Predicted(seconds - plain, 2 * (counts.gradient + own))
     moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
-    held = (2 + chunk) * counts.gradient
-    seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds
+    held = (2 + chunk) * (counts.gradient + own)
+    seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds + taking
     return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
 
 

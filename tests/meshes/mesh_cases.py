@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from tests.meshes.mesh_models import STATISTICS
+from tests.meshes.mesh_models import STATISTICS, WHOLE
 
-ALL = tuple(STATISTICS)
+ALL, OF_WHOLES = tuple(STATISTICS), tuple(WHOLE)
 STRATEGIES = ("auto", "lift", "loop")
 
 
@@ -20,7 +20,8 @@ class Case:
 
     @property
     def name(self):
-        asked = "all" if self.statistics == ALL else " ".join(self.statistics)
+        sets = {ALL: "all", OF_WHOLES: "of wholes"}
+        asked = sets.get(self.statistics) or " ".join(self.statistics)
         few = f" of {self.size} examples" if self.size else ""
         return f"{self.how}: {self.model}{few}, {asked} by {self.strategy}"
 
@@ -61,6 +62,13 @@ COUNTED = [
 ]
 AVERAGED = ("second_moment", "norms", "clipped_mean", "mean_of_tanh")
 UNCOUNTED = [
+    *together(DATA, "mlp", OF_WHOLES),
+    *together(DATA, "scanned", OF_WHOLES),
+    *together(FULLY, "embedded", OF_WHOLES, strategies=("auto", "loop")),
+    *together(FULLY, "convolutions", OF_WHOLES, strategies=("auto",)),
+    *together(TENSOR, "mlp", OF_WHOLES, strategies=("auto", "loop")),
+    *together(TENSOR, "scanned", OF_WHOLES, strategies=("auto",)),
+    *together(EXPLICIT, "constrained", OF_WHOLES, strategies=("auto",)),
     *together(TENSOR, "mlp"),
     *together(TENSOR, "embedded", strategies=("auto", "loop")),
     *together(TENSOR, "scanned", strategies=("auto", "loop")),

@@ -8,6 +8,8 @@ import jax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tests.meshes.mesh_models import BY_PARAMETER
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -40,10 +42,15 @@ class Layout:
         `jax.set_mesh`.
         """
         parameters, data = self.shardings(model)
-        found = {name: data if name == "norms" else parameters for name in statistics}
+        found = {name: self._placed_like(name, parameters, data) for name in statistics}
         with jax.set_mesh(self.mesh):
             jitted = jax.jit(function, out_shardings=(parameters, found) if found else parameters)
             return jitted.lower(*self.placed(model)).compile()
+
+    def _placed_like(self, name, parameters, data):
+        if name in BY_PARAMETER:
+            return parameters
+        return data if name == "norms" else NamedSharding(self.mesh, P())
 
 
 def replicated(model):

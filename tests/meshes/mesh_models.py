@@ -13,6 +13,8 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
+from hlo_surgery.estimators import NoiseScale
+from hlo_surgery.statistics.weighted.directions import TopDirections
 
 MAX_NORM = 0.1
 STATISTICS = {
@@ -22,6 +24,21 @@ STATISTICS = {
     "mean_of_tanh": hs.mean_of(jnp.tanh),
     "variance": hs.variance(),
 }
+# Of whole gradients, of all pairs of examples, and with weights in what is squared. Those of
+# `BY_PARAMETER` are like the gradient.
+WHOLE = {
+    "sum_of": hs.sum_of(lambda g: g * jnp.sum(g**2)),
+    "sum_of_all": hs.sum_of(lambda tree: _squares(tree) * tree["v"], per="global"),
+    "clipped_squares": hs.clipped_second_moment(MAX_NORM),
+    "weighted_squares": hs.weighted_second_moment(lambda norms: 1 / (MAX_NORM + norms)),
+    "noise_scale": hs.noise_scale(),
+    "top_directions": hs.top_directions(2),
+}
+BY_PARAMETER = {*STATISTICS, "sum_of", "clipped_squares", "weighted_squares"} - {"norms"}
+
+
+def _squares(tree):
+    return sum(jnp.sum(g**2) for g in jax.tree.leaves(tree))
 
 
 @dataclass(frozen=True)
@@ -155,9 +172,37 @@ def expected(model):
         "clipped_mean": lambda g: np.tensordot(weights, g, 1) / len(g),
         "mean_of_tanh": lambda g: np.tanh(g).mean(0),
         "variance": lambda g: g.var(0, ddof=1),
+        "sum_of": lambda g: np.tensordot((g.reshape(len(g), -1) ** 2).sum(1), g, 1),
+        "clipped_squares": lambda g: np.tensordot(weights**2, g**2, 1) / len(g),
+        "weighted_squares": lambda g: np.tensordot((MAX_NORM + norms) ** -2, g**2, 1) / len(g),
     }
     found = {name: {k: of(g) for k, g in gradients.items()} for name, of in over.items()}
-    return {k: g.mean(0) for k, g in gradients.items()}, found | {"norms": norms}
+    of_all = {
+        "norms": norms,
+        "sum_of_all": np.tensordot(norms**2, gradients["v"], 1),
+        "noise_scale": _noise(gradients),
+        "top_directions": _top_directions(gradients),
+    }
+    return {k: g.mean(0) for k, g in gradients.items()}, found | of_all
+
+
+def _rows(gradients):
+    return np.concatenate([g.reshape(len(g), -1) for g in gradients.values()], 1)
+
+
+def _noise(gradients):
+    rows = _rows(gradients)
+    variance = rows.var(0, ddof=1).sum()
+    return NoiseScale(variance, (rows.mean(0) ** 2).sum() - variance / len(rows))
+
+
+def _top_directions(gradients):
+    left, values, right = np.linalg.svd(_rows(gradients), full_matrices=False)
+    signs = np.sign(left[np.abs(left).argmax(0), range(len(values))])
+    top = (signs * right.T).T[:2]
+    ends = np.cumsum([g[0].size for g in gradients.values()])[:-1]
+    parts = zip(gradients.items(), np.split(top, ends, 1), strict=True)
+    return TopDirections(values[:2], {k: x.reshape(2, *g.shape[1:]) for (k, g), x in parts})
 
 
 def _examples(model):

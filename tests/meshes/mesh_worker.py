@@ -21,13 +21,13 @@ import hlo_surgery as hs
 from tests.meshes.collectives import collectives, sent
 from tests.meshes.mesh_cases import CASES, COUNTED
 from tests.meshes.mesh_layouts import LAYOUTS
-from tests.meshes.mesh_models import MODELS, STATISTICS, expected
+from tests.meshes.mesh_models import MODELS, STATISTICS, WHOLE, expected
 
 ROW = LAYOUTS["data parallel"]
 
 
 def rewritten(case, loss, **planning):
-    statistics = {name: STATISTICS[name] for name in case.statistics}
+    statistics = {name: (STATISTICS | WHOLE)[name] for name in case.statistics}
     return hs.grad(
         loss, batch_argnums=(1, 2), statistics=statistics, strategy=case.strategy, **planning
     )

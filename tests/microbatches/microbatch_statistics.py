@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 import hlo_surgery as hs
+from hlo_surgery.estimators import NoiseScale
 from tests.statistics.projections_by_definition import projections_of
 
 B, WIDTH, LAYERS, BOUND = 6, 5, 2, 0.3
@@ -57,6 +58,7 @@ STATISTICS = {
     "counts": hs.histogram([-1e9, -0.1, 0.1, 1e9]),
 }
 SPREADS = {"variance": hs.variance(unbiased=False), "unbiased": hs.variance(), "norms": hs.norms()}
+NOISE = {"noise": hs.noise_scale(), "noise by parameter": hs.noise_scale("parameter")}
 REWEIGHTING = {
     "clipped": hs.clipped_mean(BOUND),
     "clipped squares": hs.clipped_second_moment(BOUND),
@@ -100,6 +102,13 @@ def counted(x, real):
     return np.histogram(x[real > 0], np.array([-1e9, -0.1, 0.1, 1e9]))[0]
 
 
+def noise(g, real):
+    """The trace of the covariance, and the square of the mean without what is noise in it."""
+    kept = np.concatenate([x[real > 0].reshape(int(real.sum()), -1) for x in jax.tree.leaves(g)], 1)
+    variance = kept.var(0, ddof=1).sum()
+    return NoiseScale(variance, (kept.mean(0) ** 2).sum() - variance / len(kept))
+
+
 def expected(g, real=None):
     """All statistics of these examples' gradients, or of those that are real."""
     real = np.ones(size_of(g)) if real is None else real
@@ -122,6 +131,8 @@ def expected(g, real=None):
         "clipped squares": jax.tree.map(
             lambda x: np.tensordot(weights**2 * real, x**2, 1) / real.sum(), g
         ),
+        "noise": noise(g, real),
+        "noise by parameter": jax.tree.map(lambda x: noise(x, real), g),
         "whole": np.tensordot(real, np.cos(g["w"].sum((2, 3)) * g["v"].sum(1, keepdims=True)), 1),
         "clipped": jax.tree.map(lambda x: np.tensordot(weights * real, x, 1) / real.sum(), g),
         "products": sum(jax.tree.leaves(inner)) * real,

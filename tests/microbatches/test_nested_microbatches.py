@@ -14,6 +14,7 @@ from jax import lax
 import hlo_surgery as hs
 from tests.microbatches.microbatch_statistics import (
     LAYERS,
+    NOISE,
     PARAMS,
     REWEIGHTING,
     SPREADS,
@@ -118,7 +119,7 @@ CASES = {
     "counted": counted,
 }
 ASKED = pytest.mark.parametrize(
-    "statistics", [STATISTICS, REWEIGHTING, SPREADS], ids=["measures", "weights", "spreads"]
+    "statistics", [STATISTICS, REWEIGHTING, SPREADS | NOISE], ids=["measures", "weights", "spreads"]
 )
 
 

@@ -327,107 +327,32 @@ def test_what_is_added_as_it_is_is_a_table_of_which_every_row_is_looked_up(form)
     held({"w": as_it_is}, {"w": looked_up})
 
 
-def tied(p, ids):
-    return jnp.mean(jnp.tanh(p[ids]) @ p.T)
+@pytest.mark.parametrize("form", SLOW_REDUCE)
+@pytest.mark.parametrize("first", [0, 3])
+def test_rows_of_a_table_that_are_not_added_count_as_not_looked_up(first, form):
+    def added(w, x, rows):
+        return jnp.mean(jnp.sum(jnp.tanh(x[:, :, None] + w[rows]), (1, 2)))
+
+    w, x, rows = draw(ROWS, F), draw(B, T), first + jnp.tile(jnp.arange(T), (B, 1))
+    ask = {"statistics": hs.kronecker_factors(form)}
+    as_it_is = hs.grad(lambda w, x: added(w, x, slice(first, first + T)), **ask)(w, x)[1]
+    looked_up = hs.grad(added, batch_argnums=(1, 2), **ask)(w, x, rows)[1]
+    assert [bool(x) for x in as_it_is.left] == [first <= n < first + T for n in range(ROWS)]
+    held({"w": as_it_is}, {"w": looked_up})
 
 
-def decayed(w, x):
-    return jnp.mean(jnp.tanh(x @ w)) + jnp.sum(w**2)
+@pytest.mark.parametrize("form", SLOW_REDUCE)
+def test_heads_in_front_of_the_inputs_are_layers_of_their_own(form):
+    """Of [heads, D, F] as of [D, F] for each head alone."""
+    w, x = draw(2, D, F), draw(B, T, D)
 
+    def together(w, x):
+        return jnp.mean(jnp.sum(jnp.sin(jnp.einsum("btd,hdf->bthf", x, w)), (1, 2, 3)))
 
-def parted(w, x):
-    return jnp.mean(jnp.tanh(jnp.einsum("bd,hdf->bhf", x, w)))
+    def apart(heads, x):
+        return sum(jnp.mean(jnp.sum(jnp.sin(x @ w), (1, 2))) for w in heads)
 
-
-def there_and_back(w, x):
-    return jnp.mean(jnp.tanh(x @ w) @ w.T)
-
-
-def on_both_sides(w, x):
-    """A vector that is added, and multiplied by."""
-    return jnp.mean(jnp.tanh(x + w) @ w)
-
-
-REFUSED = {
-    "a kernel and its transpose": (there_and_back, draw(D, D), ROWS_OF_X),
-    "a vector, added and contracted": (on_both_sides, draw(D), ROWS_OF_X),
-    "a table that scores": (tied, draw(ROWS, D), IDS),
-    "decay": (decayed, draw(D, F), ROWS_OF_X),
-    "axes on both sides": (parted, draw(2, D, F), ROWS_OF_X),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_such_sum_is_refused(name):
-    loss, w, x = REFUSED[name]
-    f = hs.grad(loss, statistics=hs.kronecker_factors())
-    with pytest.raises(hs.Refusal, match=r"(?s)test_kronecker.py:\d+.*sum of outer products"):
-        f(w, x)
-
-
-def test_wrong_use_says_what_to_write():
-    with pytest.raises(ValueError, match="'expand' or 'reduce', not 'flat'"):
-        hs.kronecker_factors("flat")
-    with pytest.raises(ValueError, match="at least 2 examples; the batch has 1"):
-        hs.grad(squares, statistics=hs.kronecker_factors())(DENSE, ROWS_OF_X[:1])
-
-
-def squares_in(bases, own):
-    """The mean of (P' g Q)**2, from gradients [B, *parameter] and Kronecker factors' bases."""
-
-    def turned(g, basis):
-        left, right = (np.asarray(side, np.float64) for side in basis)
-        rank = max(left.ndim, right.ndim)
-        left, right = (
-            side if side.ndim == rank else np.eye(side.shape[-1]) for side in (left, right)
-        )
-        matrix = np.reshape(g, (*left.shape[:-2], left.shape[-1], right.shape[-1]))
-        return (np.swapaxes(left, -1, -2) @ matrix @ right).reshape(g.shape)
-
-    return {
-        name: np.mean([turned(np.asarray(g, np.float64), bases[name]) ** 2 for g in rows], 0)
-        for name, rows in own.items()
-    }
-
-
-EIGENBASES = {
-    "dense": (squares, DENSE, ROWS_OF_X),
-    "sequences": (sequence, SEQUENCE, IDS),
-    "experts": (twice, TWICE, ROWS_OF_X),
-}
-
-
-@pytest.mark.parametrize(
-    "name", ["dense", *(pytest.param(n, marks=pytest.mark.slow) for n in ("sequences", "experts"))]
-)
-def test_second_moments_in_eigenbases(name):
-    loss, params, x = EIGENBASES[name]
-    bases = hs.eigenbases(hs.grad(loss, statistics=hs.kronecker_factors())(params, x)[1])
-    own = jax.vmap(lambda row: jax.grad(loss)(params, row[None]))(x)
-    found = jax.jit(lambda b: hs.grad(loss, statistics=hs.second_moment_in(b))(params, x)[1])(bases)
-    expected = squares_in(bases, own)
-    for key, value in expected.items():
-        np.testing.assert_allclose(
-            found[key], value, rtol=1e-4, atol=1e-5 * value.max(), err_msg=key
-        )
-
-
-def test_second_moments_of_complex_gradients_are_of_magnitudes():
-    def loss(w, x):
-        return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
-
-    w, sides = draw(D, F) + 1j * draw(D, F), hs.KroneckerFactors(jnp.eye(D), jnp.eye(F))
-    asked = {"turned": hs.second_moment_in(sides), "squares": hs.second_moment()}
-    found = hs.grad(loss, statistics=asked)(w, ROWS_OF_X)[1]
-    np.testing.assert_allclose(found["turned"], found["squares"], rtol=1e-5)
-
-
-def test_bases_of_another_gradient_are_wrong_use():
-    basis = hs.eigenbases(hs.grad(squares, statistics=hs.kronecker_factors())(DENSE, ROWS_OF_X)[1])
-    flipped = {**basis, "w": basis["w"]._replace(left=jnp.eye(F), right=jnp.eye(D))}
-    flat = {**basis, "w": basis["w"]._replace(left=jnp.eye(2 * D), right=jnp.eye(F // 2))}
-    long = {**basis, "w": basis["w"]._replace(left=jnp.ones((D + 1, D)))}
-    swapped = {"w": basis["b"], "b": basis["w"]}
-    for wrong in (basis["w"], swapped, DENSE, flipped, flat, long):
-        with pytest.raises(ValueError, match="takes KroneckerFactors in place of each parameter"):
-            hs.grad(squares, statistics=hs.second_moment_in(wrong))(DENSE, ROWS_OF_X)
+    ask = {"statistics": hs.kronecker_factors(form)}
+    found, alone = hs.grad(together, **ask)(w, x)[1], hs.grad(apart, **ask)(list(w), x)[1]
+    stacked = hs.KroneckerFactors(*(np.stack(side) for side in zip(*alone, strict=True)))
+    held({"w": found}, {"w": stacked})

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from hlo_surgery.passes.measures import signs
 from hlo_surgery.passes.measures.signs import random_signs
 from tests.statistics.projections_by_definition import (
     dense_projections_of,
@@ -122,6 +123,22 @@ def test_signs_are_the_same_for_ever():
     found = random_signs(3, (1, 2), 2, 40)
     as_text = ["".join("+" if s > 0 else "-" for s in row) for row in np.asarray(found)]
     assert as_text == SIGNS
+
+
+@pytest.mark.parametrize("seed", [3, (1 << 40) + 3, (1 << 64) - 1])
+@pytest.mark.parametrize(("count", "k"), [(7, 3), (300, 40), (1, 32), (0, 4)])
+def test_signs_that_are_written_are_those_that_are_drawn(count, k, seed, monkeypatch):
+    """Few are constants of the program, and many are drawn as it runs."""
+    written = random_signs(seed, (2, 5), count, k)
+    monkeypatch.setattr(signs, "WRITTEN", -1)
+    np.testing.assert_array_equal(written, random_signs(seed, (2, 5), count, k))
+
+
+def test_a_small_model_draws_nothing():
+    """A loop of the generator's rounds takes a TPU longer than the gradient."""
+    w, x = jnp.ones((40, 30)), jnp.ones((7, 40))
+    f = hs.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)), statistics=hs.projected(16, 3))
+    assert "while" not in f.module(w, x).text()
 
 
 def test_seeds_differ_in_all_of_their_bits():

@@ -76,6 +76,18 @@ def test_shampoo_of_whole_trees(name, strategy):
     close(found, jax.tree.map(lambda g: of_examples(g, norms), examples))
 
 
+def test_shampoo_of_single_examples_is_that_of_their_operands():
+    """Of g = a' d it is a' (d d') a, which never makes g."""
+    draw = np.random.default_rng(0).normal
+    w, x = draw(size=(5, 3)), draw(size=(4, 2, 5))
+    with jax.enable_x64(True):
+        asked = hs.sum_of(lambda g: g @ g.T)
+        f = hs.grad(lambda w, x: jnp.mean(jnp.sum(jnp.sin(x @ w), (1, 2))), statistics=asked)
+        found = np.asarray(f(jnp.asarray(w), jnp.asarray(x))[1])
+    d = np.cos(x @ w)
+    np.testing.assert_allclose(found, np.einsum("bti,btf,bsf,bsj->ij", x, d, d, x), rtol=1e-10)
+
+
 def test_examples_that_reach_no_row_count_with_zeros():
     """Rows of a table that nobody looks up have a gradient of zeros in every example."""
     found = found_in_float64("tied", hs.sum_of(lambda g: jnp.cos(g)))

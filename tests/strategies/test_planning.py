@@ -135,6 +135,39 @@ def test_gradients_that_norms_read_more_than_once_are_written():
     assert plan.predicted["lift"].temporaries == 8 * 200 * 200 * 4
 
 
+@pytest.mark.parametrize(
+    "statistic", [hs.projected(4), hs.projected(4, kind="dense"), hs.gram(), hs.sum_of(jnp.cos)]
+)
+def test_gradients_that_are_contracted_once_more_are_written(statistic):
+    plan = plan_of((64, 512, 256), statistic, target="tpu:v5e", strategy="lift")
+    assert plan.predicted["lift"].temporaries >= 64 * 512 * 256 * 4
+
+
+def test_signs_that_a_loop_draws_for_each_example_count():
+    """Random signs of the size of many gradients, once where all are lifted."""
+    plan = plan_of(
+        (128, 128, 64), hs.projected(64, kind="dense"), target="cpu", memory_budget=1 << 26
+    )
+    lift, loop = plan.predicted["lift"], plan.predicted["loop"]
+    signs = 4 * 64 * 128 * 64
+    drawing = 2 * signs / roofline("cpu").bandwidth
+    others = plan_of((128, 128, 64), target="cpu", memory_budget=1 << 26).predicted
+    apart = others["loop"].seconds - others["lift"].seconds
+    np.testing.assert_allclose(loop.seconds - lift.seconds - apart, 127 * drawing, rtol=1e-6)
+    assert list(plan.strategies.values()) == ["lift"]
+
+
+def test_what_a_function_returns_of_each_example_is_held():
+    outer = hs.sum_of(lambda g: jnp.outer(g, g))
+    small, large = (
+        plan_of((16, 64, 32), asked, target="cpu").predicted
+        for asked in (hs.mean_of(jnp.cos), outer)
+    )
+    returned = 4 * (64 * 32) ** 2
+    assert large["lift"].temporaries - small["lift"].temporaries == 16 * returned
+    assert large["loop"].temporaries - small["loop"].temporaries == 3 * returned
+
+
 def test_where_norms_of_positions_cancel_no_more_gradients_are_made_than_fit():
     """What is taken instead is in the program, and its memory, whether it is run or not."""
     w = jax.ShapeDtypeStruct((1024, 5632), jnp.float32)

@@ -145,3 +145,14 @@ def test_orders_of_strategies_are_compared():
         f"  not in {problem.title}: square 1000 ms (predicted +2 s), loop 3000 ms (predicted +1.5 "
         "s)"
     ]
+
+
+def test_squares_of_examples_are_the_less_noisy_fisher_diagonal():
+    pytest.importorskip("sklearn")
+    from tools.bench.curvature.fisher_variance import initial, variances
+
+    x = jax.random.uniform(jax.random.key(0), (16, 64))
+    own, of_mean, means = variances(initial(0), x, jax.random.split(jax.random.key(1), 100))
+    assert of_mean > 2 * own
+    # Both are unbiased: off by their noise alone.
+    assert abs(means - 1) < 0.2

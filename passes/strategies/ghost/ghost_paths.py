@@ -35,32 +35,46 @@ class Path:
     `order[i]`: the site's dimension that is the output's dimension i, or ADDED, of size 1; None
     where they are regrouped. Dimensions of the site that it lacks have size 1, too. `scales`:
     inputs of one number each, by which the site is multiplied (or divided: then True), after
-    `negated`.
+    `negated`. `part_of`: of a site that is put among zeros, and not moved behind, `order` in front
+    of that.
     """
 
     site: Step
     order: Dims | None
     scales: tuple[tuple[Input, bool], ...] = ()
     negated: bool = False
+    part_of: tuple[Dims, Operation] | None = None
 
 
 def ghost_paths(sliced: GradientSlice) -> list[Path] | None:
     """The paths of a slice; None where ghost norms do not apply. They are for real gradients."""
     if mlir.is_complex(sliced.value):
         return None
+    paths, unread = _read(sliced)
+    output = paths.get(sliced.value)
+    return output if unread is None and output and _fit(output) else None
+
+
+def first_unread(sliced: GradientSlice) -> Step | None:
+    """The first step that no path goes through."""
+    return _read(sliced)[1]
+
+
+def _read(sliced: GradientSlice) -> tuple[dict[Value, list[Path]], Step | None]:
+    """The paths to what each step makes, up to one that no path goes through."""
     paths: dict[Value, list[Path]] = {}
     for step in sliced.steps:
-        if step.is_site:
-            if not _is_outer_product(step):
-                return None
-            rank = len(mlir.shape(step.op.results[0]))
-            paths[step.op.results[0]] = [Path(step, tuple(range(rank)))]
-        elif (found := _moved(step, paths)) is not None:
-            paths[step.op.results[0]] = found
-        else:
-            return None
-    output = paths.get(sliced.value)
-    return output if output and _fit(output) else None
+        found = _begun(step) if step.is_site else _moved(step, paths)
+        if found is None:
+            return paths, step
+        paths[step.op.results[0]] = found
+    return paths, None
+
+
+def _begun(site: Step) -> list[Path] | None:
+    """The path that begins at a site."""
+    rank = len(mlir.shape(site.op.results[0]))
+    return [Path(site, tuple(range(rank)))] if _is_outer_product(site) else None
 
 
 def _is_outer_product(site: Step) -> bool:
@@ -108,10 +122,15 @@ def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
         case Does.SCALES if is_one_number(others[0][0]):
             return [replace(p, scales=(*p.scales, (others[0], link.divides))) for p in known]
         case Does.MOVES | Does.PADS if link.keeps_elements:
-            source = _source_dims(step.op)
-            return [replace(p, order=_taken(p.order, source)) for p in known]
+            return [_turned(p, step.op) for p in known]
         case _:
             return None
+
+
+def _turned(path: Path, op: Operation) -> Path:
+    """A path behind an op of which each element is kept."""
+    padded = (path.order, op) if op.name == "stablehlo.pad" and path.order is not None else None
+    return replace(path, order=_taken(path.order, _source_dims(op)), part_of=padded)
 
 
 def _source_dims(op: Operation) -> Dims | None:

@@ -29,7 +29,8 @@ from hlo_surgery.passes.terms.slice_functions import over_examples
 
 # Factors are float32, or wider where gradients are.
 WORD = 4
-# One factor of a path for all examples: [B, stacked, positions, elements], or the numbers of rows.
+# One factor of a path for all examples: [B, stacked, positions, elements], with 1 for stacked where
+# all of these share it, or the numbers of rows.
 Operand = jax.Array
 
 
@@ -88,17 +89,27 @@ def _of_path(path: Path, sides: Sides, given: Given, factor: Any) -> tuple[jax.A
         return _by_row(scaled_by(second, path, given, factor), sides, path)
     first = one.x[0] + 1 if one.rows is not None else _ordered(path, one)
     left, right = (second, first) if sides.swapped else (first, second)
+    if sides.apart:
+        right = _stacked(path, right, sides)
     if sides.diagonal == "right":
         return scaled_by(left, path, given, factor), right
     return left, scaled_by(right, path, given, factor)
 
 
+def _stacked(path: Path, right: jax.Array, sides: Sides) -> jax.Array:
+    """[stacked, positions, elements] from [1, positions, stacked and elements]."""
+    order, shape = path.order or (), mlir.shape(path.site.op.results[0])
+    count = math.prod(shape[order[axis]] for axis in sides.stacked)
+    return jnp.moveaxis(right.reshape(right.shape[1], count, -1), 1, 0)
+
+
 def _by_row(x: jax.Array, sides: Sides, path: Path) -> tuple[jax.Array, jax.Array]:
     """Every row at each position: its number from 1 on, and [1, positions, elements]."""
-    order = path.order or ()
+    order = path.order if path.part_of is None else path.part_of[0]
     shape = mlir.shape(path.site.op.results[0])
-    rows = math.prod(shape[order[axis]] for axis in sides.left)
-    numbers = jnp.tile(jnp.arange(1, rows + 1, dtype=jnp.int32), x.shape[1])
+    rows = math.prod(shape[(order or ())[axis]] for axis in sides.left)
+    first = 1 + sides.unused
+    numbers = jnp.tile(jnp.arange(first, first + rows, dtype=jnp.int32), x.shape[1])
     return numbers, x.reshape(1, len(numbers), -1)
 
 
@@ -128,7 +139,13 @@ def _factors(
         _second_moment([pair[k] for pair in operands], form, elements[k]) / (count * divisors[k])
         for k in range(2)
     )
-    return tuple(x.reshape(*stacked, *x.shape[1:]) for x in (left, right))
+    return _of_all_stacked(left, stacked), _of_all_stacked(right, stacked)
+
+
+def _of_all_stacked(x: jax.Array, stacked: Sequence[int]) -> jax.Array:
+    """[*stacked, ...] from [stacked, ...], or from [1, ...] where all of them have the same."""
+    every = jnp.broadcast_to(x, (math.prod(stacked), *x.shape[1:]))
+    return every.reshape(*stacked, *x.shape[1:])
 
 
 def _second_moment(operands: Sequence[Operand], form: Form, elements: int) -> jax.Array:

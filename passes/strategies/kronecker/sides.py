@@ -2,15 +2,17 @@
 
     dot_general %h[t, d], %l[t, f]   ; transposed to [f, d]    =>  left (0,) is l, right (1,) is h
 
-What is stacked, a batch dimension of the site, lies in front of both.
+What is stacked, a batch dimension of the site, lies in front of both. Where axes of one factor
+lie on both sides of the other's, the first ones do too: each head of a weight [heads, D, F], whose
+inputs are [D], is a layer of its own.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import convolution_numbers, scatter_numbers
+from hlo_surgery.passes.ir.attributes import convolution_numbers, integers, scatter_numbers
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
 from hlo_surgery.passes.terms.contracted_dims import contracted
@@ -24,7 +26,9 @@ class Sides:
 
     `diagonal`: which side has one element at each position, of those that are looked up.
     `swapped`: whether left goes with the site's second factor. `each_row`: of a parameter that is
-    added as it is every row is looked up, once at each position.
+    added as it is every row is looked up, once at each position, or those behind the first
+    `unused`. `apart`: which side has what is stacked among its elements, in front of its own; ""
+    where it is a batch dimension.
     """
 
     stacked: Dims
@@ -33,14 +37,24 @@ class Sides:
     diagonal: str
     swapped: bool
     each_row: bool = False
+    unused: int = 0
+    apart: str = ""
 
 
 def common_sides(paths: Sequence[Path]) -> list[Sides] | None:
     """The sides of each path, all of one kind; None where they are not, or there are none."""
     found = [sides_of(path) for path in paths]
     known = [each for each in found if each is not None]
-    kinds = {_kind(path, each) for path, each in zip(paths, found, strict=True) if each is not None}
-    return known if len(known) == len(found) and len(kinds) == 1 else None
+    alike = len(known) == len(found) and unlike_the_first(paths) is None
+    return known if known and alike else None
+
+
+def unlike_the_first(paths: Sequence[Path]) -> Path | None:
+    """A path that has sides, but not of the kind of the first one's."""
+    found = [(path, sides) for path in paths if (sides := sides_of(path)) is not None]
+    kinds = [_kind(path, sides) for path, sides in found]
+    pairs = zip(found, kinds, strict=True)
+    return next((path for (path, _), kind in pairs if kind != kinds[0]), None)
 
 
 def _kind(path: Path, sides: Sides) -> tuple[object, ...]:
@@ -48,18 +62,18 @@ def _kind(path: Path, sides: Sides) -> tuple[object, ...]:
     left of one path and on the right of the other, where scales of the loss do not lie.
     """
     is_product = path.site.op.name == "stablehlo.dot_general"
-    return (*_all(sides), sides.diagonal, sides.swapped, is_product)
+    return (*_all(sides), sides.diagonal, sides.swapped, sides.apart, is_product)
 
 
 def sides_of(path: Path) -> Sides | None:
     """The sides of one path; None where no axis parts them."""
     if path.order is None:
-        return None
+        return _of_part(path)
     op = path.site.op
     stacked, first, second = (_axes(path.order, dims) for dims in _site_dims(op))
     left, right = sorted((first, second), key=lambda axes: _wide(path, axes) or axes)
-    if max(_wide(path, left), default=-1) > min(_wide(path, right), default=math.inf):
-        return None
+    if not _in_order(path, left, right):
+        return None if stacked else _apart(path, first, second)
     if max(stacked, default=-1) > min((*left, *right), default=len(path.order)):
         return None
     if op.name == "stablehlo.reduce" and len(_wide(path, right)) > 1:
@@ -68,6 +82,42 @@ def sides_of(path: Path) -> Sides | None:
     looked_up = op.name == "stablehlo.scatter"
     diagonal = ("right" if swapped else "left") if looked_up else ""
     return Sides(stacked, left, right, diagonal, swapped)
+
+
+def _of_part(path: Path) -> Sides | None:
+    """Of some rows of a parameter that are added as they are, the others being unused."""
+    if path.part_of is None:
+        return None
+    order, pad = path.part_of
+    sides = sides_of(replace(path, order=order, part_of=None))
+    low, high = (integers(pad, f"edge_padding_{end}") for end in ("low", "high"))
+    whole = [low[axis] == high[axis] == 0 for axis in range(len(order))]
+    if (
+        sides is None
+        or not sides.each_row
+        or len(sides.left) != 1
+        or any(not whole[axis] for axis in (*sides.stacked, *sides.right))
+    ):
+        return None
+    apart = any(integers(pad, "interior_padding"))
+    return None if apart else replace(sides, unused=low[sides.left[0]])
+
+
+def _in_order(path: Path, left: Dims, right: Dims) -> bool:
+    return max(_wide(path, left), default=-1) <= min(_wide(path, right), default=math.inf)
+
+
+def _apart(path: Path, first: Dims, second: Dims) -> Sides | None:
+    """The sides of a product where axes of one factor lie on both sides of the other's: those in
+    front are stacked.
+    """
+    outer, inner = sorted((first, second), key=lambda axes: min(_wide(path, axes)))
+    begin = min(_wide(path, inner))
+    stacked = tuple(axis for axis in outer if axis < begin)
+    behind = tuple(axis for axis in outer if axis > begin)
+    if path.site.op.name != "stablehlo.dot_general" or not _in_order(path, inner, behind):
+        return None
+    return Sides(stacked, inner, behind, "", inner != first, apart="right")
 
 
 def _axes(order: Sequence[int], dims: Sequence[int]) -> Dims:
