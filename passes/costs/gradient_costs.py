@@ -54,7 +54,7 @@ def plain_seconds(counts: Counts, device: Roofline) -> float:
 
 def site_seconds(site: SiteCounts, device: Roofline, copies: int) -> float:
     """A site, with operands read `copies` times."""
-    rate = device.contraction_rate(site.depth, False)
+    rate = device.contraction_rate(site.depth, False, site.narrow)
     return max(site.flops / rate, _moved(site, copies) / device.bandwidth)
 
 
@@ -83,11 +83,11 @@ def _of_all_rows(site: SiteCounts, size: int, device: Roofline, batched: bool) -
     """A site on all rows for each example, whose operands are made for it, and once more, on ones,
     for what nobody owns.
     """
-    rate = device.contraction_rate(site.depth, batched)
+    rate = device.contraction_rate(site.depth, batched, site.narrow)
     contracted = site.flops / rate if site.contracts else 0
     return (size + 1) * max(contracted, (2 * site.read + site.written) / device.bandwidth)
 
 
 def _contracted_alone(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:
-    rate = device.contraction_rate(max(site.depth // size, 1), batched)
+    rate = device.contraction_rate(max(site.depth // size, 1), batched, site.narrow)
     return max(site.flops / rate if site.contracts else 0, site.read / device.bandwidth)
