@@ -22,7 +22,7 @@ class Roofline:
     sums that it is added to, if those fit into `cache`. `widest_chunk`: of examples that a loop
     lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
     contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
-    XLA on CPU fails to in some loops.
+    XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Roofline:
     widest_chunk: int = 1 << 20
     group_patches: bool = True
     narrow_operands: bool = True
+    unnoticed: int = 4 << 20
     narrow_flops: float = 0
     vector_flops: float = math.inf
 

@@ -48,10 +48,10 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     plain, made = plain_seconds(counts, device), seconds_alone(counts, device, chunk)
     if schedule.written_out:
         accumulating = device.moving_seconds(counts.size * 4 * counts.gradient, 2 * counts.gradient)
-        return Predicted(max(made, accumulating) - plain, 2 * counts.gradient)
+        return Predicted(max(made, accumulating) - plain, 2 * counts.held)
     steps = -(-counts.size // chunk)
     moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
-    held = (2 + chunk) * counts.gradient
+    held = (2 + chunk) * counts.held
     seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds
     return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
 

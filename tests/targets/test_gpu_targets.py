@@ -157,3 +157,65 @@ def test_jax_may_have_started_before(platforms, monkeypatch):
         monkeypatch.setenv("JAX_PLATFORMS", platforms)
     ran = subprocess.run([sys.executable, "-c", STARTED], capture_output=True, text=True)
     assert ran.stdout == "2\n", ran.stderr
+
+
+def rows_only(w, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ w) ** 2, 1))
+
+
+def positions(w, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ w) ** 2, (1, 2)))
+
+
+# Where examples are rows, XLA fuses their outer products into the sum; where they are matrices,
+# tensor cores write each example's gradient.
+SITES = {"rows": (rows_only, (512, 512)), "positions": (positions, (16, 256, 512))}
+FASTEST = {"rows": ["square", "lift", "loop"], "positions": ["lift", "loop"]}
+
+
+def predicted_order(kind):
+    loss, shape = SITES[kind]
+    f = hs.grad(loss, statistics=hs.second_moment(), target="gpu:h200")
+    (output,) = f.module(struct(512, 2048), struct(*shape)).plan.outputs
+    return sorted(output.predicted, key=lambda name: output.predicted[name].seconds)
+
+
+@pytest.mark.parametrize("kind", SITES)
+def test_strategies_are_ordered_by_tensor_cores_and_cuda_cores(kind):
+    assert predicted_order(kind) == FASTEST[kind]
+
+
+@compiles
+@pytest.mark.parametrize("kind", SITES)
+def test_the_order_is_that_of_the_compiled_kernels(kind):
+    """By FLOPs and bytes counted in what XLA makes of each, which planning does not see."""
+    loss, shape = SITES[kind]
+    seconds = {}
+    for strategy in FASTEST[kind]:
+        how = {"strategy": strategy, "target": "gpu:h200"}
+        f = hs.grad(loss, statistics=hs.second_moment(), **how)
+        module = f.module(struct(512, 2048), struct(*shape))
+        seconds[strategy] = cost(module, "gpu:h200").roofline_seconds
+    assert sorted(seconds, key=seconds.get) == predicted_order(kind)
+
+
+@compiles
+def test_outer_products_that_are_summed_take_cuda_cores_and_no_memory():
+    """512 examples' gradients of 512 x 2048 would be 2 GB; their squares take two FLOPs an element
+    or more, which tensor cores would do in a thirtieth of the time.
+    """
+    f = hs.grad(rows_only, statistics=hs.second_moment(), strategy="lift", target="gpu:h200")
+    found = cost(f.module(struct(512, 2048), struct(512, 512)), "gpu:h200")
+    assert found.temporary_bytes < 64e6
+    assert found.roofline_seconds > 3 * 512 * 512 * 2048 / 66.9e12
+
+
+def test_bfloat16_gradients_are_held_in_float32():
+    loss, shape = SITES["positions"]
+    narrow = struct(512, 2048, dtype="bfloat16"), struct(*shape, dtype="bfloat16")
+    wide = struct(512, 2048), struct(*shape)
+    f = hs.grad(loss, statistics=hs.second_moment(), target="gpu:h200")
+    held = [
+        f.module(*each).plan.outputs[0].predicted["lift"].temporaries for each in (narrow, wide)
+    ]
+    assert held == [16 * 512 * 2048 * 4] * 2
