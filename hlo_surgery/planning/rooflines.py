@@ -28,8 +28,10 @@ def _tpu(name: str, flops: float, bandwidth: float) -> Roofline:
 LIFTED_FLOPS = 3
 
 
-def _gpu(name: str, tf32: float, bf16: float, fp32: float, bandwidth: float, l2: int) -> Roofline:
-    """What fits into the L2 cache is little beside a GPU's memory, and saves a loop its steps."""
+def _gpu(
+    name: str, tf32: float, bf16: float, fp32: float, bandwidth: float, memory: float
+) -> Roofline:
+    """A thousandth of a GPU's memory goes unnoticed, and saves loops steps."""
     return Roofline(
         name,
         tf32,
@@ -38,7 +40,7 @@ def _gpu(name: str, tf32: float, bf16: float, fp32: float, bandwidth: float, l2:
         step_seconds=10e-6,
         lifted_element=LIFTED_FLOPS / fp32,
         small=0,
-        unnoticed=l2,
+        unnoticed=round(memory / 1000),
         narrow_flops=bf16,
         vector_flops=fp32,
     )
@@ -68,11 +70,11 @@ ROOFLINES = {
         widest_chunk=1,
         narrow_operands=False,
     ),
-    "gpu": _gpu("gpu", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 52_428_800),
-    "gpu:a100": _gpu("gpu:a100", 156e12, 312e12, 19.5e12, 2.039e12, 41_943_040),
-    "gpu:h100": _gpu("gpu:h100", 494.7e12, 989.4e12, 66.9e12, 3.35e12, 52_428_800),
-    "gpu:h200": _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 52_428_800),
-    "gpu:b200": _gpu("gpu:b200", 1100e12, 2250e12, 75e12, 7.7e12, 132_644_864),
+    "gpu": _gpu("gpu", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9),
+    "gpu:a100": _gpu("gpu:a100", 156e12, 312e12, 19.5e12, 2.039e12, 85e9),
+    "gpu:h100": _gpu("gpu:h100", 494.7e12, 989.4e12, 66.9e12, 3.35e12, 85e9),
+    "gpu:h200": _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9),
+    "gpu:b200": _gpu("gpu:b200", 1100e12, 2250e12, 75e12, 7.7e12, 191e9),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12),
     "tpu:v4": _tpu("v4", 275e12, 1.228e12),
     "tpu:v5e": _tpu("v5e", 197e12, 0.819e12),
