@@ -21,7 +21,8 @@ TargetName = Annotated[
     typer.Option(
         "--target",
         metavar="NAME",
-        help="cpu, gpu, tpu, or ahead of time such as tpu:v5e:2x4; else JAX's default.",
+        help="cpu, gpu, tpu, or ahead of time such as tpu:v5e:2x4 or gpu:h200:1x1x8; "
+        "else JAX's default.",
     ),
 ]
 MEMORY = {
@@ -35,11 +36,22 @@ WORK = {
     "FLOPs": "flops",
     "bytes moved": "bytes_accessed",
     "time at peak rates": "roofline_seconds",
+    "kernels launched": "kernels",
     "estimated cycles": "estimated_cycles",
     "estimated time": "estimated_seconds",
 }
-UNITS = {"flops": "", "estimated_cycles": "", "roofline_seconds": "s", "estimated_seconds": "s"}
+UNITS = {
+    "flops": "",
+    "estimated_cycles": "",
+    "kernels": "",
+    "roofline_seconds": "s",
+    "estimated_seconds": "s",
+}
 WIDTH = 72
+NOT_TIMED = (
+    "without a GPU XLA times no algorithms (xla_gpu_autotune_level=0): GEMMs are Triton's in "
+    "default tiles, and memory may differ from what a GPU's own tuning takes"
+)
 
 
 def compile_module(
@@ -150,6 +162,7 @@ def _rows(fields: Mapping[str, str], costs: Sequence[Cost]) -> Iterator[list[str
 def _is_unknown(cost: Cost, field: str) -> bool:
     """Whether a value depends on data by trip counts; XLA estimates time for TPU alone."""
     estimate = field.startswith("estimated") and not cost.target.startswith("tpu")
+    estimate = estimate or (field == "kernels" and not cost.target.startswith("gpu"))
     return getattr(cost, field) is None and cost.unknown_loops > 0 and not estimate
 
 
@@ -207,5 +220,7 @@ def _print_notes(name: str, cost: Cost) -> None:
         print_text(
             f"{name}: loops whose trip count depends on data: {cost.unknown_loops}, {why}", "yellow"
         )
+    if cost.target.startswith("gpu:"):
+        print_text(f"{name}: {NOT_TIMED}", "yellow")
     if cost.estimated_cycles is None and not (cost.unknown_loops and cost.target.startswith("tpu")):
         print_text(f"{name}: XLA estimates no time for {cost.target}", "yellow")

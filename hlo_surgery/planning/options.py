@@ -62,7 +62,7 @@ class PlanningChoices:
         return (
             None
             if self.target is None
-            else {"cpu": "cpu", "gpu": "cuda"}.get(self.device.name, "tpu")
+            else {"cpu": "cpu", "gpu": "cuda"}.get(self.device.name.split(":")[0], "tpu")
         )
 
     @property

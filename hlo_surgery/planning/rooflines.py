@@ -26,8 +26,41 @@ def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = No
     )
 
 
-# Accelerators by their makers' data sheets, per chip, with bfloat16 (for GPU: TF32) matrices; "gpu"
-# is an H200. TPU: the chip's own memory as cache, and the rest by bundles counted for v5e
+# FLOPs for each element of lifted gradients: its square, and both sums over examples.
+LIFTED_FLOPS = 3
+
+
+def _gpu(
+    name: str,
+    tf32: float,
+    bf16: float,
+    fp32: float,
+    bandwidth: float,
+    memory: float,
+    reread: float = 0,
+) -> Roofline:
+    """A thousandth of a GPU's memory goes unnoticed, and saves loops steps."""
+    return Roofline(
+        name,
+        tf32,
+        bandwidth,
+        depth=32,
+        step_seconds=10e-6,
+        lifted_element=LIFTED_FLOPS / fp32,
+        small=0,
+        unnoticed=round(memory / 1000),
+        narrow_flops=bf16,
+        vector_flops=fp32,
+        kernels="triton",
+        reread=reread,
+    )
+
+
+# Accelerators by their makers' data sheets, per chip, with bfloat16 matrices. GPU: dense matrices
+# of TF32, which is what XLA takes for float32 unless more is asked for, and of bfloat16, and FP32
+# of the CUDA cores (NVIDIA's data sheets of A100 80GB SXM, H100 SXM, H200 SXM and HGX B200); they
+# are within 3 % of units times clock in XLA's descriptions (`targets/gpus.py`). "gpu" is an H200.
+# TPU: the chip's own memory as cache, and the rest by bundles counted for v5e
 # (`tools/bench/bundles/`), where a step of a loop costs 1.2 to 12 us over convolutions and about 1
 # us over dense layers of 1024 x 1024 and 1024 x 4096, an element of lifted gradients 1 to 12 ps,
 # and two steps written out less than a loop; so that dense layers are looped over where their sums
@@ -47,9 +80,11 @@ ROOFLINES = {
         widest_chunk=1,
         narrow_operands=False,
     ),
-    "gpu": Roofline(
-        "gpu", 494e12, 4.8e12, depth=32, step_seconds=10e-6, kernels="triton", reread=5.5e12
-    ),
+    "gpu": _gpu("gpu", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, reread=5.5e12),
+    "gpu:a100": _gpu("gpu:a100", 156e12, 312e12, 19.5e12, 2.039e12, 85e9),
+    "gpu:h100": _gpu("gpu:h100", 494.7e12, 989.4e12, 66.9e12, 3.35e12, 85e9),
+    "gpu:h200": _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, reread=5.5e12),
+    "gpu:b200": _gpu("gpu:b200", 1100e12, 2250e12, 75e12, 7.7e12, 191e9),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12),
     "tpu:v4": _tpu("v4", 275e12, 1.228e12),
     "tpu:v5e": _tpu("v5e", 197e12, 0.819e12, "mosaic"),
@@ -66,11 +101,15 @@ DEVICE_KINDS = {
     "TPU v5p": "tpu:v5p",
     "TPU v6 lite": "tpu:v6e",
     "TPU v6e": "tpu:v6e",
+    "NVIDIA A100-SXM4-80GB": "gpu:a100",
+    "NVIDIA H100 80GB HBM3": "gpu:h100",
+    "NVIDIA H200": "gpu:h200",
+    "NVIDIA B200": "gpu:b200",
 }
 
 
 def roofline(target: str | None = None) -> Roofline:
-    """The device of a target: 'cpu', 'gpu', 'tpu', 'tpu:v5e', 'tpu:v5e:2x4'; None: JAX's default.
+    """The device of a target: 'cpu', 'gpu', 'tpu', 'tpu:v5e:2x4', 'gpu:h200'; None: JAX's default.
 
     Raises ValueError for any other name.
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from hlo_surgery.module import Source
+from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.planning.rooflines import roofline
 from hlo_surgery.targets.scheduled.estimated_time import (
     estimated_cycles,
@@ -16,6 +17,7 @@ from hlo_surgery.targets.scheduled.estimated_time import (
 from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
 from hlo_surgery.targets.scheduled.executed_collectives import collectives
 from hlo_surgery.targets.scheduled.executed_flops import flops
+from hlo_surgery.targets.scheduled.kernel_times import kernel_seconds, kernels
 from hlo_surgery.targets.scheduled.live_memory import Step, staircase
 from hlo_surgery.targets.scheduled.program import Program, parse
 from hlo_surgery.targets.scheduled.trip_counts import executed
@@ -39,7 +41,9 @@ class Cost:
     Memory is what XLA plans: arguments, outputs and temporaries, less what outputs take over from
     arguments (`alias`). The staircase is what is live at each instruction. FLOPs, and bytes to and
     from main memory, are counted in the scheduled HLO, loops as often as they run.
-    `roofline_seconds` is what FLOPs or bytes alone would take at the device's peak rates. The
+    `roofline_seconds` is what FLOPs or bytes alone would take at the device's peak rates; on a GPU
+    kernel by kernel, contractions on tensor cores and the rest on CUDA cores (`kernel_times`), and
+    `kernels` is how many are launched, whose time is not known; None elsewhere. The
     estimates are the compiler's own, with the waiting for copies; None for a target where it gives
     none. `without_estimate` lists what counts as no time in them, `collectives` what runs between
     devices, both with the number of runs. Where there are `unknown_loops`, whose trip count depends
@@ -61,6 +65,7 @@ class Cost:
     unknown_loops: int
     collectives: dict[str, int | None]
     staircase: tuple[Step, ...]
+    kernels: int | None = None
 
 
 def cost(
@@ -114,13 +119,30 @@ def cost_of(executable: jax.stages.Compiled, target: str | Target | None = None)
         bytes_accessed=moved,
         roofline_seconds=None
         if unknown
-        else device.seconds(computed or 0, moved or 0) * target.devices_per_chip,
+        else _at_peak(program, device, target, computed or 0, moved or 0),
         estimated_cycles=cycles,
         estimated_seconds=cycles / clock if cycles is not None and clock else None,
         without_estimate=without_estimate(program) if clock else {},
         unknown_loops=unknown,
         collectives=collectives(program),
         staircase=steps,
+        kernels=sum(run.times or 0 for run in kernels(program))
+        if _is_gpu(target) and not unknown
+        else None,
+    )
+
+
+def _is_gpu(target: Target) -> bool:
+    return target.kind.startswith("gpu")
+
+
+def _at_peak(program: Program, device: Roofline, target: Target, flops: int, moved: int) -> float:
+    """A GPU's kernels wait for each other, and so for the slower of its units each time."""
+    if not _is_gpu(target):
+        return device.seconds(flops, moved) * target.devices_per_chip
+    return sum(
+        (run.times or 0) * kernel_seconds(program, run.computation, run.instruction, device)
+        for run in kernels(program)
     )
 
 

@@ -19,12 +19,16 @@ from hlo_surgery.passes.ir.mlir import ir
 from hlo_surgery.passes.normalise.constraints import device_count
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects
 from hlo_surgery.planning.rooflines import row_of
+from hlo_surgery.targets.gpus import GPUS, WITHOUT_AUTOTUNING, gpu_devices
 
 LOCAL = ("cpu", "gpu", "tpu")
 # Generations of TPU, and how many sizes a topology of theirs has.
 TOPOLOGIES = {"v3": 2, "v4": 3, "v5e": 2, "v5p": 3, "v6e": 2}
-NAMES = "cpu, gpu, tpu, or ahead of time tpu:GENERATION:SIZES with " + ", ".join(
-    f"{name}:{'x'.join('2' * sizes)}" for name, sizes in TOPOLOGIES.items()
+NAMES = (
+    "cpu, gpu, tpu, or ahead of time tpu:GENERATION:SIZES with "
+    + ", ".join(f"{name}:{'x'.join('2' * sizes)}" for name, sizes in TOPOLOGIES.items())
+    + ", or gpu:NAME:NODESxHOSTSxDEVICES with "
+    + ", ".join(f"{name}:1x1x8" for name in GPUS)
 )
 # What spares libtpu the search for a TPU and its metadata server, of which it complains on stderr
 # where there is none.
@@ -57,6 +61,11 @@ class Target:
             return 1
         return len(self.devices) // len({tuple(device.coords) for device in self.devices})
 
+    @property
+    def compiler_options(self) -> dict[str, Any]:
+        """What XLA is told beside the program: for a GPU that is not here, not to time anything."""
+        return dict(WITHOUT_AUTOTUNING) if self.name.startswith("gpu:") else {}
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -74,7 +83,8 @@ class Compiled:
 def find_target(name: str | None = None) -> Target:
     """A target's devices: "cpu", "gpu", "tpu", or ahead of time "tpu:v5e" (a chip), "tpu:v5e:2x4".
 
-    One chip is the first of a host's four, since not every libtpu knows a host of one.
+    Of GPUs "gpu:h200" (one), and "gpu:h200:2x1x8", 2 nodes with a host of 8 devices each. One TPU
+    is the first of a host's four, since not every libtpu knows a host of one.
 
     None is JAX's default backend. A mesh over the devices of several chips shards a module, see
     `compile_for`. Raises ValueError where there is no such target, or it cannot be had here.
@@ -85,28 +95,38 @@ def find_target(name: str | None = None) -> Target:
     name = jax.default_backend() if name is None else name
     if name in LOCAL:
         return Target(name, _local(name))
-    found = re.fullmatch(r"tpu:(\w+)(?::(\d+(?:x\d+)*))?", name)
-    if found is None or found[1] not in TOPOLOGIES:
+    found = re.fullmatch(r"(tpu|gpu):(\w+)(?::(\d+(?:x\d+)*))?", name)
+    known = {"tpu": TOPOLOGIES, "gpu": dict.fromkeys(GPUS, 3)}
+    if found is None or found[2] not in known[found[1]]:
         raise ValueError(f"there is no target {name!r}; there is {NAMES}")
-    sizes = [int(size) for size in found[2].split("x")] if found[2] else [1] * TOPOLOGIES[found[1]]
-    if len(sizes) != TOPOLOGIES[found[1]] or 0 in sizes:
-        raise ValueError(
-            f"a topology of {found[1]} has {TOPOLOGIES[found[1]]} sizes above zero, and not "
-            f"{found[2]}"
-        )
+    sizes = _sizes(found[2], found[3], known[found[1]][found[2]])
+    if found[1] == "gpu":
+        return Target(name, gpu_devices(name, found[2], sizes))
+    return Target(name, _chips(name, found[2], sizes))
+
+
+def _sizes(kind: str, given: str | None, count: int) -> list[int]:
+    sizes = [int(size) for size in given.split("x")] if given else [1] * count
+    if len(sizes) != count or 0 in sizes:
+        raise ValueError(f"a topology of {kind} has {count} sizes above zero, and not {given}")
+    return sizes
+
+
+def _chips(name: str, generation: str, sizes: Sequence[int]) -> tuple[Any, ...]:
     if set(sizes) != {1}:
-        return Target(name, _ahead_of_time(name, found[1], sizes))
-    devices = _ahead_of_time(name, found[1], (2, 2, 1)[: len(sizes)])
-    return Target(name, tuple(each for each in devices if each.coords == devices[0].coords))
+        return _ahead_of_time(name, generation, sizes)
+    devices = _ahead_of_time(name, generation, (2, 2, 1)[: len(sizes)])
+    return tuple(each for each in devices if each.coords == devices[0].coords)
 
 
 def _local(name: str) -> tuple[Any, ...]:
     try:
         return tuple(jax.local_devices(backend=name))
     except RuntimeError:
+        example = {"tpu": "tpu:v5e:1x1", "gpu": "gpu:h200:1x1x1"}.get(name)
         ahead = (
-            "; to compile for one ahead of time, name its topology, such as tpu:v5e:1x1"
-            if name == "tpu"
+            f"; to compile for one ahead of time, name its topology, such as {example}"
+            if example
             else ""
         )
         raise ValueError(f"JAX has no {name.upper()} here{ahead}") from None
@@ -176,8 +196,9 @@ def compile_for(
         for port, sharding in zip(module.arguments, in_shardings, strict=True)
     ]
     jitted = jax.jit(exported.call, donate_argnums=_donated(module))
+    told = target.compiler_options
     try:
-        return Compiled(target, in_clean_config(lambda: jitted.lower(*structs).compile()))
+        return Compiled(target, in_clean_config(lambda: jitted.lower(*structs).compile(told)))
     except jax.errors.JaxRuntimeError as problem:
         raise ValueError(
             f"XLA cannot compile this module for {target.name}: {_failure(problem)}"

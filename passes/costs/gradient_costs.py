@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.costs.site_counts import SiteCounts, bytes_of, site_counts
+from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.terms.steps import GradientSlice
+
+# Bytes of a float32.
+WORD = 4
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,14 @@ class Predicted:
 @dataclass(frozen=True)
 class Counts:
     """A gradient: its sites, those of which each example takes all rows, with the others' at zero,
-    its bytes, and the number of examples.
+    its bytes, and the number of examples. `held`: the bytes of one example's gradient while it is
+    used, which is float32 at least.
     """
 
     sites: tuple[SiteCounts, ...]
     row_sites: tuple[SiteCounts, ...]
     gradient: int
+    held: int
     size: int
 
     @property
@@ -44,7 +50,8 @@ def counts_of(sliced: GradientSlice, size: int) -> Counts:
     sites, rows = (
         tuple(site_counts(s.op) for s in steps) for steps in (sliced.sites, sliced.row_sites)
     )
-    return Counts(sites, rows, bytes_of(sliced.value), size)
+    gradient, word = bytes_of(sliced.value), dtype_of(sliced.value).itemsize
+    return Counts(sites, rows, gradient, gradient * max(word, WORD) // word, size)
 
 
 def plain_seconds(counts: Counts, device: Roofline) -> float:
@@ -54,7 +61,7 @@ def plain_seconds(counts: Counts, device: Roofline) -> float:
 
 def site_seconds(site: SiteCounts, device: Roofline, copies: int) -> float:
     """A site, with operands read `copies` times."""
-    rate = device.contraction_rate(site.depth, False)
+    rate = device.contraction_rate(site.depth, False, site.narrow)
     return max(site.flops / rate, _moved(site, copies) / device.bandwidth)
 
 
@@ -83,11 +90,11 @@ def _of_all_rows(site: SiteCounts, size: int, device: Roofline, batched: bool) -
     """A site on all rows for each example, whose operands are made for it, and once more, on ones,
     for what nobody owns.
     """
-    rate = device.contraction_rate(site.depth, batched)
+    rate = device.contraction_rate(site.depth, batched, site.narrow)
     contracted = site.flops / rate if site.contracts else 0
     return (size + 1) * max(contracted, (2 * site.read + site.written) / device.bandwidth)
 
 
 def _contracted_alone(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:
-    rate = device.contraction_rate(max(site.depth // size, 1), batched)
+    rate = device.contraction_rate(max(site.depth // size, 1), batched, site.narrow)
     return max(site.flops / rate if site.contracts else 0, site.read / device.bandwidth)

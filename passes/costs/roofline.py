@@ -1,5 +1,6 @@
 """Roofline: a device as what it computes and moves a second, and where XLA falls short of that."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,10 @@ PLATFORMS: dict[Kernels, str] = {"mosaic": "tpu", "triton": "cuda"}
 
 @dataclass(frozen=True)
 class Roofline:
-    """A device: dense FLOP/s in its fastest matrix type, and bytes/s of its memory.
+    """A device: dense FLOP/s of its matrices, and bytes/s of its memory.
+
+    `narrow_flops`: those with operands of 16 bits, where they differ. `vector_flops`: those of
+    what is no contraction, where other units do it, as a GPU's CUDA cores.
 
     Where counting misjudges XLA, a correction is stated: `batched` is the part of those FLOP/s that
     contractions with a batch dimension reach; `depth` how many terms an element must be the sum of
@@ -23,9 +27,10 @@ class Roofline:
     sums that it is added to, if those fit into `cache`. `widest_chunk`: of examples that a loop
     lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
     contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
-    XLA on CPU fails to in some loops. `kernels`: what kernels for it are written in; where it has
-    none, they can be interpreted, which is slow. `reread`: the bytes/s at which their tiles read
-    again what the device's cache holds; 0 where that is its memory.
+    XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
+    `kernels`: what kernels for it are written in; where it has none, they can be interpreted, which
+    is slow. `reread`: the bytes/s at which their tiles read again what the device's cache holds; 0
+    where that is its memory.
     """
 
     name: str
@@ -45,14 +50,28 @@ class Roofline:
     narrow_operands: bool = True
     kernels: Kernels | None = None
     reread: float = 0
+    unnoticed: int = 4 << 20
+    narrow_flops: float = 0
+    vector_flops: float = math.inf
 
     def seconds(self, flops: float, moved: float) -> float:
         """The least time for so many FLOPs and bytes."""
         return max(flops / self.flops, moved / self.bandwidth)
 
-    def contraction_rate(self, depth: int, batched: bool) -> float:
-        """FLOP/s of a contraction whose results are sums of `depth` terms each."""
-        return self.flops * min(1, depth / self.depth) * (self.batched if batched else 1)
+    def rate(self, narrow: bool) -> float:
+        """FLOP/s of matrices whose elements have at most 16 bits, or more."""
+        return self.narrow_flops or self.flops if narrow else self.flops
+
+    def contraction_rate(self, depth: int, batched: bool, narrow: bool = False) -> float:
+        """FLOP/s of a contraction whose results are sums of `depth` terms each.
+
+        What sums nothing is no work for matrix units: XLA leaves it to the others, where there are
+        any.
+        """
+        if depth == 1 and self.vector_flops < math.inf:
+            return self.vector_flops
+        filled = min(1, depth / self.depth)
+        return self.rate(narrow) * filled * (self.batched if batched else 1)
 
     def lifting_seconds(self, own: float, size: int, fused: bool) -> float:
         """The least time to write and use `size` examples' gradients at once, of `own` bytes each.

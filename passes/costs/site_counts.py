@@ -11,6 +11,9 @@ from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.terms.contracted_dims import contracted
 from hlo_surgery.passes.terms.convolution_patches import windows_of
 
+# Bytes of an element that matrix units take at their full rate.
+NARROW = 2
+
 
 @dataclass(frozen=True)
 class SitePlan:
@@ -30,7 +33,8 @@ class SitePlan:
 class SiteCounts:
     """One site: FLOPs, bytes read and written, and how many terms each element of its result sums.
 
-    `spread`: how often a convolution's image is read when it is taken apart into patches.
+    `spread`: how often a convolution's image is read when it is taken apart into patches. `narrow`:
+    its operands have at most 16 bits an element.
     """
 
     flops: int
@@ -39,6 +43,7 @@ class SiteCounts:
     depth: int
     contracts: bool
     spread: int = 1
+    narrow: bool = False
 
 
 def site_plan(op: Operation) -> SitePlan:
@@ -54,7 +59,8 @@ def site_counts(op: Operation) -> SiteCounts:
     flops = flops_of(op)
     contracts = op.name in SUMMING
     depth = max(flops // (2 * made), 1) if contracts else 1
-    return SiteCounts(flops, read, written, depth, contracts, _spread(op))
+    narrow = all(dtype_of(value).itemsize <= NARROW for value in op.operands)
+    return SiteCounts(flops, read, written, depth, contracts, _spread(op), narrow)
 
 
 def bytes_of(value: Value) -> int:

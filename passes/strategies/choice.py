@@ -1,5 +1,6 @@
 """Choice: for each gradient and measure, the exact strategy predicted to be fastest in budget."""
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -15,10 +16,6 @@ from hlo_surgery.passes.strategies.taken import taken
 from hlo_surgery.passes.strategies.task import Schedule, Task
 from hlo_surgery.passes.strategies.unmet import unmet
 from hlo_surgery.passes.terms.scatter_onto import scatters_onto
-
-# Temporaries up to this size, or up to half of what the sites read, go unnoticed beside those of
-# the gradient itself.
-UNNOTICED_BYTES = 4 << 20
 
 SEVERAL_DEVICES = (
     "strategy='fused' is a kernel for one device, and the examples lie on {shards}: call the "
@@ -140,7 +137,7 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
     shards = (options.shards or 1) if task.function.liftable else 1
     if _is_written_out(task, shards):
         return Schedule(1, shards, written_out=True)
-    return Schedule(_chunk(task, measures, options), shards, written_out=False)
+    return Schedule(_chunk(task, measures, options, shards), shards, written_out=False)
 
 
 def _is_written_out(task: Task, shards: int) -> bool:
@@ -153,16 +150,28 @@ def _is_written_out(task: Task, shards: int) -> bool:
     return alone and few and (scattered > 0 or task.counts.gradient <= task.device.cache)
 
 
-def _chunk(task: Task, measures: Sequence[Measure], options: Limits) -> int:
+def _chunk(task: Task, measures: Sequence[Measure], options: Limits, shards: int) -> int:
     if not task.function.liftable:
         return 1
-    held = task.counts.gradient + taken(task, measures).held
+    held = task.counts.held + taken(task, measures).held
     fitting = _budget(task, options) // max(held, 1)
-    return max(1, min(fitting, task.device.widest_chunk, task.examples.size))
+    most = max(1, min(fitting, task.device.widest_chunk, task.examples.size))
+    return _even(task.examples.size // math.gcd(task.examples.size, shards), most)
+
+
+def _even(count: int, most: int) -> int:
+    """As many at a time as leave no rest, if those are not far fewer: XLA does not wait with a rest
+    until a loop is done, nor with a loop of one step, and so holds the gradients of both.
+    """
+    dividing = max(each for each in range(1, min(most, count) + 1) if count % each == 0)
+    return dividing if 2 * dividing >= most else most
 
 
 def _budget(task: Task, options: Limits) -> int:
-    return options.memory_budget or max(UNNOTICED_BYTES, task.counts.read // 2)
+    """Up to what the device says, or half of what the sites read, temporaries go unnoticed beside
+    those of the gradient itself.
+    """
+    return options.memory_budget or max(task.device.unnoticed, task.counts.read // 2)
 
 
 def _instantiating(

@@ -5,17 +5,20 @@
                                                 %g = mean of %G
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.costs.gradient_costs import (
+    Counts,
     Predicted,
     patches,
     plain_seconds,
     seconds_alone,
 )
+from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import Defined, Gram, Measure, Norms
 from hlo_surgery.passes.measures.taking import Taking
@@ -54,12 +57,22 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     made = seconds_alone(counts, device, counts.size)
     one = len(counts.sites) == 1 and not counts.row_sites
     read = any(isinstance(m, Norms | Gram) for m in measures) or taken(task, measures) != Taking()
-    fused = device.fuses_lifted and one and not read and counts.sites[0].contracts
+    alone = one and not read
+    fused = alone and counts.sites[0].contracts and _is_fused(counts, device)
     moved = device.lifting_seconds(counts.gradient, counts.size, fused)
-    held = patches(counts, device) + (0 if fused else counts.size * counts.gradient)
+    held = patches(counts, device) + (0 if fused else counts.size * counts.held)
     held += counts.size * taken(task, measures).held
     seconds = made + moved + taking_seconds(task, measures, times=1)
     return Predicted(seconds - plain_seconds(counts, device), held)
+
+
+def _is_fused(counts: Counts, device: Roofline) -> bool:
+    """On GPU what contracts nothing, as of dense layers' single rows, is left to CUDA cores, which
+    multiply within the sum over examples; tensor cores write what they contract.
+    """
+    return device.fuses_lifted or (
+        device.vector_flops < math.inf and counts.sites[0].depth <= counts.size
+    )
 
 
 def _emit(asked: Asked, known: Known) -> Computed:

@@ -52,9 +52,9 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     if schedule.written_out:
         accumulating = device.moving_seconds(counts.size * 4 * counts.gradient, 2 * counts.gradient)
         seconds = max(made, accumulating) + taking
-        return Predicted(seconds - plain, 2 * (counts.gradient + own))
+        return Predicted(seconds - plain, 2 * (counts.held + own))
     moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
-    held = (2 + chunk) * (counts.gradient + own)
+    held = (2 + chunk) * (counts.held + own)
     seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds + taking
     return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
 

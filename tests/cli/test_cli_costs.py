@@ -115,7 +115,8 @@ REFUSED = {
         "--target",
         "npu",
     ): "error: there is no target 'npu'; there is cpu, gpu, tpu, or ahead of time "
-    "tpu:GENERATION:SIZES with v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2",
+    "tpu:GENERATION:SIZES with v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2, "
+    "or gpu:NAME:NODESxHOSTSxDEVICES with a100:1x1x8, h100:1x1x8, h200:1x1x8, b200:1x1x8",
     (
         "compile",
         MLP,

@@ -96,10 +96,14 @@ def test_any_chunk_and_shards(size, chunk, shards, reuse):
         assert_looped(dense, w, x, shards=shards, reuse_gradient=reuse)
 
 
-@pytest.mark.parametrize(("chunk", "shards"), [(4, 1), (2, 3), (1, 6)])
-def test_plans_say_how_many_at_a_time(chunk, shards, chunks_of):
-    chunks_of(chunk)
-    w, x = draw(0, WIDTH, WIDER), draw(1, B, LENGTH, WIDTH)
+# Of six 3 and 3, without a rest, where 4 would do; but of seven 4 and 3, and not one by one.
+@pytest.mark.parametrize(
+    ("most", "size", "shards", "chunk"),
+    [(4, B, 1, 3), (2, B, 3, 2), (1, B, 6, 1), (4, 7, 1, 4), (3, B, 1, 3)],
+)
+def test_plans_say_how_many_at_a_time(most, size, shards, chunk, chunks_of):
+    chunks_of(most)
+    w, x = draw(0, WIDTH, WIDER), draw(1, size, LENGTH, WIDTH)
     plan = assert_looped(dense, w, x, {"cosines": STATISTICS["cosines"]}, shards=shards)
     assert set(plan.strategies.values()) == {"loop"}
     assert plan.chunk == chunk

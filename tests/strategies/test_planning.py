@@ -275,7 +275,7 @@ WRONG = {
     ),
     "an unknown target": (
         {"target": "abacus"},
-        "there is no target 'abacus'; there are cpu, gpu, tpu:v3",
+        "there is no target 'abacus'; there are cpu, gpu, gpu:a100",
     ),
     "an unknown generation": ({"target": "tpu:v99"}, "there is no target 'tpu:v99'"),
 }

@@ -36,13 +36,28 @@ def refused(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "cuda", "TPU", "tpu:", "tpu:v5", "tpu:v2:2x2", "tpu:v5e:2x", "tpu:v5e:2x2:2", "v5e"],
+    [
+        "",
+        "cuda",
+        "gpu:",
+        "gpu:v100",
+        "gpu:mi300",
+        "tpu:h200",
+        "TPU",
+        "tpu:",
+        "tpu:v5",
+        "tpu:v2:2x2",
+        "tpu:v5e:2x",
+        "tpu:v5e:2x2:2",
+        "v5e",
+    ],
 )
 def test_unknown_names(name):
     assert refused(name) == (
         f"there is no target {name!r}; there is cpu, gpu, tpu, or ahead of time "
         "tpu:GENERATION:SIZES with "
-        "v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2"
+        "v3:2x2, v4:2x2x2, v5e:2x2, v5p:2x2x2, v6e:2x2, or gpu:NAME:NODESxHOSTSxDEVICES with "
+        "a100:1x1x8, h100:1x1x8, h200:1x1x8, b200:1x1x8"
     )
 
 
@@ -54,12 +69,22 @@ def test_topologies_of_another_form(sizes):
     )
 
 
+@pytest.mark.parametrize("sizes", ["8", "1x8", "1x1x0", "1x1x1x8"])
+def test_topologies_of_gpus_of_another_form(sizes):
+    said = f"a topology of h200 has 3 sizes above zero, and not {sizes}"
+    assert refused(f"gpu:h200:{sizes}") == said
+
+
 def test_devices_that_are_not_here(monkeypatch):
     def none(backend=None):
         raise RuntimeError(f"Unknown backend {backend}")
 
     monkeypatch.setattr(jax, "local_devices", none)
-    assert refused("gpu") == "JAX has no GPU here"
+    assert (
+        refused("gpu")
+        == "JAX has no GPU here; to compile for one ahead of time, name its topology, such as "
+        "gpu:h200:1x1x1"
+    )
     assert (
         refused("tpu")
         == "JAX has no TPU here; to compile for one ahead of time, name its topology, such as "
@@ -71,6 +96,12 @@ def test_libtpu_is_missing(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     expected = "tpu:v5e:2x4 needs libtpu, which is not installed: pip install '.[tpu]'"
     assert refused("tpu:v5e:2x4") == expected
+
+
+def test_the_plugin_for_cuda_is_missing(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    expected = "gpu:h200 needs JAX's plugin for CUDA, which is not installed: pip install '.[gpu]'"
+    assert refused("gpu:h200") == expected
 
 
 def test_a_topology_that_libtpu_does_not_know(monkeypatch):

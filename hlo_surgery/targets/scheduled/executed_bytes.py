@@ -7,6 +7,7 @@ moves nothing.
 
 from typing import Any
 
+from hlo_surgery.targets.scheduled.executed_flops import library
 from hlo_surgery.targets.scheduled.in_place import UPDATES, origin
 from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program
 from hlo_surgery.targets.scheduled.shapes import Array, Shape, arrays
@@ -51,6 +52,9 @@ def moved_bytes(program: Program, computation: Computation, instruction: Instruc
     )
     if returns_operands and not isinstance(shape, Array):
         shape = shape[1]
+    if library(instruction) and not isinstance(shape, Array):
+        # The last is a workspace, of which it is not known how much is used.
+        shape = shape[:-1]
     return sum(_read(instruction, *each) for each in enumerate(operands)) + _made(
         computation, instruction.name, shape
     )

@@ -54,7 +54,9 @@ ELEMENTWISE = (
 
 
 def flops(program: Program, computation: Computation, instruction: Instruction) -> int:
-    """The FLOPs of one run; none for custom calls, and none for what a loop or a call runs."""
+    """The FLOPs of one run; none for what a loop or a call runs, nor for custom calls but GPUs'
+    contractions and convolutions.
+    """
     operands = [computation.named[name].shape for name in instruction.operands]
     given = [array for shape in operands for array in arrays(shape)]
     made = next(arrays(instruction.shape), None)
@@ -75,8 +77,32 @@ def flops(program: Program, computation: Computation, instruction: Instruction) 
             | "reduce-scatter"
         ):
             return _applications(instruction, given, made) * _reducer(program, instruction)
+        case "custom-call":
+            return _library_call(instruction, given, made)
         case opcode:
             return _elements(made) if opcode in ELEMENTWISE else 0
+
+
+def library(instruction: Instruction) -> str:
+    """Which function of cuBLAS or cuDNN a custom call is: "__cublas$lt$matmul"; else ""."""
+    found = re.search(r'custom_call_target="(__cu(?:blas|dnn)\$[^"]*)"', instruction.text)
+    return found[1] if found else ""
+
+
+def _library_call(call: Instruction, given: Sequence[Array], made: Array | None) -> int:
+    name = library(call)
+    if name.startswith("__cublas"):
+        found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', call.text)
+        over = [int(d) for d in re.findall(r"\d+", found[1])] if found else []
+        return 2 * _elements(made) * math.prod(given[0].dims[d] for d in over)
+    if "$convForward" in name or "$convBiasActivationForward" in name:
+        return _convolution(call, given[0], given[1], made)
+    # Each is the convolution in which it and both its operands take part: images, windows, results.
+    if "$convBackwardFilter" in name and made:
+        return _convolution(call, given[0], made, given[1])
+    if "$convBackwardInput" in name and made:
+        return _convolution(call, made, given[1], given[0])
+    return 0
 
 
 def _elements(array: Array | None) -> int:

@@ -37,7 +37,7 @@ def predicted(task: Task, path: Path, sums: int) -> Predicted:
     width = max(dtype_of(value).itemsize for value in path.site.op.operands)
     by = _by_triton if device.kernels == "triton" else _by_mosaic
     tiled = by(size, lengths, sums + 1, batch)
-    contracting = site.flops / device.contraction_rate(positions, False)
+    contracting = site.flops / device.contraction_rate(positions, False, site.narrow)
     read = size * positions * batch * tiled.read * width
     reading = read / (device.reread or device.bandwidth)
     made = batch * lengths[1] * lengths[2] * jnp.dtype(WORD).itemsize

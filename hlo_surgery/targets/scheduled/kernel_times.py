@@ -1,0 +1,68 @@
+"""Kernel times: the least time of a GPU's kernels at its peak rates, one after the other.
+
+A kernel is what the scheduled program runs at once: a fusion, or a call of cuBLAS or cuDNN. Its
+dots and convolutions run on tensor cores, at the rate of their operands' type, its other FLOPs on
+CUDA cores, beside which memory is read and written: it takes as long as the longest of these.
+"""
+
+import re
+from collections.abc import Iterator
+
+from hlo_surgery.passes.costs.roofline import Roofline
+from hlo_surgery.targets.scheduled.executed_bytes import FREE, moved_bytes
+from hlo_surgery.targets.scheduled.executed_flops import flops, library
+from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program
+from hlo_surgery.targets.scheduled.shapes import arrays
+from hlo_surgery.targets.scheduled.trip_counts import Executed, executed
+
+NARROW = frozenset(["bf16", "f16"])
+
+
+def kernels(program: Program) -> Iterator[Executed]:
+    """What runs on the device by itself, with the number of runs."""
+    for run in executed(program):
+        opcode = run.instruction.opcode
+        if opcode not in FREE and not opcode.endswith(("-done", "-update")):
+            yield run
+
+
+def kernel_seconds(
+    program: Program, computation: Computation, instruction: Instruction, device: Roofline
+) -> float:
+    """The least time of one run."""
+    total = flops(program, computation, instruction)
+    tensor, seconds = 0, 0.0
+    for inside, each in contractions(program, computation, instruction):
+        made = flops(program, inside, each)
+        tensor += made
+        seconds += made / contraction_rate(inside, each, device)
+    moved = moved_bytes(program, computation, instruction)
+    vector = (total - tensor) / device.vector_flops
+    return max(seconds, vector, moved / device.bandwidth)
+
+
+def contractions(
+    program: Program, computation: Computation, instruction: Instruction
+) -> Iterator[tuple[Computation, Instruction]]:
+    """What of a kernel is left to tensor cores."""
+    if instruction.opcode == "fusion":
+        inside = program.computations[instruction.called("calls") or ""]
+        for each in inside.instructions:
+            yield from contractions(program, inside, each)
+    elif instruction.opcode in ("dot", "convolution") or library(instruction):
+        yield computation, instruction
+
+
+def contraction_rate(computation: Computation, dot: Instruction, device: Roofline) -> float:
+    """FLOP/s by the type of the operands, and by what is asked of float32: TF32 by default, three
+    of them for "high", and none for "highest", which is left to the CUDA cores.
+    """
+    shape = computation.named[dot.operands[0]].shape
+    dtype = next(arrays(shape)).dtype
+    if dtype in NARROW:
+        return device.rate(narrow=True)
+    asked = re.search(r'operand_precision=\{(\w+)|"operand_precision":\["(\w+)"', dot.text)
+    precision = (asked[1] or asked[2]).lower() if asked else "default"
+    if precision == "highest" or dtype == "f64":
+        return device.vector_flops
+    return device.rate(narrow=False) / (3 if precision == "high" else 1)
