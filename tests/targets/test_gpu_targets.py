@@ -174,10 +174,12 @@ FASTEST = {"rows": ["square", "lift", "loop"], "positions": ["lift", "loop"]}
 
 
 def predicted_order(kind):
+    """Of what a plan may take by itself: kernels are for those who ask."""
     loss, shape = SITES[kind]
     f = hs.grad(loss, statistics=hs.second_moment(), target="gpu:h200")
     (output,) = f.module(struct(512, 2048), struct(*shape)).plan.outputs
-    return sorted(output.predicted, key=lambda name: output.predicted[name].seconds)
+    taken = set(output.predicted) - {"fused"}
+    return sorted(taken, key=lambda name: output.predicted[name].seconds)
 
 
 @pytest.mark.parametrize("kind", SITES)
