@@ -3,7 +3,8 @@
 python -m tools.bench.curvature.language_models [--target cpu] [--rounds 5] [--small]
 
 The Fisher diagonal and the Kronecker factors are of a loss whose labels are drawn from the model.
-On a target that is not here, programs are compiled, and the time is the compiler's estimate. Of
+On a target that is not here, programs are compiled, and the time is the compiler's estimate for
+TPU, and that at peak rates for GPU. Of
 factors at every tenth step the first number is of the step's own backward pass, with the data's
 labels, and the second of one pass more, with drawn labels.
 """
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 import hlo_surgery as hs
+from hlo_surgery.targets.costs import Cost
 from hlo_surgery.targets.target import Target, without_tpu
 from tools.bench.costs import known_cost
 from tools.bench.side_by_side import median_seconds
@@ -72,19 +74,25 @@ def measured(problem: Problem, family: Any, target: Target, rounds: int) -> None
     print(f"{problem.title} on {target.name}")
     for name, program in compiled.items():
         cost = known_cost(program, target)
-        time = seconds[name] if here else cost.estimated_cycles or 0
+        time, unit = (seconds[name], "s") if here else estimated_time(cost)
         found = cost.flops or 0, cost.peak_bytes, time
         first = first or found
         ratios = [one / other for one, other in zip(found, first, strict=True)]
-        unit = f"{time * 1e3:.1f} ms" if here else f"{time / 1e6:.2f} Mcycles"
         print(
             f"  {name:16} {found[0] / 1e9:8.2f} GFLOP x{ratios[0]:.3f}  "
-            f"{found[1] / 2**20:7.1f} MiB x{ratios[1]:.3f}  {unit} x{ratios[2]:.3f}",
+            f"{found[1] / 2**20:7.1f} MiB x{ratios[1]:.3f}  {time:.4g} {unit} x{ratios[2]:.3f}",
             flush=True,
         )
         if name.startswith("factors"):
             shown = [f"x{1 + (r - 1) / 10:.3f} or x{1 + r / 10:.3f}" for r in ratios[::2]]
             print(f"    at every tenth step: FLOP {shown[0]}, time {shown[1]}")
+
+
+def estimated_time(cost: Cost) -> tuple[float, str]:
+    """What is known of the time where nothing runs, and its unit."""
+    if cost.estimated_cycles is not None:
+        return cost.estimated_cycles, "cycles"
+    return cost.roofline_seconds or 0, "s at peak rates"
 
 
 def key_on(target: Target) -> Any:
