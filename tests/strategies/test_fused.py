@@ -102,6 +102,14 @@ def test_the_gradient_comes_along():
     np.testing.assert_array_equal(kept(w, x)[0], jax.jit(jax.grad(loss))(w, x))
 
 
+def test_a_function_that_rests_on_no_element():
+    loss, *shapes = DENSE["one"]
+    w, x = (drawn(*shape) for shape in shapes)
+    three = hs.mean_of(lambda g: jnp.full_like(g, 3.0))
+    _, found = hs.grad(loss, statistics=three, strategy="fused")(w, x)
+    np.testing.assert_array_equal(found, np.full(w.shape, 3.0))
+
+
 def test_a_sum_of_losses():
     loss, *shapes = DENSE["one"]
     w, x = (drawn(*shape) for shape in shapes)

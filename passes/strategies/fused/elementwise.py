@@ -42,7 +42,8 @@ def of_tiles(function: Function, shape: Sequence[int]) -> Function | None:
     if not _is_elementwise(jaxpr, tuple(shape)) or jaxpr.outvars[0].aval.shape != tuple(shape):
         return None
     consts = [np.asarray(each)[()] for each in numbers]
-    return lambda tile: _run(jaxpr, consts, [tile])[0]
+    # What rests on no element, as of a constant function, is a number still.
+    return lambda tile: jnp.broadcast_to(_run(jaxpr, consts, [tile])[0], tile.shape)
 
 
 def _is_elementwise(jaxpr: Jaxpr, shape: tuple[int, ...]) -> bool:
