@@ -67,6 +67,7 @@ def _gpu(
 # fit into the cache, and convolutions lifted. CPU: two cores, measured with a float32 matmul of
 # 2048, a copy of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib 0.10 take about
 # 10 ns for each element of large results, whatever their terms.
+H200 = _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, reread=5.5e12)
 ROOFLINES = {
     "cpu": Roofline(
         "cpu",
@@ -80,10 +81,10 @@ ROOFLINES = {
         widest_chunk=1,
         narrow_operands=False,
     ),
-    "gpu": _gpu("gpu", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, reread=5.5e12),
+    "gpu": replace(H200, name="gpu"),
     "gpu:a100": _gpu("gpu:a100", 156e12, 312e12, 19.5e12, 2.039e12, 85e9),
     "gpu:h100": _gpu("gpu:h100", 494.7e12, 989.4e12, 66.9e12, 3.35e12, 85e9),
-    "gpu:h200": _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, reread=5.5e12),
+    "gpu:h200": H200,
     "gpu:b200": _gpu("gpu:b200", 1100e12, 2250e12, 75e12, 7.7e12, 191e9),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12),
     "tpu:v4": _tpu("v4", 275e12, 1.228e12),

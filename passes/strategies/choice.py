@@ -100,9 +100,7 @@ def _strategy(
     if options.strategy == FUSED.name and FUSED in applying:
         return FUSED
     free = options.strategy in ("auto", FUSED.name)
-    # A module with a kernel is for one platform and one device, and no device was at hand to run
-    # it on: it is for those who ask.
-    for shortcut in (s for s in SHORTCUTS if s in applying and s is not FUSED):
+    for shortcut in (s for s in SHORTCUTS if s in applying):
         forced = options.strategy == shortcut.name
         if forced or (free and shortcut.pays(task, measure, schedule)):
             return shortcut

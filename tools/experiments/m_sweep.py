@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from sklearn.datasets import load_digits
 
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
+from tools.experiments.attribution.digits import Examples, shuffled
 from tools.experiments.intervals import difference
 
 BATCH_SIZE, HIDDEN, TRAINING = 64, 64, 1400
@@ -26,14 +26,10 @@ RATES = tuple(float(rate) for rate in 8e-3 * 2.0 ** np.arange(7))
 TUNING = (100, 101, 102, 103)
 """Seeds that choose learning rates, and compare nothing."""
 
-Data = tuple[np.ndarray, np.ndarray]
 
-
-def digits() -> tuple[Data, Data]:
+def digits() -> tuple[Examples, Examples]:
     """For training and held out, the same in each run."""
-    loaded: Any = load_digits()
-    order = np.random.default_rng(0).permutation(len(loaded.target))
-    x, y = (loaded.data[order] / 16).astype(np.float32), loaded.target[order].astype(np.int32)
+    x, y = shuffled(0)
     return (x[:TRAINING], y[:TRAINING]), (x[TRAINING:], y[TRAINING:])
 
 
@@ -52,7 +48,7 @@ def initial(seed: int) -> Any:
     return {"w1": w1, "b1": jnp.zeros(HIDDEN), "w2": w2, "b2": jnp.zeros(10)}
 
 
-def batches(data: Data, seed: int, steps: int) -> Iterator[Data]:
+def batches(data: Examples, seed: int, steps: int) -> Iterator[Examples]:
     """The same for each m, so that runs are paired."""
     rng = np.random.default_rng(seed)
     for _ in range(steps):

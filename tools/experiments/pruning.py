@@ -17,8 +17,9 @@ import numpy as np
 import optax
 
 import hlo_surgery as hs
+from tools.experiments.attribution.digits import Examples
 from tools.experiments.intervals import difference
-from tools.experiments.m_sweep import Data, digits, initial, loss
+from tools.experiments.m_sweep import digits, initial, loss
 
 BATCH_SIZE, STEPS, EARLY, MODELS, RATE = 64, 400, 50, 5, 0.01
 KEPT = (0.75, 0.5, 0.25)
@@ -31,7 +32,7 @@ def _step(params: Any, state: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return optax.apply_updates(params, updates), state
 
 
-def trained(data: Data, seed: int, steps: int) -> Any:
+def trained(data: Examples, seed: int, steps: int) -> Any:
     """The parameters after so many steps, as many for each number of examples."""
     rng, params = np.random.default_rng(seed), initial(seed)
     state = optax.adam(RATE).init(params)
@@ -44,17 +45,17 @@ def trained(data: Data, seed: int, steps: int) -> Any:
 NORMS = jax.jit(hs.grad(loss, batch_argnums=(1, 2), statistics=hs.norms()))
 
 
-def grand(data: Data, seed: int) -> np.ndarray:
+def grand(data: Examples, seed: int) -> np.ndarray:
     """The norm of each example's gradient at initialisation."""
     return np.asarray(NORMS(initial(seed), *data)[1])
 
 
-def grand_early(data: Data, seed: int) -> np.ndarray:
+def grand_early(data: Examples, seed: int) -> np.ndarray:
     """The same early in training."""
     return np.asarray(NORMS(trained(data, seed, EARLY), *data)[1])
 
 
-def el2n(data: Data, seed: int) -> np.ndarray:
+def el2n(data: Examples, seed: int) -> np.ndarray:
     """The norm of each example's error; no gradients are needed."""
     p = trained(data, seed, EARLY)
     logits = jnp.tanh(data[0] @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"]
@@ -62,17 +63,17 @@ def el2n(data: Data, seed: int) -> np.ndarray:
     return np.asarray(jnp.linalg.norm(error, axis=-1))
 
 
-def at_random(data: Data, seed: int) -> np.ndarray:
+def at_random(data: Examples, seed: int) -> np.ndarray:
     """Scores that say nothing."""
     return np.random.default_rng(seed).random(len(data[1]))
 
 
-def mean_score(of: Callable[[Data, int], np.ndarray], data: Data, seed: int) -> np.ndarray:
+def mean_score(of: Callable[[Examples, int], np.ndarray], data: Examples, seed: int) -> np.ndarray:
     """The mean over models, none of which is the one that is trained."""
     return np.mean([of(data, 1000 + MODELS * seed + i) for i in range(MODELS)], 0)
 
 
-def held_out(data: Data, held: Data, scores: np.ndarray, kept: float, seed: int) -> float:
+def held_out(data: Examples, held: Examples, scores: np.ndarray, kept: float, seed: int) -> float:
     """The accuracy, in per cent, after training on the highest scores."""
     taken = np.argsort(-scores)[: int(kept * len(scores))]
     p = trained((data[0][taken], data[1][taken]), seed, STEPS)

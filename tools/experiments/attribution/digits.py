@@ -27,12 +27,16 @@ class Digits:
     rest: Examples
 
 
-def digits(seed: int) -> Digits:
-    """Split at random."""
+def shuffled(seed: int) -> Examples:
+    """All of them, in an order at random."""
     found: Any = load_digits()
     order = np.random.default_rng(seed).permutation(len(found.target))
-    x = (found.data[order] / 16).astype(np.float32)
-    y = found.target[order].astype(np.int32)
+    return (found.data[order] / 16).astype(np.float32), found.target[order].astype(np.int32)
+
+
+def digits(seed: int) -> Digits:
+    """Split at random."""
+    x, y = shuffled(seed)
     ends = (TRAINED, TRAINED + HELD_OUT)
     return Digits(*zip(np.split(x, ends), np.split(y, ends), strict=True))
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from tools.experiments.intervals import half_width
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -32,10 +34,9 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
             f"{len(ours)} and {len(theirs)} losses: pairs need the same seeds, and two at least"
         )
     each = np.asarray(ours, float) - np.asarray(theirs, float)
-    error = each.std(ddof=1) / len(each) ** 0.5
-    width = stats.t.ppf(0.975, len(each) - 1) * error
-    p = stats.ttest_rel(ours, theirs).pvalue if error else float(not each.mean())
-    return Difference(float(each.mean()), float(width), float(p))
+    width = half_width(each)
+    p = stats.ttest_rel(ours, theirs).pvalue if width else float(not each.mean())
+    return Difference(float(each.mean()), width, float(p))
 
 
 def holm(found: Mapping[str, Difference], level: float = 0.05) -> dict[str, bool]:

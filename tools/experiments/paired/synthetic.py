@@ -84,19 +84,13 @@ class Runs:
     """Training by one method, compiled once for all rates and seeds."""
 
     def __init__(self, method: str, steps: int) -> None:
-        self._steps, self._made = steps, METHODS[method].make
-        self._optimizer = optax.inject_hyperparams(self._at)(rate=0.0)
+        def at(rate: Any) -> Any:
+            return METHODS[method].make(rate)
+
+        self._method, self._steps = method, steps
+        self._optimizer = optax.inject_hyperparams(at)(rate=0.0)
         self._step = hs.train_step(loss, self._optimizer, batch_argnums=(1, 2))
-        self._records: list[Record] = []
-        self._method = method
-
-    @property
-    def records(self) -> list[Record]:
-        """All runs so far."""
-        return self._records
-
-    def _at(self, rate: Any) -> Any:
-        return self._made(rate)
+        self.records: list[Record] = []
 
     def loss(self, rate: float, seed: int) -> float:
         """The excess loss at the end; infinite where it is no number."""
@@ -108,7 +102,7 @@ class Runs:
             state.hyperparams["rate"] = jnp.float32(fading)
             params, state, _ = self._step(params, state, *examples(key))
         found = float(np.nan_to_num(excess(params), nan=np.inf))
-        self._records.append(Record(self._method, rate, seed, self._steps, found))
+        self.records.append(Record(self._method, rate, seed, self._steps, found))
         return found
 
     def best(self, rates: Sequence[float], seeds: Sequence[int]) -> float:
