@@ -20,16 +20,31 @@ def check_elementwise(phi: Phi) -> None:
     """
     if not callable(phi):
         raise TypeError(f"phi must be an elementwise JAX function, such as jnp.tanh, not {phi!r}")
+    # An array that phi closes over broadcasts with one of these at most.
+    for shape in [(2, 3), (5, 7)]:
+        made = _made_of(phi, shape)
+        if made != shape:
+            raise TypeError(f"phi must work on each element; it makes shape {made} from {shape}")
+
+
+def _made_of(phi: Phi, shape: tuple[int, ...]) -> Any:
+    """The shape that phi makes of a float32 array of this one, or what it makes instead."""
     try:
-        made = jax.eval_shape(lambda g: phi(g), jax.ShapeDtypeStruct((2, 3), jnp.float32))
+        made = jax.eval_shape(lambda g: phi(g), jax.ShapeDtypeStruct(shape, jnp.float32))
     except jax.errors.TracerArrayConversionError:
         raise TypeError(
             "phi must be a JAX function, and is one of NumPy; take that of jax.numpy, such as "
             "jnp.tanh for np.tanh"
         ) from None
-    shape = getattr(made, "shape", made)
-    if shape != (2, 3):
-        raise TypeError(f"phi must work on each element; it makes shape {shape} from (2, 3)")
+    except jax.errors.JAXTypeError:
+        raise  # It names phi's own line, and what to do.
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"phi must work on each element of an array of any shape, and failed on {shape}: "
+            f"{str(error).rstrip('.')}. What rests on an element's place, such as a product with "
+            "another array, can be had by sum_of"
+        ) from error
+    return getattr(made, "shape", made)
 
 
 def check_each_element(phi: Phi) -> None:

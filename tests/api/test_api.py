@@ -435,6 +435,18 @@ def test_phi_that_is_not_elementwise():
         hs.mean_of(jnp.sum)
 
 
+def test_phi_of_an_element_and_its_place():
+    by_place = jnp.arange(1.0, 4.0)
+    with pytest.raises(TypeError, match=r"an element's place, .* can be had by sum_of"):
+        hs.mean_of(lambda g: g * by_place)
+    f = hs.grad(
+        lambda w, x: jnp.mean(x @ w),
+        batch_argnums=1,
+        statistics=hs.sum_of(lambda g: g * by_place),
+    )
+    np.testing.assert_allclose(f(jnp.ones(3), X[:, :3])[1], X[:, :3].sum(0) * by_place, rtol=1e-5)
+
+
 def test_an_empty_batch():
     with pytest.raises(ValueError, match="the batch is empty"):
         hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)(W, X[:0], Y[:0])
