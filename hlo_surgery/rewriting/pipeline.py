@@ -10,7 +10,13 @@ from hlo_surgery.passes.costs.roofline import PLATFORMS
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import HasNaN, MeanOf, Measure, PerExampleGradients
+from hlo_surgery.passes.measures.measures import (
+    MEAN,
+    HasNaN,
+    MeanOf,
+    Measure,
+    PerExampleGradients,
+)
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
@@ -34,7 +40,7 @@ from hlo_surgery.rewriting.results import (
     staged,
 )
 from hlo_surgery.rewriting.unnamed_arguments import warn_of_unnamed
-from hlo_surgery.statistics.derived import Derived, Statistic, measures_of
+from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
 
@@ -200,6 +206,7 @@ def _measures(request: Request) -> list[Measure]:
     """What all statistics are made of, each once. TypeError where a phi is not elementwise."""
     statistics = request.statistics.values()
     told = [HasNaN()] if any(asks_who_crossed(request, s) for s in statistics) else []
+    told += [MEAN] if request.is_real is not None and any(map(is_about_mean, statistics)) else []
     measures = list(dict.fromkeys([*(m for s in statistics for m in measures_of(s)), *told]))
     for measure in measures:
         if isinstance(measure, MeanOf) and measure.is_given:

@@ -28,10 +28,10 @@ class Derived:
     sums of the examples' gradients with weights of its own, and `wholes` sums of functions of all
     gradients of one example; `joins`: how those of parts of a batch make that of the whole, None
     where they rest on the whole.
-    `crossed`: it says which examples met others. `least`: examples it is defined for. `parts`: the
-    named tuple of several arrays for each gradient or group, which `combine` returns one after the
-    other. `of_tree`: the statistic itself, once the gradient is known, a pytree of
-    `jax.ShapeDtypeStruct`.
+    `crossed`: it says which examples met others. `about_mean`: it takes the mean gradient.
+    `least`: examples it is defined for. `parts`: the named tuple of several arrays for each
+    gradient or group, which `combine` returns one after the other. `of_tree`: the statistic
+    itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Derived:
     losses: bool = False
     private: bool = False
     crossed: bool = False
+    about_mean: bool = False
     least: int = 1
     wholes: bool = False
     returns: Any = None
@@ -71,6 +72,11 @@ def known_for(statistic: Statistic, gradient: Any) -> Statistic:
 def measures_of(statistic: Statistic) -> tuple[Measure, ...]:
     """What has to be computed of each gradient output for a statistic."""
     return statistic.measures if isinstance(statistic, Derived) else (statistic,)
+
+
+def is_about_mean(statistic: Statistic) -> bool:
+    """Whether a statistic takes the mean gradient."""
+    return isinstance(statistic, Derived) and statistic.about_mean
 
 
 def parts_of(statistic: Statistic) -> tuple[str, ...]:

@@ -276,7 +276,7 @@ def snr() -> Derived:
         pairs = zip(found.mean(), spread.combine(found, groups), strict=True)
         return [_in_deviations(mean, variance) for mean, variance in pairs]
 
-    return Derived("snr", combine, spread.measures, least=2)
+    return Derived("snr", combine, spread.measures, about_mean=True, least=2)
 
 
 def _in_deviations(mean: jax.Array, variance: jax.Array) -> jax.Array:

@@ -27,7 +27,12 @@ class Found(Protocol):
         ...
 
     def mean(self) -> list[jax.Array]:
-        """The mean of the examples' gradients."""
+        """The mean of the examples' gradients, for a statistic that is `about_mean`."""
+        ...
+
+    @property
+    def kinds(self) -> list[jax.ShapeDtypeStruct]:
+        """The shapes and dtypes of the mean gradients."""
         ...
 
     def weighted(

@@ -96,16 +96,16 @@ def second_moment_in(bases: Any) -> Derived:
     given = jax.tree.leaves(bases, is_leaf=is_factors)
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        _check_bases(found.mean(), given)
+        _check_bases(found.kinds, given)
         return found.rotated_squares(given)
 
     return Derived("second_moment_in", combine, reweights=True, joins=MEANS)
 
 
-def _check_bases(means: Sequence[jax.Array], given: Sequence[Any]) -> None:
+def _check_bases(kinds: Sequence[jax.ShapeDtypeStruct], given: Sequence[Any]) -> None:
     """Raises ValueError where there is not one for each gradient, of its axes."""
-    pairs = zip(means, given, strict=False)
-    if len(means) != len(given) or not all(fits(mean, basis) for mean, basis in pairs):
+    pairs = zip(kinds, given, strict=False)
+    if len(kinds) != len(given) or not all(fits(kind, basis) for kind, basis in pairs):
         raise ValueError(
             "second_moment_in takes KroneckerFactors in place of each parameter, as eigenbases "
             "makes them of what kronecker_factors finds of the same gradient"

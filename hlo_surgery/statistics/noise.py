@@ -44,7 +44,9 @@ def noise_scale(per: Per = "global") -> Derived:
         return made
 
     name = called("noise_scale", per)
-    return Derived(name, combine, (NORMS,), "group", per, least=2, parts=NoiseScale)
+    return Derived(
+        name, combine, (NORMS,), "group", per, about_mean=True, least=2, parts=NoiseScale
+    )
 
 
 def _parts(norms: jax.Array, means: Sequence[jax.Array], count: jax.Array | int) -> NoiseScale:

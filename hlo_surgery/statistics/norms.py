@@ -87,13 +87,20 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
     fixed = None if _is_mean(direction) else [jnp.asarray(x) for x in jax.tree.leaves(direction)]
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        means = found.mean()
-        each = found.along(means if fixed is None else _like(means, fixed))
+        each = found.along(found.mean() if fixed is None else _like(found.kinds, fixed))
         return [_added([each[i] for i in group]) for group in groups]
 
     joins = None if fixed is None else ROWS
     name = called("inner_products", per)
-    return Derived(name, combine, like="group", per=per, reweights=True, joins=joins)
+    return Derived(
+        name,
+        combine,
+        like="group",
+        per=per,
+        reweights=True,
+        joins=joins,
+        about_mean=fixed is None,
+    )
 
 
 def _is_mean(direction: Any) -> bool:
@@ -108,11 +115,11 @@ def _is_mean(direction: Any) -> bool:
     return False
 
 
-def _like(means: Sequence[jax.Array], directions: list[jax.Array]) -> list[jax.Array]:
+def _like(kinds: Sequence[jax.ShapeDtypeStruct], directions: list[jax.Array]) -> list[jax.Array]:
     """The directions, if they are one like the gradient, or as many for each output; else
     ValueError.
     """
-    shapes = [m.shape for m in means]
+    shapes = [kind.shape for kind in kinds]
     given = [d.shape for d in directions]
     numbers = {shape[:1] for shape in given}
     stacked = len(numbers) == 1 and [shape[1:] for shape in given] == shapes

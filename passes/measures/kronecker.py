@@ -54,7 +54,7 @@ def stacked_axes(factors: KroneckerFactors) -> int:
     return max(side.ndim for side in factors) - 2
 
 
-def fits(parameter: jax.Array, found: Any) -> bool:
+def fits(parameter: jax.Array | jax.ShapeDtypeStruct, found: Any) -> bool:
     """Whether these are factors of such a parameter."""
     if not isinstance(found, KroneckerFactors) or max(side.ndim for side in found) < 2:
         return False

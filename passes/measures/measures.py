@@ -168,6 +168,14 @@ class MeanOf(Defined):
         return moved_statistic(tail, {made: stack}, known, phi, dtype)
 
 
+def _itself(gradient: jax.Array) -> jax.Array:
+    return gradient
+
+
+# Of all examples it is the module's own gradient, unless some of them are padding.
+MEAN = MeanOf("mean", _itself, factorable=True, complex_factorable=True)
+
+
 @dataclass(frozen=True)
 class Variance(Defined):
     """The mean over the examples of |g_b - mean|**2, [*parameter]: centred first, so that nothing

@@ -15,7 +15,12 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
-from hlo_surgery.passes.measures.measures import HasNaN, Measure, PerExampleGradients
+from hlo_surgery.passes.measures.measures import (
+    MEAN,
+    HasNaN,
+    Measure,
+    PerExampleGradients,
+)
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.by_example import (
@@ -76,9 +81,18 @@ class Measurements:
         )
 
     def mean(self) -> list[jax.Array]:
-        """The mean of the examples' gradients."""
+        """The mean of the examples' gradients; the module's own may count padding."""
+        return self.own_mean() if self._real is None else self.of(MEAN)
+
+    def own_mean(self) -> list[jax.Array]:
+        """The module's own gradients, of a sum over the number of examples."""
         gradients = [self.values[i] for i in self._gradients]
         return [self.examples.mean_gradient(gradient, self.known) for gradient in gradients]
+
+    @property
+    def kinds(self) -> list[jax.ShapeDtypeStruct]:
+        """The shapes and dtypes of the mean gradients."""
+        return [jax.ShapeDtypeStruct(mean.shape, mean.dtype) for mean in self.own_mean()]
 
     def weighted(
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None

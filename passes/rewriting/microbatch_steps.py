@@ -70,7 +70,7 @@ def _made_inside(
 ) -> list[jax.Array]:
     gradients = measures[: found.number]
     each = {measure: found.of(measure) for own in gradients for measure in own}
-    pairs = zip(gradients, found.mean(), strict=True)
+    pairs = zip(gradients, found.own_mean(), strict=True)
     arrays = [m.of_part(each[m][i], mean) for i, (own, mean) in enumerate(pairs) for m in own]
     losses = zip(measures[found.number :], found.measured[found.number :], strict=True)
     arrays += [measured[measure] for own, measured in losses for measure in own]

@@ -20,6 +20,7 @@ from hlo_surgery.passes.costs.gradient_costs import (
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measures import Defined, Measure
 from hlo_surgery.passes.measures.real_examples import without_padding
+from hlo_surgery.passes.strategies.by_example import weighted_by_example
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
@@ -97,7 +98,7 @@ def _together(asked: Sequence[Asked], known: Known) -> list[Computed]:
     """What is summed is accumulated over the examples; what is not is stacked."""
     examples, schedule = asked[0].task.examples, asked[0].chosen.schedule
     padding, count = examples.padding(known), examples.count(known)
-    means = [examples.mean_gradient(one.task.gradient, known) for one in asked]
+    means = [_centre(one, known) for one in asked]
 
     def summand(gradients: Sequence[jax.Array], *real: jax.Array) -> Any:
         taken = [
@@ -121,6 +122,16 @@ def _together(asked: Sequence[Asked], known: Known) -> list[Computed]:
         _computed(one, summed, mean, stacked, count)
         for one, (summed, mean), stacked in zip(asked, sums, kept, strict=True)
     ]
+
+
+def _centre(one: Asked, known: Known) -> jax.Array:
+    """The mean gradient; the module's own may count padding, and NaN in it."""
+    examples = one.task.examples
+    padding = examples.padding(known)
+    if padding is None or not any(m.is_about_mean for m in _measures(one, True)):
+        return examples.mean_gradient(one.task.gradient, known)
+    ones = jnp.ones(examples.size, one.task.dtype)
+    return weighted_by_example(one.chosen, known, ones, padding.real) / padding.count
 
 
 def _taken(one: Asked, gradient: jax.Array, mean: jax.Array, is_sum: bool) -> list[Any]:

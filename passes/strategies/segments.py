@@ -63,7 +63,9 @@ def _emit(asked: Asked, known: Known) -> Computed:
         if isinstance(measure, MeanOf):
             measured[measure] = of(precise_phi(measure.phi, task.dtype))
         else:
-            off = partial(of, about=examples.mean_gradient(task.gradient, known))
+            own = examples.mean_gradient(task.gradient, known)
+            # The module's own may count padding, and NaN in it.
+            off = partial(of, about=own if real is None else of(_itself))
             measured[measure] = central_moment(off(squared_magnitude), off(_itself))
     return Computed(measured)
 

@@ -168,6 +168,55 @@ def test_padding_that_is_not_finite_and_no_real_example():
     assert np.all(np.isnan(spread))
 
 
+def counts_padding(w, x, real):
+    """A sum whose own gradient counts padding, and NaN in it."""
+    return jnp.sum(jnp.tanh(x @ w) ** 2)
+
+
+def counts_padding_by_rows(table, tokens, real):
+    """As `counts_padding`, of rows that are scattered."""
+    return jnp.sum(jnp.where(real, 1.0, jnp.nan)[:, None, None] * jnp.tanh(table[tokens]) ** 2)
+
+
+def counts_padding_in_steps(w, x, real):
+    """As `counts_padding`, by microbatches."""
+    step = jax.grad(lambda w, x: counts_padding(w, x, None))
+    return jax.lax.scan(
+        lambda total, x: (total + step(w, x), None), jnp.zeros_like(w), x.reshape(3, 2, 3)
+    )[0]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "loop", "lift"])
+@pytest.mark.parametrize("fun", [counts_padding, counts_padding_by_rows, counts_padding_in_steps])
+def test_what_is_taken_about_the_mean_takes_no_padding_with_it(fun, strategy):
+    by_rows = fun is counts_padding_by_rows
+    own, batch = (P["table"], TOKENS) if by_rows else (W, X.at[~MASK].set(jnp.nan))
+    transform = hs.rewrite if fun is counts_padding_in_steps else hs.grad
+    f = transform(
+        fun,
+        batch_argnums=(1, 2),
+        statistics={
+            "snr": hs.snr(),
+            "noise": hs.noise_scale(),
+            "products": hs.inner_products(),
+            "variance": hs.variance(),
+        },
+        is_real=2,
+        strategy=strategy,
+        loss_reduction="sum",
+    )
+    _, found = f(own, batch, MASK)
+    alone = jax.grad(counts_padding_by_rows if by_rows else counts_padding)
+    g = jax.vmap(lambda row: alone(own, row[None], jnp.ones(1, bool)))(batch[MASK])
+    mean, variance = g.mean(0), g.var(0, ddof=1)
+    held(found["variance"], variance)
+    touched = variance > 0
+    held(found["snr"][touched], (jnp.abs(mean) / jnp.sqrt(variance))[touched])
+    held(found["products"], jnp.zeros(6).at[MASK].set(jnp.sum(g * mean, (1, 2))))
+    held(found["noise"].variance, variance.sum())
+    held(found["noise"].squared_mean, jnp.sum(mean**2) - variance.sum() / len(g))
+
+
 def test_how_the_flags_are_given():
     def fun(p, batch):
         return dense(p, batch["x"], batch["mask"])
