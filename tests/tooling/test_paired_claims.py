@@ -6,7 +6,7 @@ from scipy import stats
 
 from tools.experiments.paired import synthetic
 from tools.experiments.paired.claims import Difference, holm, paired
-from tools.experiments.paired.records import Record, read_csv, write_csv
+from tools.experiments.paired.records import Record, ran, read_csv, write_csv
 
 
 def test_a_paired_difference_is_that_of_each_seed():
@@ -42,10 +42,26 @@ def test_holm_stops_at_the_first_that_is_not_told():
     assert list(told) == list(p)
 
 
+def test_claims_without_runs_count():
+    found = {"a": Difference(0.0, 0.0, 0.014)}
+    assert holm(found) == {"a": True}
+    assert holm(found, claims=9) == {"a": False}
+
+
+def test_a_run_that_diverged_has_no_interval():
+    with pytest.raises(ValueError, match="a run diverged"):
+        paired([1.0, np.inf], [1.0, 2.0])
+
+
 def test_records_are_read_as_they_were_written(tmp_path):
-    records = [Record("adam", 0.1 + 0.2, 3, 10, 1 / 3), Record("sign_sgd", 1e-8, 4, 10, np.inf)]
-    write_csv(tmp_path / "runs.csv", records)
-    assert read_csv(tmp_path / "runs.csv") == records
+    curve = (1 / 7, 0.1 + 0.2)
+    runs = [
+        ran(Record("adam", 0.1 + 0.2, 3, 10, 1 / 3, curve)),
+        ran(Record("sign_sgd", 1e-8, 4, 10, np.inf)),
+    ]
+    write_csv(tmp_path / "runs.csv", runs)
+    assert read_csv(tmp_path / "runs.csv") == runs
+    assert read_csv(tmp_path / "none.csv") == []
 
 
 def test_the_same_seed_gives_the_same_loss():

@@ -27,25 +27,33 @@ class Difference:
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     """The difference of two methods' losses, [seeds] each and in the same order.
 
-    Raises ValueError where there are fewer than two seeds, or not as many of both: no interval.
+    Raises ValueError where there are fewer than two seeds, not as many of both, or a run that
+    diverged: no interval.
     """
     if len(ours) != len(theirs) or len(ours) < 2:
         raise ValueError(
             f"{len(ours)} and {len(theirs)} losses: pairs need the same seeds, and two at least"
         )
+    if not np.isfinite([*ours, *theirs]).all():
+        raise ValueError(f"a run diverged: {list(ours)} and {list(theirs)}; count such seeds apart")
     each = np.asarray(ours, float) - np.asarray(theirs, float)
     width = half_width(each)
     p = stats.ttest_rel(ours, theirs).pvalue if width else float(not each.mean())
     return Difference(float(each.mean()), width, float(p))
 
 
-def holm(found: Mapping[str, Difference], level: float = 0.05) -> dict[str, bool]:
+def holm(
+    found: Mapping[str, Difference], claims: int | None = None, level: float = 0.05
+) -> dict[str, bool]:
     """Whether each difference is told from none, so that with probability 1 - level no claim of all
     is wrong (S. Holm, "A simple sequentially rejective multiple test procedure", 1979).
+
+    `claims`: how many there are, where some have no runs yet.
     """
     by_p = sorted(found, key=lambda name: found[name].p)
     told: dict[str, bool] = {}
+    number = len(by_p) if claims is None else claims
     for rank, name in enumerate(by_p):
         before = all(told.values())
-        told[name] = before and found[name].p <= level / (len(by_p) - rank)
+        told[name] = before and found[name].p <= level / (number - rank)
     return {name: told[name] for name in found}

@@ -1,6 +1,7 @@
 """Runs as CSV: what was run, by which versions, and how it ended."""
 
 import csv
+import io
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -9,46 +10,68 @@ from pathlib import Path
 import jax
 
 import hlo_surgery
+from hlo_surgery.whole_files import write_atomically
 
 VERSIONS = ("jax", "hlo_surgery", "commit")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One run. `loss`: at its end, infinite where it diverged."""
+    """One run. `loss`: at its end, infinite where it diverged; `curve`: mean training losses of
+    equal parts of it, if they were kept.
+    """
 
     method: str
     learning_rate: float
     seed: int
     steps: int
     loss: float
+    curve: tuple[float, ...] = ()
 
 
-def write_csv(file: Path, records: Sequence[Record]) -> None:
-    """A line for each run, with the versions that ran it."""
-    versions = dict(
-        zip(VERSIONS, (jax.__version__, hlo_surgery.__version__, commit()), strict=True)
-    )
-    with file.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, [field.name for field in fields(Record)] + [*VERSIONS])
-        writer.writeheader()
-        writer.writerows(asdict(record) | versions for record in records)
+@dataclass(frozen=True)
+class Ran:
+    """A run, and the versions that made it, by `VERSIONS`."""
+
+    record: Record
+    versions: tuple[str, ...]
 
 
-def read_csv(file: Path) -> list[Record]:
-    """The runs in a file that was written so."""
+def ran(record: Record) -> Ran:
+    """A run of these versions."""
+    return Ran(record, (jax.__version__, hlo_surgery.__version__, commit()))
+
+
+def write_csv(file: Path, runs: Sequence[Ran]) -> None:
+    """A line for each run; a file is replaced whole, so that a killed process leaves one."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, [field.name for field in fields(Record)] + [*VERSIONS])
+    writer.writeheader()
+    for run in runs:
+        curve = " ".join(repr(float(part)) for part in run.record.curve)
+        versions = zip(VERSIONS, run.versions, strict=True)
+        writer.writerow({**asdict(run.record), "curve": curve, **dict(versions)})
+    write_atomically(file, text.getvalue().encode())
+
+
+def read_csv(file: Path) -> list[Ran]:
+    """The runs in a file that was written so; none where there is no file."""
+    if not file.exists():
+        return []
     with file.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    return [
-        Record(
-            row["method"],
-            float(row["learning_rate"]),
-            int(row["seed"]),
-            int(row["steps"]),
-            float(row["loss"]),
-        )
-        for row in rows
-    ]
+        return [_read(row) for row in csv.DictReader(stream)]
+
+
+def _read(row: dict[str, str]) -> Ran:
+    record = Record(
+        row["method"],
+        float(row["learning_rate"]),
+        int(row["seed"]),
+        int(row["steps"]),
+        float(row["loss"]),
+        tuple(map(float, row["curve"].split())),
+    )
+    return Ran(record, tuple(row[version] for version in VERSIONS))
 
 
 def commit() -> str:

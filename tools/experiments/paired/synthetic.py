@@ -23,7 +23,7 @@ from jax import Array
 import hlo_surgery as hs
 from tools.experiments.intervals import interval
 from tools.experiments.paired.claims import Difference, holm, paired
-from tools.experiments.paired.records import Record, write_csv
+from tools.experiments.paired.records import Ran, Record, ran, write_csv
 from tools.experiments.training.methods import ADAMS, METHODS, SIGNS
 
 FEATURES, CLASSES, BATCH_SIZE, EVALUATED = 32, 64, 16, 1 << 14
@@ -90,7 +90,7 @@ class Runs:
         self._method, self._steps = method, steps
         self._optimizer = optax.inject_hyperparams(at)(rate=0.0)
         self._step = hs.train_step(loss, self._optimizer, batch_argnums=(1, 2))
-        self.records: list[Record] = []
+        self.runs: list[Ran] = []
 
     def loss(self, rate: float, seed: int) -> float:
         """The excess loss at the end; infinite where it is no number."""
@@ -102,7 +102,7 @@ class Runs:
             state.hyperparams["rate"] = jnp.float32(fading)
             params, state, _ = self._step(params, state, *examples(key))
         found = float(np.nan_to_num(excess(params), nan=np.inf))
-        self.records.append(Record(self._method, rate, seed, self._steps, found))
+        self.runs.append(ran(Record(self._method, rate, seed, self._steps, found)))
         return found
 
     def best(self, rates: Sequence[float], seeds: Sequence[int]) -> float:
@@ -146,16 +146,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     rates: dict[str, float] = {}
     found: dict[str, list[float]] = {}
-    records: list[Record] = []
+    made: list[Ran] = []
     for method in COMPARED:
         runs = Runs(method, asked.steps)
         rates[method] = runs.tuned()
         found[method] = [runs.loss(rates[method], FIRST + seed) for seed in range(asked.seeds)]
-        records += runs.records
+        made += runs.runs
         print(f"{METHODS[method].title}: {interval(found[method], 4)}", flush=True)
     print(table(rates, found))
     if asked.csv:
-        write_csv(asked.csv, records)
+        write_csv(asked.csv, made)
 
 
 if __name__ == "__main__":
