@@ -51,6 +51,7 @@ def _gpu(
         unnoticed=round(memory / 1000),
         narrow_flops=bf16,
         vector_flops=fp32,
+        joint_sums=True,
         kernels="triton",
         reread=reread,
     )

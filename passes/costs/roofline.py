@@ -28,7 +28,9 @@ class Roofline:
     lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
     contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
     XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
-    `kernels`: what kernels for it are written in; where it has none, they can be interpreted, which
+    `joint_sums`: several sums over the same elements are better one reduction, so that XLA reads
+    these once; elsewhere such a reduction is slow, and on CPU adds up in one long chain, which
+    rounds. `kernels`: what kernels for it are written in; where it has none, they can be interpreted, which
     is slow. `reread`: the bytes/s at which their tiles read again what the device's cache holds; 0
     where that is its memory.
     """
@@ -48,6 +50,7 @@ class Roofline:
     widest_chunk: int = 1 << 20
     group_patches: bool = True
     narrow_operands: bool = True
+    joint_sums: bool = False
     kernels: Kernels | None = None
     reread: float = 0
     unnoticed: int = 4 << 20

@@ -7,7 +7,7 @@ examples has it; other strategies compute it from less.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -100,16 +100,21 @@ class Defined(Measure, ABC):
         """The definition, on the gradients of all examples at once, [B, *parameter]."""
         count = g.shape[0] if padding is None else padding.count
         mean = _mean(g, padding, count) if self.is_about_mean else None
+        rows = self.rows(g, padding, mean)
+        return self.whole(jax.tree.map(summed_rows, rows) if self.is_sum else rows, count)
+
+    def rows(self, g: jax.Array, padding: Padding | None, mean: jax.Array | None = None) -> Any:
+        """What is taken of each example, [B, ...], zero for padding."""
         rows = jax.vmap(self.each, (0, None))(g, mean)
-        real = jax.tree.map(partial(without_padding, padding=padding), rows)
-        return self.whole(jax.tree.map(_summed, real) if self.is_sum else real, count)
+        return jax.tree.map(partial(without_padding, padding=padding), rows)
 
 
 def _mean(g: jax.Array, padding: Padding | None, count: Any) -> jax.Array:
     return jnp.sum(without_padding(widened(g), padding), 0) / count
 
 
-def _summed(rows: jax.Array) -> jax.Array:
+def summed_rows(rows: jax.Array) -> jax.Array:
+    """The sum over the examples, in the same dtype."""
     return jnp.sum(rows, 0, dtype=rows.dtype)
 
 
@@ -224,17 +229,21 @@ class PerExampleGradients(RowMeasure):
 
 @dataclass(frozen=True)
 class Norms(RowMeasure):
-    """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity."""
+    """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity.
+
+    `one_reading`: how they are computed (`norms_of_rows`), and nothing that tells measures apart.
+    """
 
     ord: float = 2
+    one_reading: bool = field(default=False, compare=False)
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Its norm."""
-        return norms_of_rows(widened(gradient)[None], self.ord)[0]
+        return norms_of_rows(widened(gradient)[None], self.ord, self.one_reading)[0]
 
     def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
         """All at once, which decides once whether squares are in the range of floats."""
-        return without_padding(norms_of_rows(widened(g), self.ord), padding)
+        return without_padding(norms_of_rows(widened(g), self.ord, self.one_reading), padding)
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """The norm of a stack is that of its slices' norms."""

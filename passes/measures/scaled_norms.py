@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.measures.joint_sums import joint_sums
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
     Scaled,
+    as_scaled,
     exponent_of,
     from_scaled,
     times_power_of_two,
@@ -18,13 +20,17 @@ from hlo_surgery.passes.terms.monomials.binary_exponents import (
 FEW = 1 << 14
 
 
-def norms_of_rows(x: jax.Array, ord: float = 2) -> jax.Array:
+def norms_of_rows(x: jax.Array, ord: float = 2, one_reading: bool = False) -> jax.Array:
     """The norm of each x[b] over all its elements, [B]; inf where it is beyond the largest number.
+
+    `one_reading`: elements are read once, by one reduction to several sums.
 
     >>> rows = jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]])
     >>> [f"{norm:.4g}" for norm in norms_of_rows(rows).tolist()]
     ['5', '5e-30', '2.828e+38']
     """
+    if one_reading and ord == 2:
+        return from_scaled(norms_in_one_reading(x, 0))
     rows = jnp.abs(x).reshape(x.shape[0], -1)
     if rows.shape[1] == 0:
         return jnp.zeros(rows.shape[:1], rows.dtype)
@@ -63,6 +69,34 @@ def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
     return divisor * _root(
         jnp.sum(_power(scaled / jnp.expand_dims(divisor, others), ord), others), ord
     ), exponent
+
+
+def norms_in_one_reading(x: jax.Array, dim: int) -> Scaled:
+    """As `scaled_norms` with `ord` 2, from three sums of squares: of large elements, scaled down,
+    of small ones, scaled up, and of all others. (Blue, "A Portable Fortran Program to Find the
+    Euclidean Norm of a Vector", 1978.)
+    """
+    magnitude = jnp.abs(x)
+    limits = jnp.finfo(magnitude.dtype)
+    # So far from either end that 2**38 squares, and what is scaled, can be added up.
+    least, most = limits.minexp // 2, (limits.maxexp - 38) // 2
+    up, down = 12 - least, 42 - limits.maxexp
+    # The largest below 2**most: with no comparison in common XLA keeps none in memory. NaN is large.
+    below_most = 2.0**most * (1 - float(limits.epsneg))
+    is_between = (magnitude >= 2.0**least) & (magnitude < 2.0**most)
+    parts = [
+        jnp.where(magnitude <= below_most, 0, magnitude * 2.0**down),
+        jnp.where(is_between, magnitude, 0),
+        jnp.where(magnitude < 2.0**least, magnitude * 2.0**up, 0),
+    ]
+    others = [d for d in range(x.ndim) if d != dim]
+    above, between, below = joint_sums(list(map(jnp.square, parts)), others)
+    some, few = above != 0, between < 2.0 ** (2 * least + 86)
+    raised = jnp.where(few, between * 2.0**up * 2.0**up + below, between)
+    square = jnp.where(some, above + between * 2.0**down * 2.0**down, raised)
+    power = jnp.where(some, -down, jnp.where(few, -up, 0))
+    mantissa, exponent = as_scaled(jnp.sqrt(square))
+    return mantissa, exponent + power.astype(exponent.dtype)
 
 
 def _power(x: jax.Array, ord: float) -> jax.Array:

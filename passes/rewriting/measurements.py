@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir import mlir
@@ -126,7 +127,7 @@ class Measurements:
             weights = [without_padding(w, padding) for w in weights]
         return [
             self._in_scope(i, partial(of, i, w, finite=finite))
-            for i, w in zip(self._gradients, weights, strict=True)
+            for i, w in zip(self._gradients, _apart(weights), strict=True)
         ]
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
@@ -207,3 +208,16 @@ class Measurements:
         given = {key: self.known[key[0]] for key in task.function.inputs}
         factor = self.examples.factor(self.known)
         return weighted_squares(task.sliced, given, weights, task.dtype, factor, finite)
+
+
+def _apart(weights: Sequence[jax.Array]) -> list[jax.Array]:
+    """The same weights, as values of which each gradient has its own.
+
+    XLA for GPU would multiply all operands that share their weights in one kernel, before the first
+    of them is contracted, and so hold weighted copies of all.
+    """
+    own: list[jax.Array] = []
+    for weight in weights:
+        kept = [*own[-1:], weight]
+        own.append(lax.optimization_barrier(kept)[-1])
+    return own

@@ -133,9 +133,9 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
     What cannot be lifted goes one by one through all.
     """
     shards = (options.shards or 1) if task.function.liftable else 1
-    if _is_written_out(task, shards):
-        return Schedule(1, shards, written_out=True)
-    return Schedule(_chunk(task, measures, options, shards), shards, written_out=False)
+    written_out = _is_written_out(task, shards)
+    chunk = 1 if written_out else _chunk(task, measures, options, shards)
+    return Schedule(chunk, shards, written_out, task.device.joint_sums)
 
 
 def _is_written_out(task: Task, shards: int) -> bool:

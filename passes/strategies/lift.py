@@ -7,9 +7,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from hlo_surgery.passes.costs.gradient_costs import (
     Counts,
@@ -20,7 +20,15 @@ from hlo_surgery.passes.costs.gradient_costs import (
 )
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import Defined, Gram, Measure, Norms
+from hlo_surgery.passes.measures.joint_sums import summed_together
+from hlo_surgery.passes.measures.measures import (
+    Defined,
+    Gram,
+    MeanOf,
+    Measure,
+    Norms,
+    summed_rows,
+)
 from hlo_surgery.passes.measures.taking import Taking
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
@@ -80,17 +88,28 @@ def _emit(asked: Asked, known: Known) -> Computed:
     task = asked.task
     gradients = lifted_gradients(task.function, known, task.examples.size)
     padding = task.examples.padding(known)
-    measured: Measured = {
-        measure: measure.of(gradients, padding)
-        for measure in asked.measures
-        if isinstance(measure, Defined)
-    }
-    measured = in_own_dtype(task, measured)
-    if not asked.chosen.reuse:
-        return Computed(measured)
+    means = [m for m in asked.measures if isinstance(m, MeanOf)]
     # Divided before they are summed, since the sum of B gradients may overflow where their mean
     # does not.
-    return Computed(measured, task.total(jnp.sum(gradients / task.examples.size, 0)))
+    shares = gradients / task.examples.size if asked.chosen.reuse else None
+    together = [m.rows(gradients, padding) for m in means]
+    sums, mean = _summed(task, (together, shares))
+    count = task.examples.count(known)
+    measured: Measured = {m: m.whole(total, count) for m, total in zip(means, sums, strict=True)}
+    measured |= {
+        measure: measure.of(gradients, padding)
+        for measure in asked.measures
+        if isinstance(measure, Defined) and measure not in measured
+    }
+    total = None if mean is None else task.total(mean)
+    return Computed(in_own_dtype(task, measured), total)
+
+
+def _summed(task: Task, rows: Any) -> Any:
+    """Arrays summed over the examples."""
+    if task.device.joint_sums:
+        return summed_together(rows, 0)
+    return jax.tree.map(summed_rows, rows)
 
 
 LIFT = Strategy(

@@ -15,6 +15,7 @@ from jax import lax
 
 from hlo_surgery.passes.emit.counted_loop import counted_loop
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.joint_sums import summed_together
 from hlo_surgery.passes.strategies.task import Schedule
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
@@ -43,7 +44,7 @@ def looped_gradients(
     shards = math.gcd(size, schedule.shards)
     count = size // shards
     chunk = min(schedule.chunk, count)
-    batch = _Batch(function, known, size, shards, beside)
+    batch = _Batch(function, known, size, shards, beside, schedule.joint_sums)
 
     def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
         added, rows = batch.taken(summand, row, number * chunk, chunk)
@@ -72,8 +73,9 @@ class _Batch:
         size: int,
         shards: int,
         beside: tuple[jax.Array, ...],
+        joint_sums: bool,
     ) -> None:
-        self._function, self._shards = function, shards
+        self._function, self._shards, self._joint_sums = function, shards, joint_sums
         self._positions = example_positions(function)
         pairs = zip(exposed_examples(function, known, size), self._positions, strict=True)
         self._operands = [x if p is None else _split(x, p, shards) for x, p in pairs]
@@ -94,7 +96,15 @@ class _Batch:
         operands = [x if p is None else take(x, axis=p + 1) for x, p in pairs]
         gradients = _gradients(self._function, self._positions, operands, self._shards, width)
         each = _over_two(summand)(gradients, *(take(x, axis=1) for x in self._beside))
-        return jax.tree.map(partial(_summed, 1), each), _over_two(row)(gradients)
+        return self._summed_over(each), _over_two(row)(gradients)
+
+    def _summed_over(self, each: Any) -> Any:
+        """Over the examples of each shard."""
+        return (
+            summed_together(each, 1)
+            if self._joint_sums
+            else jax.tree.map(partial(_summed, 1), each)
+        )
 
 
 def _split(x: jax.Array, dim: int, shards: int) -> jax.Array:

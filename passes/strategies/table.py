@@ -1,9 +1,10 @@
 """The table of strategies, and what all that were chosen compute."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hlo_surgery.passes.emit.scopes import within
-from hlo_surgery.passes.measures.measures import Measure
+from hlo_surgery.passes.measures.measures import Measure, Norms
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost import GHOST
 from hlo_surgery.passes.strategies.kronecker.kronecker import KRONECKER
@@ -38,13 +39,19 @@ def compute_measures(
     for strategy in STRATEGIES:
         measures = {i: one.made_by(strategy) for i, one in chosen.items()}
         numbers = [i for i, asked in measures.items() if asked]
-        asked = [Asked(chosen[i], measures[i]) for i in numbers]
+        asked = [Asked(chosen[i], _for_device(chosen[i], measures[i])) for i in numbers]
         wanted = [name for one in asked for m in one.measures for name in asked_by.get(m, ())]
         with within("strategy", [strategy.name]), within("statistic", wanted):
             made = strategy.emit(asked, known)
         for i, more in zip(numbers, made, strict=True):
             computed[i] = _joined(computed[i], more, chosen[i].reuse)
     return computed
+
+
+def _for_device(chosen: Chosen, measures: Sequence[Measure]) -> list[Measure]:
+    """The same measures, computed as the device does it best."""
+    once = chosen.task.device.joint_sums
+    return [replace(m, one_reading=once) if isinstance(m, Norms) else m for m in measures]
 
 
 def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:

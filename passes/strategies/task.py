@@ -66,12 +66,14 @@ class Examples:
 class Schedule:
     """How a loop goes over the examples: `chunk` at a time, over so many devices each its own.
 
-    `written_out`: step after step, without a loop.
+    `written_out`: step after step, without a loop; `joint_sums`: all sums of a step are one
+    reduction, where a device reads less so.
     """
 
     chunk: int
     shards: int
     written_out: bool
+    joint_sums: bool = False
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,9 @@ def _norms(asked: Asked, known: Known, padding: Padding | None) -> jax.Array:
     """Norms from pairs, or from each example's own gradient where those have cancelled."""
     task, examples = asked.task, asked.task.examples
     factor = examples.factor(known)
-    norms, reliable = ghost_norms(task.function, task.paths, known, examples.size, factor)
+    norms, reliable = ghost_norms(
+        task.function, task.paths, known, examples.size, factor, task.device.joint_sums
+    )
     if not may_cancel(task.paths, examples.size):
         return norms
     counted = reliable if padding is None else reliable | ~padding.real

@@ -18,7 +18,11 @@ from jax import lax
 
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.scaled_norms import norms_of_rows, scaled_norms
+from hlo_surgery.passes.measures.scaled_norms import (
+    norms_in_one_reading,
+    norms_of_rows,
+    scaled_norms,
+)
 from hlo_surgery.passes.strategies.ghost.ghost_factors import (
     Given,
     Share,
@@ -47,12 +51,13 @@ def ghost_norms(
     known: Mapping[Value, jax.Array],
     size: int,
     factor: Any,
+    one_reading: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """The norms [B] and, for each, whether it is free of cancellation. `factor`: of a contribution
-    in a gradient.
+    in a gradient; `one_reading`: see `norms_of_rows`.
     """
     if len(paths) == 1 and is_single_product(paths[0], size):
-        return _single_norms(paths[0], known, factor), jnp.ones(size, bool)
+        return _single_norms(paths[0], known, factor, one_reading), jnp.ones(size, bool)
 
     def of_one(given: Given) -> tuple[jax.Array, jax.Array]:
         return _norm(shares_of(paths, given, factor))
@@ -97,12 +102,15 @@ def _position_norms(x: jax.Array) -> jax.Array:
     return norms_of_rows(x.reshape(-1, x.shape[2])).reshape(x.shape[:2])
 
 
-def _single_norms(path: Path, known: Mapping[Value, jax.Array], factor: Any) -> jax.Array:
+def _single_norms(
+    path: Path, known: Mapping[Value, jax.Array], factor: Any, one_reading: bool
+) -> jax.Array:
     """The norm of one outer product is the product of the norms."""
     operands = [
         (known[v], axis.dim) for v, axis in path.site.inputs if isinstance(axis, PerExample)
     ]
-    norms = [scaled_norms(widened(x), dim) for x, dim in operands]
+    of_rows = norms_in_one_reading if one_reading else scaled_norms
+    norms = [of_rows(widened(x), dim) for x, dim in operands]
     given = {key: known[key[0]] for key, _ in path.scales}
     return jnp.abs(from_scaled(product_of([*norms, path_scale(path, given, factor)])))
 
