@@ -81,19 +81,21 @@ def norms_in_one_reading(x: jax.Array, dim: int) -> Scaled:
     # So far from either end that 2**38 squares, and what is scaled, can be added up.
     least, most = limits.minexp // 2, (limits.maxexp - 38) // 2
     up, down = 12 - least, 42 - limits.maxexp
-    # The largest below 2**most: with no comparison in common XLA keeps none in memory. NaN is large.
+    # Factors are selected, and no constants: XLA would multiply with their squares, which are no
+    # numbers. No two parts share a comparison, which it would keep in memory; hence the largest
+    # number below 2**most. NaN is large.
     below_most = 2.0**most * (1 - float(limits.epsneg))
     is_between = (magnitude >= 2.0**least) & (magnitude < 2.0**most)
     parts = [
-        jnp.where(magnitude <= below_most, 0, magnitude * 2.0**down),
+        magnitude * jnp.where(magnitude <= below_most, 0, 2.0**down),
         jnp.where(is_between, magnitude, 0),
-        jnp.where(magnitude < 2.0**least, magnitude * 2.0**up, 0),
+        jnp.minimum(magnitude, 1) * jnp.where(magnitude < 2.0**least, 2.0**up, 0),
     ]
     others = [d for d in range(x.ndim) if d != dim]
     above, between, below = joint_sums(list(map(jnp.square, parts)), others)
     some, few = above != 0, between < 2.0 ** (2 * least + 86)
-    raised = jnp.where(few, between * 2.0**up * 2.0**up + below, between)
-    square = jnp.where(some, above + between * 2.0**down * 2.0**down, raised)
+    moved = jnp.square(jnp.sqrt(between) * jnp.where(some, 2.0**down, jnp.where(few, 2.0**up, 1)))
+    square = moved + jnp.where(some, above, jnp.where(few, below, 0))
     power = jnp.where(some, -down, jnp.where(few, -up, 0))
     mantissa, exponent = as_scaled(jnp.sqrt(square))
     return mantissa, exponent + power.astype(exponent.dtype)

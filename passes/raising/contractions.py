@@ -4,7 +4,7 @@ All sizes come from the operands at hand, since these may hold one example of th
 types tell of.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax
@@ -27,6 +27,8 @@ from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
 from hlo_surgery.passes.raising.table import Raised, raises, single
 
+# Dimensions of both operands of a contraction.
+Dims = tuple[Sequence[int], Sequence[int]]
 Contract = Callable[[jax.Array, jax.Array, np.dtype], jax.Array]
 
 
@@ -46,10 +48,33 @@ def dot_general(op: Operation, result: np.dtype | None = None) -> Raised | None:
 
     def contract(lhs: jax.Array, rhs: jax.Array, accumulator: np.dtype) -> jax.Array:
         return lax.dot_general(
-            lhs, rhs, (contracting, batching), how, preferred_element_type=accumulator
+            *_with_one_less(lhs, rhs, contracting, batching),
+            how,
+            preferred_element_type=accumulator,
         )
 
     return with_element_types(op, contract, result or dtype_of(op.results[0]))
+
+
+def _with_one_less(
+    lhs: jax.Array, rhs: jax.Array, contracting: Dims, batching: Dims
+) -> tuple[jax.Array, jax.Array, tuple[Dims, Dims]]:
+    """The operands without contracted dimensions of size 1, as of one example's operands, and what
+    is left to contract and to batch. With several to contract XLA for GPU may move a whole operand.
+    """
+    sizes = [lhs.shape[d] for d in contracting[0]]
+    if max(sizes, default=1) == 1:
+        return lhs, rhs, (contracting, batching)
+    idle = [[d for d, n in zip(dims, sizes, strict=True) if n == 1] for dims in contracting]
+    kept = [[d for d, n in zip(dims, sizes, strict=True) if n > 1] for dims in contracting]
+    left = (_moved_up(kept[0], idle[0]), _moved_up(kept[1], idle[1]))
+    batch = (_moved_up(batching[0], idle[0]), _moved_up(batching[1], idle[1]))
+    return lax.squeeze(lhs, idle[0]), lax.squeeze(rhs, idle[1]), (left, batch)
+
+
+def _moved_up(dims: Sequence[int], gone: Sequence[int]) -> list[int]:
+    """Dimensions as they are numbered once others are gone."""
+    return [d - sum(other < d for other in gone) for d in dims]
 
 
 @raises("stablehlo.convolution")

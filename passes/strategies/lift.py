@@ -93,7 +93,7 @@ def _emit(asked: Asked, known: Known) -> Computed:
     # does not.
     shares = gradients / task.examples.size if asked.chosen.reuse else None
     together = [m.rows(gradients, padding) for m in means]
-    sums, mean = _summed(task, (together, shares))
+    sums, mean = _summed(asked, (together, shares))
     count = task.examples.count(known)
     measured: Measured = {m: m.whole(total, count) for m, total in zip(means, sums, strict=True)}
     measured |= {
@@ -105,11 +105,16 @@ def _emit(asked: Asked, known: Known) -> Computed:
     return Computed(in_own_dtype(task, measured), total)
 
 
-def _summed(task: Task, rows: Any) -> Any:
-    """Arrays summed over the examples."""
-    if task.device.joint_sums:
-        return summed_together(rows, 0)
-    return jax.tree.map(summed_rows, rows)
+def _summed(asked: Asked, rows: Any) -> Any:
+    """Arrays summed over the examples: where jointly, over each device's own first, as XLA gathers
+    what it cannot reduce over devices one by one.
+    """
+    size, schedule = asked.task.examples.size, asked.chosen.schedule
+    if not schedule.joint_sums:
+        return jax.tree.map(summed_rows, rows)
+    shards = math.gcd(size, schedule.shards)
+    parted = jax.tree.map(lambda x: x.reshape(shards, size // shards, *x.shape[1:]), rows)
+    return jax.tree.map(summed_rows, summed_together(parted, 1))
 
 
 LIFT = Strategy(

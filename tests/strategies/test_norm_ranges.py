@@ -1,5 +1,7 @@
 """Norms and clipped means wherever the norm is normal, of any operands, by XLA's default flags."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -7,10 +9,18 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from hlo_surgery.planning.rooflines import ROOFLINES
 from tests.products import covering
 
 KINDS = [np.float32, np.float64, ml_dtypes.bfloat16, np.float16]
 STRATEGIES = ["auto", "ghost", "lift", "loop"]
+
+
+@pytest.fixture(params=[False, True], ids=["several", "joint"], autouse=True)
+def joint_sums(request, monkeypatch):
+    """As planned for CPU, and as for a GPU, which has norms from one reduction to several sums."""
+    here = replace(ROOFLINES["cpu"], joint_sums=request.param)
+    monkeypatch.setitem(ROOFLINES, "cpu", here)
 
 
 def spread(kind, positions, step):

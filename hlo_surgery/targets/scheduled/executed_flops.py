@@ -77,6 +77,8 @@ def flops(program: Program, computation: Computation, instruction: Instruction) 
             | "reduce-scatter"
         ):
             return _applications(instruction, given, made) * _reducer(program, instruction)
+        case "custom-call" if is_fused_kernel(instruction):
+            return _fused_kernel(given)
         case "custom-call":
             return _library_call(instruction, given, made)
         case opcode:
@@ -87,6 +89,17 @@ def library(instruction: Instruction) -> str:
     """Which function of cuBLAS or cuDNN a custom call is: "__cublas$lt$matmul"; else ""."""
     found = re.search(r'custom_call_target="(__cu(?:blas|dnn)\$[^"]*)"', instruction.text)
     return found[1] if found else ""
+
+
+def is_fused_kernel(call: Instruction) -> bool:
+    """Whether a call is to the kernel of the strategy `fused`, on a GPU."""
+    return "__gpu$xla.gpu.triton" in call.text and 'name = "fused"' in call.text
+
+
+def _fused_kernel(given: Sequence[Array]) -> int:
+    """Of operands [B, positions, elements], behind the numbers of each example."""
+    _, left, right = given
+    return 2 * math.prod(left.dims) * right.dims[-1]
 
 
 def _library_call(call: Instruction, given: Sequence[Array], made: Array | None) -> int:

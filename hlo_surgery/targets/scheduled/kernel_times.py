@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.targets.scheduled.executed_bytes import FREE, moved_bytes
-from hlo_surgery.targets.scheduled.executed_flops import flops, library
+from hlo_surgery.targets.scheduled.executed_flops import flops, is_fused_kernel, library
 from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program
 from hlo_surgery.targets.scheduled.shapes import arrays
 from hlo_surgery.targets.scheduled.trip_counts import Executed, executed
@@ -49,7 +49,11 @@ def contractions(
         inside = program.computations[instruction.called("calls") or ""]
         for each in inside.instructions:
             yield from contractions(program, inside, each)
-    elif instruction.opcode in ("dot", "convolution") or library(instruction):
+    elif (
+        instruction.opcode in ("dot", "convolution")
+        or library(instruction)
+        or is_fused_kernel(instruction)
+    ):
         yield computation, instruction
 
 
@@ -57,8 +61,12 @@ def contraction_rate(computation: Computation, dot: Instruction, device: Rooflin
     """FLOP/s by the type of the operands, and by what is asked of float32: TF32 by default, three
     of them for "high", and none for "highest", which is left to the CUDA cores.
     """
-    shape = computation.named[dot.operands[0]].shape
-    dtype = next(arrays(shape)).dtype
+    # A fused kernel's first operand is the examples' numbers; single positions it multiplies.
+    is_kernel = is_fused_kernel(dot)
+    contracted = next(arrays(computation.named[dot.operands[1 if is_kernel else 0]].shape))
+    if is_kernel and contracted.dims[1] == 1:
+        return device.vector_flops
+    dtype = contracted.dtype
     if dtype in NARROW:
         return device.rate(narrow=True)
     asked = re.search(r'operand_precision=\{(\w+)|"operand_precision":\["(\w+)"', dot.text)

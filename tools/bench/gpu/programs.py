@@ -54,7 +54,9 @@ def problems(small: bool) -> list[Problem]:
 def functions(
     problem: Problem, target: str | None, shards: int | None = None
 ) -> dict[str, Function]:
-    """Each returns the plain gradient too, but for the last, which a private step does without."""
+    """Each returns the plain gradient too, but for clipped means, which a private step does
+    without. Kernels are for one device.
+    """
     made: dict[str, Function] = {
         name: METHODS[method](problem, target)[0].function
         for name, method in (("plain", "plain"), ("vmap squares", "jit(vmap)"))
@@ -63,6 +65,10 @@ def functions(
     for name, statistic in STATISTICS.items():
         function = hs.grad(problem.loss, statistics=statistic, **how)
         made[name] = partial(_alone, function) if name == "clipped_mean" else function
+    if shards is None:
+        made["by kernel"] = hs.grad(
+            problem.loss, statistics=hs.second_moment(), strategy="fused", **how
+        )
     return made
 
 
