@@ -38,6 +38,9 @@ class Counter:
     numbers: tuple[int, ...]
 
 
+Counters = tuple[Counter | None, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Labelled:
     """Each element depends on one example at most, its owner, wherever these lie.
@@ -47,7 +50,7 @@ class Labelled:
     """
 
     labels: Labels
-    counters: tuple[Counter | None, ...] = ()
+    counters: Counters = ()
     is_weighted: bool = True
 
 

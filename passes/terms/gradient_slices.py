@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.dataflow.sharding_rules import ExampleFactor
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Refusal
@@ -31,7 +32,6 @@ from hlo_surgery.passes.terms.axes import (
 )
 from hlo_surgery.passes.terms.example_factors import common_factor, split_factors
 from hlo_surgery.passes.terms.kept_examples import kept_operands
-from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import (
     HELD,
     LIFTED,
@@ -39,6 +39,7 @@ from hlo_surgery.passes.terms.steps import (
     GradientSlice,
     Input,
     Parted,
+    Rows,
     Step,
 )
 
@@ -71,15 +72,6 @@ def _output_axis(axes: Axes, output: Value) -> Axis:
             return _labelled(axes, output, known)
         case _:
             return None
-
-
-def behind_barriers(value: Value) -> Value:
-    """The value itself, behind optimization barriers, which pass on each operand as it is."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name == mlir.BARRIER:
-        value = op.operands[mlir.results(op).index(value)]
-        op = mlir.defining_operation(value)
-    return value
 
 
 def _producer(value: Value) -> Operation:

@@ -26,28 +26,10 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.factors import Meeting, meeting_of
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
-from hlo_surgery.passes.terms.axes import Counter, Labelled
+from hlo_surgery.passes.terms.axes import Counter, Counters, Labelled
+from hlo_surgery.passes.terms.steps import Gathered
 
-Counters = tuple[Counter | None, ...]
 Known = Mapping[Value, jax.Array]
-
-
-@dataclass(frozen=True, eq=False)
-class Gathered:
-    """The rows of an operand that an example owns, along the digits in which they lie.
-
-    `digits`: the sizes of each dimension's digits; `along`: the numbers, among all digits, of those
-    over which the rows are counted. `owners`: [*steps, rows], whose each is. `labels`: who owns
-    what, at the steps that `counters` tell. Of the op's operands one alone `is_weighted`: its rows
-    count B times, but once where they are nobody's.
-    """
-
-    digits: tuple[tuple[int, ...], ...]
-    along: tuple[int, ...]
-    owners: npt.NDArray[np.int32]
-    labels: Labels
-    counters: Counters
-    is_weighted: bool
 
 
 def kept_operands(

@@ -23,16 +23,19 @@ from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.terms.kept_examples import Gathered, exposed_kept, exposed_rows
-from hlo_surgery.passes.terms.rows import Rows, Ticket, of_rows, tickets
+from hlo_surgery.passes.terms.kept_examples import exposed_kept, exposed_rows
+from hlo_surgery.passes.terms.rows import of_rows, tickets
 from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
 from hlo_surgery.passes.terms.steps import (
     Axis,
+    Gathered,
     GradientSlice,
     Held,
     Input,
     Parted,
+    Rows,
     Step,
+    Ticket,
     is_made,
 )
 from hlo_surgery.passes.terms.wide_slices import raise_wide

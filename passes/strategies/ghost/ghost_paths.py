@@ -21,9 +21,7 @@ from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
-from hlo_surgery.passes.terms.kept_examples import Gathered
-from hlo_surgery.passes.terms.rows import Rows
-from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Step
+from hlo_surgery.passes.terms.steps import Gathered, GradientSlice, Held, Input, Rows, Step
 
 ADDED = -1
 

@@ -28,18 +28,18 @@ from hlo_surgery.passes.strategies.reweight_examples import along_examples, weig
 from hlo_surgery.passes.terms.axes import Labelled, PerExample
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
-from hlo_surgery.passes.terms.kept_examples import Gathered
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
-from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import (
     Axis,
+    Gathered,
     GradientSlice,
     Held,
     Input,
     Lifted,
     Parted,
+    Rows,
     Step,
 )
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
