@@ -5,7 +5,6 @@ Owners say of each element whose it is; emission is told where whole examples li
 
 from dataclasses import dataclass, field
 
-from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.labels import Labels
@@ -16,18 +15,6 @@ class Shared:
     """No example, or the batch's data taken as a constant: then `data` says which, and where."""
 
     data: Reason | None = None
-
-
-@dataclass(frozen=True)
-class Split:
-    """The example axis split over two dimensions: example b lies at (b // minor, b % minor).
-
-    `major` holds `parts` examples' places, `minor` the rest, each along a dimension of its own.
-    """
-
-    major: PerExample
-    minor: PerExample
-    parts: int
 
 
 @dataclass(frozen=True)
@@ -73,7 +60,7 @@ class Mixed:
     unknown: bool = False
 
 
-Class = Shared | PerExample | Split | Labelled | Summed | Mixed
+Class = Shared | Labelled | Summed | Mixed
 SHARED = Shared()
 
 

@@ -155,7 +155,8 @@ def exposed_kept(x: jax.Array, kept: Labelled, known: Known, size: int, count: A
     is_own, is_nobodys = owners == example, owners == NONE
     if not kept.is_weighted:
         return jnp.where(is_own | is_nobodys, x[None], jnp.zeros_like(x))
-    return _times(x[None], jnp.where(is_own, count, jnp.where(is_nobodys, 1, 0)))
+    dtype = widened(x).dtype
+    return _times(x[None], jnp.where(is_own, jnp.asarray(count, dtype), is_nobodys.astype(dtype)))
 
 
 def _over_dims(kept: Labelled | Gathered, known: Known) -> jax.Array:
@@ -184,7 +185,7 @@ def _step(counter: Counter, known: Known) -> jax.Array:
 
 def _times(x: jax.Array, often: jax.Array) -> jax.Array:
     """x as often as told, rounded once; 0 times what is not finite is 0."""
-    scaled = (widened(x) * often.astype(widened(x).dtype)).astype(x.dtype)
+    scaled = (widened(x) * often).astype(x.dtype)
     return jnp.where(often == 0, jnp.zeros_like(scaled), scaled)
 
 
@@ -217,7 +218,8 @@ def exposed_rows(
     rest = front.shape[len(gathered.along) :]
     taken = jnp.take(front.reshape(-1, *rest), rows, axis=0, mode="fill", fill_value=0)
     if gathered.is_weighted:
-        often = jnp.where(jnp.arange(rows.shape[1]) < own, count, 1)
+        dtype, is_own = widened(x).dtype, jnp.arange(rows.shape[1], dtype=jnp.int32) < own
+        often = jnp.where(is_own, jnp.asarray(count, dtype), jnp.ones((), dtype))
         taken = _times(taken, often.reshape(-1, *[1] * len(rest)))
     return _put_back(taken, gathered, digits)
 

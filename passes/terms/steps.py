@@ -11,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.labels import Labels
-from hlo_surgery.passes.terms.axes import Counters, Labelled, PerExample
+from hlo_surgery.passes.terms.axes import Counters, Labelled
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.constants import is_splat
@@ -25,7 +26,7 @@ from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import along_examples, weighted_site
-from hlo_surgery.passes.terms.axes import Labelled, PerExample
+from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
