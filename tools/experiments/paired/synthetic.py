@@ -10,7 +10,6 @@ chose nothing, by pairs, with Holm's correction over all comparisons with Adam.
 
 import argparse
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,8 @@ def truth() -> Params:
     return {"w": weights, "b": -jnp.log(jnp.arange(1.0, CLASSES + 1))}
 
 
-@jax.jit
-def examples(key: Array) -> Examples:
+def drawn(key: Array, count: int = BATCH_SIZE) -> Examples:
     """Features [B, D] of variance 1, and labels [B]."""
-    return _drawn(key, BATCH_SIZE)
-
-
-def _drawn(key: Array, count: int) -> Examples:
     ours, theirs = jax.random.split(key)
     spread = (DEGREES / (DEGREES - 2)) ** 0.5
     x = jax.random.t(ours, DEGREES, (count, FEATURES)) / spread
@@ -68,13 +62,11 @@ def loss(params: Params, x: Array, y: Array) -> Array:
     return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits(params, x), y))
 
 
-@cache
 def held_out() -> Examples:
     """The same for all runs."""
-    return _drawn(jax.random.key(8), EVALUATED)
+    return drawn(jax.random.key(8), EVALUATED)
 
 
-@jax.jit
 def excess(params: Params) -> Array:
     """The loss beyond that of the parameters which made the labels."""
     return loss(params, *held_out()) - loss(truth(), *held_out())
@@ -90,20 +82,29 @@ class Runs:
         self._method, self._steps = method, steps
         self._optimizer = optax.inject_hyperparams(at)(rate=0.0)
         self._step = hs.train_step(loss, self._optimizer, batch_argnums=(1, 2))
+        self._excess = jax.jit(self._traced)
         self.runs: list[Ran] = []
 
     def loss(self, rate: float, seed: int) -> float:
         """The excess loss at the end; infinite where it is no number."""
-        params: Any = jax.tree.map(jnp.zeros_like, truth())
-        state: Any = self._optimizer.init(params)
-        keys = jax.random.split(jax.random.key(seed), self._steps)
-        for number, key in enumerate(keys):
-            fading = rate * (1 - number / self._steps)
-            state.hyperparams["rate"] = jnp.float32(fading)
-            params, state, _ = self._step(params, state, *examples(key))
-        found = float(np.nan_to_num(excess(params), nan=np.inf))
-        self.runs.append(ran(Record(self._method, rate, seed, self._steps, found)))
+        found = float(np.nan_to_num(self._excess(rate, jax.random.key(seed)), nan=np.inf))
+        record = Record(self._method, rate, BATCH_SIZE, seed, self._steps, found)
+        self.runs.append(ran(record))
         return found
+
+    def _traced(self, rate: Array, key: Array) -> Array:
+        """The excess loss after all steps, whose rate falls linearly to zero."""
+
+        def step(state: Any, given: Any) -> tuple[Any, None]:
+            (params, inner), (fading, key) = state, given
+            inner.hyperparams["rate"] = fading
+            return self._step(params, inner, *drawn(key))[:2], None
+
+        params = jax.tree.map(jnp.zeros_like, truth())
+        fading = rate * (1 - jnp.arange(self._steps) / self._steps)
+        given = fading, jax.random.split(key, self._steps)
+        (params, _), _ = jax.lax.scan(step, (params, self._optimizer.init(params)), given)
+        return excess(params)
 
     def best(self, rates: Sequence[float], seeds: Sequence[int]) -> float:
         """The rate of the lowest mean."""
