@@ -73,11 +73,12 @@ class Known:
 
 
 @pytest.mark.parametrize(("best", "inner", "tried"), [(0, 3, 5), (1, 4, 5), (4, 7, 8), (-3, 6, 7)])
-def test_the_best_rate_is_not_at_an_edge_and_the_outer_rates_come_last(best, inner, tried):
+def test_the_best_rate_is_not_at_an_edge_and_stages_go_from_little_to_all(best, inner, tried):
     runs = Known(best)
-    compare(runs, ["adam"], 2, BATCH_SIZE, TINY)
+    compare(runs, ["adam"], 6, BATCH_SIZE, TINY)
     order = [one.seed in TUNING for one in runs.asked]
-    assert order == [True] * inner * 3 + [False] * 2 + [True] * (tried - inner) * 3
+    first, second = [True] * inner + [False] * 4, [True] * inner * 2 + [False] * 2
+    assert order == first + second + [True] * (tried - inner) * 3
     assert {one.rate for one in runs.asked if one.seed == 0} == {CONTENDERS["adam"].rate(best)}
 
 
@@ -89,38 +90,41 @@ def test_an_outer_rate_that_is_better_is_compared_after_all():
     assert [runs.numbers[one.rate] for one in runs.asked if one.seed == 0] == [0.5, 0]
 
 
-def test_a_rate_without_all_tuning_seeds_is_not_chosen():
-    def record(rate, seed, loss):
-        return Record("adam", rate, BATCH_SIZE, seed, 1, loss)
+def test_a_rate_is_chosen_by_all_tuning_seeds_once_the_inner_rates_have_them():
+    rates = [CONTENDERS["adam"].rate(i) for i in (-1, 0, 1, 2)]
 
-    whole = [record(0.1, seed, 2.0) for seed in TUNING]
-    assert best_rates([*whole, record(0.2, TUNING[0], 1.0), record(0.3, 0, 0.0)]) == {"adam": 0.1}
+    def records(seed, losses):
+        return [
+            Record("adam", rate, BATCH_SIZE, seed, 1, loss)
+            for rate, loss in zip(rates, losses, strict=False)
+        ]
+
+    first = records(TUNING[0], [2, 1, 3, 0])
+    some = first + records(TUNING[1], [0, 9, 9])
+    assert best_rates(first[:2]) == {}
+    assert best_rates(some) == {"adam": rates[3]}
+    # The outer one has not run on all; a fresh seed chooses nothing.
+    whole = some + records(TUNING[2], [3, 1, 3]) + records(0, [9, 9, -9])
+    assert best_rates(whole) == {"adam": rates[0]}
 
 
 def test_tables_and_figure_from_the_file_alone(tmp_path, capsys):
-    noise = np.random.default_rng(0).normal(size=(4, 64))
-    runs = [
-        ran(
-            Record(
-                name, 0.1, 16, seed, 64, 2 + off * (1 + seed % 2) + seed, tuple(off + noise[seed])
-            )
-        )
-        for name, off in [("adam", 0.0), ("micro_adam", 0.1)]
-        for seed in range(4)
-    ]
-    tuning = [
-        ran(Record(name, 0.1, 16, seed, 64, 9.0, tuple(noise[0])))
-        for name in ("adam", "micro_adam")
-        for seed in TUNING
-    ]
-    write_csv(tmp_path / "runs.csv", [*runs, *tuning])
+    noise, runs = np.random.default_rng(0).normal(size=(4, 64)), []
+    for name, off in [("adam", 0.0), ("micro_adam", 0.1)]:
+        lower, rate, higher = (CONTENDERS[name].rate(i) for i in (-1, 0, 1))
+        tuning = [(lower, 9.5), (rate, 9.0), (higher, 9.9)]
+        runs += [Record(name, r, 16, TUNING[0], 64, loss, tuple(noise[0])) for r, loss in tuning]
+        for seed in range(4):
+            loss = 2 + off * (1 + seed % 2) + seed
+            runs.append(Record(name, rate, 16, seed, 64, loss, tuple(off + noise[seed])))
+            runs.append(Record(name, higher, 16, seed, 64, 0.0, tuple(noise[seed])))
+    write_csv(tmp_path / "runs.csv", [ran(run) for run in runs])
     redraw.main(["--csv", str(tmp_path / "runs.csv"), "--out", str(tmp_path)])
     said = capsys.readouterr().out
     assert "| micro_adam | adam | 4 | +0.1500 ± 0.0919 | no |" in said  # p is 0.014, of nine claims
-    assert "| adam | 0.1: 9.000 |" in said
-    assert "| adam | 0.1 | 4 | 3.500" in said
+    assert "| adam | 0.011: 9.500, 0.0195: 9.000, 0.0347: 9.900 |" in said
+    assert "| adam | 0.0195 | 4 | 3.500" in said
     assert (tmp_path / "paired_differences.svg").read_text().startswith("<?xml")
-    assert len(read_csv(tmp_path / "runs.csv")) == 14
 
 
 def test_no_runs_to_draw(tmp_path):

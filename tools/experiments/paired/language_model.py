@@ -11,7 +11,7 @@ file are not run again.
 import argparse
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,12 @@ from tools.experiments.training.model import SIZES, Size
 CSV = Path(__file__).parent / "language_model.csv"
 
 
+STAGES = ((1, 1, 4), (3, 1, 16), (3, 2, 16))
+"""How many tuning seeds, how far from the centre rates go, how many fresh seeds: each stage has the
+runs of those before it, so that a set that is cut off has all contenders.
+"""
+
+
 def compare(
     runs: Runs,
     names: Sequence[str],
@@ -31,20 +37,18 @@ def compare(
     batch_size: int = BATCH_SIZE,
     size: Size = SIZES["small"],
 ) -> None:
-    """Tune each, then run each on every fresh seed; a seed of all is begun before the next.
-
-    The outer two of the five rates come last: they confirm what the inner three chose, or, where
-    they do not, the seeds are run at what all five choose.
+    """Tune each, then run each on the fresh seeds, a seed of all before the next: in stages, the
+    last of which is the design's. Where a later one chooses another rate, the seeds run at that.
     """
-    for reach in (1, 2):
-        rates = tuned(runs, names, reach, batch_size, size)
-        fresh = itertools.product(range(seeds), names)
+    for tuning, reach, most in STAGES:
+        rates = tuned(runs, names, TUNING[:tuning], reach, batch_size, size)
+        fresh = itertools.product(range(min(seeds, most)), names)
         wanted = [Wanted(name, rates[name], seed, batch_size, size) for seed, name in fresh]
         runs.made(wanted, "seeds")
 
 
 def tuned(
-    runs: Runs, names: Sequence[str], reach: int, batch_size: int, size: Size
+    runs: Runs, names: Sequence[str], seeds: Sequence[int], reach: int, batch_size: int, size: Size
 ) -> dict[str, float]:
     """Each one's best rate of those within so many of its centre, and of those beyond while the
     best is at an edge.
@@ -54,7 +58,7 @@ def tuned(
         rates = {
             name: [CONTENDERS[name].rate(i, batch_size) for i in tried[name]] for name in names
         }
-        each = [(name, rate, seed) for seed in TUNING for name in names for rate in rates[name]]
+        each = [(name, rate, seed) for seed in seeds for name in names for rate in rates[name]]
         records = runs.made([Wanted(*one, batch_size, size) for one in each], "tuning")
         best = best_rates(records, batch_size)
         edges = {name: _at_edge(rates[name].index(best[name]), tried[name]) for name in names}
@@ -70,21 +74,27 @@ def _at_edge(best: int, tried: Sequence[int]) -> list[int]:
 
 
 def best_rates(records: Sequence[Record], batch_size: int = BATCH_SIZE) -> dict[str, float]:
-    """By contender the rate whose mean loss over the tuning seeds is lowest, of those that ran on
-    all of them.
+    """By contender the rate of the lowest mean loss: over all tuning seeds where the inner three
+    rates have run on them, before that over the first.
     """
-    losses: dict[str, dict[float, list[float]]] = {}
-    for record in records:
-        if record.seed in TUNING and record.batch_size == batch_size:
-            by_rate = losses.setdefault(record.method, {})
-            by_rate.setdefault(record.learning_rate, []).append(record.loss)
-    found = {name: _best(by_rate) for name, by_rate in losses.items()}
-    return {name: rate for name, rate in found.items() if rate is not None}
+    tuning = [r for r in records if r.seed in TUNING and r.batch_size == batch_size]
+    found: dict[str, float] = {}
+    for name in CONTENDERS:
+        own = [record for record in tuning if record.method == name]
+        inner = [CONTENDERS[name].rate(i, batch_size) for i in (-1, 0, 1)]
+        for seeds in (TUNING, TUNING[:1]):
+            means = _means(own, seeds)
+            if name not in found and all(rate in means for rate in inner):
+                found[name] = min(means, key=lambda rate: means[rate])
+    return found
 
 
-def _best(by_rate: Mapping[float, Sequence[float]]) -> float | None:
-    whole = {rate: np.mean(found) for rate, found in by_rate.items() if len(found) == len(TUNING)}
-    return min(whole, key=lambda rate: whole[rate], default=None)
+def _means(records: Sequence[Record], seeds: Sequence[int]) -> dict[float, float]:
+    """By rate the mean loss over these seeds, for the rates that have run on all of them."""
+    losses = {(record.learning_rate, record.seed): record.loss for record in records}
+    rates = sorted({rate for rate, _ in losses})
+    whole = [rate for rate in rates if all((rate, seed) in losses for seed in seeds)]
+    return {rate: float(np.mean([losses[rate, seed] for seed in seeds])) for rate in whole}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
