@@ -37,10 +37,9 @@ def scaled(name: str, rate: float, batch_size: int, factor: float = 1.0) -> floa
 
 def wanted(rates: dict[str, float], seeds: int, factor: float) -> list[Wanted]:
     """A seed of all before the next."""
-    names = [name for name in SCALED if name in rates]
     return [
         Wanted(name, scaled(name, rates[name], size, factor), seed, size)
-        for seed, name, size in itertools.product(range(seeds), names, SIZES)
+        for seed, name, size in itertools.product(range(seeds), SCALED, SIZES)
     ]
 
 
@@ -55,10 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes at once")
     asked = parser.parse_args(arguments)
     runs = Runs(asked.csv, asked.workers)
-    rates = best_rates(runs.records)
-    if not rates:
-        parser.error(f"{asked.csv} tells no rates yet; run tools.experiments.paired.language_model")
-    runs.made(wanted(rates, asked.seeds, asked.factor), "batch sizes")
+    runs.made(wanted(best_rates(runs.records), asked.seeds, asked.factor), "batch sizes")
 
 
 if __name__ == "__main__":

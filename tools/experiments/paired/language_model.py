@@ -24,7 +24,7 @@ from tools.experiments.training.model import SIZES, Size
 CSV = Path(__file__).parent / "language_model.csv"
 
 
-STAGES = ((1, 1, 4), (3, 1, 16), (3, 2, 16))
+STAGES = ((0, 1, 4), (1, 1, 4), (3, 1, 16), (3, 2, 16))
 """How many tuning seeds, how far from the centre rates go, how many fresh seeds: each stage has the
 runs of those before it, so that a set that is cut off has all contenders.
 """
@@ -75,18 +75,20 @@ def _at_edge(best: int, tried: Sequence[int]) -> list[int]:
 
 def best_rates(records: Sequence[Record], batch_size: int = BATCH_SIZE) -> dict[str, float]:
     """By contender the rate of the lowest mean loss: over all tuning seeds where the inner three
-    rates have run on them, before that over the first.
+    rates have run on them, before that over the first, before that the centre.
     """
     tuning = [r for r in records if r.seed in TUNING and r.batch_size == batch_size]
-    found: dict[str, float] = {}
-    for name in CONTENDERS:
-        own = [record for record in tuning if record.method == name]
-        inner = [CONTENDERS[name].rate(i, batch_size) for i in (-1, 0, 1)]
-        for seeds in (TUNING, TUNING[:1]):
-            means = _means(own, seeds)
-            if name not in found and all(rate in means for rate in inner):
-                found[name] = min(means, key=lambda rate: means[rate])
-    return found
+    return {name: _best(name, tuning, batch_size) for name in CONTENDERS}
+
+
+def _best(name: str, tuning: Sequence[Record], batch_size: int) -> float:
+    own = [record for record in tuning if record.method == name]
+    inner = [CONTENDERS[name].rate(i, batch_size) for i in (-1, 0, 1)]
+    for seeds in (TUNING, TUNING[:1]):
+        means = _means(own, seeds)
+        if all(rate in means for rate in inner):
+            return min(means, key=lambda rate: means[rate])
+    return inner[1]
 
 
 def _means(records: Sequence[Record], seeds: Sequence[int]) -> dict[float, float]:

@@ -30,7 +30,7 @@ DEGREES = 3.0
 """Of freedom, of Student's t: the fourth moment of a feature is infinite."""
 SEARCH = tuple(4.0**i for i in range(-8, 0))
 """A wide grid, on one seed; then five rates by twos around its best."""
-SEARCHING, TUNING, FIRST = 1000, (1001, 1002, 1003), 0
+SEARCHING, TUNING = 1000, (1001, 1002, 1003)
 # Where no gradient is clipped, MicroAdamMSQ has no step that is finite for long.
 COMPARED = (*ADAMS[:-1], *SIGNS)
 
@@ -138,6 +138,15 @@ def table(rates: dict[str, float], found: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def by_method(records: Sequence[Record]) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Each method's rate that was compared, and its losses by seed."""
+    fresh = [record for record in records if record.seed < SEARCHING]
+    rates = {record.method: record.learning_rate for record in fresh}
+    ordered = sorted(fresh, key=lambda record: record.seed)
+    found = {m: [r.loss for r in ordered if r.method == m] for m in COMPARED if m in rates}
+    return rates, found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Trains all runs and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -145,16 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--csv", type=Path, help="all runs, a line each")
     asked = parser.parse_args(arguments)
-    rates: dict[str, float] = {}
-    found: dict[str, list[float]] = {}
     made: list[Ran] = []
     for method in COMPARED:
         runs = Runs(method, asked.steps)
-        rates[method] = runs.tuned()
-        found[method] = [runs.loss(rates[method], FIRST + seed) for seed in range(asked.seeds)]
+        rate = runs.tuned()
+        losses = [runs.loss(rate, seed) for seed in range(asked.seeds)]
         made += runs.runs
-        print(f"{METHODS[method].title}: {interval(found[method], 4)}", flush=True)
-    print(table(rates, found))
+        print(f"{METHODS[method].title}: {interval(losses, 4)}", flush=True)
+    print(table(*by_method([run.record for run in made])))
     if asked.csv:
         write_csv(asked.csv, made)
 
