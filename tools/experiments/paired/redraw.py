@@ -12,7 +12,8 @@ import numpy as np
 
 from tools.experiments.intervals import half_width, interval
 from tools.experiments.paired.claims import Difference, holm, paired
-from tools.experiments.paired.language_model import CONTENDERS, CSV, TUNING
+from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
+from tools.experiments.paired.language_model import CSV, best_rates
 from tools.experiments.paired.records import VERSIONS, Record, read_csv
 
 CLAIMS = (
@@ -32,8 +33,10 @@ BySeed = Mapping[int, Record]
 
 
 def compared(records: Sequence[Record]) -> dict[str, BySeed]:
-    """By contender the runs of fresh seeds, by seed."""
-    fresh = [record for record in records if record.seed not in TUNING]
+    """By contender the runs of fresh seeds at the rate that tuning chose, by seed."""
+    rates = best_rates(records)
+    usual = [record for record in records if record.batch_size == BATCH_SIZE]
+    fresh = [r for r in usual if r.seed not in TUNING and r.learning_rate == rates.get(r.method)]
     return {
         name: {record.seed: record for record in fresh if record.method == name}
         for name in CONTENDERS
