@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tools.experiments.paired import redraw, workers
+from tools.experiments.paired import workers
 from tools.experiments.paired.contenders import CONTENDERS, TUNING
 from tools.experiments.paired.language_model import best_rates, compare
 from tools.experiments.paired.records import Record, ran, read_csv, write_csv
@@ -110,27 +110,3 @@ def test_a_rate_is_chosen_by_all_tuning_seeds_once_the_inner_rates_have_them():
     # The outer one has not run on all; a fresh seed chooses nothing.
     whole = some + records(TUNING[2], [3, 1, 3]) + records(0, [9, 9, -9])
     assert best_rates(whole)["adam"] == rates[0]
-
-
-def test_tables_and_figure_from_the_file_alone(tmp_path, capsys):
-    noise, runs = np.random.default_rng(0).normal(size=(4, 64)), []
-    for name, off in [("adam", 0.0), ("micro_adam", 0.1)]:
-        lower, rate, higher = (CONTENDERS[name].rate(i) for i in (-1, 0, 1))
-        tuning = [(lower, 9.5), (rate, 9.0), (higher, 9.9)]
-        runs += [Record(name, r, 16, TUNING[0], 64, loss, tuple(noise[0])) for r, loss in tuning]
-        for seed in range(4):
-            loss = 2 + off * (1 + seed % 2) + seed
-            runs.append(Record(name, rate, 16, seed, 64, loss, tuple(off + noise[seed])))
-            runs.append(Record(name, higher, 16, seed, 64, 0.0, tuple(noise[seed])))
-    write_csv(tmp_path / "runs.csv", [ran(run) for run in runs])
-    redraw.main(["--csv", str(tmp_path / "runs.csv"), "--out", str(tmp_path)])
-    said = capsys.readouterr().out
-    assert "| micro_adam | adam | 4 | +0.1500 ± 0.0919 | no |" in said  # p is 0.014, of nine claims
-    assert "| adam | 0.011: 9.500, 0.0195: 9.000, 0.0347: 9.900 |" in said
-    assert "| adam | 0.0195 | 4 | 3.500" in said
-    assert (tmp_path / "paired_differences.svg").read_text().startswith("<?xml")
-
-
-def test_no_runs_to_draw(tmp_path):
-    with pytest.raises(SystemExit, match="2"):
-        redraw.main(["--csv", str(tmp_path / "none.csv"), "--out", str(tmp_path)])

@@ -25,6 +25,11 @@ class Contender:
         moved = ho.batch_size_rule(1.0, BATCH_SIZE, batch_size, METHODS[self.method].rule)
         return BASE_RATE * 10 ** (0.25 * (self.centre + round(4 * math.log10(moved)) + i))
 
+    @property
+    def title(self) -> str:
+        """As the figures call it."""
+        return METHODS[self.method].title + (", clipped" if self.clip_norm else "")
+
     def make(self, rate: Any, weight_decay: Any) -> Any:
         """Its optimizer at one rate and decay."""
         method = METHODS[self.method]

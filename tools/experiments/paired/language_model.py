@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
-from tools.experiments.paired.records import Record
+from tools.experiments.paired.records import MEASURED, Record
 from tools.experiments.paired.workers import Runs, Wanted
 from tools.experiments.training.model import SIZES, Size
 
-CSV = Path(__file__).parent / "language_model.csv"
+CSV = MEASURED / "language_model.csv"
 
 
 STAGES = ((0, 1, 4), (1, 1, 4), (3, 1, 16), (3, 2, 16))

@@ -13,6 +13,8 @@ import jax
 import hlo_surgery
 from hlo_surgery.whole_files import write_atomically
 
+MEASURED = Path(__file__).parent.parent / "measured"
+"""The files that the findings rest on."""
 VERSIONS = ("jax", "hlo_surgery", "commit")
 
 
@@ -55,6 +57,7 @@ def write_csv(file: Path, runs: Sequence[Ran]) -> None:
         curve = " ".join(repr(float(part)) for part in run.record.curve)
         versions = zip(VERSIONS, run.versions, strict=True)
         writer.writerow({**asdict(run.record), "curve": curve, **dict(versions)})
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, text.getvalue().encode())
 
 
