@@ -38,4 +38,4 @@ run norms 2 tools.bench.norms --rounds "$rounds" "${norms[@]}"
 run families 8 tools.bench.families --families "${families[@]}" --methods plain surgery "jit(vmap)" --rounds "$rounds" --csv "$out/families.csv" "${strategies[@]}"
 run loops 2 tools.bench.loops --rounds "$rounds" "${small[@]}"
 [ "$size" = small ] || run curves 8 tools.experiments.moments --out "$out/curves" "${moments[@]}"
-[ "$size" = small ] || run ahead 4 tools.bench.gpu.table
+run ahead 9 tools.bench.gpu.table "${small[@]}"

@@ -31,8 +31,8 @@ class Roofline:
     `joint_sums`: several sums over the same elements are better one reduction, so that XLA reads
     these once; elsewhere such a reduction is slow, and on CPU adds up in one long chain, which
     rounds. `kernels`: what kernels for it are written in; where it has none, they can be
-    interpreted, which is slow. `reread`: the bytes/s at which their tiles read again what the device's cache holds; 0
-    where that is its memory.
+    interpreted, which is slow. `reread`: the bytes/s at which their tiles read again what the
+    device's cache holds; 0 where that is its memory.
     """
 
     name: str

@@ -15,6 +15,7 @@ from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import (
     MEAN,
@@ -221,3 +222,18 @@ def _apart(weights: Sequence[jax.Array]) -> list[jax.Array]:
         kept = [*own[-1:], weight]
         own.append(lax.optimization_barrier(kept)[-1])
     return own
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What is made of measures in each step, and of all behind the loop.
+
+    `inside`: what rests on sums of gradients with weights, joined over the steps by `joins`;
+    `behind`: all statistics, from the whole's measurements and what was made inside; `again`:
+    whether it asks for sums with weights that all examples decide on.
+    """
+
+    inside: Callable[[Measurements], Sequence[jax.Array]]
+    joins: Sequence[Join]
+    behind: Callable[[Measurements, Sequence[jax.Array]], Sequence[jax.Array]]
+    again: bool
