@@ -1,7 +1,8 @@
-"""Statistics compiled for GPUs that are not here: what is held, moved and talked between devices."""
+"""Statistics compiled for GPUs that are not here: what is held, moved and gathered."""
 
 import importlib.util
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def temporaries(made, target):
 
 
 def with_statistic(statistic, target):
-    how = {"batch_argnums": MLP.batch_argnums, "target": target.name}
+    how: Any = {"batch_argnums": MLP.batch_argnums, "target": target.name}
     return hs.grad(MLP.loss, statistics=statistic, **how)
 
 
@@ -82,7 +83,7 @@ def test_joint_sums_gather_nothing():
     struct_at = partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
     w = struct_at((WIDTH, HIGH), sharding=NamedSharding(mesh, P()))
     x = struct_at((B, LENGTH, WIDTH), sharding=NamedSharding(mesh, P("data")))
-    how = {"strategy": "lift", "target": target.name, "shards": 8}
+    how: Any = {"strategy": "lift", "target": target.name, "shards": 8}
     f = hs.grad(layer, statistics=hs.second_moment(), **how)
     compiled = jax.jit(f).lower(w, x).compile(target.compiler_options)
     assert set(cost_of(compiled, target).collectives) == {"all-reduce"}
