@@ -20,6 +20,12 @@ MICROBATCHES = [
         "a term without examples, beside those of the examples",
     ),
     Bug(
+        FINDING,
+        " and not isinstance(axes.of(value), Mixed)",
+        "",
+        "what a step adds of another step's example",
+    ),
+    Bug(
         SUMS,
         "if values is None or not starts:",
         "if values is None:",
