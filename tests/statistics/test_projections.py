@@ -8,7 +8,7 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.passes.measures import signs
 from hlo_surgery.passes.measures.signs import random_signs
-from tests.statistics.projections_by_definition import (
+from tools.exactness.projections_by_definition import (
     dense_projections_of,
     projections_of,
     wide_projections_of,
