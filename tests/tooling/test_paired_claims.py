@@ -56,8 +56,8 @@ def test_a_run_that_diverged_has_no_interval():
 def test_records_are_read_as_they_were_written(tmp_path):
     curve = (1 / 7, 0.1 + 0.2)
     runs = [
-        ran(Record("adam", 0.1 + 0.2, 3, 10, 1 / 3, curve)),
-        ran(Record("sign_sgd", 1e-8, 4, 10, np.inf)),
+        ran(Record("adam", 0.1 + 0.2, 16, 3, 10, 1 / 3, curve)),
+        ran(Record("sign_sgd", 1e-8, 16, 4, 10, np.inf)),
     ]
     write_csv(tmp_path / "runs.csv", runs)
     assert read_csv(tmp_path / "runs.csv") == runs

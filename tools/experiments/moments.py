@@ -1,28 +1,30 @@
 """mu**2 and sigma**2 along training and over batch sizes, and what sign does to the SNR.
 
 python -m tools.experiments.moments [--out build/experiments] [--size small] [--batch-sizes 4 16 64]
-[--examples 2048]
+[--examples 2048] [--csv FOLDER]
 
-Writes moments.png and sign_snr.png. The runs are those of batch_scaling.py, with their moments
-logged.
+Writes moments.csv, sign_snr.csv and sign_opposed.csv, of which `tools.experiments.redraw` draws.
 """
 
 import argparse
-from collections.abc import Sequence
-from statistics import median
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
-from tools.experiments.batch_scaling import scaled
-from tools.experiments.plots import Line, Panel, draw
+import hlo_surgery.optimizers as ho
+from tools.experiments.paired.records import MEASURED, commit
 from tools.experiments.runs import BATCH_SIZES, Setting, run_all, setting
-from tools.experiments.sign_snr import BINS, Halves, binned, measure, normal_theory, opposed
+from tools.experiments.sign_snr import binned, measure, opposed
 from tools.experiments.training import model
 from tools.experiments.training.logs import Log, restore
 from tools.experiments.training.loop import start
-from tools.experiments.training.methods import METHODS, Run
+from tools.experiments.training.methods import METHODS, RATES, Run
 
 BATCHES = {"small": (4, 16, 64), "paper": (16, 64, 256)}
-RATIO = "mu**2 / sigma_eff**2"
-SAMPLES = {"xlabel": "samples", "xscale": "log"}
+OVERALL = ("mean_squared_mean", "variance_mean", "ratio_of_means", "ratio_median")
+"""Of all parameters; "ratio" has each layer's median."""
+TIMES = ("initial", "trained by Adam")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,118 +32,67 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--examples", type=int, default=2048, help="in each half of the SNR's measurement"
     )
+    parser.add_argument("--csv", type=Path, default=MEASURED, help="the folder of the CSV files")
 
 
-def effective(run: Run) -> int:
-    """B_eff: sigma_eff**2 = sigma**2 / B_eff is what the preconditioner has of the variance."""
-    return run.batch_size if run.method == "adam" else 1
+def run_at(where: Setting, method: str, batch_size: int) -> Run:
+    """The run with the method's learning rate by its rule for this batch size."""
+    name = where.size.name
+    usual, rule = BATCH_SIZES[name], METHODS[method].rule
+    rate = ho.batch_size_rule(RATES[name][method], usual, batch_size, rule)
+    return Run(where.size, method, rate, batch_size, tracks_moments=True)
 
 
-def ratio_line(
-    run: Run, log: Log, color: str = "C0", kind: str = "ratio_of_means", style: str = "-"
-) -> Line:
-    """mu**2 / sigma_eff**2 along training; it is logged for B_eff = B."""
-    samples, ratios = log.column(kind)
-    factor = effective(run) / run.batch_size
-    label = f"{METHODS[run.method].title}, B = {run.batch_size}" if kind == "ratio_of_means" else ""
-    return Line(samples, [factor * r for r in ratios], label, color, style)
+def moment_rows(run: Run, log: Log) -> list[tuple[Any, ...]]:
+    """Method, batch size, samples, kind, layer and value. Ratios are for B_eff = B."""
+    rows: list[tuple[Any, ...]] = []
+    for row in log.rows:
+        values = {(kind, ""): row[kind] for kind in OVERALL if kind in row}
+        values |= {("ratio", layer): value for layer, value in row.get("ratio", {}).items()}
+        rows += [
+            (run.method, run.batch_size, row["samples"], kind, layer, f"{value:.5g}")
+            for (kind, layer), value in values.items()
+        ]
+    return rows
 
 
-def compared(runs: Sequence[Run], logs: dict[Run, Log]) -> list[Panel]:
-    """Adam and MicroAdam at one batch size."""
-    look = {"mean_squared_mean": ("mu**2", "-"), "variance_mean": ("sigma**2", "--")}
-    lines = [
-        Line(*logs[run].column(kind), f"{METHODS[run.method].title}, {name}", f"C{i}", style)
-        for i, run in enumerate(runs)
-        for kind, (name, style) in look.items()
-    ]
-    means = {"title": "means of all parameters", "yscale": "log"}
-    return [Panel(lines, SAMPLES | means), _ratios(runs, logs)]
+def write(file: Path, names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """CSV, with the commit in each line."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow([*names, "commit"])
+        writer.writerows((*row, commit()) for row in rows)
 
 
-def over_batch_sizes(runs: Sequence[Run], logs: dict[Run, Log]) -> list[Panel]:
-    layers = [_layer_line(name, runs, logs) for name in logs[runs[0]].column("ratio")[1][0]]
-    sizes = [run.batch_size for run in runs]
-    axes = {"title": "each layer's median, over training", "xlabel": "batch size", "ylabel": RATIO}
-    scales = {"xscale": "log", "xticks": sizes, "xticklabels": sizes, "yscale": "log"}
-    return [_ratios(runs, logs), Panel(layers, axes | scales)]
-
-
-def _ratios(runs: Sequence[Run], logs: dict[Run, Log]) -> Panel:
-    looks = {"ratio_of_means": "-", "ratio_median": ":"}
-    lines = [
-        ratio_line(run, logs[run], f"C{i}", *look)
-        for i, run in enumerate(runs)
-        for look in looks.items()
-    ]
-    axes = {
-        "title": "ratio of means, and (dotted) median ratio",
-        "ylabel": RATIO,
-        "yscale": "log",
-        "ylim": (1e-3, 30),
-    }
-    return Panel(lines, SAMPLES | axes)
-
-
-def _layer_line(name: str, runs: Sequence[Run], logs: dict[Run, Log]) -> Line:
-    ratios = [median(layers[name] for layers in logs[run].column("ratio")[1]) for run in runs]
-    return Line([run.batch_size for run in runs], ratios, style=".-")
-
-
-def snr_panels(run: Run, where: Setting, examples: int) -> list[Panel]:
-    """Before the first step and after the last; prints how often mean sign(g) opposes mean g."""
+def write_signs(run: Run, where: Setting, examples: int, folder: Path) -> None:
+    """SNRs before the first step and after the last, and how often mean sign(g) opposes mean g."""
     before = start(run)
     _, after = restore(where.out / "runs" / run.name, before)
-    panels: list[Panel] = []
-    print("\n| | of | with mean g surely not zero | mean sign(g) opposed |\n|---|---|---|---|")
-    for title, (params, _) in (
-        ("initial parameters", before),
-        ("parameters trained by Adam", after),
-    ):
-        measured = measure(model.loss, params, where.text, examples)
-        for part, halves in measured.items():
-            count, share = opposed(halves)
-            print(f"| {title} | {part} | {count} of {halves.first.g.size} | {share:.1%} |")
-        panels.append(_snr_panel(title, measured))
-    return panels
+    snrs: list[tuple[Any, ...]] = []
+    counts: list[tuple[Any, ...]] = []
+    for time, (params, _) in zip(TIMES, (before, after), strict=True):
+        for part, halves in measure(model.loss, params, where.text, examples).items():
+            each = zip(*binned(halves), strict=True)
+            snrs += [(time, part, f"{x:.5g}", f"{y:.5g}") for x, y in each]
+            sure, share = opposed(halves)
+            counts.append((time, part, halves.first.g.size, sure, round(share * sure)))
+    write(folder / "sign_snr.csv", ("parameters", "part", "snr", "snr_of_sign"), snrs)
+    names = ("parameters", "part", "of", "mean_surely_not_zero", "mean_sign_opposed")
+    write(folder / "sign_opposed.csv", names, counts)
 
 
-def _snr_panel(title: str, measured: dict[str, Halves]) -> Panel:
-    lines = [Line(*binned(halves), part, style=".-") for part, halves in measured.items()]
-    theory = Line(BINS, normal_theory(BINS), "normal, theory", "black", "--")
-    axes = {
-        "title": title,
-        "xlabel": "SNR of g",
-        "ylabel": "SNR of sign(g)",
-        "xscale": "log",
-        "yscale": "log",
-    }
-    return Panel([*lines, theory, Line(BINS, BINS, "equal", "grey", ":")], axes)
-
-
-def report(runs: Sequence[Run], logs: dict[Run, Log]) -> None:
-    """A table in Markdown of the ratio of means along training."""
-    shares = (0.01, 0.05, 0.25, 0.5, 1.0)
-    print("| run | " + " | ".join(f"{share:.0%}" for share in shares) + " |\n" + "|---" * 6 + "|")
-    for run in runs:
-        line = ratio_line(run, logs[run])
-        at = [
-            min(range(len(line.x)), key=lambda i: abs(line.x[i] - share * line.x[-1]))
-            for share in shares
-        ]
-        print(f"| {line.label} | " + " | ".join(f"{line.y[i]:.2g}" for i in at) + " |")
-
-
-def main() -> None:
-    where, options = setting(__doc__, seeds=1, extra=add_options)
-    batch_sizes: Sequence[int] = options.batch_sizes or BATCHES[where.size.name]
-    adams = [scaled(where, "adam", size, tracks_moments=True) for size in batch_sizes]
-    usual = BATCH_SIZES[where.size.name]
-    both = [scaled(where, method, usual, tracks_moments=True) for method in ("adam", "micro_adam")]
-    logs = run_all([*adams, *both], where)
-    report(list(logs), logs)
-    draw([*compared(both, logs), *over_batch_sizes(adams, logs)], where.out / "moments.png")
-    draw(snr_panels(both[0], where, options.examples), where.out / "sign_snr.png")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Trains what is not there, and measures."""
+    where, options = setting(__doc__, seeds=1, extra=add_options, arguments=arguments)
+    name = where.size.name
+    adams = [run_at(where, "adam", size) for size in options.batch_sizes or BATCHES[name]]
+    usual = [run_at(where, method, BATCH_SIZES[name]) for method in ("adam", "micro_adam")]
+    logs = run_all([*adams, *usual], where)
+    rows = [row for run, log in logs.items() for row in moment_rows(run, log)]
+    names = ("method", "batch_size", "samples", "kind", "layer", "value")
+    write(options.csv / "moments.csv", names, rows)
+    write_signs(usual[0], where, options.examples, options.csv)
 
 
 if __name__ == "__main__":

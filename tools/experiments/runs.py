@@ -3,9 +3,9 @@
 import argparse
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,7 +14,7 @@ from tools.experiments.training import data
 from tools.experiments.training.data import Text
 from tools.experiments.training.logs import Log
 from tools.experiments.training.loop import train
-from tools.experiments.training.methods import BASE_RATE, Run
+from tools.experiments.training.methods import Run
 from tools.experiments.training.model import SIZES, Size
 
 OUT = Path("build/experiments")
@@ -33,7 +33,9 @@ class Setting:
     out: Path
 
 
-def setting(document: str | None, seeds: int, extra: Any = None) -> tuple[Setting, Any]:
+def setting(
+    document: str | None, seeds: int, extra: Any = None, arguments: Sequence[str] | None = None
+) -> tuple[Setting, Any]:
     """From the command line; `extra` adds options of the experiment's own to the parser."""
     parser = argparse.ArgumentParser(
         description=document, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -51,22 +53,11 @@ def setting(document: str | None, seeds: int, extra: Any = None) -> tuple[Settin
     )
     if extra:
         extra(parser)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     size = SIZES[options.size]
     text = data.load(options.text, size.L, size.V)
     batch_size = options.batch_size or BATCH_SIZES[size.name]
     return Setting(size, batch_size, options.seeds, text, options.out), options
-
-
-def add_grid(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--grid", type=int, nargs="+", help="the i of the learning rates 2/1024 * 10**(i/4)"
-    )
-
-
-def rates_of(grid: Iterable[int]) -> list[float]:
-    """The paper's learning rates of these i."""
-    return [BASE_RATE * 10 ** (0.25 * i) for i in grid]
 
 
 def run_all(runs: Iterable[Run], where: Setting) -> dict[Run, Log]:
@@ -80,36 +71,6 @@ def run_all(runs: Iterable[Run], where: Setting) -> dict[Run, Log]:
             logs[run] = _run(run, where, progress, console)
             progress.advance(overall)
     return logs
-
-
-Kind = TypeVar("Kind")
-
-
-def sweep_best(
-    swept: dict[Kind, list[Run]], where: Setting
-) -> tuple[dict[Kind, list[Run]], dict[Run, Log]]:
-    """Of each kind the run with the lowest final held-out loss, by all seeds, and all logs."""
-    logs = run_all((run for runs in swept.values() for run in runs), where)
-    best = {kind: min(runs, key=lambda run: logs[run].final) for kind, runs in swept.items()}
-    found = {
-        kind: [replace(run, seed=seed) for seed in range(where.seeds)] for kind, run in best.items()
-    }
-    return found, logs | run_all((run for runs in found.values() for run in runs), where)
-
-
-def report(found: Iterable[Sequence[Run]], logs: dict[Run, Log]) -> None:
-    """A Markdown table of final held-out losses, a row for each list of runs by seed."""
-    print(
-        "| method | batch size | learning rate | held-out loss | each seed |\n|---|---|---|---|---|"
-    )
-    for runs in found:
-        finals = [logs[run].final for run in runs]
-        each = ", ".join(f"{final:.3f}" for final in finals)
-        first, mean = runs[0], sum(finals) / len(finals)
-        print(
-            f"| {first.title} | {first.batch_size} | {first.learning_rate:.3g} | {mean:.3f} | "
-            f"{each} |"
-        )
 
 
 def _run(run: Run, where: Setting, progress: Progress, console: Console) -> Log:

@@ -5,6 +5,7 @@ import io
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -12,6 +13,8 @@ import jax
 import hlo_surgery
 from hlo_surgery.whole_files import write_atomically
 
+MEASURED = Path(__file__).parent.parent / "measured"
+"""The files that the findings rest on."""
 VERSIONS = ("jax", "hlo_surgery", "commit")
 
 
@@ -23,6 +26,7 @@ class Record:
 
     method: str
     learning_rate: float
+    batch_size: int
     seed: int
     steps: int
     loss: float
@@ -43,15 +47,23 @@ def ran(record: Record) -> Ran:
 
 
 def write_csv(file: Path, runs: Sequence[Ran]) -> None:
-    """A line for each run; a file is replaced whole, so that a killed process leaves one."""
+    """A line for each run, in an order of their own, whichever ended first; a file is replaced
+    whole, so that a killed process leaves one.
+    """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, [field.name for field in fields(Record)] + [*VERSIONS])
     writer.writeheader()
-    for run in runs:
+    for run in sorted(runs, key=_place):
         curve = " ".join(repr(float(part)) for part in run.record.curve)
         versions = zip(VERSIONS, run.versions, strict=True)
         writer.writerow({**asdict(run.record), "curve": curve, **dict(versions)})
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, text.getvalue().encode())
+
+
+def _place(run: Ran) -> tuple[object, ...]:
+    record = run.record
+    return record.method, record.batch_size, record.seed, record.learning_rate
 
 
 def read_csv(file: Path) -> list[Ran]:
@@ -66,6 +78,7 @@ def _read(row: dict[str, str]) -> Ran:
     record = Record(
         row["method"],
         float(row["learning_rate"]),
+        int(row["batch_size"]),
         int(row["seed"]),
         int(row["steps"]),
         float(row["loss"]),
@@ -74,13 +87,22 @@ def _read(row: dict[str, str]) -> Ran:
     return Ran(record, tuple(row[version] for version in VERSIONS))
 
 
+@cache
 def commit() -> str:
-    """The checkout's, marked where files differ from it."""
-    described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+    """The checkout's, marked where code differs from it; what runs write does not count."""
+    described = _git("describe", "--always", "--abbrev=12")
+    written = [f":(top,exclude)*.{kind}" for kind in ("csv", "md", "png", "svg")]
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", *written)
+    return (described or "no checkout") + ("-dirty" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    """What git says, nothing where it fails."""
+    said = subprocess.run(
+        ["git", *arguments],
         cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,
     )
-    return described.stdout.strip() or "no checkout"
+    return said.stdout.strip()

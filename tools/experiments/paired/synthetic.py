@@ -10,7 +10,6 @@ chose nothing, by pairs, with Holm's correction over all comparisons with Adam.
 
 import argparse
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ DEGREES = 3.0
 """Of freedom, of Student's t: the fourth moment of a feature is infinite."""
 SEARCH = tuple(4.0**i for i in range(-8, 0))
 """A wide grid, on one seed; then five rates by twos around its best."""
-SEARCHING, TUNING, FIRST = 1000, (1001, 1002, 1003), 0
+SEARCHING, TUNING = 1000, (1001, 1002, 1003)
 # Where no gradient is clipped, MicroAdamMSQ has no step that is finite for long.
 COMPARED = (*ADAMS[:-1], *SIGNS)
 
@@ -45,13 +44,8 @@ def truth() -> Params:
     return {"w": weights, "b": -jnp.log(jnp.arange(1.0, CLASSES + 1))}
 
 
-@jax.jit
-def examples(key: Array) -> Examples:
+def drawn(key: Array, count: int = BATCH_SIZE) -> Examples:
     """Features [B, D] of variance 1, and labels [B]."""
-    return _drawn(key, BATCH_SIZE)
-
-
-def _drawn(key: Array, count: int) -> Examples:
     ours, theirs = jax.random.split(key)
     spread = (DEGREES / (DEGREES - 2)) ** 0.5
     x = jax.random.t(ours, DEGREES, (count, FEATURES)) / spread
@@ -68,13 +62,11 @@ def loss(params: Params, x: Array, y: Array) -> Array:
     return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits(params, x), y))
 
 
-@cache
 def held_out() -> Examples:
     """The same for all runs."""
-    return _drawn(jax.random.key(8), EVALUATED)
+    return drawn(jax.random.key(8), EVALUATED)
 
 
-@jax.jit
 def excess(params: Params) -> Array:
     """The loss beyond that of the parameters which made the labels."""
     return loss(params, *held_out()) - loss(truth(), *held_out())
@@ -90,20 +82,29 @@ class Runs:
         self._method, self._steps = method, steps
         self._optimizer = optax.inject_hyperparams(at)(rate=0.0)
         self._step = hs.train_step(loss, self._optimizer, batch_argnums=(1, 2))
+        self._excess = jax.jit(self._traced)
         self.runs: list[Ran] = []
 
     def loss(self, rate: float, seed: int) -> float:
         """The excess loss at the end; infinite where it is no number."""
-        params: Any = jax.tree.map(jnp.zeros_like, truth())
-        state: Any = self._optimizer.init(params)
-        keys = jax.random.split(jax.random.key(seed), self._steps)
-        for number, key in enumerate(keys):
-            fading = rate * (1 - number / self._steps)
-            state.hyperparams["rate"] = jnp.float32(fading)
-            params, state, _ = self._step(params, state, *examples(key))
-        found = float(np.nan_to_num(excess(params), nan=np.inf))
-        self.runs.append(ran(Record(self._method, rate, seed, self._steps, found)))
+        found = float(np.nan_to_num(self._excess(rate, jax.random.key(seed)), nan=np.inf))
+        record = Record(self._method, rate, BATCH_SIZE, seed, self._steps, found)
+        self.runs.append(ran(record))
         return found
+
+    def _traced(self, rate: Array, key: Array) -> Array:
+        """The excess loss after all steps, whose rate falls linearly to zero."""
+
+        def step(state: Any, given: Any) -> tuple[Any, None]:
+            (params, inner), (fading, key) = state, given
+            inner.hyperparams["rate"] = fading
+            return self._step(params, inner, *drawn(key))[:2], None
+
+        params = jax.tree.map(jnp.zeros_like, truth())
+        fading = rate * (1 - jnp.arange(self._steps) / self._steps)
+        given = fading, jax.random.split(key, self._steps)
+        (params, _), _ = jax.lax.scan(step, (params, self._optimizer.init(params)), given)
+        return excess(params)
 
     def best(self, rates: Sequence[float], seeds: Sequence[int]) -> float:
         """The rate of the lowest mean."""
@@ -137,6 +138,15 @@ def table(rates: dict[str, float], found: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def by_method(records: Sequence[Record]) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Each method's rate that was compared, and its losses by seed."""
+    fresh = [record for record in records if record.seed < SEARCHING]
+    rates = {record.method: record.learning_rate for record in fresh}
+    ordered = sorted(fresh, key=lambda record: record.seed)
+    found = {m: [r.loss for r in ordered if r.method == m] for m in COMPARED if m in rates}
+    return rates, found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Trains all runs and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -144,16 +154,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--csv", type=Path, help="all runs, a line each")
     asked = parser.parse_args(arguments)
-    rates: dict[str, float] = {}
-    found: dict[str, list[float]] = {}
     made: list[Ran] = []
     for method in COMPARED:
         runs = Runs(method, asked.steps)
-        rates[method] = runs.tuned()
-        found[method] = [runs.loss(rates[method], FIRST + seed) for seed in range(asked.seeds)]
+        rate = runs.tuned()
+        losses = [runs.loss(rate, seed) for seed in range(asked.seeds)]
         made += runs.runs
-        print(f"{METHODS[method].title}: {interval(found[method], 4)}", flush=True)
-    print(table(rates, found))
+        print(f"{METHODS[method].title}: {interval(losses, 4)}", flush=True)
+    print(table(*by_method([run.record for run in made])))
     if asked.csv:
         write_csv(asked.csv, made)
 

@@ -38,12 +38,16 @@ class Text:
 
     def batch(self, step: int, batch_size: int, seed: int) -> Tokens:
         """[B, L + 1] for a step: samples in the seed's order, the same for all batch sizes."""
-        places = range(step * batch_size, (step + 1) * batch_size)
-        return np.stack([self._sample(place, seed) for place in places]).astype(np.int32)
+        return self.train[self.places(range(step, step + 1), batch_size, seed)[0]].astype(np.int32)
 
-    def _sample(self, place: int, seed: int) -> Tokens:
-        epoch, place = divmod(place, len(self.train))
-        return self.train[_order(len(self.train), seed, epoch)[place]]
+    def places(self, steps: range, batch_size: int, seed: int) -> Tokens:
+        """[steps, B]: where in `train` the samples of these steps are."""
+        samples = np.arange(steps.start * batch_size, steps.stop * batch_size)
+        return np.array([self._place(s, seed) for s in samples.tolist()]).reshape(-1, batch_size)
+
+    def _place(self, sample: int, seed: int) -> int:
+        epoch, place = divmod(sample, len(self.train))
+        return _order(len(self.train), seed, epoch)[place]
 
 
 def load(directory: Path | None, length: int, vocabulary: int) -> Text:

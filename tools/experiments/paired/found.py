@@ -1,0 +1,58 @@
+"""The language model's runs by contender and seed, and the differences that are claimed of."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tools.experiments.paired.claims import Difference, paired
+from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
+from tools.experiments.paired.language_model import best_rates
+from tools.experiments.paired.records import Record
+
+CLAIMS = (
+    ("sign_sgd", "sign_ema"),
+    ("micro_sign_sgd", "sign_sgd"),
+    ("micro_adam", "adam"),
+    ("micro_adam_var", "micro_adam"),
+    ("micro_adam, clipped", "adam, clipped"),
+    ("micro_adam_var, clipped", "micro_adam, clipped"),
+    ("micro_adam_msq, clipped", "adam, clipped"),
+    ("adam, clipped", "adam"),
+    ("micro_adam, clipped", "micro_adam"),
+)
+"""Of `DESIGN.md`, in its order: the first less the second."""
+Claim = tuple[str, str]
+BySeed = Mapping[int, Record]
+
+
+def compared(records: Sequence[Record]) -> dict[str, BySeed]:
+    """By contender the runs of fresh seeds at the rate that tuning chose, by seed."""
+    rates = best_rates(records)
+    usual = [record for record in records if record.batch_size == BATCH_SIZE]
+    fresh = [r for r in usual if r.seed not in TUNING and r.learning_rate == rates.get(r.method)]
+    return {
+        name: {record.seed: record for record in fresh if record.method == name}
+        for name in CONTENDERS
+        if any(record.method == name for record in fresh)
+    }
+
+
+def pairs(found: Mapping[str, BySeed], ours: str, theirs: str) -> list[tuple[Record, Record]]:
+    """The runs of two contenders, of the seeds that both have."""
+    common = sorted(found.get(ours, {}).keys() & found.get(theirs, {}).keys())
+    return [(found[ours][seed], found[theirs][seed]) for seed in common]
+
+
+def curves_between(found: Mapping[str, BySeed], ours: str, theirs: str) -> list[np.ndarray]:
+    """Differences of training losses along the run, seed by seed."""
+    return [np.subtract(a.curve, b.curve) for a, b in pairs(found, ours, theirs)]
+
+
+def differences(found: Mapping[str, BySeed]) -> dict[Claim, Difference]:
+    """Of held-out losses at the end, for each claim with two seeds or more."""
+    losses = {claim: [(a.loss, b.loss) for a, b in pairs(found, *claim)] for claim in CLAIMS}
+    return {
+        claim: paired([ours for ours, _ in each], [theirs for _, theirs in each])
+        for claim, each in losses.items()
+        if len(each) > 1
+    }

@@ -1,0 +1,1 @@
+"""Every figure and table of the findings, from the CSV files that lie beside them."""
