@@ -49,3 +49,12 @@ def _ties(op: Operation, number: int) -> list[Value]:
             returned[1][number],
         ]
     return [op.results[number], *(values[number] for values in returned)]
+
+
+def behind_barriers(value: Value) -> Value:
+    """The value itself, behind optimization barriers, which pass on each operand as it is."""
+    op = mlir.defining_operation(value)
+    while op is not None and op.name == BARRIER:
+        value = op.operands[mlir.results(op).index(value)]
+        op = mlir.defining_operation(value)
+    return value

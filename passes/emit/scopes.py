@@ -6,7 +6,7 @@ multiply %g, %g    =>    multiply %g, %g   loc("hlo_surgery/second_moment/['w']/
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 from urllib.parse import quote, unquote
@@ -104,9 +104,9 @@ def set_traced_scopes(
     """
     known: dict[Operation, Scope] = {}
     for op in reversed(ops):
-        tags = _tags(op)
-        users = [] if tags else [user for user in _users(op) if user in known]
-        known[op] = known[users[-1]] if users else replace(scope, **tags)
+        own = _tagged(scope, tuple(_names(cast(Any, op.location))))
+        users = [] if own else [user for user in _users(op) if user in known]
+        known[op] = known[users[-1]] if users else own or scope
     # Most ops share theirs with many others, and to make a location takes longer than to find it.
     locations = {
         own: location_for(own, sources.get(own.output, source)) for own in set(known.values())
@@ -115,14 +115,13 @@ def set_traced_scopes(
         cast(Any, op).location = locations[own]
 
 
-def _tags(op: Operation) -> dict[str, str]:
-    """The innermost tag of each part."""
-    found: dict[str, str] = {}
-    for name in _names(cast(Any, op.location)):
-        found = {**_tags_in(name), **found}
-        if len(found) == len(fields(Scope)):
-            break
-    return found
+@lru_cache(maxsize=1024)
+def _tagged(scope: Scope, names: tuple[str, ...]) -> Scope | None:
+    """A scope with the innermost tag of each part, from inner names to outer; None without any."""
+    tags: dict[str, str] = {}
+    for name in names:
+        tags = {**_tags_in(name), **tags}
+    return replace(scope, **tags) if tags else None
 
 
 @lru_cache

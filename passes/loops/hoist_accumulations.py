@@ -16,6 +16,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.emit.scopes import HOIST
 from hlo_surgery.passes.emit.splice import splice
@@ -35,8 +36,9 @@ from hlo_surgery.passes.loops.step_stacks import (
     write_stacks,
 )
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
-from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
+from hlo_surgery.passes.terms.axes import Axes, Class, Labelled, Summed
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
+from hlo_surgery.passes.terms.example_factors import example_digits
 from hlo_surgery.passes.terms.gradient_slices import gradient_step
 from hlo_surgery.passes.terms.steps import Step
 
@@ -110,11 +112,15 @@ def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
     op = mlir.defining_operation(made)
     if op is None or not isinstance(axes.of(made), Summed) or not _is_hoistable(op):
         return None
-    if op.block != body or not any(isinstance(c, PerExample) for c in axes.at(op)):
+    if op.block != body or not any(_is_in_rows(axes, known) for known in axes.at(op)):
         return None
     term = Term(gradient_step(axes, op), links)
     alone = _has_rows_alone(term.site) and not any(_is_of(v, body) for v in term.others)
     return term if alone else None
+
+
+def _is_in_rows(axes: Axes, known: Class) -> bool:
+    return isinstance(known, Labelled) and len(example_digits(known.labels, axes.size)) == 1
 
 
 def _has_rows_alone(site: Step) -> bool:

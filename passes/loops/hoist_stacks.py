@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.counters import Numbers, counter_values, values_over
+from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.emit.scopes import HOIST
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
@@ -31,7 +32,6 @@ from hlo_surgery.passes.loops.step_stacks import (
     write_stacks,
 )
 from hlo_surgery.passes.terms.axes import Axes
-from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
@@ -21,7 +20,7 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.strategies.lift import lifted_gradients
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.task import Schedule
-from hlo_surgery.passes.terms.axes import Axes, PerExample, Summed
+from hlo_surgery.passes.terms.axes import Axes, Summed
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import slice_function
 
@@ -35,28 +34,8 @@ def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lif
     Loops and branches are rebuilt with more results. The dict holds the lifted version of each.
     """
     lifted: Lifted = {}
-    end, asked = mlir.return_operation(block), set(outputs)
-    numbers = [i for i, value in enumerate(end.operands) if value in asked]
     _lift_block(axes, block, reached_values(axes, outputs), lifted)
-    for value in (end.operands[i] for i in numbers):
-        if isinstance(axis := axes.of(value), PerExample):
-            lifted[value] = _lift_rows(axes, value, axis, end)
     return lifted
-
-
-def _lift_rows(axes: Axes, value: Value, axis: PerExample, before: Operation) -> Value:
-    """An output with a row for each example: example b's gradient is B times row b, else zero."""
-    size = axes.size
-
-    def replacement(rows: jax.Array, *count: jax.Array) -> list[jax.Array]:
-        owner = jnp.arange(rows.shape[axis.dim], dtype=jnp.int32) // axis.after % size
-        own = owner == jnp.arange(size, dtype=jnp.int32)[:, None]
-        shape = [size, *(rows.shape[d] if d == axis.dim else 1 for d in range(rows.ndim))]
-        scaled = rows * (count[0].astype(rows.dtype) if count else size)
-        return [jnp.where(own.reshape(shape), scaled, jnp.zeros_like(rows))]
-
-    count = [] if axes.count is None else [axes.count]
-    return splice([value, *count], replacement, before, scope=LIFT)[0]
 
 
 def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:

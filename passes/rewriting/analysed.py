@@ -19,7 +19,6 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.errors import Reason, Refusal, as_loss, without_contribution
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
-from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
@@ -36,13 +35,11 @@ from hlo_surgery.passes.owners.following.plain_terms import stray_reason
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
 from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
 from hlo_surgery.passes.rewriting.round_trips import drop_round_trips
-from hlo_surgery.passes.terms.axes import Axes, Labelled, Mixed, Split
+from hlo_surgery.passes.terms.axes import Axes, Mixed
 from hlo_surgery.passes.terms.translation import translated
 
 Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
 FORGET = "func.func(trivial-dce)"
-IN_PARTS = "this gradient has rows of examples, and not each example's in its place"
-IN_PARTS_HELP = "return rows in the order of the batch, and permute or choose them outside"
 
 
 @dataclass(frozen=True)
@@ -159,15 +156,8 @@ def _loss_reason(owners: Owners, output: Value) -> Reason | None:
 
 def _unworded(axes: Axes, output: Value) -> Reason | None:
     """Why an output's examples, each known, lie so that nothing is emitted for them."""
-    match axes.of(output):
-        case Mixed(reason):
-            return reason
-        case Split() | Labelled():
-            op = mlir.defining_operation(output)
-            where = ("func.return", "module") if op is None else (op.name, source_line(op))
-            return Reason(IN_PARTS, *where, IN_PARTS_HELP)
-        case _:
-            return None
+    known = axes.of(output)
+    return known.reason if isinstance(known, Mixed) else None
 
 
 def _trusted_calls(module: Analysed) -> list[Trusted]:

@@ -7,7 +7,7 @@ Each step is a batch of its own, of which no more is in memory than of any other
 rests on what all steps have, as weights by norms of the whole batch, takes a second pass.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -22,7 +22,7 @@ from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatche
 from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
-from hlo_surgery.passes.rewriting.measurements import Measurements
+from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with, turn_sums
 from hlo_surgery.passes.rewriting.replacement import (
     Answer,
@@ -40,21 +40,6 @@ from hlo_surgery.passes.rewriting.second_pass import (
     rehearsed,
 )
 from hlo_surgery.passes.strategies.task import Examples
-
-
-@dataclass(frozen=True)
-class Staged:
-    """What is made of measures in each step, and of all behind the loop.
-
-    `inside`: what rests on sums of gradients with weights, joined over the steps by `joins`;
-    `behind`: all statistics, from the whole's measurements and what was made inside; `again`:
-    whether it asks for sums with weights that all examples decide on.
-    """
-
-    inside: Callable[[Measurements], Sequence[jax.Array]]
-    joins: Sequence[Join]
-    behind: Callable[[Measurements, Sequence[jax.Array]], Sequence[jax.Array]]
-    again: bool
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measures import (
     MEAN,
@@ -207,3 +208,18 @@ class Measurements:
         given = {key: self.known[key[0]] for key in task.function.inputs}
         factor = self.examples.factor(self.known)
         return weighted_squares(task.sliced, given, weights, task.dtype, factor, finite)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What is made of measures in each step, and of all behind the loop.
+
+    `inside`: what rests on sums of gradients with weights, joined over the steps by `joins`;
+    `behind`: all statistics, from the whole's measurements and what was made inside; `again`:
+    whether it asks for sums with weights that all examples decide on.
+    """
+
+    inside: Callable[[Measurements], Sequence[jax.Array]]
+    joins: Sequence[Join]
+    behind: Callable[[Measurements, Sequence[jax.Array]], Sequence[jax.Array]]
+    again: bool

@@ -14,28 +14,31 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
-from hlo_surgery.passes.terms.axes import Labelled, PerExample
-from hlo_surgery.passes.terms.kept_examples import Gathered, weighted_by_owner, zero_unless
+from hlo_surgery.passes.terms.axes import Labelled
+from hlo_surgery.passes.terms.kept_examples import weighted_by_owner, zero_unless
 from hlo_surgery.passes.terms.monomials.paired_dims import (
     holds_all,
     laid_along,
     magnitudes,
     paired_dims,
 )
-from hlo_surgery.passes.terms.rows import Rows, unless_met, weighted_rows
+from hlo_surgery.passes.terms.rows import unless_met, weighted_rows
 from hlo_surgery.passes.terms.steps import (
     Axis,
+    Gathered,
     GradientSlice,
     Held,
     Input,
     Lifted,
     Parted,
+    Rows,
     Step,
     is_made,
 )

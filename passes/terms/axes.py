@@ -5,7 +5,6 @@ Owners say of each element whose it is; emission is told where whole examples li
 
 from dataclasses import dataclass, field
 
-from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.labels import Labels
@@ -19,23 +18,14 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Split:
-    """The example axis split over two dimensions: example b lies at (b // minor, b % minor).
-
-    `major` holds `parts` examples' places, `minor` the rest, each along a dimension of its own.
-    """
-
-    major: PerExample
-    minor: PerExample
-    parts: int
-
-
-@dataclass(frozen=True)
 class Counter:
     """A value of a loop's body that is another of these numbers at each step."""
 
     value: Value
     numbers: tuple[int, ...]
+
+
+Counters = tuple[Counter | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +37,7 @@ class Labelled:
     """
 
     labels: Labels
-    counters: tuple[Counter | None, ...] = ()
+    counters: Counters = ()
     is_weighted: bool = True
 
 
@@ -70,7 +60,7 @@ class Mixed:
     unknown: bool = False
 
 
-Class = Shared | PerExample | Split | Labelled | Summed | Mixed
+Class = Shared | Labelled | Summed | Mixed
 SHARED = Shared()
 
 

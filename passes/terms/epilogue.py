@@ -16,6 +16,7 @@ from functools import partial
 
 import jax
 
+from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.constants import is_splat
@@ -25,7 +26,6 @@ from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised, single
 from hlo_surgery.passes.terms.axes import Axes, Summed
-from hlo_surgery.passes.terms.gradient_slices import behind_barriers
 from hlo_surgery.passes.terms.steps import Step
 
 MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)

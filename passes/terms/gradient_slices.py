@@ -9,29 +9,24 @@ from collections.abc import Container, Mapping, Sequence
 from functools import cmp_to_key
 from typing import Any, cast
 
-import numpy as np
-
 from hlo_surgery.passes.dataflow import sharding_rules
-from hlo_surgery.passes.dataflow.sharding_rules import ExampleFactor
+from hlo_surgery.passes.dataflow.linked import behind_barriers
+from hlo_surgery.passes.dataflow.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import mixed
-from hlo_surgery.passes.owners.labelling.digits import regrouped
-from hlo_surgery.passes.owners.labelling.labels import Labels, nobodys, own_rows
+from hlo_surgery.passes.owners.labelling.labels import nobodys
 from hlo_surgery.passes.terms.axes import (
     Axes,
     Class,
     Labelled,
-    PerExample,
     Shared,
-    Split,
     Summed,
 )
-from hlo_surgery.passes.terms.example_factors import common_factor, split_factors
+from hlo_surgery.passes.terms.example_factors import example_factors
 from hlo_surgery.passes.terms.kept_examples import kept_operands
-from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import (
     HELD,
     LIFTED,
@@ -39,6 +34,7 @@ from hlo_surgery.passes.terms.steps import (
     GradientSlice,
     Input,
     Parted,
+    Rows,
     Step,
 )
 
@@ -66,20 +62,8 @@ def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> 
 
 def _output_axis(axes: Axes, output: Value) -> Axis:
     """What each example has in a value that a state of a loop or branch takes in."""
-    match known := axes.of(output):
-        case Labelled() | PerExample() | Split():
-            return _labelled(axes, output, known)
-        case _:
-            return None
-
-
-def behind_barriers(value: Value) -> Value:
-    """The value itself, behind optimization barriers, which pass on each operand as it is."""
-    op = mlir.defining_operation(value)
-    while op is not None and op.name == mlir.BARRIER:
-        value = op.operands[mlir.results(op).index(value)]
-        op = mlir.defining_operation(value)
-    return value
+    known = axes.of(output)
+    return known if isinstance(known, Labelled) else None
 
 
 def _producer(value: Value) -> Operation:
@@ -129,23 +113,19 @@ def _example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> Sequence
     """How each operand shows the part of one example, None where it shows none."""
     if op.results[0] in axes.sites:
         return _rows(axes, op, known)
-    split = any(isinstance(c, Split) for c in known)
-    factors = split_factors(op, known, axes.size) if split else None
-    if factors and _sums_over(op, factors):
-        return _parted(op, known, factors)
-    if split or any(isinstance(c, Labelled) for c in known):
-        return _kept(axes, op, known)
-    if not any(isinstance(c, PerExample) for c in known):
+    if not any(isinstance(c, Labelled) for c in known):
         return [None] * len(known)
     rule = sharding_rules.rule_of(op)
-    factor = rule and common_factor(op, rule, known, axes.size)
-    if rule is None or factor is None or not _sums_over(op, [factor]):
-        return _kept(axes, op, known)
+    factors = example_factors(op, rule, known, axes.size) if rule else []
+    if rule is None or not factors or not _sums_over(op, rule, factors):
+        return _kept(op, known)
+    if len(factors) == 2:
+        return _parted(op, rule, factors)
     return [
-        sharding_rules.find_axis(rule, factors, value, factor)
-        if isinstance(own, PerExample | Shared)
+        sharding_rules.find_axis(rule, dims, value, factors[0])
+        if isinstance(own, Labelled | Shared)
         else None
-        for value, own, factors in zip(op.operands, known, rule.operands, strict=True)
+        for value, own, dims in zip(op.operands, known, rule.operands, strict=True)
     ]
 
 
@@ -160,19 +140,21 @@ def _rows(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Rows | None
     return [None if x is None else Rows(x, met, i in weighted) for i, x in enumerate(owners)]
 
 
-def _sums_over(op: Operation, factors: Sequence[ExampleFactor]) -> bool:
+def _sums_over(op: Operation, rule: Rule, factors: Sequence[ExampleFactor]) -> bool:
     """Whether an op sums terms of one example each over these factors, or some of them.
 
     It must be one that looks at no place: a slice of one example's rows is no slice of all.
     """
-    rule = sharding_rules.rule_of(op)
     sums = all(linearity.sums(op, number) for number in range(len(op.results)))
-    return sums and rule is not None and any(f.factor in rule.reduced for f in factors)
+    return sums and any(f.factor in rule.reduced for f in factors)
 
 
-def _kept(axes: Axes, op: Operation, known: Sequence[Class]) -> Sequence[Axis]:
+def _kept(op: Operation, known: Sequence[Class]) -> Sequence[Axis]:
     """Each example's part wherever it lies."""
-    operands = [_labelled(axes, v, c) for v, c in zip(op.operands, known, strict=True)]
+    operands = [
+        c if isinstance(c, Labelled) else Labelled(nobodys(mlir.shape(v)))
+        for v, c in zip(op.operands, known, strict=True)
+    ]
     summed = frozenset(i for i, c in enumerate(known) if isinstance(c, Summed))
     kept = kept_operands(op, operands, summed)
     if kept is None:
@@ -180,50 +162,15 @@ def _kept(axes: Axes, op: Operation, known: Sequence[Class]) -> Sequence[Axis]:
     return kept
 
 
-def _labelled(axes: Axes, value: Value, known: Class) -> Labelled:
-    shape = mlir.shape(value)
-    match known:
-        case Labelled():
-            return known
-        case PerExample(dim, before, after):
-            split = (*shape[:dim], before, axes.size, after, *shape[dim + 1 :])
-            return Labelled(regrouped(own_rows(split, dim + 1), shape))
-        case Split(major, minor, parts):
-            return Labelled(_split_rows(shape, major, minor, (parts, axes.size // parts)))
-        case _:
-            return Labelled(nobodys(shape))
-
-
-def _split_rows(
-    shape: Sequence[int], major: PerExample, minor: PerExample, counts: tuple[int, int]
-) -> Labels:
-    """The labels of a batch whose number has its digits in two dimensions."""
-    digits = {axis.dim: (axis, n) for axis, n in zip((major, minor), counts, strict=True)}
-    groups = [
-        (digits[d][0].before, digits[d][1], digits[d][0].after) if d in digits else (size,)
-        for d, size in enumerate(shape)
-    ]
-    sizes = [1] * sum(map(len, groups))
-    places = [1 + sum(map(len, groups[: axis.dim])) for axis in (major, minor)]
-    for place, count in zip(places, counts, strict=True):
-        sizes[place] = count
-    numbers = np.arange(counts[0] * counts[1], dtype=np.int32).reshape(counts)
-    turned = numbers if places[0] < places[1] else numbers.T
-    return Labels(tuple(groups), turned.reshape(sizes))
-
-
-def _parted(
-    op: Operation, classes: Sequence[Class], factors: tuple[ExampleFactor, ExampleFactor]
-) -> list[Parted | None]:
+def _parted(op: Operation, rule: Rule, factors: Sequence[ExampleFactor]) -> list[Parted | None]:
     """Those of a site at which a batch split over two dimensions is summed over one or both."""
-    rule = sharding_rules.rule_of(op)
-    assert rule is not None
-    count = next(c.parts for c in classes if isinstance(c, Split))
+    outer, inner = factors
     stays = [factor.factor not in rule.reduced for factor in factors]
     kept = "major" if stays[0] else "minor" if stays[1] else ""
+    parts = rule.sizes[outer.factor] // (outer.before * outer.after)
     found: list[Parted | None] = []
-    for i, (value, own) in enumerate(zip(op.operands, rule.operands, strict=True)):
-        major, minor = (sharding_rules.find_axis(rule, own, value, factor) for factor in factors)
+    for i, (value, dims) in enumerate(zip(op.operands, rule.operands, strict=True)):
+        major, minor = (sharding_rules.find_axis(rule, dims, value, f) for f in (outer, inner))
         is_parted = (major or minor) and i not in initial_operands(op)
-        found.append(Parted(major, minor, count, kept) if is_parted else None)
+        found.append(Parted(major, minor, parts, kept) if is_parted else None)
     return found

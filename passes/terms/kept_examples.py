@@ -26,28 +26,10 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.factors import Meeting, meeting_of
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
-from hlo_surgery.passes.terms.axes import Counter, Labelled
+from hlo_surgery.passes.terms.axes import Counter, Counters, Labelled
+from hlo_surgery.passes.terms.steps import Gathered
 
-Counters = tuple[Counter | None, ...]
 Known = Mapping[Value, jax.Array]
-
-
-@dataclass(frozen=True, eq=False)
-class Gathered:
-    """The rows of an operand that an example owns, along the digits in which they lie.
-
-    `digits`: the sizes of each dimension's digits; `along`: the numbers, among all digits, of those
-    over which the rows are counted. `owners`: [*steps, rows], whose each is. `labels`: who owns
-    what, at the steps that `counters` tell. Of the op's operands one alone `is_weighted`: its rows
-    count B times, but once where they are nobody's.
-    """
-
-    digits: tuple[tuple[int, ...], ...]
-    along: tuple[int, ...]
-    owners: npt.NDArray[np.int32]
-    labels: Labels
-    counters: Counters
-    is_weighted: bool
 
 
 def kept_operands(
@@ -173,7 +155,8 @@ def exposed_kept(x: jax.Array, kept: Labelled, known: Known, size: int, count: A
     is_own, is_nobodys = owners == example, owners == NONE
     if not kept.is_weighted:
         return jnp.where(is_own | is_nobodys, x[None], jnp.zeros_like(x))
-    return _times(x[None], jnp.where(is_own, count, jnp.where(is_nobodys, 1, 0)))
+    dtype = widened(x).dtype
+    return _times(x[None], jnp.where(is_own, jnp.asarray(count, dtype), is_nobodys.astype(dtype)))
 
 
 def _over_dims(kept: Labelled | Gathered, known: Known) -> jax.Array:
@@ -202,7 +185,7 @@ def _step(counter: Counter, known: Known) -> jax.Array:
 
 def _times(x: jax.Array, often: jax.Array) -> jax.Array:
     """x as often as told, rounded once; 0 times what is not finite is 0."""
-    scaled = (widened(x) * often.astype(widened(x).dtype)).astype(x.dtype)
+    scaled = (widened(x) * often).astype(x.dtype)
     return jnp.where(often == 0, jnp.zeros_like(scaled), scaled)
 
 
@@ -235,7 +218,8 @@ def exposed_rows(
     rest = front.shape[len(gathered.along) :]
     taken = jnp.take(front.reshape(-1, *rest), rows, axis=0, mode="fill", fill_value=0)
     if gathered.is_weighted:
-        often = jnp.where(jnp.arange(rows.shape[1]) < own, count, 1)
+        dtype, is_own = widened(x).dtype, jnp.arange(rows.shape[1], dtype=jnp.int32) < own
+        often = jnp.where(is_own, jnp.asarray(count, dtype), jnp.ones((), dtype))
         taken = _times(taken, often.reshape(-1, *[1] * len(rest)))
     return _put_back(taken, gathered, digits)
 

@@ -8,7 +8,6 @@ Examples that were found to meet others have NaN of their own.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,34 +16,13 @@ import jax.numpy as jnp
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.element_types import dtype_of, widened
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
+from hlo_surgery.passes.terms.steps import Rows, Ticket
 
 NONE = -1
 BOUNDS = ("start_indices", "limit_indices", "strides")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """An operand with rows of many examples, whole. `owners`: whose each element is, with size 1
-    along dimensions that do not tell; `met`: which examples are not to be told apart, [B]. Of
-    factors of a product one `is_weighted`.
-    """
-
-    owners: Value
-    met: Value
-    is_weighted: bool
-
-
-@dataclass(frozen=True)
-class Ticket:
-    """The number of the example at hand, and whether it met others: of the site `op` with these
-    `inputs`.
-    """
-
-    op: Operation
-    inputs: tuple[tuple[Value, Any], ...]
 
 
 def tickets(

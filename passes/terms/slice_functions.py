@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer
 from hlo_surgery.passes.ir.constants import is_splat
@@ -21,18 +22,21 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
-from hlo_surgery.passes.terms.axes import Labelled, PerExample
+from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
-from hlo_surgery.passes.terms.kept_examples import Gathered, exposed_kept, exposed_rows
-from hlo_surgery.passes.terms.rows import Rows, Ticket, of_rows, tickets
+from hlo_surgery.passes.terms.kept_examples import exposed_kept, exposed_rows
+from hlo_surgery.passes.terms.rows import of_rows, tickets
 from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
 from hlo_surgery.passes.terms.steps import (
     Axis,
+    Gathered,
     GradientSlice,
     Held,
     Input,
     Parted,
+    Rows,
     Step,
+    Ticket,
     is_made,
 )
 from hlo_surgery.passes.terms.wide_slices import raise_wide

@@ -6,12 +6,15 @@ dot_general %h[b, d], %l[b, f] over b    =>  Step(op, (%h, PerExample(0)), (%l, 
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.terms.axes import Labelled, PerExample
-from hlo_surgery.passes.terms.kept_examples import Gathered
-from hlo_surgery.passes.terms.rows import Rows, Ticket
+from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.terms.axes import Counters, Labelled
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,46 @@ class Parted:
     minor: PerExample | None
     parts: int
     kept: Literal["major", "minor", ""]
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """The rows of an operand that an example owns, along the digits in which they lie.
+
+    `digits`: the sizes of each dimension's digits; `along`: the numbers, among all digits, of those
+    over which the rows are counted. `owners`: [*steps, rows], whose each is. `labels`: who owns
+    what, at the steps that `counters` tell. Of the op's operands one alone `is_weighted`: its rows
+    count B times, but once where they are nobody's.
+    """
+
+    digits: tuple[tuple[int, ...], ...]
+    along: tuple[int, ...]
+    owners: npt.NDArray[np.int32]
+    labels: Labels
+    counters: Counters
+    is_weighted: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An operand with rows of many examples, whole. `owners`: whose each element is, with size 1
+    along dimensions that do not tell; `met`: which examples are not to be told apart, [B]. Of
+    factors of a product one `is_weighted`.
+    """
+
+    owners: Value
+    met: Value
+    is_weighted: bool
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The number of the example at hand, and whether it met others: of the site `op` with these
+    `inputs`.
+    """
+
+    op: Operation
+    inputs: tuple[tuple[Value, Any], ...]
 
 
 @dataclass(frozen=True)

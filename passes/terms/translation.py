@@ -1,12 +1,8 @@
-"""Translation: owners in the words of emission, wherever these have one.
+"""Translation: owners in the words of emission.
 
-    owners 0 .. B-1 along one digit of a dimension             =>  PerExample
-    the same over two digits, of two dimensions                =>  Split
-
-Other labels go on as they are (Labelled), with what tells the step of each loop that they rest on.
+What labels rest on the steps of loops comes with what tells these steps apart.
 """
 
-import math
 from typing import Any, cast
 
 import numpy as np
@@ -17,16 +13,14 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.owners import classes
 from hlo_surgery.passes.owners.classes import CountedLoop, Owned, Owners
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers
+from hlo_surgery.passes.owners.labelling.labels import Labels
 from hlo_surgery.passes.terms.axes import (
     Axes,
     Class,
     Counter,
     Labelled,
     Mixed,
-    PerExample,
     Shared,
-    Split,
     Summed,
 )
 
@@ -59,14 +53,13 @@ def _word(owners: Owners, value: Value, known: classes.Class) -> Class:
         case classes.Followed():
             return Mixed(BY_IDS, unknown=True)
         case Owned(labels, data):
-            return Shared(data) if known.is_shared else _placed_word(owners, value, labels)
+            return Shared(data) if known.is_shared else _labelled(owners, value, labels)
 
 
-def _placed_word(owners: Owners, value: Value, labels: Labels) -> Class:
+def _labelled(owners: Owners, value: Value, labels: Labels) -> Labelled:
     counts = labels.owners.shape[: labels.steps]
     if all(count == 1 for count in counts):
-        numbers = labels.owners.reshape(labels.owners.shape[labels.steps :])
-        return _place(owners, numbers, labels) or Labelled(labels)
+        return Labelled(labels)
     loops = _loops_around(owners, value)
     counters = (_counter(loops[axis]) if count > 1 else None for axis, count in enumerate(counts))
     return Labelled(labels, tuple(counters))
@@ -86,35 +79,6 @@ def step_number(loop: CountedLoop) -> Value | None:
     """A counter of a loop that is 0, 1, 2, ..."""
     steps = np.arange(loop.trips)
     return next((v for v, n in loop.counters.items() if np.array_equal(n, steps)), None)
-
-
-def _place(owners: Owners, numbers: Numbers, labels: Labels) -> PerExample | Split | None:
-    """Where all examples lie, each once; `numbers`: [*digits]."""
-    if numbers.size != owners.size:
-        return None
-    varying = [axis for axis, size in enumerate(numbers.shape) if size > 1]
-    places = [_digit_place(labels, axis) for axis in varying]
-    if len(places) == 1 and _in_order(numbers):
-        return places[0]
-    if len(places) == 2 and _in_order(numbers):
-        return Split(places[0], places[1], numbers.shape[varying[0]])
-    if len(places) == 2 and _in_order(numbers.T):
-        return Split(places[1], places[0], numbers.shape[varying[1]])
-    return None
-
-
-def _in_order(numbers: Numbers) -> bool:
-    return np.array_equal(numbers.ravel(), np.arange(numbers.size))
-
-
-def _digit_place(labels: Labels, axis: int) -> PerExample:
-    """Where a digit lies in its dimension; `axis`: its number among all digits."""
-    for dim, group in enumerate(labels.digits):
-        if axis < len(group):
-            before, after = group[:axis], group[axis + 1 :]
-            return PerExample(dim, math.prod(before), math.prod(after))
-        axis -= len(group)
-    raise IndexError(axis)
 
 
 def _loops_around(owners: Owners, value: Value) -> list[CountedLoop]:

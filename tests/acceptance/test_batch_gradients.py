@@ -25,6 +25,7 @@ FORMS = {
     "its magnitude": lambda g: jnp.sqrt(jnp.sum(g**2, 1)),
     "as complex": lambda g: g + 1j * g,
     "twice": lambda g: jnp.stack([g, g]),
+    "reversed": lambda g: g[::-1],
 }
 
 
@@ -59,9 +60,13 @@ def test_also_beside_a_gradient_of_parameters(both):
         hs.grad(centred, both, batch_argnums=1, statistics=hs.second_moment())(W, X)
 
 
-@pytest.mark.parametrize("name", ["as it is", "in bfloat16", "transposed", "a column"])
+IN_ROWS = ["as it is", "in bfloat16", "transposed", "a column"]
+ANYWHERE = ["flat", "in parts", "reversed", "twice"]
+
+
+@pytest.mark.parametrize("name", [*IN_ROWS, *ANYWHERE])
 def test_rows_of_their_own_are_exact(name):
-    """A mean's gradient has a B-th of each example's row, in its place; without examples, none."""
+    """A mean's gradient has a B-th of each example's row, wherever that lies."""
     form = FORMS[name]
 
     def gradient(w, x):

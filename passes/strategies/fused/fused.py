@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -35,7 +36,6 @@ from hlo_surgery.passes.strategies.ghost.ghost_factors import operands_of, path_
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, ghost_paths
 from hlo_surgery.passes.strategies.strategy import Asked, Computed, Measured, Strategy, one_by_one
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
-from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.contracted_dims import contracted
 from hlo_surgery.passes.terms.epilogue import Does, moving, reading_of
 from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.scaled_norms import norms_of_rows, scaled_norms
@@ -28,7 +29,6 @@ from hlo_surgery.passes.strategies.ghost.ghost_factors import (
 )
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, is_single_product
 from hlo_surgery.passes.strategies.ghost.token_positions import by_position
-from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
     Scaled,
     as_scaled,

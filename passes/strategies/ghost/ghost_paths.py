@@ -12,18 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers, scatter_numbers
 from hlo_surgery.passes.ir.constants import copied_from, is_splat
 from hlo_surgery.passes.ir.linearity import added_results, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.terms.axes import Labelled, PerExample
+from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
-from hlo_surgery.passes.terms.kept_examples import Gathered
-from hlo_surgery.passes.terms.rows import Rows
-from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Step
+from hlo_surgery.passes.terms.steps import Gathered, GradientSlice, Held, Input, Rows, Step
 
 ADDED = -1
 

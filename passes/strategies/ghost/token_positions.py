@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import jax
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
-from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
 from hlo_surgery.passes.terms.steps import Input
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.constants import is_splat
@@ -25,21 +26,21 @@ from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.strategies.reweight_examples import along_examples, weighted_site
-from hlo_surgery.passes.terms.axes import Labelled, PerExample
+from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
-from hlo_surgery.passes.terms.kept_examples import Gathered
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
-from hlo_surgery.passes.terms.rows import Rows
 from hlo_surgery.passes.terms.steps import (
     Axis,
+    Gathered,
     GradientSlice,
     Held,
     Input,
     Lifted,
     Parted,
+    Rows,
     Step,
 )
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.linearity import SUMMING
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.terms.axes import PerExample
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
 from hlo_surgery.passes.terms.steps import Axis, Parted
 
