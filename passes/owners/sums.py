@@ -274,11 +274,14 @@ def _meeting(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed:
 
 def _is_from_earlier_steps(owners: Owners, op: Operation, classes: Sequence[Class]) -> bool:
     """Whether a sum that a loop carries on, such as updated parameters, meets a step's examples."""
-    owned = [c.labels for i in owned_operands(classes) if isinstance(c := classes[i], Owned)]
-    steps = [zip(owners.loops, x.owners.shape[: x.steps], strict=False) for x in owned]
-    bodies = [loop.op.regions[1].blocks[0] for each in steps for loop, n in each if n > 1]
-    sums = closure([op.operands[i] for i in summed_operands(classes)], partial(_sums_of, owners))
-    return any(cast(Any, value.owner) == body for value in sums for body in bodies)
+    bodies: list[Any] = []
+    for labels in (c.labels for c in classes if isinstance(c, Owned) and not c.is_shared):
+        counts = labels.owners.shape[: labels.steps]
+        differing = [loop for loop, n in zip(owners.loops, counts, strict=False) if n > 1]
+        bodies += [loop.op.regions[1].blocks[0] for loop in differing]
+    summed = [op.operands[i] for i in summed_operands(classes)]
+    sums = closure(summed, partial(_sums_of, owners))
+    return any(cast(Any, value.owner) in bodies for value in sums)
 
 
 def _sums_of(owners: Owners, value: Value) -> list[Value]:

@@ -98,7 +98,8 @@ def reading(op: Operation, sums: Sequence[int]) -> Link | None:
 
 def reading_of(step: Step, made: Container[Value]) -> Link | None:
     """What a step behind the sites does to the sums that steps in front have `made`."""
-    return reading(step.op, [i for i, (value, _) in enumerate(step.inputs) if value in made])
+    sums = [i for i, (value, _) in enumerate(step.inputs) if value in made]
+    return reading(step.op, sums)
 
 
 def epilogue(axes: Axes, value: Value) -> tuple[Value, list[Link]]:
