@@ -116,17 +116,6 @@ def is_splat(value: Value, number: float) -> bool:
     return op.name == "stablehlo.constant" and _is_constant_splat(op, number)
 
 
-def vanishes(value: Value) -> bool:
-    """Whether all elements are zero times or over something: zero, or NaN where that is."""
-    op = mlir.defining_operation(copied_from(value))
-    while op is not None and op.name in ("stablehlo.multiply", "stablehlo.divide"):
-        if op.name == "stablehlo.multiply" and is_splat(op.operands[1], 0):
-            return True
-        value = op.operands[0]
-        op = mlir.defining_operation(copied_from(value))
-    return is_splat(value, 0)
-
-
 def _is_constant_splat(op: Operation, number: float) -> bool:
     if isinstance(mlir.element_type(op.results[0]), ir.ComplexType):
         return bool((elements(op) == number).all())

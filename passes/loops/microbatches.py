@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import is_splat, vanishes
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, summed_operands_of
 from hlo_surgery.passes.loops.microbatch_axes import members_of, microbatch_axes

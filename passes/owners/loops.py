@@ -18,6 +18,7 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import DECIDED_HELP
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
+from hlo_surgery.passes.owners.alignment.even_shares import covers
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
     Class,
@@ -42,7 +43,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
     over,
 )
-from hlo_surgery.passes.owners.offsets import covers, uneven_at
+from hlo_surgery.passes.owners.offsets import uneven_at
 from hlo_surgery.passes.owners.until_done import any_going_on, frozen_carries
 
 ClassifyBlock = Callable[[Owners, Block], None]

@@ -8,14 +8,17 @@ values alone they would be no others', though as a term of a gradient they are n
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir import linearity
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP
-from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Mixed, Owned, mixed, owned_operands
-from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.owners.alignment.even_shares import (
+    ADD,
+    has_even_shares,
+    is_uneven,
+    runs_on,
+)
+from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, mixed, owned_operands
 
 UNEVEN = (
     "a constant is added to what belongs to some examples, and it is not shown that each of them "
@@ -28,11 +31,13 @@ def uneven_at(op: Operation) -> Mixed:
     return mixed(op, UNEVEN, help=APART_HELP)
 
 
-def covers(labels: Labels, size: int) -> bool:
-    """Whether each of the examples owns as many elements, over all steps."""
-    flat = labels.owners.ravel()
-    counts = np.bincount(flat[flat >= 0], minlength=size)
-    return len(set(counts.tolist())) == 1
+def brings_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -> bool:
+    """Whether an op that sums owned values, in which it is linear, adds constants that some
+    examples bring along and others do not.
+    """
+    if op.name == ADD:
+        return not has_even_shares(owners, op)
+    return any(is_uneven(owners, known) for known in classes)
 
 
 def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
@@ -44,26 +49,4 @@ def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
         return True
     others = (i for i in range(len(classes)) if i not in own)
     added = (i for i in others if linearity.is_linear(op, own | {i}))
-    return any(not is_splat(op.operands[i], 0) and not _runs_on(op, i) for i in added)
-
-
-def _runs_on(op: Operation, number: int) -> bool:
-    """Whether an operand is a loop's carry, and what the op adds a term of the sum so far."""
-    for body in (loop.regions[1].blocks[0] for loop in mlir.enclosing_loops(op)[:1]):
-        carries = list(body.arguments)
-        if op.operands[number] in carries:
-            returned = mlir.operands(mlir.return_operation(body))
-            return _is_added_on(op.results[0], returned[carries.index(op.operands[number])])
-    return False
-
-
-def _is_added_on(value: Value, total: Value) -> bool:
-    """Whether nothing but additions is done to a value until it is a total, as an unrolled loop
-    has them.
-    """
-    while value != total:
-        users = mlir.users(value)
-        if len(users) != 1 or users[0].name != "stablehlo.add":
-            return False
-        value = users[0].results[0]
-    return True
+    return any(not is_splat(op.operands[i], 0) and not runs_on(op, i) for i in added)

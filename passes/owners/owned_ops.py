@@ -12,6 +12,7 @@ from hlo_surgery.passes.dataflow.mosaic_kernels import is_kernel
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import CALL_HELP, DECLARED_HELP, MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.owners.alignment.even_shares import is_uneven
 from hlo_surgery.passes.owners.classes import (
     APART,
     ELEMENTWISE,
@@ -51,7 +52,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
 )
 from hlo_surgery.passes.owners.labelling.moves import MOVES
-from hlo_surgery.passes.owners.offsets import covers, has_offset, uneven_at
+from hlo_surgery.passes.owners.offsets import brings_uneven, has_offset, uneven_at
 
 INDEXED = {
     "stablehlo.dynamic_slice": dynamic_slice,
@@ -103,7 +104,7 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
 def _adds_to_some(owners: Owners, classes: Sequence[Owned]) -> bool:
     """Whether what is put together has constants added to some examples' values and not others'."""
     own = [c for c in classes if not c.is_shared]
-    uneven = any(c.offset and not _covers(owners, c) for c in own)
+    uneven = any(is_uneven(owners, c) for c in own)
     return uneven and not all(c.offset for c in own)
 
 
@@ -175,14 +176,9 @@ def _is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
 
 def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozenset[int]) -> Class:
     """A sum over the examples, unless it has constants that some of them bring along."""
-    uneven = (classes[i] for i in own if classes[i].offset and not _covers(owners, classes[i]))
-    if linearity.is_linear(op, own) and any(uneven):
+    if linearity.is_linear(op, own) and brings_uneven(owners, op, classes):
         return uneven_at(op)
     return Summed(op, added_data(op, classes, own))
-
-
-def _covers(owners: Owners, known: Owned) -> bool:
-    return covers(known.labels, owners.size)
 
 
 def note_steps(owners: Owners, labels: Labels) -> None:

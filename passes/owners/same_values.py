@@ -89,7 +89,7 @@ def _spread(value: Value) -> tuple[Value, Dims] | None:
 
 def _of_ops(one: Value, other: Value, dims: Dims, known: dict[Value, Value]) -> list[Claim] | None:
     first, second = mlir.defining_operation(one), mlir.defining_operation(other)
-    if first is None or second is None or not _same_kind(first, second):
+    if first is None or second is None or not is_same_kind(first, second):
         return None
     if mlir.results(first).index(one) != mlir.results(second).index(other):
         return None
@@ -119,7 +119,8 @@ def _of_elements(
     return [(x, y, dims) for x, y in pairs]
 
 
-def _same_kind(first: Operation, second: Operation) -> bool:
+def is_same_kind(first: Operation, second: Operation) -> bool:
+    """Whether two ops make the same of the same, but for what their regions do."""
     counts = [(op.name, len(op.operands), len(op.regions)) for op in (first, second)]
     repeats = first.name not in DRAWING and counts[0] == counts[1]
     return repeats and _said(first) == _said(second)

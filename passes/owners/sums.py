@@ -23,6 +23,7 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import STEPS_HELP, SUMS_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
+from hlo_surgery.passes.owners.alignment.even_shares import runs_on
 from hlo_surgery.passes.owners.classes import (
     APART,
     ELEMENTWISE,
@@ -46,7 +47,7 @@ from hlo_surgery.passes.owners.constants import (
     is_undivided,
     rearranged,
 )
-from hlo_surgery.passes.owners.offsets import covers, uneven_at
+from hlo_surgery.passes.owners.offsets import brings_uneven, uneven_at
 from hlo_surgery.passes.owners.products_of_sums import FACTOR, multiplies_elements, product_of
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
@@ -120,10 +121,8 @@ def _one_sum(
     again: Transfer,
 ) -> list[Class]:
     """A sum of all these, some of which may be one example's."""
-    for i in terms:
-        known = classes[i]
-        if isinstance(known, Owned) and known.offset and not covers(known.labels, owners.size):
-            return [uneven_at(op)] * len(op.results)
+    if brings_uneven(owners, op, classes):
+        return [uneven_at(op)] * len(op.results)
     data = added_data(op, classes, terms)
     other = _other_reading(owners, op, classes, again)
     return [Summed(_site(classes), data, c if isinstance(c, Owned) else None) for c in other]
@@ -156,7 +155,8 @@ def _beside_owned(
     steady = frozenset(i for i in constants if many and not _differs(owners, op, classes, i))
     if steady:
         return again(owners, op, demoted(owners, op, classes, steady))
-    within = any(isinstance(c, Owned) and c.labels.varies for c in many)
+    rows = any(isinstance(c, Owned) and c.labels.varies for c in many)
+    within = rows and not any(runs_on(op, i) for i in summed)
     if linearity.is_linear(op, summed | own) and (data == summed or not within):
         return _one_sum(owners, op, classes, summed | own, again)
     if _sums_onto(owners, op, classes, summed, again):

@@ -31,6 +31,8 @@ TESTS = (
     "tests/owners/labelling/test_random_moves.py",
     "tests/owners/test_emission.py",
     "tests/acceptance/test_near_misses.py",
+    "tests/microbatches/test_even_shares.py",
+    "tests/microbatches/test_vmapped_microbatches.py",
     "tests/acceptance/test_until_done.py",
     "tests/owners/test_until_done_flags.py",
     "tests/owners/test_same_values.py",

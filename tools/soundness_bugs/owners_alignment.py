@@ -11,8 +11,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/constant_parts.py",
-        "return any(is_shared(owners.of(v)) and not is_splat(v, 0) for v in terms)",
-        "return all(is_shared(owners.of(v)) and not is_splat(v, 0) for v in terms)",
+        "return any(is_shared(owners.of(v)) and not vanishes(v) for v in terms)",
+        "return all(is_shared(owners.of(v)) and not vanishes(v) for v in terms)",
         "masks that scale a sum with a constant beside its terms",
     ),
     Bug(

@@ -23,8 +23,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/sums.py",
-        "if isinstance(known, Owned) and known.offset and not covers(known.labels, owners.size):",
-        "if isinstance(known, Owned) and known.offset and not owners.size:",
+        "if brings_uneven(owners, op, classes):",
+        "if not owners.size:",
         "some examples' values with a constant, added to a sum",
     ),
     Bug(
@@ -160,7 +160,7 @@ CONSTANTS = [
         "data of the batch beside a sum over positions, as what belongs to positions",
     ),
     Bug(
-        "owners/offsets.py",
+        "owners/alignment/even_shares.py",
         "return len(set(counts.tolist())) == 1",
         "return counts.size > 0",
         "constants of which some examples have more rows than others",
@@ -173,15 +173,45 @@ CONSTANTS = [
     ),
     Bug(
         "owners/offsets.py",
-        "not _runs_on(op, i) for i in added)",
+        "not runs_on(op, i) for i in added)",
         "not mlir.enclosing_loops(op) for i in added)",
         "constants that are added to some examples' values in a loop",
     ),
     Bug(
-        "owners/offsets.py",
+        "owners/alignment/even_shares.py",
         "        if op.operands[number] in carries:",
         "        if op.operands[number] not in carries:\n            return True\n        else:",
         "constants beside the terms that a loop adds to its carry",
+    ),
+    Bug(
+        "owners/alignment/even_shares.py",
+        "return [] if are_same(one, other, {}) else None",
+        "return []",
+        "one example's term beside another constant than the others' terms",
+    ),
+    Bug(
+        "owners/alignment/even_shares.py",
+        "return len(set(total.tolist())) == 1",
+        "return bool(total.any())",
+        "terms with a constant of some examples alone, or of one twice",
+    ),
+    Bug(
+        "owners/alignment/even_shares.py",
+        "if not (_has_constant(first) or _has_constant(second)):",
+        "if not (_has_constant(first) and _has_constant(second)):",
+        "terms of which some have a constant and others none",
+    ),
+    Bug(
+        "owners/alignment/even_shares.py",
+        "return len(users) == 1 and users[0].name == ADD",
+        "return any(user.name == ADD for user in users)",
+        "a sum of some examples' terms with constants that is used as well",
+    ),
+    Bug(
+        "owners/alignment/even_shares.py",
+        "operands = list(enumerate(op.operands))",
+        "operands = list(enumerate(op.operands))[:0]",
+        "a decay beside one example's term, as nobody's",
     ),
     Bug(
         "owners/verdicts.py",

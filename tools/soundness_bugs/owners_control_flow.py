@@ -209,9 +209,8 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/same_values.py",
-        "if first is None or second is None or not _same_kind(first, second):\n        return None",
-        "if first is None or second is None:\n        return []\n"
-        "    if not _same_kind(first, second):\n        return None",
+        "if first is None or second is None or not is_same_kind",
+        "if first is None or second is None:\n        return []\n    if not is_same_kind",
         "an update under the same condition of another value",
     ),
     Bug(

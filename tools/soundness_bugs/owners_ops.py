@@ -119,8 +119,8 @@ OPS = [
     ),
     Bug(
         "owners/owned_ops.py",
-        "if linearity.is_linear(op, own) and any(uneven):",
-        "if not own and any(uneven):",
+        "if linearity.is_linear(op, own) and brings_uneven(owners, op, classes):",
+        "if not own and brings_uneven(owners, op, classes):",
         "a sum of what has a constant for some examples",
     ),
     Bug(

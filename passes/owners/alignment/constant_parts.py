@@ -9,9 +9,9 @@ It is followed back through the linear ops to the sites, and to whatever loops a
 from functools import partial
 
 from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
@@ -22,13 +22,13 @@ def holds_constant(owners: Owners, gradient: Value) -> bool:
     known = owners.of(gradient)
     if is_sum(known):
         return has_constant_part(owners, gradient)
-    return is_shared(known) and not is_splat(gradient, 0)
+    return is_shared(known) and not vanishes(gradient)
 
 
 def has_constant_part(owners: Owners, value: Value) -> bool:
     """Whether something is added to the examples' own terms, as far as the ops show."""
     terms = constant_terms(owners, value)
-    return any(is_shared(owners.of(v)) and not is_splat(v, 0) for v in terms)
+    return any(is_shared(owners.of(v)) and not vanishes(v) for v in terms)
 
 
 def constant_terms(owners: Owners, value: Value) -> set[Value]:

@@ -10,8 +10,8 @@ share; it is refused, unless it is zero either way. So is what is added to the e
 where rows that parameters reach are moved before they meet the examples, as in x + e[::-1].
 """
 
+from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import vanishes
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import reason_at

@@ -8,9 +8,10 @@ Of examples with as many rows each, terms that no example reaches are shared eve
 have any number of rows they are not, and nothing in a value tells a row's term from one of all.
 """
 
+from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import is_splat, vanishes
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.source_lines import source_line
