@@ -17,6 +17,7 @@ from functools import reduce
 import numpy as np
 
 from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers
@@ -206,7 +207,7 @@ def _differs_at(owners: Owners, value: Value, sizes: Sequence[int]) -> bool:
     none.
     """
     loops = [loop for loop, size in zip(owners.loops, sizes, strict=False) if size > 1]
-    return any(owners.varies(loop.op, value) for loop in loops)
+    return any(varies(owners.varying, loop.op, value) for loop in loops)
 
 
 def _moving_dims(places: Places, rank: int) -> list[int]:

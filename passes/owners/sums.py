@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import STEPS_HELP, SUMS_HELP, Reason
@@ -178,7 +179,7 @@ def _differs(owners: Owners, op: Operation, classes: Sequence[Class], number: in
         assert isinstance(known, Owned)
         labels = known.labels
         steps = zip(owners.loops, labels.owners.shape[: labels.steps], strict=False)
-        if any(n > 1 and owners.varies(loop.op, value) for loop, n in steps):
+        if any(n > 1 and varies(owners.varying, loop.op, value) for loop, n in steps):
             return True
     return differs_beside(owners, op, classes, number)
 

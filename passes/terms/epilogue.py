@@ -23,9 +23,10 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.owners.classes import Summed
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised, single
-from hlo_surgery.passes.terms.axes import Axes, Summed
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.steps import Step
 
 MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)
