@@ -33,7 +33,9 @@ def projected(
     [B, k, k] or [B, k]; groups as in `norms`.
 
     The signs depend on `seed`, and on each parameter's shape and place in the gradient: they are
-    the same whatever the batch, the devices or the run. It is refused where `norms` is.
+    the same whatever the batch, the devices or the run. Factors are rounded as the contraction that
+    they are of rounds them, on TPU by default to bfloat16: `jax.default_matmul_precision` says so
+    for both. It is refused where `norms` is.
     (Park et al., "TRAK: Attributing Model Behavior at Scale", section 3.2; Choe et al., "What is
     Your Data Worth to GPT?", section 3.)
 

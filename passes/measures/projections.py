@@ -44,12 +44,12 @@ class Projected(RowMeasure):
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """P' g Q over k, or P' g over its root."""
         first, second = sides(gradient.shape)
-        sizes = [math.prod(gradient.shape[d] for d in side) for side in (first, second)]
-        matrix = widened(gradient).reshape(sizes)
-        left = self.signs(gradient.shape, first).astype(matrix.dtype)
-        found = jnp.matmul(left.T, matrix, precision="highest")
+        own = widened(gradient)
+        left = self.signs(gradient.shape, first).astype(own.dtype)
         if not second:
-            return found[:, 0] / math.sqrt(self.k)
+            return jnp.matmul(own.ravel(), left, precision="highest") / math.sqrt(self.k)
+        matrix = own.reshape(len(left), -1)
+        found = jnp.matmul(left.T, matrix, precision="highest")
         right = self.signs(gradient.shape, second).astype(matrix.dtype)
         return jnp.matmul(found, right, precision="highest") / self.k
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measures import Measure
 from hlo_surgery.passes.measures.projections import Dims, Projected, sides
@@ -114,19 +116,30 @@ def _share(task: Task, path: Path, measure: Projected, given: Given, factor: Any
     ]
     swapped = _wide(shape, dims[0]) != _wide(shape, first)
     one, other = factors_of(path, given)
+    asked = _precision(path)
     signs = halves[::-1] if swapped else halves
-    left, right = _signed(one, signs[0]), _signed(Factor(other), signs[1])
+    left, right = _signed(one, signs[0], asked), _signed(Factor(other), signs[1], asked)
     pairs = "gtj,gti->ij" if swapped else "gti,gtj->ij"
-    found = jnp.einsum(pairs, left, right, precision="highest")
+    found = jnp.einsum(pairs, left, right, precision=asked)
     scaled = scaled_by(found, path, given, factor)
     return scaled / measure.k if second else scaled[:, 0] / math.sqrt(measure.k)
 
 
-def _signed(factor: Factor, signs: jax.Array) -> jax.Array:
+def _precision(path: Path) -> lax.Precision:
+    """That of the site, so that an accelerator rounds factors as for the gradient, and signs, which
+    are exact, cost it one pass of its matrix units and not six.
+    """
+    op = path.site.op
+    if op.name != "stablehlo.dot_general" or "algorithm" in op.attributes:
+        return lax.Precision.HIGHEST
+    return max(precision(op) or [lax.Precision.DEFAULT], key=lambda each: each.value)
+
+
+def _signed(factor: Factor, signs: jax.Array, asked: lax.Precision) -> jax.Array:
     """[batch, positions, k] of a factor; of row numbers the signs of their rows."""
     if factor.rows is None:
         own = signs.astype(factor.x.dtype)
-        return jnp.einsum("gte,ei->gti", factor.x, own, precision="highest")
+        return jnp.einsum("gte,ei->gti", factor.x, own, precision=asked)
     rows = signs.at[factor.x].get(mode="clip")
     return jnp.where(factor.x[..., None] < 0, jnp.zeros_like(rows), rows)
 

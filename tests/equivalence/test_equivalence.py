@@ -19,7 +19,7 @@ from tests.equivalence.test_generator import (
 from tests.programs.program_strategies import mixing_programs, plannings, programs
 from tests.programs.random_mixing import MIXING_GRADIENTS, MIXING_LAYERS, MIXING_LOSSES
 from tests.programs.random_programs import data, gradient, in_axes, loss, parameters, reference
-from tests.statistics.projections_by_definition import projections_of
+from tools.exactness.projections_by_definition import projections_of
 
 BATCHES = 3
 PROJECTED, SEED = 2, 5

@@ -8,9 +8,9 @@ import pytest
 
 import hlo_surgery as hs
 from tests.equivalence.test_fixtures import METAS, SEPARABLE, inputs, rewritten
-from tests.statistics.projections_by_definition import projections_of
 from tools.dumps.make_fixtures import axis_or_minus_one
 from tools.dumps.references import per_example_gradients
+from tools.exactness.projections_by_definition import projections_of
 from tools.models.fixtures import MODELS
 
 K, SEED = 4, 3

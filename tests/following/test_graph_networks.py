@@ -22,7 +22,7 @@ from tests.following.graph_batches import (
     params,
     segments,
 )
-from tests.statistics.projections_by_definition import projections_of
+from tools.exactness.projections_by_definition import projections_of
 
 
 def flat(each):

@@ -9,7 +9,7 @@ from jax import lax
 
 import hlo_surgery as hs
 from hlo_surgery.estimators import NoiseScale
-from tests.statistics.projections_by_definition import projections_of
+from tools.exactness.projections_by_definition import projections_of
 
 B, WIDTH, LAYERS, BOUND = 6, 5, 2, 0.3
 TOLERANCE = 256 * float(jnp.finfo(jnp.float32).eps)

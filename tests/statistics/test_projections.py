@@ -8,7 +8,7 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.passes.measures import signs
 from hlo_surgery.passes.measures.signs import random_signs
-from tests.statistics.projections_by_definition import (
+from tools.exactness.projections_by_definition import (
     dense_projections_of,
     projections_of,
     wide_projections_of,
@@ -181,3 +181,16 @@ def test_no_setting_changes_a_sign(settings, seed):
 def test_bad_arguments_say_what_to_write(arguments, message):
     with pytest.raises(ValueError, match=message):
         hs.projected(**arguments)
+
+
+@pytest.mark.parametrize("asked", ["default", "highest"])
+def test_factors_are_rounded_as_the_gradient_is(asked):
+    def loss(w, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x @ w) ** 2, (1, 2)))
+
+    f = hs.grad(loss, batch_argnums=1, statistics=hs.projected(2), strategy="project")
+    with jax.default_matmul_precision(asked):
+        text = jax.jit(f).lower(jnp.ones((8, 5)), jnp.ones((4, 3, 8))).as_text()
+    dots = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    assert len(dots) >= 4  # the layer, its gradient, both projections, their product
+    assert {"HIGHEST" in line for line in dots} == {asked == "highest"}

@@ -13,7 +13,7 @@ from hlo_surgery.planning import rooflines
 from hlo_surgery.planning.plan import duration
 from hlo_surgery.planning.rooflines import roofline
 from tests.products import covering
-from tests.statistics.projections_by_definition import projections_of
+from tools.exactness.projections_by_definition import projections_of
 
 B, L, D, F = 6, 5, 4, 3
 KEY = jax.random.key(0)

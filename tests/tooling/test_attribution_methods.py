@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.statistics.projections_by_definition import dense_projections_of, projections_of
+from tools.exactness.projections_by_definition import dense_projections_of, projections_of
 
 pytest.importorskip("sklearn")
 

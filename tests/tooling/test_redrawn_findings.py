@@ -1,5 +1,7 @@
 """Tables and figures from CSV files alone, and the one command that makes all of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,12 +48,32 @@ def test_tables_and_figures_from_the_file_alone(tmp_path, capsys):
     assert "| Adam | 0.0195 | 4 | 3.500" in said
 
 
-def test_a_spike_is_a_rise_above_the_lowest_so_far():
-    curve = [3.0] * tables.BEGUN + [2.0] * 56
-    curve[20], curve[0] = 2.7, 99.0
-    run = Record("adam", CONTENDERS["adam"].rate(0), 16, 0, 64, 1.0, tuple(curve))
-    said = tables.steadiness(compared([run]))
-    assert "| Adam | 1 | 0.700 (most 0.70) | 0.135 |" in said
+def test_a_seed_of_which_a_run_diverged_is_counted_apart():
+    diverged = [
+        replace(r, loss=np.inf) if (r.method, r.seed) == ("adam", 2) else r for r in records()
+    ]
+    said = tables.claims(compared(diverged))
+    assert "| MicroAdam | Adam | 3, and 1 diverged | +0.1667 ± 0.1434 |" in said
+
+
+def test_a_spike_is_what_only_one_contender_has():
+    """The batches' ups and downs, and a slow rise, are none."""
+    batches, names = NOISE[0], list(CONTENDERS)[:3]
+    curves = {name: batches.copy() for name in names}
+    curves[names[1]] = batches + 0.5 + 0.001 * np.arange(64)
+    curves[names[2]] = batches - 0.5
+    curves[names[2]][20] += 0.25
+    runs = [
+        Record(name, CONTENDERS[name].rate(0), 16, 0, 64, 1.0, tuple(curve))
+        for name, curve in curves.items()
+    ]
+    found = tables.residuals(compared(runs))
+    assert np.abs(found[names[0]]).max() < 1e-9
+    assert np.abs(found[names[1]][:, :-4]).max() < 1e-9
+    np.testing.assert_allclose(found[names[2]].max(), 0.25)
+    assert f"| {CONTENDERS[names[2]].title} | 1 | 0.250 (most 0.250) |" in tables.steadiness(
+        compared(runs)
+    )
 
 
 def test_the_spread_over_batch_sizes_is_of_the_seeds_that_all_have():

@@ -48,11 +48,16 @@ def curves_between(found: Mapping[str, BySeed], ours: str, theirs: str) -> list[
     return [np.subtract(a.curve, b.curve) for a, b in pairs(found, ours, theirs)]
 
 
+def converged(both: Sequence[tuple[Record, Record]]) -> list[tuple[Record, Record]]:
+    """The pairs of which neither run diverged."""
+    return [(ours, theirs) for ours, theirs in both if np.isfinite([ours.loss, theirs.loss]).all()]
+
+
 def differences(found: Mapping[str, BySeed]) -> dict[Claim, Difference]:
-    """Of held-out losses at the end, for each claim with two seeds or more."""
-    losses = {claim: [(a.loss, b.loss) for a, b in pairs(found, *claim)] for claim in CLAIMS}
+    """Of held-out losses at the end, for each claim with two pairs or more that converged."""
+    each = {claim: converged(pairs(found, *claim)) for claim in CLAIMS}
     return {
-        claim: paired([ours for ours, _ in each], [theirs for _, theirs in each])
-        for claim, each in losses.items()
-        if len(each) > 1
+        claim: paired([ours.loss for ours, _ in both], [theirs.loss for _, theirs in both])
+        for claim, both in each.items()
+        if len(both) > 1
     }

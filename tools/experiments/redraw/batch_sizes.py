@@ -54,7 +54,7 @@ def table(records: Sequence[Record]) -> str:
         for factor in (1.0, QUARTER):
             found = curves(records, name, factor)
             lines += [_row(name, factor, found)] if len(found) > 1 else []
-    return "\n".join(lines)
+    return "\n".join(lines) if len(lines) > 2 else "(no runs over batch sizes yet)"
 
 
 def _row(name: str, factor: float, found: Curves) -> str:

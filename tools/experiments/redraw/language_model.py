@@ -45,6 +45,8 @@ def _draw(
     for number, name in enumerate(names):
         _rates(rates, [r for r in records if r.method == name], f"C{number}")
     rates.set(title="each tuning seed, and their mean", ylabel="held-out loss")
+    if not any(len(line.get_xdata()) for line in rates.get_lines()):
+        rates.text(0.5, 0.5, "no tuning runs yet", ha="center", transform=rates.transAxes)
     look.save(figure, file)
 
 
@@ -52,7 +54,7 @@ def _curves(place: Any, by_name: Mapping[str, Sequence[Any]]) -> None:
     """The mean of each contender's seeds with its 95 % band; of those that have runs."""
     for number, (name, each) in enumerate(by_name.items()):
         if each:
-            label = f"{CONTENDERS[name].title} ({len(each)} seeds)"
+            label = f"{CONTENDERS[name].title} ({look.seeds(each)})"
             look.curve(place, each, label=label, color=f"C{number}")
     look.fit(place, [curve for each in by_name.values() for curve in each])
     place.set(xlabel="share of the run", ylabel="nats a byte")
@@ -65,7 +67,7 @@ def _rates(place: Any, records: Sequence[Record], color: str) -> None:
     means = [np.mean([r.loss for r in own if r.learning_rate == rate]) for rate in rates]
     place.plot([r.learning_rate for r in own], [r.loss for r in own], ".", color=color, alpha=0.6)
     place.plot(rates, means, color=color, linewidth=1)
-    written = [x for line in place.get_lines() for x in line.get_xdata()]
+    written = [x for line in place.get_lines() for x in np.asarray(line.get_xdata())]
     look.rate_ticks(place, written)
 
 
@@ -79,7 +81,8 @@ def _draw_claims(found: Mapping[str, BySeed], file: Path) -> None:
             look.curve(place, each)
             look.fit(place, [*each, np.zeros(len(each[0]))])
         place.axhline(0, color="black", linewidth=0.6)
-        place.set_title(f"{titles[0]}\nless {titles[1]} ({len(each)} seeds)", fontsize="small")
+        title = f"{titles[0]}\nless {titles[1]} ({look.seeds(each)})"
+        place.set_title(title, fontsize="small")
     figure.supxlabel("share of the run")
     figure.supylabel("difference of training losses, nats a byte")
     look.save(figure, file)

@@ -50,6 +50,11 @@ def curve(place: Any, curves: Curves, *, band: bool = True, **looks: Any) -> Non
         place.fill_between(share, low, high, color=line.get_color(), alpha=0.25, linewidth=0)
 
 
+def seeds(curves: Curves) -> str:
+    """How many, in words."""
+    return "1 seed" if len(curves) == 1 else f"{len(curves)} seeds"
+
+
 def fit(place: Any, curves: Curves) -> None:
     """Limits that show what is settled, of each seed; the first steps would hide it."""
     if curves:

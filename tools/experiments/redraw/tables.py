@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.ndimage import median_filter
 
 from tools.experiments.intervals import interval
 from tools.experiments.paired.claims import holm
 from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
-from tools.experiments.paired.found import CLAIMS, BySeed, differences, pairs
+from tools.experiments.paired.found import CLAIMS, BySeed, converged, differences, pairs
 from tools.experiments.paired.records import Record
+from tools.experiments.redraw.look import SETTLED
 
-BEGUN = 8
-"""Of a run's 64 parts, those in which every loss still falls."""
+RUNNING = 9
+"""Parts, of a running median: an eighth of the run."""
 
 
 def all_tables(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
@@ -56,27 +58,47 @@ def claims(found: Mapping[str, BySeed]) -> str:
     lines = ["| less | | seeds | difference | p | told apart |", "|---|---|---|---|---|---|"]
     for (a, b), difference in measured.items():
         answer = "yes" if told[f"{a} - {b}"] else "no"
-        seeds, both = len(pairs(found, a, b)), f"{CONTENDERS[a].title} | {CONTENDERS[b].title}"
-        lines.append(f"| {both} | {seeds} | {difference} | {difference.p:.2g} | {answer} |")
+        both = f"{CONTENDERS[a].title} | {CONTENDERS[b].title}"
+        lines.append(
+            f"| {both} | {_seeds(found, a, b)} | {difference} | {difference.p:.2g} | {answer} |"
+        )
     return "\n".join(lines)
+
+
+def _seeds(found: Mapping[str, BySeed], ours: str, theirs: str) -> str:
+    """How many pairs, and how many of them are left out since one of the runs diverged."""
+    both, left = pairs(found, ours, theirs), converged(pairs(found, ours, theirs))
+    diverged = len(both) - len(left)
+    return f"{len(left)}, and {diverged} diverged" if diverged else f"{len(left)}"
 
 
 def steadiness(found: Mapping[str, BySeed]) -> str:
-    """How far a part's mean loss rises above the lowest so far (a spike), and how far the loss goes
-    from part to part; both after the first eighth of the run.
+    """How noisy a curve of training losses is, and how high its highest spike.
+
+    All contenders of a seed see the same batches, whose ups and downs are most of what a curve has:
+    the median of the contenders is taken from each. What is left is held against its own running
+    median, after the first eighth of the run.
     """
-    lines = [
-        "| contender | seeds | largest rise above the lowest so far | from part to part |",
-        "|---|---|---|---|",
-    ]
-    for name, runs in found.items():
-        curves = np.array([run.curve for run in runs.values()])
-        settled = curves[:, BEGUN:]
-        rises = (settled - np.minimum.accumulate(settled, axis=1)).max(1)
-        steps = np.diff(settled, axis=1).std(1, ddof=1)
-        said = f"{_mean(rises)} (most {rises.max():.2f}) | {_mean(steps)}"
-        lines.append(f"| {CONTENDERS[name].title} | {len(curves)} | {said} |")
+    lines = ["| contender | seeds | highest spike | deviation |", "|---|---|---|---|"]
+    own = residuals(found)
+    for name, left in own.items():
+        spikes, noise = left.max(1), left.std(1, ddof=1)
+        said = f"{_mean(spikes)} (most {spikes.max():.3f}) | {_mean(noise)}"
+        lines.append(f"| {CONTENDERS[name].title} | {len(left)} | {said} |")
     return "\n".join(lines)
+
+
+def residuals(found: Mapping[str, BySeed]) -> dict[str, np.ndarray]:
+    """[seeds, parts] by contender, of the seeds that all have."""
+    seeds = sorted(set[int].intersection(*(set(runs) for runs in found.values())))
+    if not seeds:
+        return {}
+    curves = {name: np.array([runs[seed].curve for seed in seeds]) for name, runs in found.items()}
+    common = np.median(list(curves.values()), axis=0)
+    own = {name: each - common for name, each in curves.items()}
+    return {
+        name: (each - median_filter(each, (1, RUNNING)))[:, SETTLED:] for name, each in own.items()
+    }
 
 
 def _mean(values: np.ndarray) -> str:

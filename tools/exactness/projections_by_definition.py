@@ -1,6 +1,8 @@
 """Projections by their definition, in float64 NumPy, from the project's signs."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +14,14 @@ from hlo_surgery.passes.measures.signs import (
     random_signs,
 )
 
+Array = np.ndarray[Any, Any]
 
-def signs(seed, place, count, k):
+
+def signs(seed: int, place: Sequence[int], count: int, k: int) -> Array:
     return np.asarray(random_signs(seed, place, count, k), np.float64)
 
 
-def along(seed, k, shape, dims):
+def along(seed: int, k: int, shape: Sequence[int], dims: Sequence[int]) -> Array:
     """[elements, k]: for each element the product of its dimensions' signs."""
     wide = [d for d in dims if shape[d] > 1]
     drawn = {d: signs(seed, (DIMENSIONS, len(shape) - d), shape[d], k) for d in wide}
@@ -29,7 +33,7 @@ def along(seed, k, shape, dims):
     return np.broadcast_to(rows, (len(rows), k)) if drawn else np.ones((1, k))
 
 
-def halves(shape):
+def halves(shape: Sequence[int]) -> tuple[list[int], list[int]]:
     """The split of a shape in two with the fewest elements in both together."""
     dims = list(range(len(shape)))
     if sum(size > 1 for size in shape) < 2:
@@ -39,7 +43,7 @@ def halves(shape):
     return dims[:split], dims[split:]
 
 
-def projections_of(own, k, seed=0, output=0):
+def projections_of(own: Any, k: int, seed: int = 0, output: int = 0) -> Array:
     """[B, k, k] or [B, k], of gradients [B, *parameter] of the output of this number."""
     own, shape = np.asarray(own), own.shape[1:]
     first, second = halves(shape)
@@ -54,7 +58,7 @@ def projections_of(own, k, seed=0, output=0):
     return found * signs(seed, (OUTPUTS, output), k, k)
 
 
-def wide_projections_of(own, k, seed=0, output=0):
+def wide_projections_of(own: Any, k: int, seed: int = 0, output: int = 0) -> Array:
     """As they add up over parameters, [B, k, k]."""
     found = projections_of(own, k, seed, output)
     if found.ndim == 3:
@@ -62,7 +66,7 @@ def wide_projections_of(own, k, seed=0, output=0):
     return found[..., None] * signs(seed, (COLUMNS, output), 1, k) / k**0.5
 
 
-def dense_projections_of(own, k, seed=0, output=0):
+def dense_projections_of(own: Any, k: int, seed: int = 0, output: int = 0) -> Array:
     """[B, k], by signs for each element, which are drawn for 16,384 elements at a time."""
     flat = np.asarray(own).reshape(len(own), -1)
     width = min(1 << 14, flat.shape[1])

@@ -1,0 +1,1 @@
+"""Statistics of dumped gradients, held against gradients of one example at a time."""
