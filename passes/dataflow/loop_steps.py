@@ -23,6 +23,17 @@ def varying_values(loop: Operation) -> frozenset[Value]:
     return frozenset(values_from(arguments, loop))
 
 
+def varies(known: dict[Value, frozenset[Value]], loop: Operation, value: Value) -> bool:
+    """Whether a value may differ from one step of a loop to another.
+
+    `known`: what may, by the first result of a loop, of the same module as it is now.
+    """
+    key = loop.results[0]
+    if key not in known:
+        known[key] = varying_values(loop)
+    return value in known[key]
+
+
 def values_from(starts: Iterable[Value], loop: Operation | None = None) -> set[Value]:
     """Values and all that is made from them; with a loop, what is within one step of it."""
     return closure(starts, lambda value: (v for use in value.uses for v in _made_from(loop, use)))

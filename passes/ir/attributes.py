@@ -64,6 +64,11 @@ def convolution_numbers(op: Operation) -> stablehlo.ConvDimensionNumbers:
     return stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
 
 
+def gather_numbers(op: Operation) -> stablehlo.GatherDimensionNumbers:
+    """The dimension numbers of a gather."""
+    return stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+
+
 def scatter_numbers(op: Operation) -> stablehlo.ScatterDimensionNumbers:
     """What a scatter does with the dimensions of updates and operand."""
     return stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])

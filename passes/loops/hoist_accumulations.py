@@ -35,8 +35,9 @@ from hlo_surgery.passes.loops.step_stacks import (
     resolve,
     write_stacks,
 )
+from hlo_surgery.passes.owners.classes import Summed
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
-from hlo_surgery.passes.terms.axes import Axes, Class, Labelled, Summed
+from hlo_surgery.passes.terms.axes import Axes, Class, Labelled
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 from hlo_surgery.passes.terms.example_factors import example_digits
 from hlo_surgery.passes.terms.gradient_slices import gradient_step

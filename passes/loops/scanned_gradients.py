@@ -21,7 +21,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
 from hlo_surgery.passes.loops.lift_values import reached_values
-from hlo_surgery.passes.terms.axes import Axes, Summed
+from hlo_surgery.passes.owners.classes import Summed
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 
 

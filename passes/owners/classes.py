@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hlo_surgery.passes.dataflow.loop_steps import varying_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -267,13 +266,6 @@ class Owners:
     def is_trained(self, op: Operation, number: int) -> bool:
         """Whether parameters reach an operand, and may reach a gradient by this op."""
         return op.operands[number] in self.trained and self.held.isdisjoint(op.results)
-
-    def varies(self, loop: Operation, value: Value) -> bool:
-        """Whether a value may differ from one step of a loop to another."""
-        key = loop.results[0]
-        if key not in self.varying:
-            self.varying[key] = varying_values(loop)
-        return value in self.varying[key]
 
     def nobodys(self, value: Value) -> Owned:
         """The class of a value that no example reaches."""

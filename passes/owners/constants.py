@@ -13,15 +13,16 @@ examples add to a gradient; as a term of it, it would be nobody's share.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any, cast
 
 import numpy as np
 
 from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.attributes import gather_numbers
 from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
-from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.step_positions import POSITIONAL
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
@@ -206,7 +207,7 @@ def _differs_at(owners: Owners, value: Value, sizes: Sequence[int]) -> bool:
     none.
     """
     loops = [loop for loop, size in zip(owners.loops, sizes, strict=False) if size > 1]
-    return any(owners.varies(loop.op, value) for loop in loops)
+    return any(varies(owners.varying, loop.op, value) for loop in loops)
 
 
 def _moving_dims(places: Places, rank: int) -> list[int]:
@@ -238,8 +239,7 @@ def _numbered_dims(owners: Owners, op: Operation, operand: int) -> list[int]:
         return list(range(len(mlir.shape(op.operands[operand]))))
     if operand > 0:
         return []
-    attribute = op.attributes["dimension_numbers"]
-    numbers = cast(Any, stablehlo).GatherDimensionNumbers(attribute)
+    numbers = gather_numbers(op)
     columns, vector_dim = list(numbers.start_index_map), int(numbers.index_vector_dim)
     known = (column(owners, op.operands[1], k, vector_dim) for k in range(len(columns)))
     return [dim for dim, x in zip(columns, known, strict=True) if x is not None]

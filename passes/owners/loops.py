@@ -13,6 +13,7 @@ shown (until_done); else nobody may decide how often it runs but one example, fo
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import DECIDED_HELP
@@ -238,7 +239,7 @@ def decided(
         return Owned(known.labels, held([known, decider]))
     data = None if owners.contributions else data_in(decider)
     parts = [loop for loop in owners.loops if loop.op.results[0] in owners.part_loops]
-    if data and any(owners.varies(loop.op, predicate) for loop in parts):
+    if data and any(varies(owners.varying, loop.op, predicate) for loop in parts):
         return rearranged(op, data)
     if data and isinstance(known, Summed) and any(holds_constant(owners, v) for v in values):
         return replace(known, data=known.data or data)

@@ -269,10 +269,13 @@ def _meeting_in(op: Operation, found: Meeting) -> str:
     """How examples meet in an op."""
     if (found.met == MANY).any():
         return APART
-    return MOVED if (found.apart == MANY).any() else PICKED if op.name in PICKING else _reduced(op)
+    if (found.apart == MANY).any():
+        return MOVED
+    return PICKED if op.name in PICKING else _reduced(op)
 
 
 def _reduced(op: Operation) -> str:
     """That they are, and by what, where an op has a body that says so."""
-    body = [mlir.operations(region.blocks[0]) for region in op.regions]
-    return REDUCED.format(by=f" by {body[0][0].name}" if body and len(body[0]) > 1 else "")
+    body = mlir.operations(op.regions[0].blocks[0]) if len(op.regions) else []
+    by = f" by {body[0].name}" if len(body) > 1 else ""
+    return REDUCED.format(by=by)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import STEPS_HELP, SUMS_HELP, Reason
@@ -177,7 +178,7 @@ def _differs(owners: Owners, op: Operation, classes: Sequence[Class], number: in
         assert isinstance(known, Owned)
         labels = known.labels
         steps = zip(owners.loops, labels.owners.shape[: labels.steps], strict=False)
-        if any(n > 1 and owners.varies(loop.op, value) for loop, n in steps):
+        if any(n > 1 and varies(owners.varying, loop.op, value) for loop, n in steps):
             return True
     return differs_beside(owners, op, classes, number)
 
@@ -273,11 +274,14 @@ def _meeting(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed:
 
 def _is_from_earlier_steps(owners: Owners, op: Operation, classes: Sequence[Class]) -> bool:
     """Whether a sum that a loop carries on, such as updated parameters, meets a step's examples."""
-    owned = [c.labels for i in owned_operands(classes) if isinstance(c := classes[i], Owned)]
-    steps = [zip(owners.loops, x.owners.shape[: x.steps], strict=False) for x in owned]
-    bodies = [loop.op.regions[1].blocks[0] for each in steps for loop, n in each if n > 1]
-    sums = closure([op.operands[i] for i in summed_operands(classes)], partial(_sums_of, owners))
-    return any(cast(Any, value.owner) == body for value in sums for body in bodies)
+    bodies: list[Any] = []
+    for labels in (c.labels for c in classes if isinstance(c, Owned) and not c.is_shared):
+        counts = labels.owners.shape[: labels.steps]
+        differing = [loop for loop, n in zip(owners.loops, counts, strict=False) if n > 1]
+        bodies += [loop.op.regions[1].blocks[0] for loop in differing]
+    summed = [op.operands[i] for i in summed_operands(classes)]
+    sums = closure(summed, partial(_sums_of, owners))
+    return any(cast(Any, value.owner) in bodies for value in sums)
 
 
 def _sums_of(owners: Owners, value: Value) -> list[Value]:

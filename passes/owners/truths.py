@@ -53,8 +53,10 @@ def _keeps_truth(op: Operation) -> bool:
     """Whether an op makes 0 or 1 of what is 0 or 1, as truth values are: `not` of an integer makes
     other numbers.
     """
-    kind = dtype_of(op.results[0]) if op.name in LOGICAL | COPIES else None
-    return kind is not None and (kind == np.bool_ or (op.name in COPIES and _holds_both(kind)))
+    if op.name not in LOGICAL | COPIES:
+        return False
+    kind = dtype_of(op.results[0])
+    return kind == np.bool_ or (op.name in COPIES and _holds_both(kind))
 
 
 def _holds_both(kind: np.dtype) -> bool:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hlo_surgery.passes.ir.attributes import flag, integers, scatter_numbers
+from hlo_surgery.passes.ir.attributes import flag, gather_numbers, integers, scatter_numbers
 from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
 from hlo_surgery.passes.ir.linearity import added_results, overwrites
 from hlo_surgery.passes.ir.mlir import Operation, stablehlo
@@ -22,7 +22,7 @@ from hlo_surgery.passes.raising.table import Raised, raises, single
 @raises("stablehlo.gather")
 def gather(op: Operation) -> Raised:
     """Gather slices; a start index out of bounds is clamped to where the slice fits."""
-    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    numbers = gather_numbers(op)
     index_vector_dim = numbers.index_vector_dim
     take = partial(
         lax.gather,

@@ -30,12 +30,12 @@ from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.owners.analysis import find_owners
-from hlo_surgery.passes.owners.classes import Owners
+from hlo_surgery.passes.owners.classes import Mixed, Owners
 from hlo_surgery.passes.owners.following.plain_terms import stray_reason
 from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
 from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
 from hlo_surgery.passes.rewriting.round_trips import drop_round_trips
-from hlo_surgery.passes.terms.axes import Axes, Mixed
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.translation import translated
 
 Hoist = Callable[[Axes, Block, Sequence[Value]], bool]

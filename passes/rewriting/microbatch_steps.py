@@ -30,6 +30,7 @@ from hlo_surgery.passes.loops.microbatches import Microbatches
 from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
 from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.measures import Measure
+from hlo_surgery.passes.owners.classes import Summed
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.rewriting.replacement import (
@@ -40,7 +41,6 @@ from hlo_surgery.passes.rewriting.replacement import (
     block_statistics,
 )
 from hlo_surgery.passes.strategies.task import Examples
-from hlo_surgery.passes.terms.axes import Summed
 
 
 def inside_step(

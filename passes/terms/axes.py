@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.classes import Mixed, Summed
 from hlo_surgery.passes.owners.labelling.labels import Labels
 
 
@@ -39,25 +40,6 @@ class Labelled:
     labels: Labels
     counters: Counters = ()
     is_weighted: bool = True
-
-
-@dataclass(frozen=True)
-class Summed:
-    """r + sum of c_b, with c_b depending on example b alone. `site` is the op that summed first.
-
-    `data` is set where r holds data of the whole batch: r then belongs to no example.
-    """
-
-    site: Operation
-    data: Reason | None = None
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """The examples met in a way that is no sum, or, if `unknown`, that is not understood."""
-
-    reason: Reason
-    unknown: bool = False
 
 
 Class = Shared | Labelled | Summed | Mixed

@@ -23,9 +23,10 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import Kind, ops_of
+from hlo_surgery.passes.owners.classes import Summed
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised, single
-from hlo_surgery.passes.terms.axes import Axes, Summed
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.steps import Step
 
 MOVES, PASSED = ops_of(Kind.MOVES), ops_of(Kind.PASSES)
@@ -98,7 +99,8 @@ def reading(op: Operation, sums: Sequence[int]) -> Link | None:
 
 def reading_of(step: Step, made: Container[Value]) -> Link | None:
     """What a step behind the sites does to the sums that steps in front have `made`."""
-    return reading(step.op, [i for i, (value, _) in enumerate(step.inputs) if value in made])
+    sums = [i for i, (value, _) in enumerate(step.inputs) if value in made]
+    return reading(step.op, sums)
 
 
 def epilogue(axes: Axes, value: Value) -> tuple[Value, list[Link]]:

@@ -16,15 +16,9 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import mixed
+from hlo_surgery.passes.owners.classes import Summed, mixed
 from hlo_surgery.passes.owners.labelling.labels import nobodys
-from hlo_surgery.passes.terms.axes import (
-    Axes,
-    Class,
-    Labelled,
-    Shared,
-    Summed,
-)
+from hlo_surgery.passes.terms.axes import Axes, Class, Labelled, Shared
 from hlo_surgery.passes.terms.example_factors import example_factors
 from hlo_surgery.passes.terms.kept_examples import kept_operands
 from hlo_surgery.passes.terms.steps import (

@@ -232,19 +232,16 @@ def _to_front(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.
     """The examples along the dimension of size 1 at `position` instead; what else their own one
     held stays there.
     """
-    moved = jnp.squeeze(jnp.moveaxis(_split(x, axis, count), axis.dim + 1, position), position + 1)
-    return moved.reshape(*moved.shape[: axis.dim], -1, *moved.shape[axis.dim + 2 :])
+    moved = jnp.moveaxis(_split(x, axis, count), axis.dim + 1, position)
+    left = jnp.squeeze(moved, position + 1)
+    return left.reshape(*left.shape[: axis.dim], -1, *left.shape[axis.dim + 2 :])
 
 
 def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
     """The examples along the size-1 dimension at `position` too, each in place among zeros."""
     split = _split(x, axis, count)
-    here, place = (
-        jnp.arange(count, dtype=jnp.int32).reshape(
-            [-1 if d == at else 1 for d in range(split.ndim)]
-        )
-        for at in (position, axis.dim + 1)
-    )
+    sizes = [count if d == position else size for d, size in enumerate(split.shape)]
+    here, place = (lax.broadcasted_iota(jnp.int32, sizes, d) for d in (position, axis.dim + 1))
     spread = jnp.where(here == place, split, jnp.zeros_like(split))
     return spread.reshape(*spread.shape[: axis.dim], *x.shape[axis.dim :])
 

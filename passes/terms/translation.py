@@ -11,18 +11,10 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.owners import classes
-from hlo_surgery.passes.owners.classes import CountedLoop, Owned, Owners
+from hlo_surgery.passes.owners.classes import CountedLoop, Mixed, Owned, Owners, Summed
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels
-from hlo_surgery.passes.terms.axes import (
-    Axes,
-    Class,
-    Counter,
-    Labelled,
-    Mixed,
-    Shared,
-    Summed,
-)
+from hlo_surgery.passes.terms.axes import Axes, Class, Counter, Labelled, Shared
 
 # Sites alone are told whose the rows are (`Axes.sites`).
 BY_IDS = Reason("its rows are told apart by ids", "", "")
@@ -44,10 +36,8 @@ def _taken(owners: Owners, result: Value, known: tuple[classes.Class, ...]) -> t
 
 def _word(owners: Owners, value: Value, known: classes.Class) -> Class:
     match known:
-        case classes.Summed(site, data):
-            return Summed(site, data)
-        case classes.Mixed(reason, unknown):
-            return Mixed(reason, unknown)
+        case Summed() | Mixed():
+            return known
         case classes.Crossed():
             return Mixed(CROSSED, unknown=True)
         case classes.Followed():

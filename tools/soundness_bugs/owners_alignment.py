@@ -126,8 +126,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/step_positions.py",
-        "elif value != carry and owners.varies(loop, value):",
-        "elif value != carry and owners.varies(loop, value) and value in body.arguments:",
+        "elif value != carry and varies(owners.varying, loop, value):",
+        "elif value != carry and varies(owners.varying, loop, value) and value in body.arguments:",
         "weights of the steps, computed in the loop, as a constant of all",
     ),
     Bug(
@@ -144,7 +144,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/step_positions.py",
-        "return any(owners.varies(loop, v) for loop in loops for v in shared)",
+        "return any(varies(owners.varying, loop, v) for loop in loops for v in shared)",
         "return False",
         "weights of the steps that are added beside terms of the examples",
     ),

@@ -71,8 +71,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/sums.py",
-        "if any(n > 1 and owners.varies(loop.op, value) for loop, n in steps):",
-        "if all(n > 1 and owners.varies(loop.op, value) for loop, n in ()) and not known:",
+        "if any(n > 1 and varies(owners.varying, loop.op, value) for loop, n in steps):",
+        "if all(n > 1 and varies(owners.varying, loop.op, value) for loop, n in ()) and not known:",
         "sums of data that differ from step to step",
     ),
     Bug(
@@ -119,8 +119,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/constants.py",
-        "return any(owners.varies(loop.op, value) for loop in loops)",
-        "return len(loops) > 1 and all(owners.varies(loop.op, value) for loop in loops)",
+        "return any(varies(owners.varying, loop.op, value) for loop in loops)",
+        "return len(loops) > 1 and all(varies(owners.varying, loop.op, value) for loop in loops)",
         "data that differs from step to step, as the same at all",
     ),
     Bug(

@@ -107,7 +107,7 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "if data and any(owners.varies(loop.op, predicate) for loop in parts):",
+        "if data and any(varies(owners.varying, loop.op, predicate) for loop in parts):",
         "if data and not known:",
         "a branch for each example that earlier examples' data decides",
     ),
@@ -155,7 +155,7 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/truths.py",
-        "(kind == np.bool_ or (op.name in COPIES and _holds_both(kind)))",
+        "kind == np.bool_ or (op.name in COPIES and _holds_both(kind))",
         "_holds_both(kind)",
         "an update where the complement of an integer is not zero",
     ),

@@ -125,7 +125,7 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
-        "return joined([found, *_of_indices(operands[1], batch, shape, vector_dim)])",
+        "return joined([found, *_of_indices(operands[1], windows, shape)])",
         "return found",
         "what is gathered at numbers that examples give, as nobody's",
     ),
@@ -137,9 +137,15 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
-        "return inner + _in_batch(first, batch, rank, owners.steps)",
-        "return _in_batch(first, batch, rank, owners.steps)",
+        "return inner + _in_batch(first, windows.batch, windows.rank, owners.steps)",
+        "return _in_batch(first, windows.batch, windows.rank, owners.steps)",
         "windows that are gathered, as their first rows",
+    ),
+    Bug(
+        "owners/labelling/indexed_moves.py",
+        'first = np.clip(start, 0, length - size) if op.name == "stablehlo.gather" else start',
+        "first = np.clip(start, 0, length - size)",
+        "what a scatter drops, as put at the edge",
     ),
     Bug(
         "owners/labelling/indexed_moves.py",

@@ -10,6 +10,7 @@ linear head touches no example.
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.linearity import is_linear
@@ -53,7 +54,7 @@ def _carried_positions(owners: Owners, loop: Operation, number: int) -> Reason |
         op = mlir.defining_operation(value)
         if op is not None and op.name == "stablehlo.add" and op.block == body:
             pending += op.operands
-        elif value != carry and owners.varies(loop, value):
+        elif value != carry and varies(owners.varying, loop, value):
             return Reason(
                 POSITIONAL,
                 loop.name if op is None else op.name,
@@ -73,7 +74,7 @@ def _adds_positions(owners: Owners, op: Operation) -> bool:
     if not (shared and summed):
         return False
     loops = [loop for loop in mlir.enclosing_loops(op) if _is_over_parts(owners, loop)]
-    return any(owners.varies(loop, v) for loop in loops for v in shared)
+    return any(varies(owners.varying, loop, v) for loop in loops for v in shared)
 
 
 def _is_over_parts(owners: Owners, loop: Operation) -> bool:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integers
-from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.attributes import gather_numbers, integers
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.following.outside import outside
 from hlo_surgery.passes.owners.following.term_moves import Labels
 from hlo_surgery.passes.owners.following.terms import NONE, Array, Following, Term
@@ -33,7 +33,7 @@ def gathered(following: Following, op: Operation, labels: Labels) -> Term | None
 
 
 def _looked_up(following: Following, op: Operation, x: Term) -> Term | None:
-    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    numbers = gather_numbers(op)
     dims, sizes = gather_dimension_numbers(numbers), integers(op, "slice_sizes")
     placed = {*dims.start_index_map, *dims.operand_batching_dims}
     shape = mlir.shape(op.operands[0])
@@ -90,7 +90,7 @@ def _windows(
 
 def _of_index(following: Following, op: Operation, x: Term) -> Term:
     """The owners of index vectors, along the result's dimensions that count them."""
-    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    numbers = gather_numbers(op)
     single = of_vectors(following, op, x, numbers.index_vector_dim)
     rank = len(mlir.shape(op.results[0]))
     places = [dim for dim in range(rank) if dim not in numbers.offset_dims]

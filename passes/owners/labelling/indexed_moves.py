@@ -9,14 +9,15 @@ not.
 An index that an example owns owns what is found or put there.
 """
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.attributes import integers, scatter_numbers
-from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+from hlo_surgery.passes.ir.attributes import gather_numbers, scatter_numbers
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.frames import joined
@@ -91,10 +92,78 @@ def spots_of(owners: Owners, op: Operation) -> list[Spot]:
         sizes = mlir.shape(op.operands[1])
         indices = enumerate(list(op.operands)[2:])
         return [_update_spot(owners, index, dim, shape, sizes) for dim, index in indices]
-    numbers = scatter_numbers(op)
-    windows = list(numbers.update_window_dims)
-    batch = [d for d in range(len(mlir.shape(op.operands[2]))) if d not in windows]
-    return [_scattered_spot(owners, op, numbers, dim, batch) for dim in range(len(shape))]
+    windows = windows_of(op)
+    return [_spot(owners, op, windows, dim) for dim in range(len(shape))]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How windows lie in an array, of a gather's operand or a scatter's, and in what is taken from
+    it or put there, which has a dimension for each in `batch` and each in `own`.
+
+    By dimension of the array: `own`, that of the windows, of all but single places; `alike`, that
+    of the batch which runs along; `columns`, the number of an index vector that says where.
+    `sizes`: of a window, by dimension of the array.
+    """
+
+    own: Mapping[int, int]
+    alike: Mapping[int, int]
+    columns: Mapping[int, int]
+    batch: Sequence[int]
+    vector_dim: int
+    sizes: Sequence[int]
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions of what is taken, or put."""
+        return len(self.batch) + len(self.own)
+
+
+def windows_of(op: Operation) -> Windows:
+    """Those of a gather or a scatter."""
+    if op.name == "stablehlo.gather":
+        numbers = gather_numbers(op)
+        own, single = numbers.offset_dims, numbers.collapsed_slice_dims
+        beside, along = numbers.operand_batching_dims, numbers.start_indices_batching_dims
+        columns, moved = numbers.start_index_map, mlir.shape(op.results[0])
+    else:
+        numbers = scatter_numbers(op)
+        own, single = numbers.update_window_dims, numbers.inserted_window_dims
+        beside, along = numbers.input_batching_dims, numbers.scatter_indices_batching_dims
+        columns, moved = numbers.scattered_dims_to_operand_dims, mlir.shape(op.operands[2])
+    vector_dim, rank = int(numbers.index_vector_dim), len(mlir.shape(op.operands[0]))
+    batch = [dim for dim in range(len(moved)) if dim not in list(own)]
+    alone = {*single, *beside}
+    windowed = [dim for dim in range(rank) if dim not in alone]
+    places = dict(zip(windowed, own, strict=True))
+    return Windows(
+        own=places,
+        alike={dim: batch[k - (k > vector_dim)] for dim, k in zip(beside, along, strict=True)},
+        columns={dim: column for column, dim in enumerate(columns)},
+        batch=batch,
+        vector_dim=vector_dim,
+        sizes=[moved[places[dim]] if dim in places else 1 for dim in range(rank)],
+    )
+
+
+def _spot(owners: Owners, op: Operation, windows: Windows, dim: int) -> Spot:
+    """Where along a dimension of the array each element lies that is taken, or put."""
+    length, size = mlir.shape(op.operands[0])[dim], windows.sizes[dim]
+    if dim in windows.alike:
+        return windows.alike[dim]
+    if dim in windows.own and size == length:
+        return windows.own[dim]
+    inner = np.zeros([1] * (owners.steps + windows.rank), np.int64)
+    if dim in windows.own:
+        inner = inner + _along(size, windows.own[dim], windows.rank)
+    if dim not in windows.columns:
+        return inner
+    start = column(owners, op.operands[1], windows.columns[dim], windows.vector_dim)
+    if start is None:
+        return None
+    # What a gather would take from outside is taken from the edge; a scatter drops it.
+    first = np.clip(start, 0, length - size) if op.name == "stablehlo.gather" else start
+    return inner + _in_batch(first, windows.batch, windows.rank, owners.steps)
 
 
 def _update_spot(
@@ -119,57 +188,27 @@ def _along(size: int, dim: int, rank: int) -> Places:
 
 def gather(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
     """Result[batch, offset] = operand[start(batch) + offset], clamped."""
-    numbers = cast(Any, stablehlo).GatherDimensionNumbers(op.attributes["dimension_numbers"])
-    shape, vector_dim = mlir.shape(op.results[0]), int(numbers.index_vector_dim)
-    offsets = list(numbers.offset_dims)
-    batch = [d for d in range(len(shape)) if d not in offsets]
+    windows, shape = windows_of(op), mlir.shape(op.results[0])
     source = all_whole(operands[0].inside(owners.steps))
     labels = source.owners
     picked: list[Places] = []
-    for dim in range(len(source.shape)):
-        at = _gathered_places(owners, op, numbers, dim, batch) if source.varies_along(dim) else None
-        if at is None:
+    for dim, length in enumerate(source.shape):
+        spot = _spot(owners, op, windows, dim) if source.varies_along(dim) else None
+        if spot is None:
             labels = over(labels, source.axes(dim))
-        picked.append(np.zeros([1] * len(shape), np.int64) if at is None else at)
+            spot = np.zeros([1] * windows.rank, np.int64)
+        picked.append(_along(length, spot, windows.rank) if isinstance(spot, int) else spot)
     found = _picked(labels, owners.steps, picked, shape)
-    return joined([found, *_of_indices(operands[1], batch, shape, vector_dim)])
+    return joined([found, *_of_indices(operands[1], windows, shape)])
 
 
 def gathered_from(owners: Owners, op: Operation, labels: Labels) -> Labels:
     """For each element of what is gathered from, the owner of what is made of it; `labels`: of the
     result.
     """
-    numbers = cast(Any, stablehlo).GatherDimensionNumbers(op.attributes["dimension_numbers"])
-    shape, offsets = mlir.shape(op.operands[0]), list(numbers.offset_dims)
-    batch = [d for d in range(len(labels.shape)) if d not in offsets]
-    spots = [_gathered_places(owners, op, numbers, dim, batch) for dim in range(len(shape))]
+    windows, shape = windows_of(op), mlir.shape(op.operands[0])
+    spots = [_spot(owners, op, windows, dim) for dim in range(len(shape))]
     return landed(owners.steps, labels, spots, shape)
-
-
-def _gathered_places(
-    owners: Owners, op: Operation, numbers: Any, dim: int, batch: Sequence[int]
-) -> Places | None:
-    """Where along a dimension each element of a gather's result comes from: [*steps, *result]."""
-    rank, vector_dim = len(mlir.shape(op.results[0])), int(numbers.index_vector_dim)
-    length, size = mlir.shape(op.operands[0])[dim], integers(op, "slice_sizes")[dim]
-    columns, alike = list(numbers.start_index_map), list(numbers.operand_batching_dims)
-    if dim in alike:
-        at = int(list(numbers.start_indices_batching_dims)[alike.index(dim)])
-        return _along(length, batch[at - (at > vector_dim)], rank)
-    gone = [*numbers.collapsed_slice_dims, *alike]
-    window = [d for d in range(len(mlir.shape(op.operands[0]))) if d not in gone]
-    inner = np.zeros([1] * rank, np.int64)
-    if dim in window:
-        inner = _along(size, list(numbers.offset_dims)[window.index(dim)], rank)
-    if dim not in columns:
-        return inner
-    if size == length:
-        return inner
-    start = column(owners, op.operands[1], columns.index(dim), vector_dim)
-    if start is None:
-        return None
-    first = np.clip(start, 0, length - size)
-    return inner + _in_batch(first, batch, rank, owners.steps)
 
 
 def _in_batch(numbers: Any, batch: Sequence[int], rank: int, steps: int) -> Any:
@@ -195,18 +234,16 @@ def _one_axis(axis: int, rank: int) -> list[int]:
     return [-1 if a == axis else 1 for a in range(rank)]
 
 
-def _of_indices(
-    indices: Labels, batch: Sequence[int], shape: Sequence[int], vector_dim: int
-) -> list[Labels]:
+def _of_indices(indices: Labels, windows: Windows, shape: Sequence[int]) -> list[Labels]:
     """The owners of the indices, for all that is found or put there."""
     if indices.is_nobodys:
         return []
     flat = all_whole(indices)
     labels = flat.owners
-    if vector_dim < len(flat.digits):
-        axis = flat.steps + vector_dim
+    if windows.vector_dim < len(flat.digits):
+        axis = flat.steps + windows.vector_dim
         labels = over(labels, [axis]).squeeze(axis)
-    placed = _in_batch(labels, batch, len(shape), flat.steps).astype(np.int32)
+    placed = _in_batch(labels, windows.batch, len(shape), flat.steps).astype(np.int32)
     return [Labels(tuple((size,) for size in shape), placed)]
 
 
@@ -216,37 +253,10 @@ def scatter(
     """The labels of what a scatter puts, each with those of its index; where they land; and of what
     was there.
     """
-    numbers = scatter_numbers(op)
-    shape, update = mlir.shape(op.results[0]), mlir.shape(op.operands[2])
-    windows = list(numbers.update_window_dims)
-    batch = [d for d in range(len(update)) if d not in windows]
-    spots = spots_of(owners, op)
-    asked = _of_indices(operands[1], batch, update, int(numbers.index_vector_dim))
+    shape, spots = mlir.shape(op.results[0]), spots_of(owners, op)
+    asked = _of_indices(operands[1], windows_of(op), mlir.shape(op.operands[2]))
     new = joined([operands[2], *asked])
     old = operands[0]
     if linearity.overwrites(op):
         old = cleared(owners.steps, old, spots, shape, separable=False)
     return new, landed(owners.steps, new, spots, shape, drops=True), old
-
-
-def _scattered_spot(
-    owners: Owners, op: Operation, numbers: Any, dim: int, batch: Sequence[int]
-) -> Spot:
-    """Where along a dimension each element of a scatter's update lands."""
-    update, vector_dim = mlir.shape(op.operands[2]), int(numbers.index_vector_dim)
-    columns, alike = list(numbers.scattered_dims_to_operand_dims), list(numbers.input_batching_dims)
-    if dim in alike:
-        at = int(list(numbers.scatter_indices_batching_dims)[alike.index(dim)])
-        return batch[at - (at > vector_dim)]
-    gone = [*numbers.inserted_window_dims, *alike]
-    window = [d for d in range(len(mlir.shape(op.operands[0]))) if d not in gone]
-    rank, inner = len(update), np.zeros([1] * len(update), np.int64)
-    if dim in window:
-        own = list(numbers.update_window_dims)[window.index(dim)]
-        if update[own] == mlir.shape(op.operands[0])[dim]:
-            return own
-        inner = _along(update[own], own, rank)
-    if dim not in columns:
-        return inner.reshape((*[1] * owners.steps, *inner.shape))
-    start = column(owners, op.operands[1], columns.index(dim), vector_dim)
-    return None if start is None else inner + _in_batch(start, batch, rank, owners.steps)

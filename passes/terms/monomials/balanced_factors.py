@@ -88,5 +88,7 @@ def _finite(x: jax.Array) -> jax.Array:
 
 def _nan_beside_inf(x: jax.Array, other: jax.Array, dims: Dims, phi: Phi) -> jax.Array:
     """NaN for zeros beside the other factor's inf, unless phi makes NaN of the two by itself."""
-    is_lost = ~jnp.isnan(phi(jnp.asarray(jnp.inf, x.dtype)) * phi(jnp.zeros((), x.dtype)))
-    return jnp.where((x == 0) & laid_along(jnp.isinf(other), x, dims) & is_lost, jnp.nan, x)
+    of_inf, of_zero = phi(jnp.asarray(jnp.inf, x.dtype)), phi(jnp.zeros((), x.dtype))
+    is_lost = ~jnp.isnan(of_inf * of_zero)
+    is_beside = laid_along(jnp.isinf(other), x, dims)
+    return jnp.where((x == 0) & is_beside & is_lost, jnp.nan, x)

@@ -8,7 +8,7 @@ result.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -34,7 +34,7 @@ from hlo_surgery.passes.terms.monomials.monomial_products import (
     product_of_terms,
     sum_by_terms,
 )
-from hlo_surgery.passes.terms.monomials.monomials import Atoms, Factor, Monomial, Term
+from hlo_surgery.passes.terms.monomials.monomials import Atom, Atoms, Factor, Monomial, Term
 from hlo_surgery.passes.terms.monomials.paired_dims import laid_along, least_magnitudes, magnitudes
 
 
@@ -183,20 +183,22 @@ def _balanced(
     """
     first, second = sides[:2]
     shared = tuple(a for a in first if a in second)
-    ends = [_ends(x, side, shared) for x, side in zip((one, other), (first, second), strict=True)]
-    exponent, suits = balance(ends[0], ends[1], float(jnp.finfo(ends[0][0].dtype).maxexp) - 4)
-    scaled = one[0], one[1] + aligned(exponent, shared, first)
-    return (scaled, (other[0], other[1] - aligned(exponent, shared, second))), jnp.all(suits)
+    ends, others = _ends(one, first, shared), _ends(other, second, shared)
+    reach = float(jnp.finfo(ends[0].dtype).maxexp) - 4
+    exponent, suits = balance(ends, others, reach)
+    raised = one[0], one[1] + aligned(exponent, shared, first)
+    lowered = other[0], other[1] - aligned(exponent, shared, second)
+    return (raised, lowered), jnp.all(suits)
 
 
 def _ends(x: Scaled, side: Atoms, shared: Atoms) -> Ends:
     """The largest and least exponents of what is nonzero, by shared atoms, in the first's order."""
     along = [d for d, a in enumerate(side) if a not in shared]
-    exponent, kept = filled(x[1], side), [a for a in side if a in shared]
-    least = jnp.where(exponent < LOWEST / 2, -LOWEST, exponent)
-    return aligned(jnp.max(exponent, along), kept, shared), aligned(
-        jnp.min(least, along), kept, shared
-    )
+    kept = [a for a in side if a in shared]
+    exponent = filled(x[1], side)
+    most = jnp.max(exponent, along)
+    least = jnp.min(jnp.where(exponent < LOWEST / 2, -LOWEST, exponent), along)
+    return aligned(most, kept, shared), aligned(least, kept, shared)
 
 
 def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms]:
@@ -206,19 +208,26 @@ def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms
     if len(reduced) == 1:
         return reduced[0]
     (left, own), (right, others) = reduced
-    contracted = [a for a in own if a in others and a in of.summed]
-    batch = [a for a in own if a in others and a not in of.summed]
-    atoms = (*batch, *(a for a in (*own, *others) if (a in own) != (a in others)))
-    if not contracted:
+    both = [a for a in own if a in others]
+    summed, batch = _split(both, of.summed)
+    atoms = (*batch, *(a for a in (*own, *others) if a not in both))
+    if not summed:
         return aligned(left, own, atoms) * aligned(right, others, atoms), atoms
     dtype = jnp.promote_types(left.dtype, right.dtype)
-    over, along = (
-        ([own.index(a) for a in both], [others.index(a) for a in both])
-        for both in (contracted, batch)
-    )
+    dims = _dims_of(summed, own, others), _dims_of(batch, own, others)
     how = precision(of.monomial.dots[0])
     left, right = left.astype(dtype), right.astype(dtype)
-    return lax.dot_general(left, right, (over, along), how, preferred_element_type=dtype), atoms
+    return lax.dot_general(left, right, dims, how, preferred_element_type=dtype), atoms
+
+
+def _split(atoms: Sequence[Atom], summed: Container[Atom]) -> tuple[list[Atom], list[Atom]]:
+    """Those that are summed, and the others."""
+    return [a for a in atoms if a in summed], [a for a in atoms if a not in summed]
+
+
+def _dims_of(atoms: Sequence[Atom], own: Atoms, others: Atoms) -> tuple[list[int], list[int]]:
+    """Where these atoms lie in both factors."""
+    return [own.index(a) for a in atoms], [others.index(a) for a in atoms]
 
 
 def _sum_own(
