@@ -2,6 +2,7 @@
 
 import operator
 import re
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -140,7 +141,8 @@ def _known(
 ) -> dict[str, Statistic]:
     """The statistics, those of a gradient's tree as of a dict by the outputs' names."""
     ports = [module.outputs[number] for number in gradients]
-    kinds = {port.name: jax.ShapeDtypeStruct(port.shape, port.dtype) for port in ports}
+    # The leaves of a mere dict are in the order of the names, and not in the outputs'.
+    kinds = OrderedDict((port.name, jax.ShapeDtypeStruct(port.shape, port.dtype)) for port in ports)
     known = {name: known_for(s, kinds) for name, s in statistics.items()}
     changed = [name for name, s in statistics.items() if known[name] is not s]
     if changed and len(kinds) < len(ports):

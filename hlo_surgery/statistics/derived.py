@@ -62,6 +62,11 @@ class Derived:
 Statistic = MeanOf | PerExampleGradients | Derived
 
 
+def not_yet(found: Found, groups: Groups) -> list[jax.Array]:
+    """What a statistic `of_tree` is before the tree is known."""
+    raise AssertionError("the gradient's tree is not known yet")
+
+
 def known_for(statistic: Statistic, gradient: Any) -> Statistic:
     """The statistic of a gradient, a pytree of `jax.ShapeDtypeStruct`, whose tree it may take."""
     if isinstance(statistic, Derived) and statistic.of_tree is not None:

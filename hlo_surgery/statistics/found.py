@@ -30,11 +30,6 @@ class Found(Protocol):
         """The mean of the examples' gradients, for a statistic that is `about_mean`."""
         ...
 
-    @property
-    def kinds(self) -> list[jax.ShapeDtypeStruct]:
-        """The shapes and dtypes of the mean gradients."""
-        ...
-
     def weighted(
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:

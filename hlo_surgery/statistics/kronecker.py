@@ -1,6 +1,5 @@
 """Kronecker factors: what K-FAC and its kin keep of each parameter's curvature."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
@@ -12,8 +11,9 @@ from hlo_surgery.passes.measures.kronecker import (
     fits,
     is_factors,
 )
-from hlo_surgery.statistics.derived import Derived, Groups
+from hlo_surgery.statistics.derived import Derived, Groups, not_yet
 from hlo_surgery.statistics.found import Found
+from hlo_surgery.statistics.like_gradient import leaves_like
 
 FORMS = ("expand", "reduce")
 
@@ -93,20 +93,26 @@ def second_moment_in(bases: Any) -> Derived:
     >>> [round(float(s), 2) for s in f(w, x)[1]]  # all along (1, 1): the mean of 8 and 18
     [0.0, 13.0]
     """
-    given = jax.tree.leaves(bases, is_leaf=is_factors)
+    name = "second_moment_in"
 
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        _check_bases(found.kinds, given)
-        return found.rotated_squares(given)
+    def of_tree(gradient: Any) -> Derived:
+        own = _bases_of(gradient, bases)
 
-    return Derived("second_moment_in", combine, reweights=True, joins=MEANS)
+        def combine(found: Found, groups: Groups) -> list[jax.Array]:
+            return found.rotated_squares(own)
+
+        return Derived(name, combine, reweights=True, joins=MEANS)
+
+    return Derived(name, not_yet, reweights=True, of_tree=of_tree)
 
 
-def _check_bases(kinds: Sequence[jax.ShapeDtypeStruct], given: Sequence[Any]) -> None:
-    """Raises ValueError where there is not one for each gradient, of its axes."""
-    pairs = zip(kinds, given, strict=False)
-    if len(kinds) != len(given) or not all(fits(kind, basis) for kind, basis in pairs):
+def _bases_of(gradient: Any, bases: Any) -> list[Any]:
+    """Those of each array; ValueError where there is not one for each, of its axes."""
+    own = leaves_like(gradient, bases, "second_moment_in", is_factors)
+    kinds = jax.tree.leaves(gradient)
+    if not all(fits(kind, basis) for kind, basis in zip(kinds, own, strict=True)):
         raise ValueError(
             "second_moment_in takes KroneckerFactors in place of each parameter, as eigenbases "
             "makes them of what kronecker_factors finds of the same gradient"
         )
+    return own

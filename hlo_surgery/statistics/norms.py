@@ -1,6 +1,7 @@
 """Statistics made of norms and inner products of the examples' gradients."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -8,8 +9,9 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.measures.joins import ROWS
 from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
-from hlo_surgery.statistics.derived import Derived, Groups, Per, called
+from hlo_surgery.statistics.derived import Derived, Groups, Per, called, not_yet
 from hlo_surgery.statistics.found import Found
+from hlo_surgery.statistics.like_gradient import leaves_like
 from hlo_surgery.statistics.traced_numbers import as_float, known
 from hlo_surgery.statistics.weighted.weights import group_grams, group_norms
 
@@ -76,7 +78,8 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
 
     `direction`: "mean" for the mean gradient, or a pytree of arrays like the gradient; or m of
     them, stacked in front of each array: `jax.tree.map(lambda *d: jnp.stack(d), d1, d2)`. They may
-    be traced. `per` is as in `norms`. Raises ValueError where they are like none.
+    be traced. `per` is as in `norms`. Of a dumped module the gradient is a dict by the outputs'
+    names. Raises ValueError where a direction is not like the gradient.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
@@ -84,23 +87,26 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
     >>> f(1.0, jnp.array([-1.0, 3.0]))[1].tolist()
     [-2.0, 6.0]
     """
-    fixed = None if _is_mean(direction) else [jnp.asarray(x) for x in jax.tree.leaves(direction)]
-
-    def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        each = found.along(found.mean() if fixed is None else _like(found.kinds, fixed))
-        return [_added([each[i] for i in group]) for group in groups]
-
-    joins = None if fixed is None else ROWS
     name = called("inner_products", per)
-    return Derived(
-        name,
-        combine,
-        like="group",
-        per=per,
-        reweights=True,
-        joins=joins,
-        about_mean=fixed is None,
-    )
+    made: Any = {"like": "group", "per": per, "reweights": True}
+    if _is_mean(direction):
+        return Derived(name, _along_mean, **made, about_mean=True)
+    arrays = jax.tree.map(jnp.asarray, direction)
+
+    def of_tree(gradient: Any) -> Derived:
+        along = partial(_along, _like(gradient, arrays))
+        return Derived(name, along, **made, joins=ROWS)
+
+    return Derived(name, not_yet, **made, of_tree=of_tree)
+
+
+def _along_mean(found: Found, groups: Groups) -> list[jax.Array]:
+    return _along(found.mean(), found, groups)
+
+
+def _along(directions: list[jax.Array], found: Found, groups: Groups) -> list[jax.Array]:
+    each = found.along(directions)
+    return [_added([each[i] for i in group]) for group in groups]
 
 
 def _is_mean(direction: Any) -> bool:
@@ -115,16 +121,17 @@ def _is_mean(direction: Any) -> bool:
     return False
 
 
-def _like(kinds: Sequence[jax.ShapeDtypeStruct], directions: list[jax.Array]) -> list[jax.Array]:
-    """The directions, if they are one like the gradient, or as many for each output; else
-    ValueError.
+def _like(gradient: Any, direction: Any) -> list[jax.Array]:
+    """The direction's arrays in the order of the gradient's, if they are one like the gradient, or
+    as many for each array; else ValueError.
     """
-    shapes = [kind.shape for kind in kinds]
-    given = [d.shape for d in directions]
+    arrays = leaves_like(gradient, direction, "inner_products")
+    shapes = [kind.shape for kind in jax.tree.leaves(gradient)]
+    given = [array.shape for array in arrays]
     numbers = {shape[:1] for shape in given}
     stacked = len(numbers) == 1 and [shape[1:] for shape in given] == shapes
     if given == shapes or (stacked and all(given)):
-        return directions
+        return arrays
     raise ValueError(
         "the direction of inner_products must be like the gradient, or several such stacked in "
         f"front of each array: it has shapes {given}, the gradient {shapes}"

@@ -68,7 +68,7 @@ def projected(
 
 def _check(k: int, seed: int, kind: str) -> None:
     """Raises ValueError for arguments that are none."""
-    if not (isinstance(k, int) and k >= 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not (isinstance(k, int) and k >= 1) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"projected takes an integer k >= 1, such as 16, not {k!r}")
     if not (isinstance(seed, int) and 0 <= seed < SEEDS):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"projected takes an integer seed from 0 to 2**64 - 1, not {seed!r}")

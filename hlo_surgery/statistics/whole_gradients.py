@@ -10,7 +10,7 @@ from hlo_surgery.passes.emit.users_functions import as_asked
 from hlo_surgery.passes.ir.element_types import wide_dtype
 from hlo_surgery.passes.measures.joins import SUMS
 from hlo_surgery.passes.measures.measures import SumOf
-from hlo_surgery.statistics.derived import Derived, Groups
+from hlo_surgery.statistics.derived import Derived, Groups, not_yet
 from hlo_surgery.statistics.found import Found
 
 
@@ -46,7 +46,7 @@ def sum_of(fn: Callable[[Any], Any], per: Literal["parameter", "global"] = "para
             "of the gradient what it likes"
         )
     return Derived(
-        name, _not_yet, per=per, wholes=True, of_tree=lambda gradient: _of_tree(name, fn, gradient)
+        name, not_yet, per=per, wholes=True, of_tree=lambda gradient: _of_tree(name, fn, gradient)
     )
 
 
@@ -67,10 +67,6 @@ def _of_tree(name: str, fn: Callable[[Any], Any], gradient: Any) -> Derived:
     return Derived(
         name, combine, like="own", per="global", wholes=True, joins=SUMS, returns=returns
     )
-
-
-def _not_yet(found: Found, groups: Groups) -> list[jax.Array]:
-    raise AssertionError("the gradient's tree is not known yet")
 
 
 def _widened_kind(kind: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

@@ -74,11 +74,6 @@ class Stacked:
         """The mean of the examples' gradients."""
         return [self._round(np.mean(g, 0)) for g in self.gradients]
 
-    @property
-    def kinds(self) -> list[jax.ShapeDtypeStruct]:
-        """The shapes and dtypes of the mean gradients."""
-        return [jax.ShapeDtypeStruct(mean.shape, mean.dtype) for mean in self.mean()]
-
     def weighted(
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:

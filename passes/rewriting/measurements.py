@@ -91,11 +91,6 @@ class Measurements:
         gradients = [self.values[i] for i in self._gradients]
         return [self.examples.mean_gradient(gradient, self.known) for gradient in gradients]
 
-    @property
-    def kinds(self) -> list[jax.ShapeDtypeStruct]:
-        """The shapes and dtypes of the mean gradients."""
-        return [jax.ShapeDtypeStruct(mean.shape, mean.dtype) for mean in self.own_mean()]
-
     def weighted(
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:

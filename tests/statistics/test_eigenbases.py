@@ -91,6 +91,8 @@ def test_bases_of_another_gradient_are_wrong_use():
     flat = {**basis, "w": basis["w"]._replace(left=jnp.eye(2 * D), right=jnp.eye(F // 2))}
     long = {**basis, "w": basis["w"]._replace(left=jnp.ones((D + 1, D)))}
     swapped = {"w": basis["b"], "b": basis["w"]}
-    for wrong in (basis["w"], swapped, DENSE, flipped, flat, long):
+    with pytest.raises(ValueError, match="must be like the gradient"):
+        hs.grad(squares, statistics=hs.second_moment_in(basis["w"]))(DENSE, ROWS_OF_X)
+    for wrong in (swapped, DENSE, flipped, flat, long):
         with pytest.raises(ValueError, match="takes KroneckerFactors in place of each parameter"):
             hs.grad(squares, statistics=hs.second_moment_in(wrong))(DENSE, ROWS_OF_X)

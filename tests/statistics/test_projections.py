@@ -172,6 +172,7 @@ def test_no_setting_changes_a_sign(settings, seed):
     [
         ({"k": 0}, "an integer k >= 1"),
         ({"k": 2.5}, "an integer k >= 1"),
+        ({"k": True}, "an integer k >= 1"),
         ({"k": 2, "seed": -1}, "an integer seed from 0"),
         ({"k": 2, "seed": 1 << 64}, "an integer seed from 0"),
         ({"k": 2, "kind": "sparse"}, "a kind of kronecker or dense"),

@@ -38,6 +38,7 @@ P = {
     "b": np.linspace(-0.2, 0.3, 4, dtype=np.float32),
     "w": np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32),
 }
+NAMED = {f"[1]['{name}']": array for name, array in P.items()}
 X = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
 SIZE, OWN = len(X), 3
 
@@ -126,7 +127,7 @@ CLAIMS = {
     "gram": (hs.gram(), lambda b, w: [gram(b, w)]),
     "gram of each": (hs.gram("parameter"), both(gram)),
     "inner_products": (hs.inner_products(), lambda b, w: [inner(b, w)]),
-    "direction": (hs.inner_products(P), lambda b, w: [b @ P["b"] + np.tensordot(w, P["w"], 2)]),
+    "direction": (hs.inner_products(NAMED), lambda b, w: [b @ P["b"] + np.tensordot(w, P["w"], 2)]),
     "noise_scale": (hs.noise_scale(), noise),
     "histogram": (hs.histogram(EDGES), both(lambda g: np.histogram(g, EDGES)[0])),
     "per_example": (hs.per_example(), lambda b, w: [b, w]),
