@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             losses = [runs.loss(rate, seed) for seed in range(asked.seeds)]
             made += runs.runs
             print(f"{name(method, m)}: {interval(losses, 4)}", flush=True)
-            write_csv(asked.csv, made)
+    write_csv(asked.csv, made)
     print(table([run.record for run in made]))
 
 
