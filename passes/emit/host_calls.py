@@ -5,9 +5,11 @@
 
 `jax.debug.print` is of the first kind, and any callback whose results nothing uses. `eqx.error_if`
 is of the second: where its callback is called it raises, so that nothing but a is ever returned.
+Libraries have primitives that are functions of JAX, as Lineax's solve is: these are looked into.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,10 +29,22 @@ def host_calls(jaxpr: Jaxpr) -> set[str]:
 
 def nested_equations(jaxpr: Jaxpr) -> Iterator[Any]:
     """All equations of a function and of what it calls, each before those within it."""
-    for eqn in jaxpr.eqns:
+    for eqn in map(_opened, jaxpr.eqns):
         yield eqn
         for inner in _inner(eqn.params.values()):
             yield from nested_equations(inner)
+
+
+def _opened(eqn: Any) -> Any:
+    """An equation; of a library's primitive that calls the host, a jitted function of JAX's own."""
+    implementation = eqn.primitive.impl
+    if isinstance(implementation, partial) or implementation.__module__.startswith("jax."):
+        return eqn
+    function = jax.jit(partial(implementation, **eqn.params))
+    made = jax.make_jaxpr(function)(*(value.aval for value in eqn.invars)).jaxpr
+    if not host_calls(made):
+        return eqn
+    return made.eqns[-1].replace(invars=eqn.invars, outvars=eqn.outvars)
 
 
 def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
@@ -48,7 +62,7 @@ def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Call
 def _without_host_calls(jaxpr: Jaxpr) -> Jaxpr:
     passed: dict[Any, Any] = {}
     eqns: list[Any] = []
-    for eqn in jaxpr.eqns:
+    for eqn in map(_opened, jaxpr.eqns):
         operands = [_renamed(v, passed) for v in eqn.invars]
         moved = _passed_on(eqn, operands)
         if moved is None:

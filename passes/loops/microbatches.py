@@ -86,7 +86,7 @@ def _microbatches(owners: Owners, nest: Sequence[LoopSums]) -> Microbatches | No
     if members is None or not reached.isdisjoint(mlir.captured(loop)):
         return None
     axes = microbatch_axes(owners, loop, trips, members)
-    alone = all(_is_share(owners, value, members.shape[1]) for value in values)
+    alone = all(_is_share(owners, axes, value, members.shape[1]) for value in values)
     if not alone or not all(_holds_examples_alone(axes, value) for value in reached):
         return None
     return Microbatches(nest, members, axes)
@@ -117,11 +117,12 @@ def _members(owners: Owners, values: Sequence[Value], trips: Sequence[int]) -> N
     return next((members for members in found if members is not None), None)
 
 
-def _is_share(owners: Owners, value: Value, size: int) -> bool:
-    """Whether what a step adds is a sum of its examples' shares, or all of it a single one's."""
+def _is_share(owners: Owners, axes: Axes, value: Value, size: int) -> bool:
+    """Whether what a step adds is a sum of its examples' shares, or all of it its single one's."""
     known = owners.of(value)
     if isinstance(known, Owned) and not known.is_shared:
-        return size == 1 and not known.offset and not bool((known.labels.owners == NONE).any())
+        whole = not known.offset and not bool((known.labels.owners == NONE).any())
+        return size == 1 and whole and not isinstance(axes.of(value), Mixed)
     return is_sum(known) or is_splat(value, 0)
 
 

@@ -11,14 +11,11 @@ a constant of the batch, and that is said.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from hlo_surgery.passes.dataflow.held import held_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
 from hlo_surgery.passes.normalise.held_constants import holds_constant
 from hlo_surgery.passes.owners.alignment.positions import positional_sums
-from hlo_surgery.passes.owners.alignment.running_states import running_states
 from hlo_surgery.passes.owners.alignment.step_positions import step_sums
 from hlo_surgery.passes.owners.branches import classify_case
 from hlo_surgery.passes.owners.classes import (
@@ -35,7 +32,7 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
     summed_operands,
 )
-from hlo_surgery.passes.owners.constants import as_constant, data_in, demoted
+from hlo_surgery.passes.owners.constants import as_constant, demoted
 from hlo_surgery.passes.owners.contributions.lost_rows import settle, settle_flow
 from hlo_surgery.passes.owners.contributions.placed_rows import (
     even_rows,
@@ -50,8 +47,7 @@ from hlo_surgery.passes.owners.following.follow import (
     is_lookup_of_rows,
 )
 from hlo_surgery.passes.owners.following.terms import Following
-from hlo_surgery.passes.owners.labelling.indices import places
-from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows, undivided
+from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows
 from hlo_surgery.passes.owners.loops import classify_while
 from hlo_surgery.passes.owners.owned_ops import classify_owned
 from hlo_surgery.passes.owners.sums import classify_sums, constant
@@ -95,8 +91,6 @@ def find_owners(
     if owners.contributions:
         _place_rows(owners, owners.contributions, block)
     owners.positional = positional_sums(owners, block) | step_sums(owners, block)
-    if not owners.contributions:
-        owners.positional |= running_states(owners, block)
     if owners.positional:
         classify_block(owners, block)
     while owners.following and (new := added_rows(owners) - owners.following.sums):
@@ -199,8 +193,7 @@ def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Cl
     if any(isinstance(c, Followed) for c in classes) or is_lookup_of_rows(owners, op, classes):
         return classify_followed(owners, op, classes, transfer)
     if all(map(is_shared, classes)):
-        part = _own_step(owners, op, classes)
-        return [part] if part else constant(owners, op, classes)
+        return constant(owners, op, classes)
     outside = [c for c in captured if isinstance(c, Owned)]
     if len(outside) < len(captured):
         return [mixed(op, OUTSIDE, unknown=True)] * len(op.results)
@@ -227,33 +220,3 @@ def _of_operands(owners: Owners, op: Operation, classes: Sequence[Class]) -> lis
     if len(owned) == len(classes):
         return classify_owned(owners, op, owned, [])
     return classify_sums(owners, op, classes, transfer)
-
-
-def _own_step(owners: Owners, op: Operation, classes: Sequence[Class]) -> Owned | None:
-    """What a loop over single examples takes of a value that nobody owns, at the example's own
-    number: it is the example's.
-    """
-    if op.name != "stablehlo.dynamic_slice" or not owners.parting or data_in(classes[0]):
-        return None
-    whole, part = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
-    for dim, size in enumerate(part):
-        if size == 1 and whole[dim] == owners.size:
-            labels = _step_labels(owners, op.operands[1 + dim], part)
-            if labels is not None:
-                return Owned(owners.intern(labels))
-    return None
-
-
-def _step_labels(owners: Owners, index: Value, shape: tuple[int, ...]) -> Labels | None:
-    """Labels of the example whose number the index is at each step of a loop over them."""
-    numbers = places(owners, index)
-    if numbers is None:
-        return None
-    digits = undivided(shape)
-    sizes = (*numbers.shape, *[1] * sum(map(len, digits)))
-    for axis, loop in enumerate(owners.loops):
-        order = owners.parting.get(loop.op.results[0])
-        follows = order is not None and numbers.shape[axis] == numbers.size
-        if follows and order == tuple(numbers.ravel().tolist()):
-            return Labels(digits, numbers.reshape(sizes).astype(np.int32))
-    return None

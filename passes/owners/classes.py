@@ -215,18 +215,17 @@ class Contributions:
 class Owners:
     """What is known of a module.
 
-    `size`: B. `classes`: by value. `trained`: what parameters reach; the rest is data.
-    `held`: what reaches marks of constants alone, and counts as data there. `data`: where data of
-    several examples was taken as a constant of the batch. `positional`: sums over
-    places of examples that no example reaches. `taken`: as what an op took its operands, by its
-    first result, where that is not their class. `part_loops`: loops whose steps take parts of the
-    batch, by first result, with their trips; `parting`: those that take one example a step, with
-    the order. `loops`: the counted loops around what is classified now, outermost first. `beside`:
-    values that run along with the examples and are not theirs. `moved`: why rows of parameters are
-    not known to be whose. `apart`: where examples are taken apart, once asked. `varying`: what
-    may differ from step to step, by the first result of a loop. `contributions`: where all that is
-    mixed counts as constant, not data alone. `following`: what is known of owners that ids give,
-    where some do.
+    `size`: B. `classes`: by value. `trained`: what parameters reach; the rest is data. `held`: what
+    reaches marks of constants alone, and counts as data there. `data`: where data of several
+    examples was taken as a constant of the batch. `positional`: sums over places of examples that
+    no example reaches. `taken`: as what an op took its operands, by its first result, where that is
+    not their class. `part_loops`: loops whose steps take parts of the batch, by first result, with
+    their trips. `loops`: the counted loops around what is classified now, outermost first.
+    `beside`: values that run along with the examples and are not theirs. `moved`: why rows of
+    parameters are not known to be whose. `apart`: where examples are taken apart, once asked.
+    `varying`: what may differ from step to step, by the first result of a loop. `contributions`:
+    where all that is mixed counts as constant, not data alone. `following`: what is known of owners
+    that ids give, where some do.
     """
 
     size: int
@@ -239,7 +238,6 @@ class Owners:
     positional: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
     part_loops: dict[Value, int] = field(default_factory=dict[Value, int])
-    parting: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
     loops: list[CountedLoop] = field(default_factory=list[CountedLoop])
     counted: dict[Value, CountedLoop | None] = field(
         default_factory=dict[Value, CountedLoop | None]

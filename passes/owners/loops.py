@@ -60,7 +60,7 @@ def classify_while(owners: Owners, op: Operation, classify: ClassifyBlock) -> li
     returned = mlir.operands(mlir.return_operation(body))
     before = dict(owners.data)
     for _ in range(MOST_ROUNDS):
-        known = len(owners.part_loops), len(owners.parting)
+        parts = len(owners.part_loops)
         owners.data = dict(before)
         _enter(owners, (condition, body), carries, trained)
         _classify_steps(owners, op, body, classify)
@@ -70,7 +70,7 @@ def classify_while(owners: Owners, op: Operation, classify: ClassifyBlock) -> li
         after = [join_classes(owners, op, both, old, new) for both, old, new in triples]
         reached = [was or v in owners.trained for was, v in zip(trained, returned, strict=True)]
         settled = all(map(_is_same, after, carries)) and reached == trained
-        if settled and known == (len(owners.part_loops), len(owners.parting)):
+        if settled and parts == len(owners.part_loops):
             break
         carries, trained = after, reached
     else:

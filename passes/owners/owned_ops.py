@@ -182,14 +182,10 @@ def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozens
 
 
 def note_steps(owners: Owners, labels: Labels) -> None:
-    """Note which loops take the batch in parts, and which of them one example at a step."""
+    """Note which loops take the batch in parts."""
     for axis, loop in enumerate(owners.loops[: labels.steps]):
-        if labels.owners.shape[axis] == 1:
-            continue
-        key, order = loop.op.results[0], labels.owners.ravel().tolist()
-        owners.part_loops[key] = loop.trips
-        if sorted(order) == list(range(owners.size)) and loop.trips == owners.size:
-            owners.parting[key] = tuple(order)
+        if labels.owners.shape[axis] > 1:
+            owners.part_loops[loop.op.results[0]] = loop.trips
 
 
 def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class:

@@ -23,7 +23,6 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import STEPS_HELP, SUMS_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
-from hlo_surgery.passes.owners.alignment.even_shares import runs_on
 from hlo_surgery.passes.owners.classes import (
     APART,
     ELEMENTWISE,
@@ -156,7 +155,7 @@ def _beside_owned(
     if steady:
         return again(owners, op, demoted(owners, op, classes, steady))
     rows = any(isinstance(c, Owned) and c.labels.varies for c in many)
-    within = rows and not any(runs_on(op, i) for i in summed)
+    within = rows and not _is_from_earlier_steps(owners, op, classes)
     if linearity.is_linear(op, summed | own) and (data == summed or not within):
         return _one_sum(owners, op, classes, summed | own, again)
     if _sums_onto(owners, op, classes, summed, again):

@@ -4,7 +4,7 @@ It is analysed again after contractions have been moved out of loops.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -110,7 +110,16 @@ def refused_outputs(code: Module, roles: Roles) -> dict[int, Reason]:
 
 
 def _normalised(code: Module, roles: Roles) -> Analysed:
+    """A module in normal form, classified; what to do on mixing is asked where examples mix."""
     normalize(code, roles.custom_calls)
+    if roles.contribution:
+        unmixed = _analysed(code, replace(roles, contribution=False))
+        if not undivided_outputs(unmixed):
+            return unmixed
+    return _analysed(code, roles)
+
+
+def _analysed(code: Module, roles: Roles) -> Analysed:
     return Analysed(code, roles, *_classified(code, roles))
 
 

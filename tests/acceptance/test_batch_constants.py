@@ -108,9 +108,6 @@ REARRANGED = {
     "stacked, then met": stacked_then_met,
     "cumulated, then mapped": mapped(product, lambda x: jnp.cumsum(x.sum(1))),
     "reversed": mapped(product, lambda x: x[::-1]),
-    "reversed, in a loss of its own": mapped(
-        lambda w, e, m: one(w, e) + one(w, m), lambda x: x[::-1]
-    ),
     "reversed without a loop": lambda w, x: mean_of(w, x * x[::-1]),
     "written at one example's place": written_at_one_place,
 }

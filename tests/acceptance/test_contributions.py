@@ -207,3 +207,23 @@ def test_means_that_are_constants_of_the_loss():
     np.testing.assert_allclose(
         found["w"], expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max())
     )
+
+
+UNMIXED = {
+    "turned over": lambda w, x: squares(jnp.tanh(x[::-1] @ w)),
+    "halves": lambda w, x: squares(jnp.tanh(jnp.concatenate([x[3:], x[:3]]) @ w)),
+    "one of them twice": lambda w, x: squares(jnp.tanh(x[jnp.array([0, 1, 2, 3, 4, 4])] @ w)),
+}
+
+
+@pytest.mark.parametrize("loss", UNMIXED.values(), ids=UNMIXED)
+def test_what_is_not_mixed_is_each_examples_own(loss):
+    """Rows that lie at other examples' places are no reason to refuse, where nothing is mixed."""
+    w = PARAMS["w"]
+    own = hs.grad(loss, statistics=STATISTICS)(w, X)
+    found = hs.grad(loss, statistics=STATISTICS, **CONTRIBUTION)(w, X)
+    for mine, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(own), strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+    alone = jnp.where(jnp.eye(B, dtype=bool)[:, :, None], X, 0)
+    terms = B * jnp.stack([jax.grad(loss)(w, x) for x in alone])
+    np.testing.assert_allclose(found[1]["all"], terms, rtol=1e-5, atol=1e-6)

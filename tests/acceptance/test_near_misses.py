@@ -295,7 +295,7 @@ def rows_carried(w, x):
 
 
 def weights_backwards(w, x):
-    """Each example beside a weight that its step looks up."""
+    """Each example beside a penalty, with a weight that the step looks up."""
     weights = jnp.arange(1.0, B + 1)
 
     def step(total, i):
@@ -457,10 +457,6 @@ def test_refused(name):
         hs.grad(losses[name], statistics=hs.second_moment())(W, X)
 
 
-def of_own_weights(w, b):
-    return jax.grad(one)(w, X[b]) + (B - b) * 2 * w
-
-
 def of_a_sum_that_some_take(w, b):
     """How many take the sum is data, and a constant of the batch."""
     negative = X[:, 0] <= 0
@@ -468,15 +464,16 @@ def of_a_sum_that_some_take(w, b):
     return jnp.where(negative[b], 0, jax.grad(one)(w, X[b])) / B + negative.sum() * each / B
 
 
-@pytest.mark.parametrize(
-    ("loss", "share"),
-    [(weights_backwards, of_own_weights), (branch_to_a_sum, of_a_sum_that_some_take)],
-)
-def test_what_a_step_takes_beside_its_example_is_that_examples(loss, share):
-    expected = B * jnp.stack([share(W, b) for b in range(B)])
-    gradient, each = hs.grad(loss, statistics=hs.per_example())(W, X)
+def test_a_branch_that_some_take_counts_for_all():
+    expected = B * jnp.stack([of_a_sum_that_some_take(W, b) for b in range(B)])
+    gradient, each = hs.grad(branch_to_a_sum, statistics=hs.per_example())(W, X)
     np.testing.assert_allclose(gradient, expected.mean(0), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_of_steps_are_refused():
+    with pytest.raises(hs.Refusal, match="holds something for each example's position"):
+        hs.grad(weights_backwards, statistics=hs.norms())(W, X)
 
 
 SEPARABLE = {

@@ -47,6 +47,26 @@ def test_one_example_of_each_group_a_step(gradient, strategy):
     np.testing.assert_allclose(found["square"], (each**2).mean(0), **close)
 
 
+def decayed(w, x):
+    """Momentum: the sum so far counts less from step to step."""
+
+    def step(total, row):
+        return 0.5 * total + jax.grad(one)(w, row), None
+
+    groups = x.reshape(GROUPS, STEPS, D)
+    return jax.vmap(lambda rows: lax.scan(step, jnp.zeros_like(w), rows)[0])(groups).mean(0)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_sums_that_decay_from_step_to_step(strategy):
+    """A row of zeros adds nothing, so that what an example adds is what it adds alone."""
+    f = hs.rewrite(decayed, batch_argnums=1, statistics=ASKED, strategy=strategy)
+    each, size = f(W, X)[1]["each"], len(X)
+    for b in range(size):
+        alone = size * decayed(W, jnp.where(jnp.arange(size)[:, None] == b, X, 0))
+        np.testing.assert_allclose(each[b], alone, rtol=1e-4, atol=1e-6)
+
+
 def looked_at(w, x):
     """What was added up so far goes into the next example's gradient."""
 
@@ -62,7 +82,7 @@ def squared_behind(w, x):
     return (jax.vmap(of_group, (None, 0))(w, x.reshape(GROUPS, STEPS, D)) ** 2).mean(0)
 
 
-def halved_by_data(w, x):
+def scaled_by_its_example(w, x):
     """The sum so far is scaled by each group's own example."""
 
     def step(total, row):
@@ -72,7 +92,7 @@ def halved_by_data(w, x):
     return jax.vmap(lambda rows: lax.scan(step, jnp.zeros_like(w), rows)[0])(groups).mean(0)
 
 
-@pytest.mark.parametrize("gradient", [looked_at, squared_behind, halved_by_data])
+@pytest.mark.parametrize("gradient", [looked_at, squared_behind, scaled_by_its_example])
 def test_groups_whose_examples_meet_are_refused(gradient):
     with pytest.raises(hs.Refusal):
         hs.rewrite(gradient, batch_argnums=1, statistics=ASKED)(W, X)

@@ -106,19 +106,6 @@ def test_numbers_of_a_table_are_everybodys():
     assert_exact(loss, own + jax.grad(of_numbers)(W, table) / B, x=ids)
 
 
-def test_what_a_step_looks_up_is_its_examples():
-    """Each example beside a weight at another place."""
-    weights = np.arange(1.0, B + 1, dtype=np.float32)
-
-    def loss(w, x):
-        def step(total, i):
-            return total + energy(w, x[i]) + jnp.asarray(weights)[B - 1 - i] * jnp.sum(w**2), None
-
-        return lax.scan(step, 0.0, jnp.arange(B))[0] / B
-
-    assert_exact(loss, alone(energy) + weights[::-1, None, None] * 2 * W)
-
-
 def test_rows_of_an_example_may_lie_apart():
     """Example b has rows b, B + b and, of another order, 2 B + i."""
 

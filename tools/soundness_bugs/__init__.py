@@ -55,6 +55,7 @@ TESTS = (
     "tests/loops/test_split_batches.py",
     "tests/loops/test_views.py",
     "tests/loops/test_parts.py",
+    "tests/microbatches/test_steps_of_two_examples.py",
     "tests/microbatches/test_second_pass.py",
     "tests/microbatches/test_nested_microbatches.py",
     "tests/microbatches/test_microbatches.py",

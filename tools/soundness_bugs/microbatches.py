@@ -20,6 +20,18 @@ MICROBATCHES = [
         "a term without examples, beside those of the examples",
     ),
     Bug(
+        FINDING,
+        "whole = not known.offset and not",
+        "whole = not",
+        "a constant that is added to what a single example owns",
+    ),
+    Bug(
+        FINDING,
+        " and not isinstance(axes.of(value), Mixed)",
+        "",
+        "what a step adds of another step's example",
+    ),
+    Bug(
         SUMS,
         "if values is None or not starts:",
         "if values is None:",
@@ -78,12 +90,6 @@ MICROBATCHES = [
         "isinstance(axes.of(v), Summed) or is_splat(v, 0) for v in ties(value)",
         "True for v in ties(value)",
         "an inner loop that starts at a constant",
-    ),
-    Bug(
-        FINDING,
-        "size == 1 and not known.offset",
-        "size == 1",
-        "a constant that is added to what a single example owns",
     ),
     Bug(
         FINDING,

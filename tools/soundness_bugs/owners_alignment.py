@@ -40,18 +40,6 @@ ALIGNMENT = [
         "rows of parameters for the examples, laid out along other dimensions",
     ),
     Bug(
-        "owners/alignment/running_states.py",
-        "value != carry and mlir.is_inexact(carry) and is_bare",
-        "value == carry and mlir.is_inexact(carry) and is_bare",
-        "what a loop over the examples carries on, beside rows of its parameters",
-    ),
-    Bug(
-        "owners/alignment/running_states.py",
-        "rows = any(has_owners(owners.of(v)) and v not in reached for v in operands)",
-        "rows = all(has_owners(owners.of(v)) and v not in reached for v in operands)",
-        "a running state that is put at an example's own number",
-    ),
-    Bug(
         "owners/alignment/apart.py",
         "outside = mlir.captured(op) if op.name in mlir.CONTROL_FLOW else []",
         "outside = []",

@@ -58,18 +58,6 @@ OPS = [
         "a mean of the batch that is differentiated, as data",
     ),
     Bug(
-        "owners/analysis.py",
-        " or data_in(classes[0]):\n        return None\n    whole",
-        ":\n        return None\n    whole",
-        "data rearranged over the examples, taken by a loop over them",
-    ),
-    Bug(
-        "owners/analysis.py",
-        "if follows and order == tuple(numbers.ravel().tolist()):",
-        "if follows:",
-        "weights taken in another order than the examples",
-    ),
-    Bug(
         "owners/owned_ops.py",
         "if not all(c.is_shared for c in captured):",
         "if captured and captured[0].is_shared:",
@@ -131,8 +119,8 @@ OPS = [
     ),
     Bug(
         "owners/owned_ops.py",
-        "        owners.part_loops[key] = loop.trips\n",
-        "        owners.part_loops.pop(key, None)\n",
+        "            owners.part_loops[loop.op.results[0]] = loop.trips\n",
+        "            owners.part_loops.pop(loop.op.results[0], None)\n",
         "weights of the steps of any loop over parts of the batch",
     ),
     Bug(

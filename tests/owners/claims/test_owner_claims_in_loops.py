@@ -69,6 +69,13 @@ def nested(w, x):
     return jnp.sum(lax.map(lambda p: lax.map(lambda r: energy(w, r), p), x.reshape(2, 2, 2)))
 
 
+def groups_at_a_time(w, x):
+    def of_group(rows):
+        return lax.scan(lambda s, row: (s + energy(w, row), None), 0.0, rows)[0]
+
+    return jnp.sum(jax.vmap(of_group)(x.reshape(2, 2, 2)))
+
+
 PARTED = {
     "examples": over_parts(lambda x: x),
     "microbatches": over_parts(lambda x: x.reshape(2, 2, 2)),
@@ -77,6 +84,7 @@ PARTED = {
     "some twice": numbered([3, 0, 0, 1]),
     "stacked": stacked,
     "nested": nested,
+    "groups at a time": groups_at_a_time,
     "beside the number": lambda w, x: lax.fori_loop(
         0, 4, lambda i, s: s + i * energy(w, lax.dynamic_slice(x, (i, 0), (1, 2))), 0.0
     ),

@@ -1,4 +1,4 @@
-"""States that a loop over the examples carries on, beside what each example alone has."""
+"""What a loop over the examples takes of values that no example reaches, or carries on."""
 
 import jax
 import jax.numpy as jnp
@@ -50,9 +50,12 @@ RUNNING = {
     "beside rows of a scan": over_rows(lambda p, c, row: (c * p["rate"], c)),
     "the row before": over_rows(lambda p, c, row: (row**2, c)),
 }
-ALONE = {
+# A penalty in a step has the same module as a term of that step's example.
+BESIDE = {
     "a row of its own": over_rows(lambda p, c, row: (c, row**2)),
     "a row that is bent": over_rows(lambda p, c, row: (c, jnp.tanh(row))),
+    "a row at its number": over_numbers(lambda p, c, i: (c, p["rows"][i] ** 2)),
+    "a weight at its number": over_numbers(lambda p, c, i: (c, (i + 1) * p["rate"] ** 2)),
 }
 
 
@@ -61,18 +64,26 @@ def test_what_stands_for_all_that_come_after_is_nobodys(loss):
     assert any(reasons(jax.grad(loss), PARAMETERS, X))
 
 
-@pytest.mark.parametrize("loss", RUNNING.values(), ids=RUNNING)
-def test_the_refusal_names_the_state(loss):
-    with pytest.raises(hs.Refusal, match="carries on a value"):
+@pytest.mark.parametrize("loss", BESIDE.values(), ids=BESIDE)
+def test_what_no_example_reaches_is_not_the_steps_example(loss):
+    with pytest.raises(hs.Refusal, match="no example"):
         hs.grad(loss, statistics=hs.norms(), loss_reduction="sum")(PARAMETERS, X)
 
 
-@pytest.mark.parametrize("loss", ALONE.values(), ids=ALONE)
-def test_rows_that_meet_no_running_state_are_the_examples(loss):
+def test_a_penalty_that_is_the_same_in_every_step_is_shared():
+    loss = over_numbers(lambda p, c, i: (c, p["rate"] ** 2 / B))
+    f = hs.grad(loss, statistics=hs.per_example(), loss_reduction="sum")
+    own = f(PARAMETERS, X)[1]["rate"]
+    np.testing.assert_allclose(own, np.full(B, 2 * PARAMETERS["rate"] / B), rtol=1e-6)
+
+
+def test_rows_that_examples_reach_are_theirs():
+    def loss(p, x):
+        return lax.map(lambda e: jnp.tanh(e[0] @ p["w"] + e[1]), (x, p["rows"])).sum()
+
     f = hs.grad(loss, statistics=hs.per_example(), loss_reduction="sum")
     gradient, own = f(PARAMETERS, X)
     np.testing.assert_allclose(own["rows"], np.diag(gradient["rows"]), rtol=1e-6)
-    np.testing.assert_allclose(own["w"], X, rtol=1e-6)
 
 
 def test_a_state_of_numbers_scales_what_examples_reach():
