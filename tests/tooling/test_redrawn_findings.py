@@ -7,6 +7,7 @@ import pytest
 
 from tools.experiments import all as everything
 from tools.experiments import moments as measured
+from tools.experiments.paired import groups
 from tools.experiments.paired.batch_sizes import scaled
 from tools.experiments.paired.contenders import CONTENDERS, TUNING
 from tools.experiments.paired.found import compared
@@ -46,6 +47,27 @@ def test_tables_and_figures_from_the_file_alone(tmp_path, capsys):
     assert "| MicroAdam | Adam | 4 | +0.1500 ± 0.0919 | 0.014 | no |" in said
     assert "| Adam | 0.011: 9.500 (1 of 3), 0.0195: 9.000 (1 of 3), 0.0347: 9.900" in said
     assert "| Adam | 0.0195 | 4 | 3.500" in said
+
+
+def test_a_rate_just_chosen_is_compared_from_its_first_fresh_seed_on():
+    lower, rate = (CONTENDERS["adam"].rate(i) for i in (-1, 0))
+    before = [r for r in records() if r.learning_rate == rate or r.seed in TUNING]
+    chosen = [replace(r, loss=0.0) if r.learning_rate == lower else r for r in before]
+    assert {r.learning_rate for r in compared(chosen)["adam"].values()} == {rate}
+    first = Record("adam", lower, 16, 0, 64, 1.0)
+    assert compared([*chosen, first])["adam"] == {0: first}
+
+
+def test_groups_are_held_against_one_example_at_a_time():
+    runs = [
+        Record(groups.name("micro_adam", m), 0.1, 16, seed, 1, seed + 1 / m + 0.01 * m * (seed % 2))
+        for m in groups.GROUPS
+        for seed in (0, 1, 2, 1001)
+    ]
+    less = groups.less_than_one(groups.found(runs))
+    each = [1 / 4 - 1, 1 / 4 - 1 + 0.03, 1 / 4 - 1]
+    np.testing.assert_allclose(less["micro_adam", 4].mean, np.mean(each))
+    assert "| MicroAdam | 4 | 0.1 | 1.2633" in groups.table(runs)
 
 
 def test_a_seed_of_which_a_run_diverged_is_counted_apart():
@@ -118,12 +140,21 @@ def test_nothing_to_draw_from(tmp_path):
 
 def test_one_command_makes_all_in_one_folder(tmp_path, monkeypatch):
     called = []
-    for module in ("language_model", "batch_sizes", "synthetic", "moments", "redraw"):
+    modules = ("language_model", "batch_sizes", "synthetic", "groups", "moments", "redraw")
+    for module in modules:
         stub = getattr(everything, module)
         monkeypatch.setattr(stub, "main", lambda given, name=module: called.append((name, given)))
     everything.main(["--out", str(tmp_path), "--workers", "3"])
     assert [name for name, _ in called] == [
-        *("language_model", "batch_sizes", "batch_sizes", "synthetic", "moments", "redraw")
+        *(
+            "language_model",
+            "batch_sizes",
+            "batch_sizes",
+            "synthetic",
+            "groups",
+            "moments",
+            "redraw",
+        )
     ]
     assert all(str(tmp_path) in " ".join(given) for _, given in called)
     (tmp_path / "synthetic.csv").touch()

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.experiments import moments
-from tools.experiments.paired import batch_sizes, language_model, synthetic
+from tools.experiments.paired import batch_sizes, groups, language_model, synthetic
 from tools.experiments.redraw import __main__ as redraw
 from tools.experiments.runs import OUT
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Makes what is not there; the synthetic problem, which takes minutes, whole or not at all."""
+    """Makes what is not there; a file of the synthetic problem that is there is taken as whole."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes at once")
@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     batch_sizes.main([*trained, "--factor", "0.25", "--seeds", "1"])
     if not (out / "synthetic.csv").exists():
         synthetic.main(["--csv", str(out / "synthetic.csv")])
+    if not (out / "groups.csv").exists():
+        groups.main(["--csv", str(out / "groups.csv")])
     moments.main(["--out", str(out), "--csv", str(out)])
     redraw.main(["--runs", str(out), "--out", str(out / "figures")])
 

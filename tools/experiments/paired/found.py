@@ -1,5 +1,6 @@
 """The language model's runs by contender and seed, and the differences that are claimed of."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -26,15 +27,21 @@ BySeed = Mapping[int, Record]
 
 
 def compared(records: Sequence[Record]) -> dict[str, BySeed]:
-    """By contender the runs of fresh seeds at the rate that tuning chose, by seed."""
-    rates = best_rates(records)
+    """By contender the runs of fresh seeds at the rate that tuning chose, by seed.
+
+    Where tuning has just chosen another, at which no fresh seed has run yet, at the rate before it.
+    """
+    best = best_rates(records)
     usual = [record for record in records if record.batch_size == BATCH_SIZE]
-    fresh = [r for r in usual if r.seed not in TUNING and r.learning_rate == rates.get(r.method)]
-    return {
-        name: {record.seed: record for record in fresh if record.method == name}
-        for name in CONTENDERS
-        if any(record.method == name for record in fresh)
-    }
+    fresh = [record for record in usual if record.seed not in TUNING]
+    found: dict[str, BySeed] = {}
+    for name in CONTENDERS:
+        own = [record for record in fresh if record.method == name]
+        counts = Counter(record.learning_rate for record in own)
+        if counts:
+            rate = best[name] if best[name] in counts else counts.most_common(1)[0][0]
+            found[name] = {run.seed: run for run in own if run.learning_rate == rate}
+    return found
 
 
 def pairs(found: Mapping[str, BySeed], ours: str, theirs: str) -> list[tuple[Record, Record]]:

@@ -75,13 +75,18 @@ def excess(params: Params) -> Array:
 class Runs:
     """Training by one method, compiled once for all rates and seeds."""
 
-    def __init__(self, method: str, steps: int) -> None:
+    def __init__(self, method: str, steps: int, group: int | None = None) -> None:
+        """With a group, examples are taken so many at a time, and the runs are named after it."""
+
         def at(rate: Any) -> Any:
             return METHODS[method].make(rate)
 
-        self._method, self._steps = method, steps
+        self._steps = steps
+        self._method = method if group is None else f"{method}, m = {group}"
         self._optimizer = optax.inject_hyperparams(at)(rate=0.0)
-        self._step = hs.train_step(loss, self._optimizer, batch_argnums=(1, 2))
+        self._step = hs.train_step(
+            loss, self._optimizer, batch_argnums=(1, 2), rows_per_example=group or 1
+        )
         self._excess = jax.jit(self._traced)
         self.runs: list[Ran] = []
 

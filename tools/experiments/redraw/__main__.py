@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools.experiments.paired import groups
 from tools.experiments.paired.found import compared
 from tools.experiments.paired.records import MEASURED, VERSIONS, Ran, read_csv
 from tools.experiments.paired.synthetic import by_method, table
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     of_language_model = read_csv(asked.runs / "language_model.csv")
     if of_synthetic:
         _synthetic(of_synthetic, asked.out / f"synthetic.{asked.kind}")
+    if of_groups := read_csv(asked.runs / "groups.csv"):
+        _say("Groups of m examples", of_groups)
+        print(groups.table([run.record for run in of_groups]))
     if of_language_model:
         _language_model(of_language_model, asked.out, asked.kind)
     moments.draw_all(asked.runs, asked.out, asked.kind)
