@@ -63,10 +63,10 @@ def _with_one_less(
     is left to contract and to batch. With several to contract XLA for GPU may move a whole operand.
     """
     sizes = [lhs.shape[d] for d in contracting[0]]
-    if max(sizes, default=1) == 1:
+    if 1 not in sizes or all(n == 1 for n in sizes):
         return lhs, rhs, (contracting, batching)
     idle = [[d for d, n in zip(dims, sizes, strict=True) if n == 1] for dims in contracting]
-    kept = [[d for d, n in zip(dims, sizes, strict=True) if n > 1] for dims in contracting]
+    kept = [[d for d, n in zip(dims, sizes, strict=True) if n != 1] for dims in contracting]
     left = (_moved_up(kept[0], idle[0]), _moved_up(kept[1], idle[1]))
     batch = (_moved_up(batching[0], idle[0]), _moved_up(batching[1], idle[1]))
     return lax.squeeze(lhs, idle[0]), lax.squeeze(rhs, idle[1]), (left, batch)

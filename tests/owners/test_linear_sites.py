@@ -108,7 +108,6 @@ CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 # What is no sum of floats over the examples, nor a row for each.
 REFUSED = {
-    "rows put at places": "not each example's in its place",
     "beside each other": "each example meets others",
     "switched": "now in one way, now in another",
 }
