@@ -4,6 +4,24 @@ from tools.soundness_bugs.bug import Bug
 
 ALIGNMENT = [
     Bug(
+        "owners/alignment/step_constants.py",
+        "if len(users) != 1 or users[0].name != ADD:",
+        "if len(users) != 1:",
+        "constants that steps add to a sum that is scaled",
+    ),
+    Bug(
+        "owners/alignment/step_constants.py",
+        "if len(others) != 1 or not closure(others, _sources).isdisjoint(sums):",
+        "if len(others) != 1:",
+        "constants of a sum that each step adds to another",
+    ),
+    Bug(
+        "owners/alignment/step_constants.py",
+        "    return [sums[value]] if value in sums else next_terms(owners, value)",
+        "    return [] if value in sums else next_terms(owners, value)",
+        "constants of a sum that is handed on as it was before the step",
+    ),
+    Bug(
         "owners/alignment/constant_parts.py",
         "return frozenset(initial_operands(op))",
         "return frozenset()",

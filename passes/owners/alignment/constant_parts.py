@@ -33,10 +33,11 @@ def has_constant_part(owners: Owners, value: Value) -> bool:
 
 def constant_terms(owners: Owners, value: Value) -> set[Value]:
     """What is added up in a value, among it all that no example reaches."""
-    return closure([value], partial(_terms, owners))
+    return closure([value], partial(next_terms, owners))
 
 
-def _terms(owners: Owners, value: Value) -> list[Value]:
+def next_terms(owners: Owners, value: Value) -> list[Value]:
+    """What is added up in a sum by the op that makes it, or by all steps of the loop."""
     if not is_sum(owners.of(value)):
         return []
     op = mlir.defining_operation(value)

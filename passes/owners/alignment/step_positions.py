@@ -16,6 +16,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
+from hlo_surgery.passes.owners.alignment.step_constants import uneven_steps
 from hlo_surgery.passes.owners.classes import Owners, is_bare, is_sum
 
 POSITIONAL = "sums a value that holds something for each example's position, but no example"
@@ -33,6 +34,7 @@ def step_sums(owners: Owners, block: Block) -> dict[Value, Reason]:
                 if is_bare(owners.of(r))
             )
             found |= {result: reason for result, reason in pairs if reason}
+            found |= uneven_steps(owners, op) if _is_over_parts(owners, op) else {}
         elif (
             len(op.results) == 1
             and is_sum(owners.of(op.results[0]))
