@@ -41,7 +41,10 @@ def _opened(eqn: Any) -> Any:
     if isinstance(implementation, partial) or implementation.__module__.startswith("jax."):
         return eqn
     function = jax.jit(partial(implementation, **eqn.params))
-    made = jax.make_jaxpr(function)(*(value.aval for value in eqn.invars)).jaxpr
+    try:
+        made = jax.make_jaxpr(function)(*(value.aval for value in eqn.invars)).jaxpr
+    except (TypeError, ValueError, NotImplementedError):
+        return eqn  # It runs on arrays alone, as one of NumPy does: the lowering says what it is.
     if not host_calls(made):
         return eqn
     return made.eqns[-1].replace(invars=eqn.invars, outvars=eqn.outvars)

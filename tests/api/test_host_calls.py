@@ -1,5 +1,7 @@
 """Calls to the host: kept where nothing is heard of them, and refused where something is."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import optax
 import pytest
 from jax.experimental import io_callback
 from jax.extend.core import Primitive
-from jax.interpreters import mlir
+from jax.interpreters import ad, mlir
 
 import hlo_surgery as hs
 from tests.products import covering
@@ -309,3 +311,19 @@ def test_equinox_raises():
     )
     with pytest.raises(Exception, match="not finite"):
         jax.block_until_ready(f(W, X.at[0, 0].set(jnp.nan)))
+
+
+def test_a_primitive_of_numpy_is_what_it_is_lowered_to():
+    sine = Primitive("sine_of_numpy")
+    sine.def_impl(lambda x: jnp.asarray(np.sin(np.asarray(x))))
+    sine.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(sine, mlir.lower_fun(jnp.sin, multiple_results=False))
+    ad.defjvp(sine, lambda slope, x: slope * jnp.cos(x))
+
+    def loss(of, w, x):
+        return jnp.mean(jnp.sum(of(x * w), axis=1))
+
+    w, x = jnp.ones(3), jnp.arange(6.0).reshape(2, 3)
+    found = hs.grad(partial(loss, sine.bind), statistics=hs.norms())(w, x)[1]
+    expected = hs.grad(partial(loss, jnp.sin), statistics=hs.norms())(w, x)[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
