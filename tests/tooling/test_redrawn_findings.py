@@ -11,9 +11,9 @@ from tools.experiments.paired import groups
 from tools.experiments.paired.batch_sizes import scaled
 from tools.experiments.paired.contenders import CONTENDERS, TUNING
 from tools.experiments.paired.found import compared
-from tools.experiments.paired.records import Record, ran, write_csv
+from tools.experiments.paired.records import MEASURED, Record, ran, write_csv
 from tools.experiments.redraw import __main__ as redraw
-from tools.experiments.redraw import batch_sizes, moments, tables
+from tools.experiments.redraw import batch_sizes, moments, named, pages, tables, verdicts
 
 NOISE = np.random.default_rng(0).normal(size=(4, 64))
 
@@ -109,7 +109,7 @@ def test_the_spread_over_batch_sizes_is_of_the_seeds_that_all_have():
     assert "| Adam | 1 | 1 | 2.00 |  | 3.00 |  |  | 1.00 |" in batch_sizes.table(runs)
 
 
-def test_moments_from_their_file(tmp_path, capsys):
+def test_moments_from_their_file(tmp_path):
     """MicroAdam's ratio is a B-th of that which is logged for B_eff = B."""
     kinds = [(kind, "") for kind in measured.OVERALL] + [("ratio", "['head']")]
     rows = [
@@ -125,12 +125,66 @@ def test_moments_from_their_file(tmp_path, capsys):
     counted = ("parameters", "part", "of", "mean_surely_not_zero", "mean_sign_opposed")
     measured.write(tmp_path / "sign_opposed.csv", counted, [("initial", "head", 200, 50, 5)])
     moments.draw_all(tmp_path, tmp_path, "svg")
-    said = capsys.readouterr().out
+    said = named.TABLES["moments"](tmp_path)
     assert "| Adam, B = 16 | 0.5 | 0.5 | 0.5 | 25 | 50 |" in said
     assert "| MicroAdam, B = 16 | 0.031 | 0.031 | 0.031 | 1.6 | 3.1 |" in said
+    said = named.TABLES["sign_opposed"](tmp_path)
     assert "| initial | head | 50 of 200 (25.0%) | 5 of 50 (10.0%) |" in said
     assert (tmp_path / "moments.svg").exists()
     assert (tmp_path / "sign_snr.svg").exists()
+
+
+def verdict(found, claim):
+    return next(line for line in verdicts.table([], found).splitlines() if f"| {claim} |" in line)
+
+
+@pytest.mark.parametrize(
+    ("off", "said"),
+    [(0.5, "**agrees**"), (-0.5, "**does not agree**: the opposite"), (0.0, "not told apart")],
+)
+def test_a_verdict_is_by_the_sign_that_is_claimed_and_by_holm(off, said):
+    def runs(name, less, noise):
+        rate = CONTENDERS[name].rate(0)
+        losses = 2 + less + 0.01 * np.array(noise)
+        return [
+            Record(name, rate, 16, seed, 64, loss, (0.0,) * 64) for seed, loss in enumerate(losses)
+        ]
+
+    worse, clipped = (
+        runs("micro_adam", off, [1, -1, 2, -2]),
+        runs("adam, clipped", -off, [-2, 1, 2, -1]),
+    )
+    found = compared([*worse, *clipped, *runs("adam", 0.0, [0, 0, 0, 0])])
+    assert f"| {said} |" in verdict(found, "MicroAdam trains worse than Adam")
+    assert f"| {said} |" in verdict(found, "clipping makes Adam better (not the paper's)")
+    assert "no pairs yet" in verdict(found, "SignSGD trains worse than SignEMA")
+    assert "4 of 16 fresh seeds" in verdicts.state([], found)
+
+
+def test_the_pages_have_the_tables_of_the_runs_that_are_kept():
+    """`python -m tools.experiments.redraw` writes them."""
+    written = {page.name: page.read_text() for page in pages.FINDINGS.glob("*.md")}
+    assert len(written) == 3
+    assert {name: pages.filled(text, MEASURED) for name, text in written.items()} == written
+    used = [name for text in written.values() for _, name, _ in pages.BLOCK.findall(text)]
+    assert sorted(used) == sorted(named.TABLES)
+
+
+def test_a_table_that_there_is_not(tmp_path):
+    with pytest.raises(KeyError, match="such"):
+        pages.filled("<!-- table: such -->\n<!-- end -->", tmp_path)
+
+
+@pytest.mark.slow
+def test_the_whole_set_runs_and_is_not_run_again(tmp_path):
+    """A part of each set, at a size of no worth; every kind of run, file and figure."""
+    everything.main(["--out", str(tmp_path), "--size", "tiny", "--workers", "2"])
+    files = {file.name: file.read_bytes() for file in tmp_path.glob("*.csv")}
+    assert set(files) == {f"{name}.csv" for name in (*named.RUNS, *named.MEASURED)}
+    drawn = {file.stem for file in (tmp_path / "figures").glob("*.svg")}
+    assert {"batch_sizes", "batch_sizes_quarter", "sweep_tokens", "critical_batch_size"} <= drawn
+    everything.main(["--out", str(tmp_path), "--size", "tiny", "--workers", "2"])
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("*.csv")} == files
 
 
 def test_nothing_to_draw_from(tmp_path):
@@ -140,22 +194,13 @@ def test_nothing_to_draw_from(tmp_path):
 
 def test_one_command_makes_all_in_one_folder(tmp_path, monkeypatch):
     called = []
-    modules = ("language_model", "batch_sizes", "synthetic", "groups", "moments", "redraw")
+    paired = ("language_model", "batch_sizes", "batch_sizes", "sweeps", "synthetic", "groups")
+    modules = (*paired, "critical_batch_size", "moments", "redraw")
     for module in modules:
         stub = getattr(everything, module)
         monkeypatch.setattr(stub, "main", lambda given, name=module: called.append((name, given)))
     everything.main(["--out", str(tmp_path), "--workers", "3"])
-    assert [name for name, _ in called] == [
-        *(
-            "language_model",
-            "batch_sizes",
-            "batch_sizes",
-            "synthetic",
-            "groups",
-            "moments",
-            "redraw",
-        )
-    ]
+    assert tuple(name for name, _ in called) == modules
     assert all(str(tmp_path) in " ".join(given) for _, given in called)
     (tmp_path / "synthetic.csv").touch()
     called.clear()

@@ -1,29 +1,30 @@
 """The gradient noise scale of each kind of layer along training: how large a batch it could use.
 
-python -m tools.experiments.critical_batch_size [--size small] [--seeds 4] [--steps 2240]
+python -m tools.experiments.critical_batch_size [--size small] [--seeds 4] [--csv FILE]
 
 Trains with Adam at the experiments' settings; both parts of the noise scale are averaged over a
-hundred steps, by parameter, and added up over the parameters of a kind. Prints a table in Markdown:
-examples (sequences), the mean over the seeds with a 95 % interval by Student's t.
+hundred steps, by parameter, and added up over the parameters of a kind. Seeds that are in the file
+are not run again; `tools.experiments.redraw` draws it.
 """
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import optax
 
 import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 from hlo_surgery.estimators import NoiseScale
-from tools.experiments.intervals import interval
+from tools.experiments.paired.records import MEASURED, commit, rows_of, write_rows
 from tools.experiments.runs import setting
 from tools.experiments.training import model
 from tools.experiments.training.data import Text
 from tools.experiments.training.methods import RATES, Run
 
+NAMES = ("seed", "share", "kind", "noise_scale", "commit")
 DECAY = 0.99
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 KINDS = {
@@ -36,20 +37,20 @@ KINDS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=int, help="of each run; else as many as the size has")
+    parser.add_argument("--csv", type=Path, default=MEASURED / "critical_batch_size.csv")
 
 
-def scales(run: Run, text: Text, steps: int) -> np.ndarray:
-    """[share of the run, kind]: noise scales of each kind of layer, and of all in the end."""
+def scales(run: Run, text: Text) -> dict[float, list[float]]:
+    """By share of the run: noise scales of each kind of layer, and of all in the end."""
     optimizer = optax.chain(ho.track_noise_scale(DECAY, "parameter"), run.optimizer())
     params = model.init(run.size, run.seed)
     state, step = optimizer.init(params), hs.train_step(model.loss, optimizer)
-    marks, found = {round(share * steps) for share in SHARES}, list[list[float]]()
-    for number in range(1, steps + 1):
+    marks, found = {round(share * run.steps): share for share in SHARES}, dict[float, list[float]]()
+    for number in range(1, run.steps + 1):
         params, state, _ = step(params, state, text.batch(number - 1, run.batch_size, run.seed))
         if number in marks:
-            found.append(by_kind(ho.noise_scale(state)))
-    return np.array(found)
+            found[marks[number]] = by_kind(ho.noise_scale(state))
+    return found
 
 
 def by_kind(each: Any) -> list[float]:
@@ -65,25 +66,19 @@ def _ratio(parts: Sequence[NoiseScale]) -> float:
     return float(sum(p.variance for p in parts) / sum(p.squared_mean for p in parts))
 
 
-def report(found: np.ndarray) -> None:
-    """`found`: [seed, share, kind]."""
-    print(
-        "| of the run | " + " | ".join([*KINDS, "all"]) + " |" + "\n|" + "---|" * (len(KINDS) + 2)
-    )
-    for number, share in enumerate(SHARES):
-        cells = [interval(found[:, number, kind], 0) for kind in range(found.shape[2])]
-        print(f"| {share:.0%} | " + " | ".join(cells) + " |")
-
-
-def main() -> None:
-    where, options = setting(__doc__, seeds=4, extra=add_options)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Trains the seeds that are not there."""
+    where, options = setting(__doc__, seeds=4, extra=add_options, arguments=arguments)
     rate = RATES[where.size.name]["adam"]
-    found: list[np.ndarray] = []
-    for seed in range(where.seeds):
-        run = Run(where.size, "adam", rate, where.batch_size, seed)
-        found.append(scales(run, where.text, options.steps or run.steps))
-        print(f"seed {seed}: all {', '.join(f'{x:.0f}' for x in found[-1][:, -1])}", flush=True)
-    report(np.array(found))
+    rows = [tuple(row.values()) for row in rows_of(options.csv)]
+    done = {int(row[0]) for row in rows}
+    for seed in sorted(set(range(where.seeds)) - done):
+        found = scales(Run(where.size, "adam", rate, where.batch_size, seed), where.text)
+        for share, each in found.items():
+            named = zip((*KINDS, "all"), each, strict=True)
+            rows += [(seed, share, kind, f"{scale:.6g}", commit()) for kind, scale in named]
+        write_rows(options.csv, NAMES, rows)
+        print(f"seed {seed}: all {', '.join(f'{each[-1]:.0f}' for each in found.values())}")
 
 
 if __name__ == "__main__":

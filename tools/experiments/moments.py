@@ -7,13 +7,12 @@ Writes moments.csv, sign_snr.csv and sign_opposed.csv, of which `tools.experimen
 """
 
 import argparse
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import hlo_surgery.optimizers as ho
-from tools.experiments.paired.records import MEASURED, commit
+from tools.experiments.paired.records import MEASURED, commit, write_rows
 from tools.experiments.runs import BATCH_SIZES, Setting, run_all, setting
 from tools.experiments.sign_snr import binned, measure, opposed
 from tools.experiments.training import model
@@ -21,7 +20,7 @@ from tools.experiments.training.logs import Log, restore
 from tools.experiments.training.loop import start
 from tools.experiments.training.methods import METHODS, RATES, Run
 
-BATCHES = {"small": (4, 16, 64), "paper": (16, 64, 256)}
+BATCHES = {"small": (4, 16, 64), "tiny": (4, 16, 64), "paper": (16, 64, 256)}
 OVERALL = ("mean_squared_mean", "variance_mean", "ratio_of_means", "ratio_median")
 """Of all parameters; "ratio" has each layer's median."""
 TIMES = ("initial", "trained by Adam")
@@ -58,11 +57,7 @@ def moment_rows(run: Run, log: Log) -> list[tuple[Any, ...]]:
 
 def write(file: Path, names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
     """CSV, with the commit in each line."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([*names, "commit"])
-        writer.writerows((*row, commit()) for row in rows)
+    write_rows(file, (*names, "commit"), [(*row, commit()) for row in rows])
 
 
 def write_signs(run: Run, where: Setting, examples: int, folder: Path) -> None:

@@ -18,7 +18,7 @@ from tools.experiments.training.methods import Run
 from tools.experiments.training.model import SIZES, Size
 
 OUT = Path("build/experiments")
-BATCH_SIZES = {"small": 16, "paper": 64}
+BATCH_SIZES = {"small": 16, "tiny": 16, "paper": 64}
 """Of the experiments that do not vary it; with 16 a small run has enough steps."""
 
 

@@ -18,13 +18,15 @@ import numpy as np
 
 from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.paired.records import MEASURED, Record
+from tools.experiments.paired.variants import ALL
 from tools.experiments.paired.workers import Runs, Wanted
 from tools.experiments.training.model import SIZES, Size
 
 CSV = MEASURED / "language_model.csv"
 
 
-STAGES = ((0, 1, 4), (1, 1, 4), (3, 1, 16), (3, 2, 16))
+Stages = Sequence[tuple[int, int, int]]
+STAGES: Stages = ((0, 1, 4), (1, 1, 4), (3, 1, 16), (3, 2, 16))
 """How many tuning seeds, how far from the centre rates go, how many fresh seeds: each stage has the
 runs of those before it, so that a set that is cut off has all contenders.
 """
@@ -36,11 +38,12 @@ def compare(
     seeds: int,
     batch_size: int = BATCH_SIZE,
     size: Size = SIZES["small"],
+    stages: Stages = STAGES,
 ) -> None:
     """Tune each, then run each on the fresh seeds, a seed of all before the next: in stages, the
     last of which is the design's. Where a later one chooses another rate, the seeds run at that.
     """
-    for tuning, reach, most in STAGES:
+    for tuning, reach, most in stages:
         rates = tuned(runs, names, TUNING[:tuning], reach, batch_size, size)
         fresh = itertools.product(range(min(seeds, most)), names)
         wanted = [Wanted(name, rates[name], seed, batch_size, size) for seed, name in fresh]
@@ -55,9 +58,7 @@ def tuned(
     """
     tried = {name: list(range(-reach, reach + 1)) for name in names}
     while True:
-        rates = {
-            name: [CONTENDERS[name].rate(i, batch_size) for i in tried[name]] for name in names
-        }
+        rates = {name: [ALL[name].rate(i, batch_size) for i in tried[name]] for name in names}
         each = [(name, rate, seed) for seed in seeds for name in names for rate in rates[name]]
         records = runs.made([Wanted(*one, batch_size, size) for one in each], "tuning")
         best = best_rates(records, batch_size)
@@ -78,12 +79,12 @@ def best_rates(records: Sequence[Record], batch_size: int = BATCH_SIZE) -> dict[
     rates have run on them, before that over the first, before that the centre.
     """
     tuning = [r for r in records if r.seed in TUNING and r.batch_size == batch_size]
-    return {name: _best(name, tuning, batch_size) for name in CONTENDERS}
+    return {name: _best(name, tuning, batch_size) for name in ALL}
 
 
 def _best(name: str, tuning: Sequence[Record], batch_size: int) -> float:
     own = [record for record in tuning if record.method == name]
-    inner = [CONTENDERS[name].rate(i, batch_size) for i in (-1, 0, 1)]
+    inner = [ALL[name].rate(i, batch_size) for i in (-1, 0, 1)]
     for seeds in (TUNING, TUNING[:1]):
         means = _means(own, seeds)
         if all(rate in means for rate in inner):
@@ -108,10 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--batch-size", type=int, default=BATCH_SIZE)
+    parser.add_argument("--size", choices=("small", "tiny"), default="small")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes at once")
     asked = parser.parse_args(arguments)
     runs = Runs(asked.csv, asked.workers)
-    compare(runs, asked.contenders, asked.seeds, asked.batch_size)
+    compare(runs, asked.contenders, asked.seeds, asked.batch_size, SIZES[asked.size])
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 import csv
 import io
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -50,13 +51,30 @@ def write_csv(file: Path, runs: Sequence[Ran]) -> None:
     """A line for each run, in an order of their own, whichever ended first; a file is replaced
     whole, so that a killed process leaves one.
     """
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, [field.name for field in fields(Record)] + [*VERSIONS])
-    writer.writeheader()
+    names = [field.name for field in fields(Record)]
+    rows: list[tuple[Any, ...]] = []
     for run in sorted(runs, key=_place):
         curve = " ".join(repr(float(part)) for part in run.record.curve)
-        versions = zip(VERSIONS, run.versions, strict=True)
-        writer.writerow({**asdict(run.record), "curve": curve, **dict(versions)})
+        rows.append((*{**asdict(run.record), "curve": curve}.values(), *run.versions))
+    write_rows(file, [*names, *VERSIONS], rows)
+
+
+Row = Mapping[str, str]
+
+
+def rows_of(file: Path) -> list[Row]:
+    """The lines of a CSV file by their columns' names; none where there is no file."""
+    if not file.exists():
+        return []
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def write_rows(file: Path, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """A CSV file, replaced whole."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerows([names, *rows])
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, text.getvalue().encode())
 
@@ -68,13 +86,10 @@ def _place(run: Ran) -> tuple[object, ...]:
 
 def read_csv(file: Path) -> list[Ran]:
     """The runs in a file that was written so; none where there is no file."""
-    if not file.exists():
-        return []
-    with file.open(newline="") as stream:
-        return [_read(row) for row in csv.DictReader(stream)]
+    return [_read(row) for row in rows_of(file)]
 
 
-def _read(row: dict[str, str]) -> Ran:
+def _read(row: Row) -> Ran:
     record = Record(
         row["method"],
         float(row["learning_rate"]),

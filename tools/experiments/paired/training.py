@@ -13,8 +13,8 @@ import numpy as np
 import optax
 
 import hlo_surgery as hs
-from tools.experiments.paired.contenders import CONTENDERS
 from tools.experiments.paired.records import Record
+from tools.experiments.paired.variants import ALL
 from tools.experiments.training import model
 from tools.experiments.training.data import Text
 from tools.experiments.training.loop import evaluate
@@ -30,10 +30,9 @@ class Training:
 
     def __init__(self, name: str, text: Text, size: Size, batch_size: int) -> None:
         self._name, self._text, self._size, self._batch = name, text, size, batch_size
-        self._steps = size.steps(batch_size)
-        made = optax.inject_hyperparams(CONTENDERS[name].make)
-        self._optimizer = made(rate=0.0, weight_decay=0.0)
-        self._step = hs.train_step(model.loss, self._optimizer)
+        self._steps, self._contender = size.steps(batch_size), ALL[name]
+        group = self._contender.group
+        self._step = hs.train_step(model.loss, self._optimizer(0), rows_per_example=group)
         self._windows = jnp.asarray(text.train)
         self._part = jax.jit(self._traced, donate_argnums=0)
 
@@ -41,7 +40,7 @@ class Training:
         """A run to its end."""
         params = model.init(self._size, seed)
         # Committed, as a part returns them: else the first part is compiled twice.
-        state: Any = jax.device_put((params, self._optimizer.init(params)), jax.devices()[0])
+        state: Any = jax.device_put((params, self._optimizer(seed).init(params)), jax.devices()[0])
         curve: list[float] = []
         for steps in _parts(self._steps):
             given = self._given(steps, rate, seed)
@@ -50,10 +49,16 @@ class Training:
         loss = float(np.nan_to_num(evaluate(state[0], self._text), nan=np.inf))
         return Record(self._name, rate, self._batch, seed, self._steps, loss, tuple(curve))
 
+    def _optimizer(self, seed: int) -> Any:
+        """Of the seed only the state rests: the same updates are compiled for all."""
+        made = optax.inject_hyperparams(self._contender.make, static_args="seed")
+        return made(rate=0.0, weight_decay=0.0, seed=seed)
+
     def _given(self, steps: range, rate: float, seed: int) -> tuple[np.ndarray, ...]:
         """For each step of a part: places of its batch, learning rate and weight decay."""
         shares = _schedule(self._steps)[steps.start : steps.stop]
-        rates, decays = rate * shares, DECAY / self._steps * shares
+        decaying = self._contender.decays(shares, rate, self._batch)
+        rates, decays = rate * shares, DECAY / self._steps * decaying
         places = self._text.places(steps, self._batch, seed)
         return places, rates.astype(np.float32), decays.astype(np.float32)
 

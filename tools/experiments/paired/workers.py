@@ -46,8 +46,11 @@ class Runs:
     """All runs in a file, and the making of those that it lacks."""
 
     def __init__(self, file: Path, workers: int = 1) -> None:
-        self._file, self._workers = file, workers
-        self._made = read_csv(file)
+        self._file, self._made = file, read_csv(file)
+        # A fork of a process with XLA's threads would hang. What a process has compiled it keeps,
+        # so that it lives as long as this; it begins when there is something to run.
+        spawn = get_context("spawn")
+        self._pool = ProcessPoolExecutor(workers, spawn, initializer=_one_thread)
 
     @property
     def records(self) -> list[Record]:
@@ -58,7 +61,7 @@ class Runs:
         """Each run's record, in the order asked for; those that are not there are made."""
         asked = list(dict.fromkeys(wanted))
         missing = [one for one in asked if self._found(one) is None]
-        for record in _trained(missing, self._workers, title):
+        for record in _trained(missing, self._pool, title):
             self._made.append(ran(record))
             write_csv(self._file, self._made)
         found = [self._found(one) for one in asked]
@@ -69,12 +72,12 @@ class Runs:
         return next(matching, None)
 
 
-def _trained(wanted: list[Wanted], workers: int, title: str) -> Iterator[Record]:
+def _trained(wanted: list[Wanted], pool: ProcessPoolExecutor, title: str) -> Iterator[Record]:
     """Records as they are done, begun in the order given, with a bar that shows the progress."""
     console = Console()
     if not wanted:
         return
-    with Progress(console=console) as progress, _pool(min(workers, len(wanted))) as pool:
+    with Progress(console=console) as progress, _dropping(pool):
         task = progress.add_task(title, total=len(wanted))
         for done in as_completed([pool.submit(_train, one) for one in wanted]):
             record = done.result()
@@ -86,14 +89,13 @@ def _trained(wanted: list[Wanted], workers: int, title: str) -> Iterator[Record]
 
 
 @contextmanager
-def _pool(workers: int) -> Generator[ProcessPoolExecutor]:
+def _dropping(pool: ProcessPoolExecutor) -> Generator[None]:
     """What is not begun when an error or Ctrl-C ends it is dropped."""
-    # A fork of a process with XLA's threads would hang.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_one_thread)
     try:
-        yield pool
-    finally:
+        yield
+    except BaseException:
         pool.shutdown(cancel_futures=True)
+        raise
 
 
 def _one_thread() -> None:

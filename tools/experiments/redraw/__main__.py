@@ -1,17 +1,27 @@
-"""All figures, and the tables of the paired runs, from the CSV files alone.
+"""All figures and tables, from the CSV files alone; and the tables in the pages of docs/findings.
 
-python -m tools.experiments.redraw [--out FOLDER] [--kind svg]
+python -m tools.experiments.redraw [--runs FOLDER] [--out FOLDER] [--kind svg]
+
+The pages are filled where --runs is not given: they are of the runs that the findings rest on.
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.experiments.paired import groups
 from tools.experiments.paired.found import compared
-from tools.experiments.paired.records import MEASURED, VERSIONS, Ran, read_csv
-from tools.experiments.paired.synthetic import by_method, table
-from tools.experiments.redraw import batch_sizes, costs, language_model, moments, synthetic, tables
+from tools.experiments.paired.records import MEASURED, rows_of
+from tools.experiments.redraw import (
+    batch_sizes,
+    costs,
+    critical_batch_size,
+    language_model,
+    moments,
+    pages,
+    sweeps,
+    synthetic,
+)
+from tools.experiments.redraw.named import TABLES, records
 
 COMMAND = "tools.experiments.all --out FOLDER"
 FIGURES = MEASURED.parent / "figures"
@@ -19,47 +29,35 @@ FIGURES = MEASURED.parent / "figures"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the tables, and draws what there are runs of."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--runs", type=Path, default=MEASURED, help="folder of their CSV files")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=Path, help="folder of other CSV files")
     parser.add_argument("--out", type=Path, default=FIGURES)
     parser.add_argument("--kind", choices=("svg", "png"), default="svg")
     asked = parser.parse_args(arguments)
-    if not list(asked.runs.glob("*.csv")):
-        parser.error(f"{asked.runs} has no CSV files; make them with python -m {COMMAND}")
-    of_synthetic = read_csv(asked.runs / "synthetic.csv")
-    of_language_model = read_csv(asked.runs / "language_model.csv")
-    if of_synthetic:
-        _synthetic(of_synthetic, asked.out / f"synthetic.{asked.kind}")
-    if of_groups := read_csv(asked.runs / "groups.csv"):
-        _say("Groups of m examples", of_groups)
-        print(groups.table([run.record for run in of_groups]))
-    if of_language_model:
-        _language_model(of_language_model, asked.out, asked.kind)
-    moments.draw_all(asked.runs, asked.out, asked.kind)
-    costs.draw_all(asked.out, asked.kind)
+    runs = asked.runs or MEASURED
+    if not list(runs.glob("*.csv")):
+        parser.error(f"{runs} has no CSV files; make them with python -m {COMMAND}")
+    for name, table in TABLES.items():
+        print(f"\n{name}\n\n{table(runs)}")
+    draw_all(runs, asked.out, asked.kind)
+    if asked.runs is None:
+        pages.fill_all(runs)
 
 
-def _synthetic(runs: Sequence[Ran], file: Path) -> None:
-    records = [run.record for run in runs]
-    _say("The synthetic problem", runs)
-    print(table(*by_method(records)))
-    synthetic.draw(records, file)
-
-
-def _language_model(runs: Sequence[Ran], out: Path, kind: str) -> None:
-    records = [run.record for run in runs]
-    found = compared(records)
-    _say("The language model", runs)
-    print(tables.all_tables(records, found), batch_sizes.table(records), sep="\n\n")
-    language_model.draw_all(records, found, out, kind)
-    batch_sizes.draw_all(records, out, kind)
-
-
-def _say(title: str, runs: Sequence[Ran]) -> None:
-    print(f"\n{title}, {len(runs)} runs:")
-    for versions in sorted({run.versions for run in runs}):
-        print(", ".join(map(" ".join, zip(VERSIONS, versions, strict=True))))
-    print()
+def draw_all(runs: Path, out: Path, kind: str) -> None:
+    """A file for each figure that there are runs of."""
+    if made := records(runs, "language_model"):
+        language_model.draw_all(made, compared(made), out, kind)
+        batch_sizes.draw_all(made, out, kind)
+    sweeps.draw_all(records(runs, "sweeps"), out, kind)
+    if made := records(runs, "synthetic"):
+        synthetic.draw(made, out / f"synthetic.{kind}")
+    if rows := rows_of(runs / "critical_batch_size.csv"):
+        critical_batch_size.draw(rows, out / f"critical_batch_size.{kind}")
+    moments.draw_all(runs, out, kind)
+    costs.draw_all(out, kind)
 
 
 if __name__ == "__main__":

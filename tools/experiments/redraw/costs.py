@@ -4,27 +4,20 @@ The numbers are those of `tools/RESULTS.md` and `tools/RESULTS_OF_WORKLOADS.md`,
 commits and machine they were measured. Nothing is measured here.
 """
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.experiments.paired.records import MEASURED
+from tools.experiments.paired.records import MEASURED, Row, rows_of
 from tools.experiments.redraw import look
 
-Row = Mapping[str, str]
 USUAL = {"batch": "64", "width": "256", "depth": "4"}
 
 
 def draw_all(out: Path, kind: str) -> None:
     """Both figures."""
-    _draw_sizes(_rows("surgery_and_vmap"), out / f"surgery_and_vmap.{kind}")
-    _draw_workloads(_rows("workloads"), out / f"workloads.{kind}")
-
-
-def _rows(name: str) -> list[Row]:
-    with (MEASURED / f"{name}.csv").open(newline="") as stream:
-        return list(csv.DictReader(stream))
+    _draw_sizes(rows_of(MEASURED / "surgery_and_vmap.csv"), out / f"surgery_and_vmap.{kind}")
+    _draw_workloads(rows_of(MEASURED / "workloads.csv"), out / f"workloads.{kind}")
 
 
 def _middle(row: Row) -> float:

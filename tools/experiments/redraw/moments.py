@@ -1,11 +1,11 @@
 """mu**2 and sigma**2 along training and over batch sizes, and the SNR of signs."""
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tools.experiments.paired.records import Row, rows_of
 from tools.experiments.redraw import look
 from tools.experiments.sign_snr import BINS, normal_theory
 from tools.experiments.training.methods import METHODS
@@ -13,27 +13,16 @@ from tools.experiments.training.methods import METHODS
 RATIO = "mu² / sigma_eff²"
 MEANS = {"mean_squared_mean": ("mu²", "-"), "variance_mean": ("sigma²", "--")}
 SHARES = (0.01, 0.05, 0.25, 0.5, 1.0)
-Row = Mapping[str, str]
 Run = tuple[str, int]
 """A method and a batch size."""
 
 
 def draw_all(folder: Path, out: Path, kind: str) -> None:
     """What there are files for."""
-    if rows := _rows(folder / "moments.csv"):
-        print(f"\nmu² and sigma², commit {rows[0]['commit']}\n\n{table(rows)}")
+    if rows := rows_of(folder / "moments.csv"):
         _draw_moments(rows, out / f"moments.{kind}")
-    if rows := _rows(folder / "sign_snr.csv"):
+    if rows := rows_of(folder / "sign_snr.csv"):
         _draw_snr(rows, out / f"sign_snr.{kind}")
-    if rows := _rows(folder / "sign_opposed.csv"):
-        print(f"\nSigns that oppose the mean, commit {rows[0]['commit']}\n\n{opposed_table(rows)}")
-
-
-def _rows(file: Path) -> list[Row]:
-    if not file.exists():
-        return []
-    with file.open(newline="") as stream:
-        return list(csv.DictReader(stream))
 
 
 def runs(rows: Sequence[Row]) -> list[Run]:

@@ -16,12 +16,6 @@ RUNNING = 9
 """Parts, of a running median: an eighth of the run."""
 
 
-def all_tables(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
-    """One below the other."""
-    each = (tuning(records), contenders(found), claims(found), steadiness(found))
-    return "\n\n".join(each)
-
-
 def tuning(records: Sequence[Record]) -> str:
     """Mean held-out losses of the tuning seeds, by contender and rate."""
     lines = ["| contender | learning rate: mean loss of the tuning seeds |", "|---|---|"]
@@ -60,12 +54,12 @@ def claims(found: Mapping[str, BySeed]) -> str:
         answer = "yes" if told[f"{a} - {b}"] else "no"
         both = f"{CONTENDERS[a].title} | {CONTENDERS[b].title}"
         lines.append(
-            f"| {both} | {_seeds(found, a, b)} | {difference} | {difference.p:.2g} | {answer} |"
+            f"| {both} | {seeds_of(found, a, b)} | {difference} | {difference.p:.2g} | {answer} |"
         )
     return "\n".join(lines)
 
 
-def _seeds(found: Mapping[str, BySeed], ours: str, theirs: str) -> str:
+def seeds_of(found: Mapping[str, BySeed], ours: str, theirs: str) -> str:
     """How many pairs, and how many of them are left out since one of the runs diverged."""
     both, left = pairs(found, ours, theirs), converged(pairs(found, ours, theirs))
     diverged = len(both) - len(left)

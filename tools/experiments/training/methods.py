@@ -7,7 +7,9 @@ from typing import Any
 import optax
 
 import hlo_surgery.optimizers as ho
+from tools.experiments.training.by_tokens import micro_adam_by_tokens
 from tools.experiments.training.model import SIZES, Size
+from tools.experiments.training.private import private_adam, private_micro_adam
 
 B1, B2 = 0.9, 0.95
 BASE_RATE = 2 / 1024
@@ -25,12 +27,15 @@ near zero and an even guess.
 
 @dataclass(frozen=True)
 class Method:
-    """`make` takes the schedule first; `rule` is the batch size's: lr ~ B or lr ~ sqrt(B)."""
+    """`make` takes the schedule first; `rule` is the batch size's: lr ~ B or lr ~ sqrt(B).
+    `seeded`: it draws noise, and takes a `seed`.
+    """
 
     title: str
     make: Callable[..., Any]
     rule: str = "linear"
     betas: tuple[str, ...] = ("b1", "b2")
+    seeded: bool = False
 
 
 METHODS = {
@@ -41,6 +46,9 @@ METHODS = {
     "micro_adam": Method("MicroAdam", ho.micro_adam),
     "micro_adam_var": Method("MicroAdamVar", ho.micro_adam_var),
     "micro_adam_msq": Method("MicroAdamMSQ", ho.micro_adam_msq),
+    "micro_adam_by_tokens": Method("MicroAdam by tokens", micro_adam_by_tokens),
+    "private_adam": Method("private Adam", private_adam, rule="sqrt", seeded=True),
+    "private_micro_adam": Method("private MicroAdam", private_micro_adam, seeded=True),
 }
 SIGNS = ("sign_ema", "sign_sgd", "micro_sign_sgd")
 ADAMS = ("adam", "micro_adam", "micro_adam_var", "micro_adam_msq")
@@ -55,6 +63,7 @@ RATES: dict[str, dict[str, float]] = {
         method: BASE_RATE * (64 / 1024) ** (0.5 if method == "adam" else 1) for method in ADAMS
     },
 }
+RATES["tiny"] = RATES["small"]
 CLIP_NORMS = {
     "paper": 1e-2,
     # As long an element on average, with 1600 times fewer of them: MicroAdamMSQ's eps of 1e-6 is

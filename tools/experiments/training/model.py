@@ -50,6 +50,8 @@ SIZES = {
     "paper": Size("paper", V=32101, L=2048, N=12, H=16),
     # Bytes for tokens.
     "small": Size("small", V=256, L=64, N=2, H=1),
+    # To see in minutes that everything runs; it learns little.
+    "tiny": Size("tiny", V=256, L=16, N=1, H=1, c=1),
 }
 
 

@@ -1,0 +1,113 @@
+"""Each sweep: losses by line and level, differences from the usual level and the first line."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tools.experiments.intervals import interval
+from tools.experiments.paired.claims import Difference
+from tools.experiments.paired.found import BySeed
+from tools.experiments.paired.records import Record
+from tools.experiments.paired.sweeps import Place, against_first, against_usual, found, told
+from tools.experiments.paired.variants import SWEEPS, Sweep
+from tools.experiments.redraw import look
+
+HEAD = ("", "", "learning rate", "seeds", "held-out loss", "less the usual", "less the first line")
+
+
+def draw_all(records: Sequence[Record], out: Path, kind: str) -> None:
+    """A figure for each sweep that has fresh seeds."""
+    for name, sweep in SWEEPS.items():
+        if each := found(records, sweep):
+            _draw(sweep, each, out / f"sweep_{name}.{kind}")
+
+
+def table(records: Sequence[Record], name: str) -> str:
+    """Markdown: a row for each line and level; a star where Holm tells a difference from none."""
+    sweep = SWEEPS[name]
+    each = found(records, sweep)
+    if not each:
+        return f"(no runs of `{name}` yet)"
+    kinds = [against_usual(each, sweep), against_first(each, sweep)]
+    columns = [
+        {place: _said(one, told(kind)[place]) for place, one in kind.items()} for kind in kinds
+    ]
+    head = [
+        " | ".join(("| line", sweep.title or "level", *HEAD[2:])) + " |",
+        "|---" * len(HEAD) + "|",
+    ]
+    rows = [
+        _row(place, runs, [column.get(place, "") for column in columns])
+        for place, runs in each.items()
+    ]
+    return "\n".join([*head, *rows])
+
+
+def _row(place: Place, runs: BySeed, less: Sequence[str]) -> str:
+    losses = [run.loss for run in runs.values()]
+    kept = [loss for loss in losses if np.isfinite(loss)]
+    said = interval(kept) if len(kept) > 1 else ", ".join(f"{loss:.3f}" for loss in kept)
+    rate = next(iter(runs.values())).learning_rate
+    seeds = f"{len(kept)}" + (
+        f", and {len(losses) - len(kept)} diverged" * (len(kept) < len(losses))
+    )
+    return f"| {' | '.join((*place, f'{rate:.3g}', seeds, said, *less))} |"
+
+
+def _said(difference: Difference, is_told: bool) -> str:
+    return f"{difference}{' *' if is_told else ''}"
+
+
+def _draw(sweep: Sweep, each: Mapping[Place, BySeed], file: Path) -> None:
+    figure, ((losses, usual, first),) = look.panels(1, 3)
+    for number, line in enumerate(sweep.lines):
+        own = {level: runs for (title, level), runs in each.items() if title == line}
+        _points(losses, sweep, line, number, {level: _losses(runs) for level, runs in own.items()})
+    title = next(iter(sweep.lines))
+    _differences(usual, sweep, against_usual(each, sweep))
+    _differences(first, sweep, against_first(each, sweep))
+    losses.set(title="each seed, and their mean", ylabel="held-out loss, nats a byte")
+    usual.set(title=f"less the same line at {sweep.usual}, 95 %", ylabel="nats a byte")
+    first.set(title=f"less {title} at the same level, 95 %", ylabel="nats a byte")
+    for place in (losses, usual, first):
+        turned = {"rotation": 20, "ha": "right"} if max(map(len, sweep.levels)) > 10 else {}
+        place.set_xticks(range(len(sweep.levels)), sweep.levels, **turned)
+        place.set(xlabel=sweep.title, xlim=(-0.5, len(sweep.levels) - 0.5))
+    figure.legend(*losses.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    look.save(figure, file)
+
+
+def _losses(runs: BySeed) -> np.ndarray:
+    return np.array([run.loss for run in runs.values() if np.isfinite(run.loss)])
+
+
+def _points(
+    place: Any, sweep: Sweep, line: str, number: int, by_level: Mapping[str, np.ndarray]
+) -> None:
+    """Each seed a point, and a line through the means."""
+    shown = {level: each for level, each in by_level.items() if len(each)}
+    x = np.array([sweep.levels.index(level) for level in shown]) + _shift(sweep, number)
+    for where, each in zip(x, shown.values(), strict=True):
+        place.plot([where] * len(each), each, ".", color=f"C{number}", alpha=0.5, markersize=4)
+    means = [each.mean() for each in shown.values()]
+    place.plot(x, means, "_-", color=f"C{number}", linewidth=1, markersize=9, label=line)
+
+
+def _differences(place: Any, sweep: Sweep, found: Mapping[Place, Difference]) -> None:
+    """Filled where Holm tells a difference from none."""
+    answers = told(found)
+    for (line, level), one in found.items():
+        number = list(sweep.lines).index(line)
+        x = sweep.levels.index(level) + _shift(sweep, number)
+        filled = {} if answers[line, level] else {"markerfacecolor": "white"}
+        place.errorbar(
+            x, one.mean, one.half_width, fmt="o", color=f"C{number}", capsize=3, **filled
+        )
+    place.axhline(0, color="black", linewidth=0.6)
+
+
+def _shift(sweep: Sweep, number: int) -> float:
+    """Lines beside one another."""
+    return 0.12 * (number - (len(sweep.lines) - 1) / 2)

@@ -1,0 +1,76 @@
+"""The paper's claims that are settled by pairs: in words, and what the runs say of each."""
+
+from collections.abc import Mapping, Sequence
+
+from tools.experiments.paired.claims import Difference, holm
+from tools.experiments.paired.contenders import TUNING
+from tools.experiments.paired.found import CLAIMS, BySeed, Claim, differences
+from tools.experiments.paired.records import Record
+from tools.experiments.redraw.tables import seeds_of
+
+SEEDS = 16
+"""Of the design."""
+WORSE = {
+    "sign_sgd": "SignSGD trains worse than SignEMA",
+    "micro_sign_sgd": "MicroSignSGD trains worse than SignSGD",
+    "micro_adam": "MicroAdam trains worse than Adam",
+    "micro_adam_var": "MicroAdamVar trains worse than MicroAdam",
+    "micro_adam, clipped": "MicroAdam is worse than Adam, both clipped",
+    "micro_adam_var, clipped": "MicroAdamVar is worse than MicroAdam, both clipped",
+}
+BETTER = {
+    ("micro_adam_msq, clipped", "adam, clipped"): "MicroAdamMSQ is better than Adam, both clipped",
+    ("adam, clipped", "adam"): "clipping makes Adam better (not the paper's)",
+    ("micro_adam, clipped", "micro_adam"): "clipping makes MicroAdam better",
+}
+
+
+def table(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
+    """Markdown: each claim with its verdict, difference and seeds."""
+    measured = differences(found)
+    told = holm({_name(claim): one for claim, one in measured.items()}, len(CLAIMS))
+    lines = [
+        state(records, found),
+        "",
+        "| the claim | here | difference in held-out loss, 95 % | pairs of seeds |",
+        "|---|---|---|---|",
+    ]
+    for claim in CLAIMS:
+        text = BETTER.get(claim) or WORSE[claim[0]]
+        if claim not in measured:
+            lines.append(f"| {text} | no pairs yet | | {seeds_of(found, *claim)} |")
+            continue
+        difference = measured[claim]
+        said = _verdict(difference, told[_name(claim)], -1 if claim in BETTER else 1)
+        lines.append(f"| {text} | {said} | {difference} | {seeds_of(found, *claim)} |")
+    return "\n".join(lines)
+
+
+def state(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
+    """Whether these are the design's runs, or how far they are."""
+    least = min((len(runs) for runs in found.values()), default=0)
+    tuned = sum(
+        set(TUNING) <= {r.seed for r in records if (r.method, r.learning_rate) == one}
+        for one in _centres(found)
+    )
+    if least >= SEEDS and tuned == len(found):
+        return f"The set is whole: {least} fresh seeds of each contender."
+    return (
+        f"**A look before the set is whole**: {least} of {SEEDS} fresh seeds of each contender, at "
+        f"the rate that is best so far; {tuned} of {len(found)} contenders have run on all "
+        f"{len(TUNING)} tuning seeds at that rate. Verdicts may change."
+    )
+
+
+def _centres(found: Mapping[str, BySeed]) -> list[tuple[str, float]]:
+    return [(name, next(iter(runs.values())).learning_rate) for name, runs in found.items()]
+
+
+def _name(claim: Claim) -> str:
+    return " - ".join(claim)
+
+
+def _verdict(difference: Difference, told: bool, sign: int) -> str:
+    if not told:
+        return "not told apart"
+    return "**agrees**" if difference.mean * sign > 0 else "**does not agree**: the opposite"
