@@ -24,7 +24,6 @@ from tools.experiments.redraw import (
 from tools.experiments.redraw.named import TABLES, records
 
 COMMAND = "tools.experiments.all --out FOLDER"
-FIGURES = MEASURED.parent / "figures"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -33,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=Path, help="folder of other CSV files")
-    parser.add_argument("--out", type=Path, default=FIGURES)
+    parser.add_argument("--out", type=Path, default=pages.FIGURES)
     parser.add_argument("--kind", choices=("svg", "png"), default="svg")
     asked = parser.parse_args(arguments)
     runs = asked.runs or MEASURED

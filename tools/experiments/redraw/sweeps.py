@@ -14,6 +14,8 @@ from tools.experiments.paired.sweeps import Place, against_first, against_usual,
 from tools.experiments.paired.variants import SWEEPS, Sweep
 from tools.experiments.redraw import look
 
+SMALL = 0.05
+"""Nats a byte: about what methods differ by."""
 HEAD = ("", "", "learning rate", "seeds", "held-out loss", "less the usual", "less the first line")
 
 
@@ -106,6 +108,9 @@ def _differences(place: Any, sweep: Sweep, found: Mapping[Place, Difference]) ->
             x, one.mean, one.half_width, fmt="o", color=f"C{number}", capsize=3, **filled
         )
     place.axhline(0, color="black", linewidth=0.6)
+    # A level where training fails would hide the others.
+    if max((abs(one.mean) for one in found.values()), default=0) > 10 * SMALL:
+        place.set_yscale("symlog", linthresh=SMALL)
 
 
 def _shift(sweep: Sweep, number: int) -> float:

@@ -56,9 +56,9 @@ def state(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
     if least >= SEEDS and tuned == len(found):
         return f"The set is whole: {least} fresh seeds of each contender."
     return (
-        f"**A look before the set is whole**: {least} of {SEEDS} fresh seeds of each contender, at "
+        f"**A look before the set is whole**: {least} of {SEEDS} fresh seeds of each contender at\n"
         f"the rate that is best so far; {tuned} of {len(found)} contenders have run on all "
-        f"{len(TUNING)} tuning seeds at that rate. Verdicts may change."
+        f"{len(TUNING)} tuning seeds at it. Verdicts may change."
     )
 
 
