@@ -4,6 +4,30 @@ from tools.soundness_bugs.bug import Bug
 
 ALIGNMENT = [
     Bug(
+        "owners/alignment/group_shares.py",
+        "    if len(groups) > 1:\n        return None",
+        "    if len(groups) > 1:\n        return shares",
+        "penalties that are added where several groups have met",
+    ),
+    Bug(
+        "owners/alignment/group_shares.py",
+        "is_as_much(weights, pair[1]) and are_same",
+        "are_same",
+        "penalties with a weight of each group",
+    ),
+    Bug(
+        "owners/alignment/group_shares.py",
+        "and are_same(constant, pair[0], {})",
+        "",
+        "other penalties for each group",
+    ),
+    Bug(
+        "owners/alignment/group_shares.py",
+        " and len(set(map(len, groups))) == 1",
+        "",
+        "penalties of groups of other sizes",
+    ),
+    Bug(
         "owners/alignment/step_weights.py",
         "    enough = len(by_step) + 1",
         "    enough = 2",
@@ -40,7 +64,7 @@ ALIGNMENT = [
         "sums so far that a step does something else with",
     ),
     Bug(
-        "owners/alignment/step_weights.py",
+        "owners/alignment/term_rules.py",
         "return scaled(operands[1 - number], numbers if is_product else 1 / numbers)",
         "return operands[1 - number]",
         "constants of a sum that is scaled",
@@ -137,7 +161,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
-        "if number in added(search.owners, op) or not sums:",
+        "if number in constant_places(search.owners, op) or not sums:",
         "if not sums:",
         "weights of the examples that are added to a sum",
     ),

@@ -19,6 +19,7 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
+from hlo_surgery.passes.owners.alignment.group_shares import have_equal_shares
 from hlo_surgery.passes.owners.classes import (
     Apart,
     Class,
@@ -131,6 +132,6 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
         if reason := next(met, None):
             return reason
     op = owners.apart.op
-    if op is None or not holds_constant(owners, gradient):
+    if op is None or not holds_constant(owners, gradient) or have_equal_shares(owners, gradient):
         return None
     return reason_at(op, WHY, APART_HELP)

@@ -6,45 +6,41 @@
 A term is what rests on no sum of earlier steps, and only those with constants count.
 """
 
-from collections.abc import Iterable
 from functools import partial
 
-import numpy as np
-
 from hlo_surgery.passes.dataflow.loop_steps import varies
-from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import (
     constant_places,
     constant_terms,
-    has_constant_part,
+    holds_constant,
 )
+from hlo_surgery.passes.owners.alignment.term_rules import chosen, combined, once
 from hlo_surgery.passes.owners.alignment.weighted_terms import (
-    MINUS,
     Form,
-    Terms,
     added,
     are_alike,
-    scaled,
     with_terms_in_place,
 )
 from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, step_numbers, within
+from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers
 
-Forms = dict[Value, Form]
+# What is added up in a value, as far as it is known: nothing, where no constant is.
+Sum = Form[Value]
+Forms = dict[Value, Sum]
 
 MOST_STEPS = 1 << 14
 
 
-def step_forms(owners: Owners, loop: Operation) -> list[Form]:
+def step_forms(owners: Owners, loop: Operation) -> list[Sum]:
     """What is added up in each result of a loop: its initial values, and constants of its steps."""
     return _loop_forms(owners, loop, {}, loop)
 
 
-def _loop_forms(owners: Owners, loop: Operation, around: Forms, over: Operation) -> list[Form]:
+def _loop_forms(owners: Owners, loop: Operation, around: Forms, over: Operation) -> list[Sum]:
     """The forms of a loop's results; `over`: the loop of whose steps the constants are, around
     this one or itself, and `around`: the forms in its step.
     """
@@ -52,7 +48,7 @@ def _loop_forms(owners: Owners, loop: Operation, around: Forms, over: Operation)
     end = mlir.return_operation(body)
     carried = [carry for carry in body.arguments if is_sum(owners.of(carry))]
     forms: Forms = {value: None if form != {} else form for value, form in around.items()}
-    forms |= {carry: {carry: _once(owners, end)} for carry in carried}
+    forms |= {carry: {carry: once(owners, end)} for carry in carried}
     _follow(owners, body, forms, over)
     totals = dict(zip(body.arguments, mlir.operands(end), strict=True))
     by_step = {carry: _form(owners, end, forms, over, totals[carry]) for carry in carried}
@@ -61,17 +57,17 @@ def _loop_forms(owners: Owners, loop: Operation, around: Forms, over: Operation)
     return [_with_starts(found.get(carry), starts) for carry in body.arguments]
 
 
-def _with_starts(form: Form, starts: dict[Value, Value]) -> Form:
+def _with_starts(form: Sum, starts: dict[Value, Value]) -> Sum:
     """Initial values in place of a loop's carries."""
     if form is None:
         return None
     return added({starts.get(value, value): weights} for value, weights in form.items())
 
 
-def _over_steps(owners: Owners, loop: Operation, by_step: Forms, carry: Value) -> Form:
+def _over_steps(owners: Owners, loop: Operation, by_step: Forms, carry: Value) -> Sum:
     """A carry after all steps, by what each makes of it, from the last step to the first."""
-    ahead: Terms = {carry: _once(owners, loop)}
-    last: Form = None
+    ahead: dict[Value, StepNumbers] = {carry: once(owners, loop)}
+    last: Sum = None
     for step in reversed(range(_steps(owners, loop, by_step))):
         made = with_terms_in_place(ahead, partial(_at, owners, loop, by_step, step))
         if made is None:
@@ -98,7 +94,7 @@ def _steps(owners: Owners, loop: Operation, by_step: Forms) -> int:
     return counted.trips if counted.trips <= MOST_STEPS else 0
 
 
-def _at(owners: Owners, loop: Operation, by_step: Forms, step: int, value: Value) -> Form:
+def _at(owners: Owners, loop: Operation, by_step: Forms, step: int, value: Value) -> Sum:
     """What a step makes of a carry, with weights as of outside of the loop."""
     form = by_step[value]
     if form is None or counted_loop(owners, loop) is None:
@@ -115,10 +111,10 @@ def _follow(owners: Owners, block: Block, forms: Forms, over: Operation) -> None
             alone = all(_is_of_the_step(owners, form) for form in used)
             for result, form in zip(op.results, found, strict=True):
                 whole = form is None and alone and _is_same_at_each_step(owners, result, over)
-                forms[result] = {result: _once(owners, op)} if whole else form
+                forms[result] = {result: once(owners, op)} if whole else form
 
 
-def _made(owners: Owners, op: Operation, forms: Forms, over: Operation) -> list[Form]:
+def _made(owners: Owners, op: Operation, forms: Forms, over: Operation) -> list[Sum]:
     """The forms of an op's results."""
     used = [forms.get(v, {}) for v in (*op.operands, *mlir.captured(op))]
     if all(form == {} for form in used) and not any(_has_constant(owners, v) for v in op.results):
@@ -128,19 +124,19 @@ def _made(owners: Owners, op: Operation, forms: Forms, over: Operation) -> list[
         return [with_terms_in_place(form, inside) for form in _inner(owners, op, forms, over)]
     if op.name in mlir.CONTROL_FLOW:
         returned = _returned(owners, op, forms, over)
-        return [_one_of(owners, op, branches) for branches in returned]
+        return [chosen(owners, op, branches) for branches in returned]
     operands = [_form(owners, op, forms, over, v) for v in op.operands]
-    return [_by_rule(owners, op, operands) for _ in op.results]
+    return [combined(owners, op, operands) for _ in op.results]
 
 
-def _inner(owners: Owners, loop: Operation, forms: Forms, over: Operation) -> list[Form]:
+def _inner(owners: Owners, loop: Operation, forms: Forms, over: Operation) -> list[Sum]:
     """The forms of a loop within a step, if it runs as often in each."""
     if counted_loop(owners, loop) is None:
         return [None for _ in loop.results]
     return _loop_forms(owners, loop, forms, over)
 
 
-def _is_of_the_step(owners: Owners, form: Form) -> bool:
+def _is_of_the_step(owners: Owners, form: Sum) -> bool:
     """Whether no sum of earlier steps is in a form."""
     return form is not None and not any(
         mlir.defining_operation(value) is None and is_sum(owners.of(value)) for value in form
@@ -169,44 +165,7 @@ def _beside(owners: Owners, term: Value) -> list[Value]:
     return [] if is_site else [v for i, v in enumerate(op.operands) if i not in places]
 
 
-def _by_rule(owners: Owners, op: Operation, operands: list[Form]) -> Form:
-    """The form of what is added up, or is multiplied by a number of the step."""
-    match op.name:
-        case "stablehlo.add":
-            return added(operands)
-        case "stablehlo.subtract":
-            return added([operands[0], scaled(operands[1], MINUS)])
-        case "stablehlo.convert":
-            return operands[0]
-        case "stablehlo.multiply" | "stablehlo.divide":
-            return _scaled_by_number(owners, op, operands)
-        case "stablehlo.select":
-            return _one_of(owners, op, operands[:0:-1])
-        case _:
-            return None
-
-
-def _scaled_by_number(owners: Owners, op: Operation, operands: list[Form]) -> Form:
-    """The form of a sum times or over a number of each step."""
-    is_product = op.name == "stablehlo.multiply"
-    for number in [1, 0] if is_product else [1]:
-        numbers = _numbers(owners, op, op.operands[number])
-        if numbers is not None and (is_product or numbers.all()):
-            return scaled(operands[1 - number], numbers if is_product else 1 / numbers)
-    return None
-
-
-def _one_of(owners: Owners, op: Operation, forms: Iterable[Form]) -> Form:
-    """The form of what a number of each step chooses: the first form at 0."""
-    numbers = _numbers(owners, op, op.operands[0])
-    if numbers is None:
-        return None
-    forms = list(forms)
-    chosen = np.where((numbers < 0) | (numbers >= len(forms)), len(forms) - 1, numbers)
-    return added(scaled(form, (chosen == i) * 1.0) for i, form in enumerate(forms))
-
-
-def _returned(owners: Owners, op: Operation, forms: Forms, over: Operation) -> list[list[Form]]:
+def _returned(owners: Owners, op: Operation, forms: Forms, over: Operation) -> list[list[Sum]]:
     """What the branches return for each result, as the numbers choose: `if` has its false last."""
     blocks = [region.blocks[0] for region in op.regions]
     for block in blocks:
@@ -217,31 +176,14 @@ def _returned(owners: Owners, op: Operation, forms: Forms, over: Operation) -> l
     return [list(column) for column in zip(*ordered, strict=True)]
 
 
-def _form(owners: Owners, user: Operation, forms: Forms, over: Operation, value: Value) -> Form:
+def _form(owners: Owners, user: Operation, forms: Forms, over: Operation, value: Value) -> Sum:
     """The form of an operand; what no example reaches is one term, if it is one constant."""
     if value in forms:
         return forms[value]
     if not _has_constant(owners, value):
         return {}
-    return None if varies(owners.varying, over, value) else {value: _once(owners, user)}
+    return None if varies(owners.varying, over, value) else {value: once(owners, user)}
 
 
 def _has_constant(owners: Owners, value: Value) -> bool:
-    if not mlir.is_inexact(value) or vanishes(value):
-        return False
-    known = owners.of(value)
-    return is_shared(known) or (is_sum(known) and has_constant_part(owners, value))
-
-
-def _numbers(owners: Owners, op: Operation, value: Value) -> StepNumbers | None:
-    numbers = step_numbers(owners, value)
-    return None if numbers is None else within(numbers, _depth(owners, op))
-
-
-def _once(owners: Owners, op: Operation) -> StepNumbers:
-    """The weight 1 of what is used as it is."""
-    return np.ones([1] * _depth(owners, op))
-
-
-def _depth(owners: Owners, op: Operation) -> int:
-    return sum(counted_loop(owners, loop) is not None for loop in mlir.enclosing_loops(op))
+    return mlir.is_inexact(value) and holds_constant(owners, value)

@@ -6,47 +6,53 @@ A number is one for each step of the counted loops around: [*steps], of size 1 a
 step does not matter. None stands for what is not known.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
-from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers
 
-Terms = dict[Value, StepNumbers]
-Form = Terms | None
+Term = TypeVar("Term", bound=Hashable)
+
+Form = dict[Term, StepNumbers] | None
 
 MINUS = np.array(-1.0)
 ROUNDING = 1e-6
 
 
-def added(forms: Iterable[Form]) -> Form:
+def added(forms: Iterable[Form[Term]]) -> Form[Term]:
     """The sum of some forms; not known, if one is not."""
-    total: Terms = {}
+    total: dict[Term, StepNumbers] = {}
     for form in forms:
         if form is None:
             return None
-        for value, weights in form.items():
-            total[value] = total[value] + weights if value in total else weights
+        for term, weights in form.items():
+            total[term] = total[term] + weights if term in total else weights
     return total
 
 
-def scaled(form: Form, numbers: StepNumbers) -> Form:
+def scaled(form: Form[Term], numbers: StepNumbers) -> Form[Term]:
     """A form times a number of each step; what is never taken need not be known."""
     if not numbers.any():
         return {}
-    return form and {value: weights * numbers for value, weights in form.items()}
+    return form and {term: weights * numbers for term, weights in form.items()}
 
 
-def with_terms_in_place(form: Form, terms: Callable[[Value], Form]) -> Form:
-    """A form in which each value stands for terms itself."""
+def with_terms_in_place(form: Form[Term], terms: Callable[[Term], Form[Term]]) -> Form[Term]:
+    """A form in which each term stands for terms itself."""
     if form is None:
         return None
-    return added(scaled(terms(value), weights) for value, weights in form.items())
+    return added(scaled(terms(term), weights) for term, weights in form.items())
 
 
-def are_alike(one: Terms, other: Terms) -> bool:
+def are_alike(one: Mapping[Term, StepNumbers], other: Mapping[Term, StepNumbers]) -> bool:
     """Whether two forms have the same terms as often, but for rounding."""
     return one.keys() == other.keys() and all(
-        np.allclose(weights, other[value], rtol=ROUNDING, atol=0) for value, weights in one.items()
+        is_as_much(weights, other[term]) for term, weights in one.items()
     )
+
+
+def is_as_much(one: StepNumbers, other: StepNumbers) -> bool:
+    """Whether two weights are the same, but for rounding."""
+    return bool(np.allclose(one, other, rtol=ROUNDING, atol=0))
