@@ -134,6 +134,26 @@ def in_one_loss(p, x):
     return jax.grad(lambda p: sum(penalised(p, rows) for rows in groups(x, 4)))(p)
 
 
+def weighs_within(p, x):
+    """A bias that the first example of a group takes once, and the second one twice."""
+    one, two = x[:1] @ p["w"] + p["v"], x[1:] @ p["w"] + 2 * p["v"]
+    return jnp.mean(jnp.tanh(x @ p["v"])) + (one.sum() + two.sum()) / 2
+
+
+def within_groups(p, x):
+    return times(added(*(jax.grad(weighs_within)(p, rows) for rows in groups(x))), 1 / 4)
+
+
+def of_halves_of_all(p, x):
+    """All examples meet in one sum, and the second half's constant is three times the first's."""
+
+    def loss(p):
+        one, two = x[:4] @ p["w"] + p["v"], x[4:] @ p["w"] + 3 * p["v"]
+        return jnp.mean(jnp.tanh(x @ p["v"])) + (one.sum() + two.sum()) / B
+
+    return jax.grad(loss)(p)
+
+
 def other_penalties(p, x):
     one, two = groups(x, 4)
     cubes = lambda p, x: fit(p, x) + sum(jnp.sum(leaf**3) for leaf in p.values())  # noqa: E731
@@ -150,6 +170,8 @@ def other_penalties(p, x):
         of_one_group,
         of_nobody,
         in_one_loss,
+        within_groups,
+        of_halves_of_all,
         other_penalties,
     ],
 )

@@ -5,6 +5,12 @@ from tools.soundness_bugs.bug import Bug
 ALIGNMENT = [
     Bug(
         "owners/alignment/group_shares.py",
+        "len(set(map(len, groups))) == 1 and apart <= set(groups)",
+        "len(set(map(len, groups))) == 1",
+        "constants of some examples of a group",
+    ),
+    Bug(
+        "owners/alignment/group_shares.py",
         "    if len(groups) > 1:\n        return None",
         "    if len(groups) > 1:\n        return shares",
         "penalties that are added where several groups have met",
@@ -23,8 +29,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/group_shares.py",
-        " and len(set(map(len, groups))) == 1",
-        "",
+        "len(set(map(len, groups))) == 1 and apart <= set(groups)",
+        "apart <= set(groups)",
         "penalties of groups of other sizes",
     ),
     Bug(

@@ -4,7 +4,8 @@
     %g1 = add (dot %x[4:]..), %p        %g = divide (add %g0, %g1), 2
 
 Each group has %p with the same weight, so that it makes no difference whether that is the
-examples' or nobody's. What is added where several groups have met may be meant for one of them.
+examples' or nobody's. What is added where several groups have met may be meant for one of them, and
+what is added to a group within which examples are taken apart for some of those.
 """
 
 import numpy as np
@@ -26,16 +27,20 @@ Shares = Form[Share]
 NO_GROUP: Group = frozenset()
 
 
-def have_equal_shares(owners: Owners, gradient: Value) -> bool:
-    """Whether all examples are in groups of one size, which bring the same constants as often."""
+def have_equal_shares(owners: Owners, gradient: Value, apart: frozenset[Group]) -> bool:
+    """Whether all examples are in groups of one size, which bring the same constants as often.
+
+    `apart`: the examples of each op on some of them. If these were others than a group's, a
+    constant of a group might be some of its examples'.
+    """
     shares = _shares(owners, gradient)
-    if shares is None:
-        return False
-    groups = list(dict.fromkeys(group for group, _ in shares))
+    groups = list(dict.fromkeys(group for group, _ in shares or {}))
     members = [example for group in groups for example in group]
-    is_split = sorted(members) == list(range(owners.size)) and len(set(map(len, groups))) == 1
-    constants = [_constants_of(shares, group) for group in groups]
-    return is_split and all(_are_same_constants(constants[0], other) for other in constants)
+    if shares is None or sorted(members) != list(range(owners.size)):
+        return False
+    first, *others = (_constants_of(shares, group) for group in groups)
+    is_even = len(set(map(len, groups))) == 1 and apart <= set(groups)
+    return is_even and all(_are_same_constants(first, other) for other in others)
 
 
 def _shares(owners: Owners, gradient: Value) -> Shares:
