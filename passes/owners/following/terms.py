@@ -171,6 +171,9 @@ def is_several(x: Array, over: Callable[..., Array]) -> Array:
 
 def flagged(size: int, owners: Array, where: Array) -> Array:
     """[B]: the examples that own an element at one of these places."""
+    # Scatters take their time by the element: one for all places that have the same owner.
+    alike = [d for d in range(where.ndim) if owners.ndim == where.ndim and owners.shape[d] == 1]
+    where = jnp.any(where, alike, keepdims=True)
     owners, where = jnp.broadcast_arrays(owners, where)
     numbers = jnp.where(where & (owners >= 0), owners, size)
     return jnp.zeros(size + 1, bool).at[numbers.ravel()].set(True)[:size]
