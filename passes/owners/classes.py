@@ -81,7 +81,18 @@ class Followed:
     given: bool = False
 
 
-Class = Owned | Summed | Mixed | Crossed | Followed
+@dataclass(frozen=True)
+class Paired:
+    """Every element depends on two examples at most, as where rows meet rows: on those that two
+    terms say. `masked`: something has told pairs apart that may count and others.
+    """
+
+    one: Term
+    other: Term
+    masked: bool
+
+
+Class = Owned | Summed | Mixed | Crossed | Followed | Paired
 TOO_MANY = "the examples lie in too many places to follow"
 PICKING, ELEMENTWISE = ops_of(Kind.PICKS), ops_of(Kind.ELEMENTWISE)
 PICKED = "examples are taken out of the batch, or in another order, and meet others"
