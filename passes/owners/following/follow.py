@@ -130,7 +130,8 @@ def _uneven_data(op: Operation, classes: Sequence[Class], rows: set[int]) -> Rea
     """Data of the batch that is not the same for all rows."""
     for value, known in zip(op.operands, classes, strict=True):
         data, shape = data_in(known), mlir.shape(value)
-        dims = rows if op.name in ELEMENTWISE else range(len(shape))
+        # A scalar that is chosen by, or clamped to, is the same for all rows.
+        dims = rows if shape and op.name in ELEMENTWISE else range(len(shape))
         places = [PerExample(dim) for dim in dims if shape[dim] > 1]
         if data and not all(is_uniform(value, place, shape[place.dim]) for place in places):
             return data
