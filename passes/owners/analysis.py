@@ -150,7 +150,8 @@ def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
     reason = owners.positional.get(result)
     if reason and (isinstance(known, Summed) or is_shared(known)):
         assert isinstance(known, Owned | Summed)
-        return replace(known, data=reason)
+        first = known.data if known.data in owners.positional.values() else reason
+        return replace(known, data=first)
     if reason and isinstance(known, Owned):
         return Mixed(reason, unknown=True)
     if isinstance(known, Mixed) and owners.contributions and not known.unknown:

@@ -199,11 +199,12 @@ class CountedLoop:
 
 @dataclass(frozen=True)
 class Apart:
-    """An op on some of the examples alone, if there is one; and data of the batch that some meet
-    alone, by value, with why it is refused.
+    """The first op on some of the examples alone, if there is one; the examples of each such op;
+    and data of the batch that some meet alone, by value, with why it is refused.
     """
 
     op: Operation | None = None
+    examples: frozenset[frozenset[int]] = frozenset()
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
 
 
