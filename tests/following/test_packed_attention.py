@@ -272,12 +272,13 @@ def test_a_row_that_sees_nothing_sees_all_if_the_mask_is_finite():
     assert_spoiled(found, [0, 1, 2])
 
 
-def test_a_row_of_nobody_that_sees_all_meets_all():
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_row_of_nobody_that_sees_all_meets_all(soft):
     """The last row, of which nobody is said to have read."""
 
     def weights(s, b):
         mask = same(b) | (b["ids"] < 0)[:, None]
-        return jax.nn.softmax(jnp.where(mask, s, -jnp.inf))
+        return jax.nn.softmax(jnp.where(mask, s, -jnp.inf)) if soft else jnp.where(mask, s, 0)
 
     assert found_of(one_layer(weights), rows())["crossed"].all()
 
@@ -292,13 +293,12 @@ def test_a_value_that_is_not_finite_spoils_others_where_the_weight_is_zero(what)
     """0 times infinity is not a number: hiding it behind a choice must not make a number of it."""
 
     def hiding(p, b):
-        h = FORMS["infinite"](p, b)
-        return jnp.where(jnp.isnan(h), 0, h)
+        x, w = b["x"], layer(p, 0)
+        values = jnp.where(b["place"] == 3, what, 1)[:, None] * (x @ w["v"])
+        made = sigmoid((x @ w["q"]) @ (x @ w["k"]).T, b) @ values
+        return squares(p, jnp.where(jnp.isfinite(made), made, 0), b)
 
-    b = rows()
-    b["x"][0, 0] = what
-    found = found_of(hiding, b)
-    assert found["crossed"].all()
+    assert found_of(hiding, rows())["crossed"].all()
 
 
 def test_weights_below_the_others_maximum_alone_do_not_count():

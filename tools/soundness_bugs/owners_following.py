@@ -96,6 +96,12 @@ FOLLOWING = [
         "weights that are asked for where they are not computed",
     ),
     Bug(
+        "rewriting/emitted_weights.py",
+        "flags = list(arrays[len(originals) :])",
+        "flags = list[jax.Array]()",
+        "weights that a loop computes",
+    ),
+    Bug(
         "rewriting/emitted_terms.py",
         "if not behind.isdisjoint(_made_with(result))",
         "if result in behind",
