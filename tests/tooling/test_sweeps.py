@@ -17,6 +17,7 @@ from tools.experiments.paired.training import Training
 from tools.experiments.paired.variants import ALL, SWEEPS
 from tools.experiments.redraw import critical_batch_size
 from tools.experiments.redraw.sweeps import draw_all, table
+from tools.experiments.sign_snr import Halves, Means, opposed
 from tools.experiments.training import data
 from tools.experiments.training.by_tokens import NAME, micro_adam_by_tokens
 from tools.experiments.training.model import Size
@@ -195,3 +196,11 @@ def test_noise_scales_by_layer_go_on_where_they_ended(tmp_path, monkeypatch):
     assert "| 10% | 20 ± 25 | 20 ± 25 |" in critical_batch_size.table(rows)
     critical_batch_size.draw(rows, tmp_path / "scales.svg")
     assert (tmp_path / "scales.svg").exists()
+
+
+def test_where_no_mean_is_surely_not_zero_none_is_opposed():
+    g, square = np.array([0.01, 2.0, 2.0]), np.array([1.0, 5.0, 5.0])
+    one = Means(100, g, square, np.array([-0.5, -0.5, 0.5]), np.ones(3))
+    assert opposed(Halves(one, one)) == (2, 1)
+    none = one._replace(g=0.01 * np.ones(3))
+    assert opposed(Halves(none, none)) == (0, 0)

@@ -70,8 +70,7 @@ def write_signs(run: Run, where: Setting, examples: int, folder: Path) -> None:
         for part, halves in measure(model.loss, params, where.text, examples).items():
             each = zip(*binned(halves), strict=True)
             snrs += [(time, part, f"{x:.5g}", f"{y:.5g}") for x, y in each]
-            sure, share = opposed(halves)
-            counts.append((time, part, halves.first.g.size, sure, round(share * sure)))
+            counts.append((time, part, halves.first.g.size, *opposed(halves)))
     write(folder / "sign_snr.csv", ("parameters", "part", "snr", "snr_of_sign"), snrs)
     names = ("parameters", "part", "of", "mean_surely_not_zero", "mean_sign_opposed")
     write(folder / "sign_opposed.csv", names, counts)

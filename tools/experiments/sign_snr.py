@@ -66,11 +66,11 @@ def binned(halves: Halves) -> tuple[list[float], list[float]]:
     return x, y
 
 
-def opposed(halves: Halves) -> tuple[int, float]:
-    """Parameters whose mean g is surely not zero, and the share whose mean sign(g) opposes it."""
+def opposed(halves: Halves) -> tuple[int, int]:
+    """Parameters whose mean g is surely not zero, and those whose mean sign(g) opposes it."""
     first, second = halves
     sure = first.g**2 > SURE**2 * (first.square - first.g**2) / first.examples
-    return int(sure.sum()), float(np.mean((first.g * second.sign)[sure] < 0))
+    return int(sure.sum()), int(np.sum((first.g * second.sign)[sure] < 0))
 
 
 def normal_theory(snr: Sequence[float]) -> list[float]:
