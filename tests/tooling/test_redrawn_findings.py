@@ -161,6 +161,17 @@ def test_a_verdict_is_by_the_sign_that_is_claimed_and_by_holm(off, said):
     assert "4 of 16 fresh seeds" in verdicts.state([], found)
 
 
+def test_a_set_is_whole_with_all_seeds_and_all_rates():
+    def run(name, i, seed):
+        return Record(name, CONTENDERS[name].rate(i), 16, seed, 64, 1.0 + abs(i), (0.0,) * 64)
+
+    fresh = [run(name, 0, seed) for name in CONTENDERS for seed in range(16)]
+    tuning = [run(name, i, seed) for name in CONTENDERS for i in range(-2, 3) for seed in TUNING]
+    assert "The set is whole" in verdicts.state([*fresh, *tuning], compared([*fresh, *tuning]))
+    for made in ([*fresh, *tuning[1:]], [*fresh[1:], *tuning]):
+        assert "A look before" in verdicts.state(made, compared(made))
+
+
 def test_the_pages_have_the_tables_of_the_runs_that_are_kept():
     """`python -m tools.experiments.redraw` writes them."""
     written = {page.name: page.read_text() for page in pages.FINDINGS.glob("*.md")}

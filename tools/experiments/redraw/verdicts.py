@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from tools.experiments.paired.claims import Difference, holm
-from tools.experiments.paired.contenders import TUNING
+from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
 from tools.experiments.paired.found import CLAIMS, BySeed, Claim, differences
 from tools.experiments.paired.records import Record
 from tools.experiments.redraw.tables import seeds_of
 
-SEEDS = 16
+SEEDS, RATES = 16, 5
 """Of the design."""
 WORSE = {
     "sign_sgd": "SignSGD trains worse than SignEMA",
@@ -49,21 +49,25 @@ def table(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
 def state(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
     """Whether these are the design's runs, or how far they are."""
     least = min((len(runs) for runs in found.values()), default=0)
-    tuned = sum(
-        set(TUNING) <= {r.seed for r in records if (r.method, r.learning_rate) == one}
-        for one in _centres(found)
-    )
-    if least >= SEEDS and tuned == len(found):
+    tuned = sum(_rates_tried(records, name) >= RATES for name in CONTENDERS)
+    if least >= SEEDS and tuned == len(CONTENDERS):
         return f"The set is whole: {least} fresh seeds of each contender."
     return (
         f"**A look before the set is whole**: {least} of {SEEDS} fresh seeds of each contender at\n"
-        f"the rate that is best so far; {tuned} of {len(found)} contenders have run on all "
-        f"{len(TUNING)} tuning seeds at it. Verdicts may change."
+        f"the rate that is best so far; {tuned} of {len(CONTENDERS)} contenders have all {RATES} "
+        f"rates on all {len(TUNING)} tuning seeds. Verdicts may change."
     )
 
 
-def _centres(found: Mapping[str, BySeed]) -> list[tuple[str, float]]:
-    return [(name, next(iter(runs.values())).learning_rate) for name, runs in found.items()]
+def _rates_tried(records: Sequence[Record], name: str) -> int:
+    """Those that have run on every tuning seed."""
+    own = [r for r in records if (r.method, r.batch_size) == (name, BATCH_SIZE)]
+    seeds = {rate: {r.seed for r in own if r.learning_rate == rate} for rate in _rates(own)}
+    return sum(set(TUNING) <= each for each in seeds.values())
+
+
+def _rates(records: Sequence[Record]) -> set[float]:
+    return {record.learning_rate for record in records}
 
 
 def _name(claim: Claim) -> str:
