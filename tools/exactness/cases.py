@@ -6,9 +6,8 @@ strategies has a part in that.
 """
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +52,6 @@ def read(folder: Path) -> Case:
         verdict=meta["verdict"],
         tolerance=meta["tolerance"],
     )
-
-
-def in_float64(case: Case) -> Case:
-    """The same program with float64 for float32, constants and arguments as well.
-
-    Raises ValueError where a constant is written as bytes, or a call is for one type.
-    """
-    if 'dense<"0x' in case.text or "stablehlo.custom_call" in case.text:
-        raise ValueError("float64 cannot be written for float32 in this module's text")
-    wide = [x.astype(np.float64) if x.dtype == np.float32 else x for x in case.arrays]
-    text = re.sub(r"\bf32\b|(?<=x)f32\b", "f64", case.text)
-    return replace(case, text=text, arrays=wide)
 
 
 def own_gradients(case: Case) -> Arrays:

@@ -18,24 +18,27 @@ from tools.exactness.cases import Array, Case
 CUT = 1e-12
 
 
-def factored(case: Case) -> tuple[list[int], list[Any]]:
+def factored(case: Case) -> tuple[list[int], list[hs.KroneckerFactors]]:
     """The gradients that have factors, by number, and these, a pair for each."""
     left = list(range(len(case.gradients)))
     while left:
         try:
-            module = hs.rewrite_module(
-                case.text,
-                batch=case.batch,
-                statistics={"factors": hs.kronecker_factors()},
-                gradients=left,
-                loss_reduction=case.loss_reduction,
-            )
+            return left, factors_of(case, left)
         except hs.Refusal as refusal:
             left = _without(case, left, str(refusal))
-            continue
-        found = module.call(*case.arrays)[-2 * len(left) :]
-        return left, [hs.KroneckerFactors(*found[i : i + 2]) for i in range(0, len(found), 2)]
     return [], []
+
+
+def factors_of(case: Case, gradients: list[int]) -> list[hs.KroneckerFactors]:
+    module = hs.rewrite_module(
+        case.text,
+        batch=case.batch,
+        statistics={"factors": hs.kronecker_factors()},
+        gradients=gradients,
+        loss_reduction=case.loss_reduction,
+    )
+    found = module.call(*case.arrays)[-2 * len(gradients) :]
+    return [hs.KroneckerFactors(*found[i : i + 2]) for i in range(0, len(found), 2)]
 
 
 def _without(case: Case, left: list[int], refusal: str) -> list[int]:
