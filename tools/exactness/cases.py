@@ -62,7 +62,7 @@ def own_gradients(case: Case) -> Arrays:
     """
     module = hs.load(case.text)
     count = len(case.gradients)
-    rows = [module.call(*_copies(case, b))[:count] for b in range(case.size)]
+    rows = [module.call(*copies(case, b))[:count] for b in range(case.size)]
     scale = 1 if case.is_mean else case.size
     own = [
         np.stack([np.asarray(x, np.float64) for x in xs]) / scale for xs in zip(*rows, strict=True)
@@ -74,7 +74,7 @@ def own_gradients(case: Case) -> Arrays:
     return own
 
 
-def _copies(case: Case, number: int) -> Arrays:
+def copies(case: Case, number: int) -> Arrays:
     """The arguments with one example in place of all."""
     return [
         np.repeat(np.take(x, [number], case.batch[i]), x.shape[case.batch[i]], case.batch[i])

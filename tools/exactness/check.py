@@ -10,8 +10,8 @@ far each statistic is off, beside twice the case's tolerance; with --json it goe
 before has ended. Exit status 1 where a number is off, or an answer was given where there is none.
 
 Kronecker factors are made of the same program in float64, of the gradients that have them:
-`factors` is how many have, the least number of positions that they allow, and how far those of the
-module as it is are off from these.
+`factors` is how many have, and the least number of positions that they allow; and how far those of
+the module as it is are off from the mean of the examples' own.
 """
 
 import argparse
@@ -19,16 +19,15 @@ import json
 import re
 import sys
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import jax
 
 import hlo_surgery as hs
-from tools.exactness.cases import NOT_SEPARABLE, Arrays, Case, deviation, own_gradients, read
+from tools.exactness.cases import NOT_SEPARABLE, Arrays, Case, own_gradients, read
 from tools.exactness.definitions import definitions
-from tools.exactness.factors import factored, factors_of, least_positions
+from tools.exactness.factors import factored, least_positions, off_from_mean
 from tools.exactness.wide import in_float64
 
 Verdicts = dict[str, str]
@@ -90,10 +89,9 @@ def of_factors(case: Case) -> str:
     if not numbers:
         return f"{REFUSED}: none of {len(own)}"
     least = max(least_positions(f, own[i]) for i, f in zip(numbers, factors, strict=True))
-    sides = zip(chain(*factors_of(case, numbers)), chain(*factors), strict=True)
-    off = max(deviation([narrow], [wide]) for narrow, wide in sides)
+    off = off_from_mean(case, numbers)
     verdict = EXACT if least <= POSITIONS and off <= 2 * case.tolerance else WRONG
-    return f"{verdict}: {len(numbers)} of {len(own)}, positions {least:.3g}, narrow {off:.1e}"
+    return f"{verdict}: {len(numbers)} of {len(own)}, positions {least:.3g}, mean off {off:.1e}"
 
 
 def main() -> None:
