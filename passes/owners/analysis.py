@@ -27,6 +27,7 @@ from hlo_surgery.passes.owners.classes import (
     Mixed,
     Owned,
     Owners,
+    Paired,
     Summed,
     is_shared,
     mixed,
@@ -124,7 +125,7 @@ def _differentiates_batch(owners: Owners, block: Block, gradients: Collection[in
 
 def _has_rows(known: Class) -> bool:
     rows = isinstance(known, Owned) and known.labels.varies
-    return isinstance(known, Crossed | Followed) or rows
+    return isinstance(known, Crossed | Followed | Paired) or rows
 
 
 def classify_block(owners: Owners, block: Block) -> None:
@@ -149,7 +150,8 @@ def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
     reason = owners.positional.get(result)
     if reason and (isinstance(known, Summed) or is_shared(known)):
         assert isinstance(known, Owned | Summed)
-        return replace(known, data=reason)
+        first = known.data if known.data in owners.positional.values() else reason
+        return replace(known, data=first)
     if reason and isinstance(known, Owned):
         return Mixed(reason, unknown=True)
     if isinstance(known, Mixed) and owners.contributions and not known.unknown:
@@ -190,7 +192,9 @@ def transfer(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Cl
     if bad is not None:
         return [bad] * len(op.results)
     own, captured = classes[: len(op.operands)], classes[len(op.operands) :]
-    if any(isinstance(c, Followed) for c in classes) or is_lookup_of_rows(owners, op, classes):
+    if any(isinstance(c, Followed | Paired) for c in classes) or is_lookup_of_rows(
+        owners, op, classes
+    ):
         return classify_followed(owners, op, classes, transfer)
     if all(map(is_shared, classes)):
         return constant(owners, op, classes)

@@ -81,7 +81,18 @@ class Followed:
     given: bool = False
 
 
-Class = Owned | Summed | Mixed | Crossed | Followed
+@dataclass(frozen=True)
+class Paired:
+    """Every element depends on two examples at most, as where rows meet rows: on those that two
+    terms say. `masked`: something has told pairs apart that may count and others.
+    """
+
+    one: Term
+    other: Term
+    masked: bool
+
+
+Class = Owned | Summed | Mixed | Crossed | Followed | Paired
 TOO_MANY = "the examples lie in too many places to follow"
 PICKING, ELEMENTWISE = ops_of(Kind.PICKS), ops_of(Kind.ELEMENTWISE)
 PICKED = "examples are taken out of the batch, or in another order, and meet others"
@@ -188,11 +199,12 @@ class CountedLoop:
 
 @dataclass(frozen=True)
 class Apart:
-    """An op on some of the examples alone, if there is one; and data of the batch that some meet
-    alone, by value, with why it is refused.
+    """The first op on some of the examples alone, if there is one; the examples of each such op;
+    and data of the batch that some meet alone, by value, with why it is refused.
     """
 
     op: Operation | None = None
+    examples: frozenset[frozenset[int]] = frozenset()
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
 
 

@@ -28,6 +28,7 @@ from hlo_surgery.passes.owners.classes import (
     Mixed,
     Owned,
     Owners,
+    Paired,
     Summed,
     is_shared,
     mixed,
@@ -147,7 +148,7 @@ def join_classes(
             return other
         case (Crossed(), _) | (_, Crossed()):
             return mixed(op, NOW_ONE)
-        case (Followed(), _) | (_, Followed()):
+        case (Followed() | Paired(), _) | (_, Followed() | Paired()):
             return joined_rows(owners, op, values, one, other)
         case (Owned(), Owned()):
             return _joined_owned(owners, op, values, one, other)

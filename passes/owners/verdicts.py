@@ -17,6 +17,7 @@ from hlo_surgery.passes.owners.classes import (
     Mixed,
     Owned,
     Owners,
+    Paired,
     Summed,
     disagreement,
     has_owners,
@@ -63,7 +64,7 @@ def mixing_reason(owners: Owners, output: Value) -> Reason | None:
     match owners.of(output):
         case Mixed(reason):
             return reason
-        case Followed():
+        case Followed() | Paired():
             return Reason(BY_ROW, *_where(output), BY_ROW_HELP)
         case Crossed():
             return Reason(ROWS, "func.return", "module", HELP)

@@ -15,9 +15,10 @@ from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.owners.following.terms import Following, Term
+from hlo_surgery.passes.rewriting.emitted_weights import emit_weights
+from hlo_surgery.passes.rewriting.evaluated_terms import Known, evaluated
 from hlo_surgery.passes.terms.axes import Axes
 
-Known = dict[Term | Value, jax.Array]
 Computing = Callable[..., list[jax.Array]]
 
 
@@ -30,7 +31,8 @@ def emit_terms(axes: Axes, following: Following, block: Block, outputs: Sequence
         if not behind.isdisjoint(_made_with(result))
         for check in each.values()
     ]
-    met = Term((following.size,), tuple(checks), lambda *xs: _any(following.size, xs))
+    weights = emit_weights(following, block, behind)
+    met = Term((following.size,), (*checks, *weights), lambda *xs: _any(following.size, xs))
     shown = {r: terms for r, terms in following.sites.items() if r in behind}
     wanted = [met, *(term for terms in shown.values() for term in terms if term is not None)]
     values = _emitted(block, list(dict.fromkeys(wanted)))
@@ -97,13 +99,6 @@ def _sources(values: Mapping[Term, Value], x: Term | Value) -> tuple[Term | Valu
 def _computing(sources: Sequence[Term | Value], kept: Sequence[Term]) -> Computing:
     def computed(*arrays: jax.Array) -> list[jax.Array]:
         known: Known = dict(zip(sources, arrays, strict=True))
-        return [_evaluated(term, known) for term in kept]
+        return [evaluated(term, known) for term in kept]
 
     return computed
-
-
-def _evaluated(x: Term | Value, known: Known) -> jax.Array:
-    if x not in known:
-        assert isinstance(x, Term)
-        known[x] = x.made(*(_evaluated(y, known) for y in x.inputs))
-    return known[x]

@@ -166,7 +166,8 @@ def _inside_loop(
         [], lambda: [jnp.zeros(s.shape, dtype_of(s.value)) for s in stacks], loop, scope=STACK
     )
     renewed = stack_values(axes, loop, stacks, zeros, lifted)
-    results = dict(zip(owners, mlir.results(renewed)[-len(stacks) :], strict=True))
+    stacked = mlir.results(renewed)[len(renewed.results) - len(stacks) :]
+    results = dict(zip(owners, stacked, strict=True))
     return {
         i: _Stacked(
             renewed.results[scan.number],

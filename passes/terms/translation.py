@@ -40,7 +40,7 @@ def _word(owners: Owners, value: Value, known: classes.Class) -> Class:
             return known
         case classes.Crossed():
             return Mixed(CROSSED, unknown=True)
-        case classes.Followed():
+        case classes.Followed() | classes.Paired():
             return Mixed(BY_IDS, unknown=True)
         case Owned(labels, data):
             return Shared(data) if known.is_shared else _labelled(owners, value, labels)

@@ -141,3 +141,14 @@ def test_a_loss_that_is_no_sum_of_terms_is_told_how_to_be_one():
         f(P, X, jnp.ones(4))
     assert refusal.value.help.startswith("write the loss as a sum or mean of one term for each")
     assert hs.value_and_grad(scaled, statistics=hs.norms(), **asked)(P, X, jnp.ones(4))
+
+
+def test_losses_alone_beside_a_scan_whose_gradients_nothing_is_asked_of():
+    def loss(w, x):
+        h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, w)
+        return jnp.mean(jnp.sum(h**2, axis=1))
+
+    w, x = jnp.ones((3, 4, 4)) / 4, jnp.sin(jnp.arange(20.0)).reshape(5, 4)
+    (_, gradient), found = hs.value_and_grad(loss, statistics=hs.per_example_losses())(w, x)
+    np.testing.assert_allclose(found, [loss(w, row[None]) for row in x], 1e-6)
+    np.testing.assert_allclose(gradient, jax.grad(loss)(w, x), 1e-5)

@@ -39,6 +39,7 @@ TESTS = (
     "tests/owners/test_held_constants.py",
     "tests/following/test_row_refusals.py",
     "tests/following/test_row_models.py",
+    "tests/following/test_packed_attention.py",
     "tests/following/test_graph_networks.py",
     "tests/loops/test_counters.py",
     "tests/normalise/test_constants.py",

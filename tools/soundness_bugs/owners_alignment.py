@@ -4,16 +4,76 @@ from tools.soundness_bugs.bug import Bug
 
 ALIGNMENT = [
     Bug(
-        "owners/alignment/step_constants.py",
-        "if len(users) != 1 or users[0].name != ADD:",
-        "if len(users) != 1:",
-        "constants that steps add to a sum that is scaled",
+        "owners/alignment/group_shares.py",
+        "len(set(map(len, groups))) == 1 and apart <= set(groups)",
+        "len(set(map(len, groups))) == 1",
+        "constants of some examples of a group",
     ),
     Bug(
-        "owners/alignment/step_constants.py",
-        "if len(others) != 1 or not closure(others, _sources).isdisjoint(sums):",
-        "if len(others) != 1:",
-        "constants of a sum that each step adds to another",
+        "owners/alignment/group_shares.py",
+        "    if len(groups) > 1:\n        return None",
+        "    if len(groups) > 1:\n        return shares",
+        "penalties that are added where several groups have met",
+    ),
+    Bug(
+        "owners/alignment/group_shares.py",
+        "is_as_much(weights, pair[1]) and are_same",
+        "are_same",
+        "penalties with a weight of each group",
+    ),
+    Bug(
+        "owners/alignment/group_shares.py",
+        "and are_same(constant, pair[0], {})",
+        "",
+        "other penalties for each group",
+    ),
+    Bug(
+        "owners/alignment/group_shares.py",
+        "len(set(map(len, groups))) == 1 and apart <= set(groups)",
+        "apart <= set(groups)",
+        "penalties of groups of other sizes",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "    enough = len(by_step) + 1",
+        "    enough = 2",
+        "constants that a step hands on to a later one",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "        if not are_alike(brought, last):",
+        "        if False:",
+        "constants that steps bring in different parts",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "    if counted_loop(owners, loop) is None:\n        return [None",
+        "    if False:\n        return [None",
+        "constants as often as a loop within a step runs",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "    return None if varies(owners.varying, over, value) else {",
+        "    return {",
+        "constants that vary with the step",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "    return not any(varies(owners.varying, over, v) for t",
+        "    return True or any(varies(owners.varying, over, v) for t",
+        "constants with a weight of each step",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "alone = all(_is_of_the_step(owners, form) for form in used)",
+        "alone = True",
+        "sums so far that a step does something else with",
+    ),
+    Bug(
+        "owners/alignment/term_rules.py",
+        "return scaled(operands[1 - number], numbers if is_product else 1 / numbers)",
+        "return operands[1 - number]",
+        "constants of a sum that is scaled",
     ),
     Bug(
         "owners/alignment/step_constants.py",
@@ -107,7 +167,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
-        "if number in added(search.owners, op) or not sums:",
+        "if number in constant_places(search.owners, op) or not sums:",
         "if not sums:",
         "weights of the examples that are added to a sum",
     ),

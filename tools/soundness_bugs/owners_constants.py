@@ -233,8 +233,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/alignment/apart.py",
-        "alone = 0 < len(examples) < owners.size and",
-        "alone = 1 < len(examples) < owners.size and",
+        "some = 0 < len(examples) < owners.size and",
+        "some = 1 < len(examples) < owners.size and",
         "a mask of one example at a time",
     ),
     Bug(

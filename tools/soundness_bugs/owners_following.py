@@ -7,8 +7,8 @@ FOLDER = "owners/following/"
 FOLLOWING = [
     Bug(
         FOLDER + "follow.py",
-        "if meeting.apart or meeting.varying & meeting.rule.blocked:",
-        "if meeting.apart:",
+        "if meeting.varying & meeting.rule.blocked:",
+        "if not meeting.varying:",
         "rows that are cumulated, as each its own",
     ),
     Bug(
@@ -61,9 +61,45 @@ FOLLOWING = [
     ),
     Bug(
         FOLDER + "joined_rows.py",
-        '        following.within(op.results[0], ("within", value, term), term, fixed)\n',
+        '        following.within(op.results[0], ("within", value, which, term), term, fixed)\n',
         "        assert term\n",
         "rows that a loop carries from one example to another",
+    ),
+    Bug(
+        FOLDER + "pair_weights.py",
+        "(other != kept) & ((kept >= 0) | stays)",
+        "(other != kept) & (kept >= 0)",
+        "a row of nobody that sees all",
+    ),
+    Bug(
+        FOLDER + "pair_weights.py",
+        "bad = is_others & reduce(jnp.logical_or, wild, counts)",
+        "bad = is_others & counts",
+        "weights of zero on what is not finite",
+    ),
+    Bug(
+        FOLDER + "pair_weights.py",
+        "bad = is_others & ~(x <= own)",
+        "bad = is_others & (x != x)",
+        "a maximum that another example has",
+    ),
+    Bug(
+        FOLDER + "pairs.py",
+        "if varying & rule.blocked or not lost <= rule.reduced:",
+        "if not lost <= rule.reduced:",
+        "scores that are sorted",
+    ),
+    Bug(
+        FOLDER + "pairs.py",
+        'return parent.operation.name != "func.func"',
+        "return parent is None",
+        "weights that are asked for where they are not computed",
+    ),
+    Bug(
+        "rewriting/emitted_weights.py",
+        "flags = list(arrays[len(originals) :])",
+        "flags = list[jax.Array]()",
+        "weights that a loop computes",
     ),
     Bug(
         "rewriting/emitted_terms.py",

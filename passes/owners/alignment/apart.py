@@ -19,6 +19,7 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
+from hlo_surgery.passes.owners.alignment.group_shares import have_equal_shares
 from hlo_surgery.passes.owners.classes import (
     Apart,
     Class,
@@ -36,19 +37,21 @@ WHY = (
 
 def find_apart(owners: Owners, block: Block) -> Apart:
     """Where a block takes examples apart, and the data that some of them meet alone."""
-    first, met, why = None, dict[Value, set[int]](), dict[Value, Reason]()
+    first, alone = None, set[frozenset[int]]()
+    met, why = dict[Value, set[int]](), dict[Value, Reason]()
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if not len(op.results):
             continue
         taken = _taken(owners, op)
         examples = frozenset[int]().union(*(_examples_in(known) for _, known in taken))
-        alone = 0 < len(examples) < owners.size and op.name not in mlir.CONTROL_FLOW
-        if alone and mlir.is_inexact(op.results[0]):
+        some = 0 < len(examples) < owners.size and op.name not in mlir.CONTROL_FLOW
+        if some and mlir.is_inexact(op.results[0]):
             first = first or op
+            alone.add(examples)
         for value, data in _data(taken) if examples else ():
             met.setdefault(value, set()).update(examples)
             why.setdefault(value, rearranged(op, data).reason)
-    return Apart(first, {v: why[v] for v in _met_by_some(owners, block, met)})
+    return Apart(first, frozenset(alone), {v: why[v] for v in _met_by_some(owners, block, met)})
 
 
 def _met_by_some(owners: Owners, block: Block, met: dict[Value, set[int]]) -> list[Value]:
@@ -132,5 +135,7 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
             return reason
     op = owners.apart.op
     if op is None or not holds_constant(owners, gradient):
+        return None
+    if have_equal_shares(owners, gradient, owners.apart.examples):
         return None
     return reason_at(op, WHY, APART_HELP)

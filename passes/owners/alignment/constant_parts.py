@@ -43,10 +43,10 @@ def next_terms(owners: Owners, value: Value) -> list[Value]:
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW:
         return ties(value)
-    return [op.operands[i] for i in added(owners, op)]
+    return [op.operands[i] for i in constant_places(owners, op)]
 
 
-def added(owners: Owners, op: Operation) -> frozenset[int]:
+def constant_places(owners: Owners, op: Operation) -> frozenset[int]:
     """The operands with the constant parts of an op's sum; at a site, what it sums on top of."""
     summed = frozenset(i for i, c in enumerate(owners.at(op)) if is_sum(c))
     if not summed:

@@ -23,7 +23,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
-from hlo_surgery.passes.owners.alignment.constant_parts import added, has_constant_part
+from hlo_surgery.passes.owners.alignment.constant_parts import constant_places, has_constant_part
 from hlo_surgery.passes.owners.alignment.placements import (
     keeps_rows,
     narrowed,
@@ -287,6 +287,6 @@ def _goes_on(search: Search, placed: Placed, op: Operation, number: int) -> bool
     unseen = isinstance(classes[number], Summed) and not placed.in_sum
     if unseen or not all(map(is_constant_or_sum, classes)):
         return False
-    if number in added(search.owners, op) or not sums:
+    if number in constant_places(search.owners, op) or not sums:
         return True
     return any(has_constant_part(search.owners, v) for v in sums)

@@ -2,9 +2,9 @@
 
     while %i < B { %c = add (multiply %c, %decay), (add %x_i, %p) }        %p: nobody's
 
-If the sum so far is only added to, each step brings %p once, so that it makes no difference whether
-that is its examples' or nobody's. If it is scaled, chosen or handed on to another sum, steps bring
-it in different parts, and the two readings differ.
+If each step brings as much of %p to the sum in the end, it makes no difference whether that is its
+examples' or nobody's. If the sum is scaled, chosen or handed on to another one, steps bring it in
+different parts, and the two readings differ.
 """
 
 from functools import partial
@@ -16,44 +16,27 @@ from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import next_terms
-from hlo_surgery.passes.owners.alignment.even_shares import ADD
+from hlo_surgery.passes.owners.alignment.step_weights import step_forms
 from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
 
 UNEVEN_STEPS = (
-    "a constant is added at each step beside that step's examples, and the sum so far is not only "
-    "added to, so that it is not shown that each example gets its share"
+    "a constant is added at each step beside that step's examples, and it is not shown that all "
+    "steps bring as much of it to the sum in the end, so that each example gets its share"
 )
 
 
 def uneven_steps(owners: Owners, loop: Operation) -> dict[Value, Reason]:
     """The sums that a loop over parts returns of which steps may bring constants unevenly."""
     body = loop.regions[1].blocks[0]
-    returned = dict(zip(body.arguments, mlir.operands(mlir.return_operation(body)), strict=True))
-    sums = {carry: total for carry, total in returned.items() if is_sum(owners.of(carry))}
+    returned = zip(body.arguments, mlir.operands(mlir.return_operation(body)), strict=True)
+    sums = {carry: total for carry, total in returned if is_sum(owners.of(carry))}
+    asked = any(_has_constant(owners, carry, sums) for carry in sums)
+    forms = step_forms(owners, loop) if asked else []
     return {
         result: reason_at(loop, UNEVEN_STEPS, APART_HELP)
-        for result, carry in zip(loop.results, body.arguments, strict=True)
-        if carry in sums and not _only_grows(carry, sums) and _has_constant(owners, carry, sums)
+        for result, carry, form in zip(loop.results, body.arguments, forms, strict=asked)
+        if form is None and carry in sums and _has_constant(owners, carry, sums)
     }
-
-
-def _only_grows(carry: Value, sums: dict[Value, Value]) -> bool:
-    """Whether a step does nothing to a sum so far but add what rests on no sum of earlier steps."""
-    value = carry
-    while value != sums[carry]:
-        users = mlir.users(value)
-        if len(users) != 1 or users[0].name != ADD:
-            return False
-        others = [v for v in users[0].operands if v != value]
-        if len(others) != 1 or not closure(others, _sources).isdisjoint(sums):
-            return False
-        value = users[0].results[0]
-    return True
-
-
-def _sources(value: Value) -> list[Value]:
-    op = mlir.defining_operation(value)
-    return [] if op is None else [*op.operands, *(mlir.captured(op) if len(op.regions) else [])]
 
 
 def _has_constant(owners: Owners, carry: Value, sums: dict[Value, Value]) -> bool:

@@ -13,7 +13,7 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
+from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.classes import (
@@ -24,12 +24,21 @@ from hlo_surgery.passes.owners.classes import (
     Mixed,
     Owned,
     Owners,
+    Paired,
     Summed,
     is_shared,
     mixed,
     summed_operands,
 )
 from hlo_surgery.passes.owners.constants import added_data, data_in, demoted, rearranged
+from hlo_surgery.passes.owners.following.operand_terms import (
+    PAIRS,
+    SEGMENTS_HELP,
+    SITE,
+    labels_of,
+    unfollowed,
+)
+from hlo_surgery.passes.owners.following.pairs import classify_pairs, terms_of
 from hlo_surgery.passes.owners.following.term_landings import scattered, updates_of
 from hlo_surgery.passes.owners.following.term_lookups import LOOKUPS, selected
 from hlo_surgery.passes.owners.following.term_meetings import (
@@ -40,20 +49,10 @@ from hlo_surgery.passes.owners.following.term_meetings import (
 )
 from hlo_surgery.passes.owners.following.term_moves import MOVES, Labels
 from hlo_surgery.passes.owners.following.terms import Following, Term
-from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.offsets import uneven_at
 from hlo_surgery.passes.owners.owned_ops import REDUCED
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
-SEGMENTS_HELP = (
-    "keep rows by their examples with what segments understands: elementwise ops, contractions "
-    "over features, lookups and segment sums at given indices; or pass examples along an axis, "
-    "padded; "
-    f"else {MIXING_HELP}"
-)
-UNFOLLOWED = "it is not followed whose rows come out of this op"
-PAIRS = "each row meets the rows of all other examples"
-SITE = "rows are summed in a way that cannot be taken apart by example"
 GIVEN = "what hs.constant marks, made of several examples, is taken as given"
 FOLLOWED = ("stablehlo.gather", "stablehlo.scatter")
 
@@ -66,12 +65,15 @@ def classify_followed(
     own, captured = classes[: len(op.operands)], classes[len(op.operands) :]
     if not all(map(is_shared, captured)):
         return _unfollowed(op)
+    if any(isinstance(c, Paired) for c in own):
+        return _of_pairs(owners, owners.following, op, own)
     if summed_operands(own):
         return _beside_sums(owners, owners.following, op, own, again)
     labels = labels_of(owners.following, own)
     if labels is None:
         return _unfollowed(op)
-    if data := _uneven_data(op, own, labels):
+    rows = {dim for x in labels if x is not None for dim in x.varying}
+    if data := _uneven_data(op, own, rows):
         return [rearranged(op, data)] * len(op.results)
     found = _made_of(owners, owners.following, op, own, labels)
     given = _are_given(own)
@@ -92,24 +94,7 @@ def is_lookup_of_rows(owners: Owners, op: Operation, classes: Sequence[Class]) -
 
 
 def _unfollowed(op: Operation) -> list[Class]:
-    return [mixed(op, UNFOLLOWED, unknown=True, help=SEGMENTS_HELP)] * len(op.results)
-
-
-def labels_of(following: Following, classes: Sequence[Class]) -> Labels | None:
-    """Terms for all that has owners; None where numbers differ from step to step of a loop."""
-    found: list[Term | None] = []
-    for known in classes:
-        if isinstance(known, Followed):
-            found.append(known.term)
-        elif isinstance(known, Owned) and not known.is_shared:
-            labels = all_whole(known.labels)
-            shape = labels.owners.shape
-            if any(n > 1 for n in shape[: labels.steps]):
-                return None
-            found.append(following.of_numbers(labels.owners.reshape(shape[labels.steps :])))
-        else:
-            found.append(None)
-    return found
+    return [unfollowed(op)] * len(op.results)
 
 
 def as_given(known: Class) -> Class:
@@ -128,12 +113,25 @@ def _given(owners: Owners, op: Operation, result: mlir.Value) -> Owned:
     return owners.nobodys(result)
 
 
-def _uneven_data(op: Operation, classes: Sequence[Class], labels: Labels) -> Reason | None:
+def _of_pairs(
+    owners: Owners, following: Following, op: Operation, classes: Sequence[Class]
+) -> list[Class]:
+    """Values that rest on pairs of rows, which meet no sums over the examples."""
+    if summed_operands(classes):
+        return [mixed(op, PAIRS, help=SEGMENTS_HELP)] * len(op.results)
+    terms = (x for c in classes for x in terms_of(following, c) or ())
+    rows = {dim for x in terms for dim in x.varying}
+    if data := _uneven_data(op, classes, rows):
+        return [rearranged(op, data)] * len(op.results)
+    return classify_pairs(owners, following, op, classes)
+
+
+def _uneven_data(op: Operation, classes: Sequence[Class], rows: set[int]) -> Reason | None:
     """Data of the batch that is not the same for all rows."""
-    rows = {dim for x in labels if x is not None for dim in x.varying}
     for value, known in zip(op.operands, classes, strict=True):
         data, shape = data_in(known), mlir.shape(value)
-        dims = rows if op.name in ELEMENTWISE else range(len(shape))
+        # A scalar that is chosen by, or clamped to, is the same for all rows.
+        dims = rows if shape and op.name in ELEMENTWISE else range(len(shape))
         places = [PerExample(dim) for dim in dims if shape[dim] > 1]
         if data and not all(is_uniform(value, place, shape[place.dim]) for place in places):
             return data
@@ -154,9 +152,11 @@ def _made_of(
     meeting = term_meeting(following, op, labels)
     if meeting is None:
         return _unfollowed(op)
-    if meeting.apart or meeting.varying & meeting.rule.blocked:
-        why = PAIRS if meeting.apart else MOVED
-        return [mixed(op, why, help=SEGMENTS_HELP)] * len(op.results)
+    if meeting.apart:
+        following.forget(op.results[0])
+        return classify_pairs(owners, following, op, classes)
+    if meeting.varying & meeting.rule.blocked:
+        return [mixed(op, MOVED, help=SEGMENTS_HELP)] * len(op.results)
     if not meeting.varying and _adds_constant(op, classes, labels):
         return [uneven_at(op)] * len(op.results)
     return [_result(following, op, classes, labels, meeting, i) for i in range(len(op.results))]
@@ -211,7 +211,7 @@ def _summed(
     for value, dims, x in zip(op.operands, rule.operands, labels, strict=True):
         own = over_dims(following, rule, dims, mlir.shape(value), rows)
         if own is None and x is not None:
-            return mixed(op, SITE, unknown=True, help=SEGMENTS_HELP)
+            return unfollowed(op, SITE)
         shown.append(own if mlir.is_inexact(value) else None)
     return _site(following, op, classes, shown)
 
@@ -221,7 +221,7 @@ def _site(
 ) -> Class:
     own = frozenset(i for i, x in enumerate(shown) if x is not None)
     if not any(linearity.is_linear(op, frozenset([i])) for i in own):
-        return mixed(op, SITE, unknown=True, help=SEGMENTS_HELP)
+        return unfollowed(op, SITE)
     following.sites[op.results[0]] = tuple(shown)
     return Summed(op, added_data(op, classes, own))
 

@@ -13,10 +13,10 @@ from hlo_surgery.passes.owners.classes import (
     Followed,
     Owned,
     Owners,
+    Paired,
     is_shared,
-    mixed,
 )
-from hlo_surgery.passes.owners.following.follow import SEGMENTS_HELP, labels_of
+from hlo_surgery.passes.owners.following.operand_terms import labels_of, unfollowed
 from hlo_surgery.passes.owners.following.terms import Term
 
 NOW_OTHERS = "a value of this loop or branch has rows of examples now, and something else then"
@@ -25,33 +25,48 @@ NOW_OTHERS = "a value of this loop or branch has rows of examples now, and somet
 def joined_rows(
     owners: Owners, op: Operation, values: tuple[Value, Value], one: Class, other: Class
 ) -> Class:
-    """The class of either of two values, one of them Followed."""
+    """The class of either of two values, one of them Followed, or resting on pairs of rows."""
     assert owners.following is not None
+    if isinstance(one, Paired) or isinstance(other, Paired):
+        return _joined_pairs(owners, op, values[1], one, other)
     both = labels_of(owners.following, [one, other])
     fit = all(isinstance(c, Owned | Followed) for c in (one, other))
     if both is None or not fit or any(isinstance(c, Owned) and c.data for c in (one, other)):
-        return mixed(op, NOW_OTHERS, unknown=True, help=SEGMENTS_HELP)
+        return unfollowed(op, NOW_OTHERS)
     terms = [x for x in both if x is not None]
     beside = any(map(_is_constant, values, (one, other)))
     if beside and not all(x.varying for x in terms):
-        return mixed(op, NOW_OTHERS, unknown=True, help=SEGMENTS_HELP)
+        return unfollowed(op, NOW_OTHERS)
     given = all(is_shared(c) or (isinstance(c, Followed) and c.given) for c in (one, other))
     return Followed(_fixed(owners, op, values[1], terms), given)
+
+
+def _joined_pairs(owners: Owners, op: Operation, value: Value, one: Class, other: Class) -> Class:
+    found = [c for c in (one, other) if isinstance(c, Paired)]
+    others = [c for c in (one, other) if not isinstance(c, Paired)]
+    alike = len({(c.one.varying, c.other.varying) for c in found}) == 1
+    if not alike or not all(isinstance(c, Owned) and c.is_shared and not c.data for c in others):
+        return unfollowed(op, NOW_OTHERS)
+    first = _fixed(owners, op, value, [c.one for c in found], "one")
+    second = _fixed(owners, op, value, [c.other for c in found], "other")
+    return Paired(first, second, all(c.masked for c in found))
 
 
 def _is_constant(value: Value, known: Class) -> bool:
     return is_shared(known) and not is_splat(value, 0)
 
 
-def _fixed(owners: Owners, op: Operation, value: Value, terms: list[Term]) -> Term:
+def _fixed(owners: Owners, op: Operation, value: Value, terms: list[Term], which: str = "") -> Term:
     following = owners.following
     assert following is not None
     if len(set(terms)) == 1:
         return terms[0]
-    key = (op.results[0], value)
+    key = (op.results[0], value, which)
     fixed = following.carried.get(key)
     if fixed is None or any(len(x.shape) != len(fixed.shape) for x in terms):
-        fixed = following.carried[key] = following.joined(op.results[0], ("either", value), terms)
+        fixed = following.carried[key] = following.joined(
+            op.results[0], ("either", value, which), terms
+        )
     for term in terms:
-        following.within(op.results[0], ("within", value, term), term, fixed)
+        following.within(op.results[0], ("within", value, which, term), term, fixed)
     return fixed

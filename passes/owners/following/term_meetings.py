@@ -46,7 +46,7 @@ def term_meeting(following: Following, op: Operation, labels: Labels) -> TermMee
         return None
     laid: list[Term] = []
     for value, dims, x in zip(op.operands, rule.operands, labels, strict=True):
-        own = None if x is None else _on_factors(following, rule, dims, mlir.shape(value), x)
+        own = None if x is None else on_factors(following, rule, dims, mlir.shape(value), x)
         if x is not None and own is None:
             return None
         laid += [] if own is None else [own]
@@ -55,7 +55,7 @@ def term_meeting(following: Following, op: Operation, labels: Labels) -> TermMee
     return TermMeeting(rule, met, apart, frozenset.intersection(*(x.varying for x in laid)))
 
 
-def _on_factors(
+def on_factors(
     following: Following, rule: Rule, dims: Dims, shape: Sequence[int], x: Term
 ) -> Term | None:
     """A term with a dimension for each factor."""
@@ -96,9 +96,11 @@ def over_dims(
 
 def lost_factors(meeting: TermMeeting, dims: Dims, shape: Sequence[int]) -> frozenset[int]:
     """The factors along which owners vary and that a result does not have."""
-    kept = {
-        own[0]
-        for dim, own in enumerate(dims)
-        if len(own) == 1 and counts_by(meeting.rule, own, shape[dim])
-    }
-    return meeting.varying - kept
+    return meeting.varying - kept_factors(meeting.rule, dims, shape)
+
+
+def kept_factors(rule: Rule, dims: Dims, shape: Sequence[int]) -> frozenset[int]:
+    """The factors that are dimensions of a result."""
+    return frozenset(
+        own[0] for dim, own in enumerate(dims) if len(own) == 1 and counts_by(rule, own, shape[dim])
+    )

@@ -40,19 +40,32 @@ class Term:
         return frozenset(dim for dim, size in enumerate(self.shape) if size != 1)
 
 
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """What is asked of values, wherever they lie, as the program runs: `found` of these, and then
+    of the terms, says whose examples are met, [B].
+    """
+
+    values: tuple[Value, ...]
+    terms: tuple[Term, ...]
+    found: Callable[..., Array]
+
+
 @dataclass
 class Following:
     """What is known of the owners of a module's values where ids give them.
 
     `size`: B. `terms`: each once, by how it is made. `checks`: by the first result of an op and a
-    word, terms [B] of whose examples are met there. `sites`: of an op that sums over examples, by
-    its first result, whose the elements of each operand are. `sums`: groups
-    of rows that are only added up. `carried`: of what loops carry, and branches return.
+    word, terms [B] of whose examples are met there. `weighed`: by the first result of an op, what
+    is to be asked of its operands. `sites`: of an op that sums over examples, by its first result,
+    whose the elements of each operand are. `sums`: groups of rows that are only added up.
+    `carried`: of what loops carry, and branches return.
     """
 
     size: int
     terms: dict[Any, Term] = field(default_factory=dict[Any, Term])
     checks: dict[Value, dict[Any, Term]] = field(default_factory=dict[Value, dict[Any, Term]])
+    weighed: dict[Value, Weighed] = field(default_factory=dict[Value, Weighed])
     sites: dict[Value, tuple[Term | None, ...]] = field(
         default_factory=dict[Value, tuple[Term | None, ...]]
     )
@@ -79,6 +92,7 @@ class Following:
     def forget(self, result: Value) -> None:
         """Forget what was found of an op, which is looked at anew."""
         self.checks.pop(result, None)
+        self.weighed.pop(result, None)
         self.sites.pop(result, None)
 
     def of_ids(self, ids: Value, rank: int, axis: int, sizes: Sequence[int]) -> Term:
@@ -157,6 +171,9 @@ def is_several(x: Array, over: Callable[..., Array]) -> Array:
 
 def flagged(size: int, owners: Array, where: Array) -> Array:
     """[B]: the examples that own an element at one of these places."""
+    # Scatters take their time by the element: one for all places that have the same owner.
+    alike = [d for d in range(where.ndim) if owners.ndim == where.ndim and owners.shape[d] == 1]
+    where = jnp.any(where, alike, keepdims=True)
     owners, where = jnp.broadcast_arrays(owners, where)
     numbers = jnp.where(where & (owners >= 0), owners, size)
     return jnp.zeros(size + 1, bool).at[numbers.ravel()].set(True)[:size]
