@@ -51,7 +51,7 @@ def _with_factors(case: Case, gradients: list[int]) -> Any:
     )
 
 
-def _sides(module: Any, arrays: Arrays, gradients: list[int]) -> Arrays:
+def _sides(module: Any, arrays: Arrays, gradients: list[int]) -> list[Any]:
     """Left and right of each."""
     return module.call(*arrays)[-2 * len(gradients) :]
 
