@@ -6,9 +6,8 @@ strategies has a part in that.
 """
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +54,6 @@ def read(folder: Path) -> Case:
     )
 
 
-def in_float64(case: Case) -> Case:
-    """The same program with float64 for float32, constants and arguments as well.
-
-    Raises ValueError where a constant is written as bytes, or a call is for one type.
-    """
-    if 'dense<"0x' in case.text or "stablehlo.custom_call" in case.text:
-        raise ValueError("float64 cannot be written for float32 in this module's text")
-    wide = [x.astype(np.float64) if x.dtype == np.float32 else x for x in case.arrays]
-    text = re.sub(r"\bf32\b|(?<=x)f32\b", "f64", case.text)
-    return replace(case, text=text, arrays=wide)
-
-
 def own_gradients(case: Case) -> Arrays:
     """[B, *shape] of each gradient, in float64.
 
@@ -75,7 +62,7 @@ def own_gradients(case: Case) -> Arrays:
     """
     module = hs.load(case.text)
     count = len(case.gradients)
-    rows = [module.call(*_copies(case, b))[:count] for b in range(case.size)]
+    rows = [module.call(*copies(case, b))[:count] for b in range(case.size)]
     scale = 1 if case.is_mean else case.size
     own = [
         np.stack([np.asarray(x, np.float64) for x in xs]) / scale for xs in zip(*rows, strict=True)
@@ -87,7 +74,7 @@ def own_gradients(case: Case) -> Arrays:
     return own
 
 
-def _copies(case: Case, number: int) -> Arrays:
+def copies(case: Case, number: int) -> Arrays:
     """The arguments with one example in place of all."""
     return [
         np.repeat(np.take(x, [number], case.batch[i]), x.shape[case.batch[i]], case.batch[i])

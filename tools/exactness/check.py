@@ -10,7 +10,8 @@ far each statistic is off, beside twice the case's tolerance; with --json it goe
 before has ended. Exit status 1 where a number is off, or an answer was given where there is none.
 
 Kronecker factors are made of the same program in float64, of the gradients that have them:
-`factors` is how many have, and the least number of positions that they allow.
+`factors` is how many have, and the least number of positions that they allow; and how far those of
+the module as it is are off from the mean of the examples' own.
 """
 
 import argparse
@@ -24,9 +25,10 @@ from typing import Any
 import jax
 
 import hlo_surgery as hs
-from tools.exactness.cases import NOT_SEPARABLE, Arrays, Case, in_float64, own_gradients, read
+from tools.exactness.cases import NOT_SEPARABLE, Arrays, Case, own_gradients, read
 from tools.exactness.definitions import definitions
-from tools.exactness.factors import factored, least_positions
+from tools.exactness.factors import factored, least_positions, off_from_mean
+from tools.exactness.wide import in_float64
 
 Verdicts = dict[str, str]
 EXACT, REFUSED, WRONG, MISSED, SKIPPED = "exact", "refused", "WRONG", "MISSED", "no reference"
@@ -86,9 +88,10 @@ def of_factors(case: Case) -> str:
         return f"{SKIPPED}: {str(problem).splitlines()[0]}"
     if not numbers:
         return f"{REFUSED}: none of {len(own)}"
-    least = [least_positions(f, own[i]) for i, f in zip(numbers, factors, strict=True)]
-    verdict = EXACT if max(least) <= POSITIONS else WRONG
-    return f"{verdict}: {len(numbers)} of {len(own)}, positions {max(least):.3g}"
+    least = max(least_positions(f, own[i]) for i, f in zip(numbers, factors, strict=True))
+    off = off_from_mean(case, numbers)
+    verdict = EXACT if least <= POSITIONS and off <= 2 * case.tolerance else WRONG
+    return f"{verdict}: {len(numbers)} of {len(own)}, positions {least:.3g}, mean off {off:.1e}"
 
 
 def main() -> None:

@@ -12,30 +12,48 @@ import numpy as np
 
 import hlo_surgery as hs
 from hlo_surgery.passes.measures.kronecker import stacked_axes
-from tools.exactness.cases import Array, Case
+from tools.exactness.cases import Array, Arrays, Case, copies, deviation
 
 # Eigenvalues below are rounding of the largest, in float64.
 CUT = 1e-12
 
 
-def factored(case: Case) -> tuple[list[int], list[Any]]:
+def factored(case: Case) -> tuple[list[int], list[hs.KroneckerFactors]]:
     """The gradients that have factors, by number, and these, a pair for each."""
     left = list(range(len(case.gradients)))
     while left:
         try:
-            module = hs.rewrite_module(
-                case.text,
-                batch=case.batch,
-                statistics={"factors": hs.kronecker_factors()},
-                gradients=left,
-                loss_reduction=case.loss_reduction,
-            )
+            module = _with_factors(case, left)
         except hs.Refusal as refusal:
             left = _without(case, left, str(refusal))
             continue
-        found = module.call(*case.arrays)[-2 * len(left) :]
+        found = _sides(module, case.arrays, left)
         return left, [hs.KroneckerFactors(*found[i : i + 2]) for i in range(0, len(found), 2)]
     return [], []
+
+
+def off_from_mean(case: Case, gradients: list[int]) -> float:
+    """How far factors are from the mean of each example's own, of batches of its copies."""
+    module = _with_factors(case, gradients)
+    found = _sides(module, case.arrays, gradients)
+    alone = [_sides(module, copies(case, b), gradients) for b in range(case.size)]
+    means = [np.mean(np.asarray(sides, np.float64), 0) for sides in zip(*alone, strict=True)]
+    return max(deviation([f], [mean]) for f, mean in zip(found, means, strict=True))
+
+
+def _with_factors(case: Case, gradients: list[int]) -> Any:
+    return hs.rewrite_module(
+        case.text,
+        batch=case.batch,
+        statistics={"factors": hs.kronecker_factors()},
+        gradients=gradients,
+        loss_reduction=case.loss_reduction,
+    )
+
+
+def _sides(module: Any, arrays: Arrays, gradients: list[int]) -> list[Any]:
+    """Left and right of each."""
+    return module.call(*arrays)[-2 * len(gradients) :]
 
 
 def _without(case: Case, left: list[int], refusal: str) -> list[int]:
