@@ -186,7 +186,7 @@ def test_a_table_that_there_is_not(tmp_path):
         pages.filled("<!-- table: such -->\n<!-- end -->", tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.experiments
 def test_the_whole_set_runs_and_is_not_run_again(tmp_path):
     """A part of each set, at a size of no worth; every kind of run, file and figure."""
     everything.main(["--out", str(tmp_path), "--size", "tiny", "--workers", "2"])
