@@ -99,9 +99,10 @@ def norms_in_one_reading(x: jax.Array, dim: int) -> Scaled:
     some, few = above != 0, between < 2.0 ** (2 * least + 86)
     moved = jnp.square(jnp.sqrt(between) * jnp.where(some, 2.0**down, jnp.where(few, 2.0**up, 1)))
     square = moved + jnp.where(some, above, jnp.where(few, below, 0))
-    power = jnp.where(some, -down, jnp.where(few, -up, 0))
     mantissa, exponent = as_scaled(jnp.sqrt(square))
-    return mantissa, exponent + power.astype(exponent.dtype)
+    # A plain integer would be one of 64 bits in a module that has them.
+    none, lifted, lowered = (exponent.dtype.type(power) for power in (0, -up, -down))
+    return mantissa, exponent + jnp.where(some, lowered, jnp.where(few, lifted, none))
 
 
 def _power(x: jax.Array, ord: float) -> jax.Array:
