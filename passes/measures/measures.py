@@ -242,9 +242,18 @@ class Norms(RowMeasure):
         row = widened(gradient)[None]
         return norms_of_rows(row, self.ord, self.one_reading, branches=False)[0]
 
-    def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
-        """All at once, which decides once whether squares are in the range of floats."""
-        return without_padding(norms_of_rows(widened(g), self.ord, self.one_reading), padding)
+    def of(
+        self,
+        g: jax.Array,
+        padding: Padding | None = None,
+        again: Callable[["Norms"], jax.Array] | None = None,
+    ) -> jax.Array:
+        """All at once, which decides once whether squares are in the range of floats; `again`: what
+        makes them where those are not.
+        """
+        otherwise = None if again is None else partial(again, self)
+        norms = norms_of_rows(widened(g), self.ord, self.one_reading, otherwise=otherwise)
+        return without_padding(norms, padding)
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """The norm of a stack is that of its slices' norms."""

@@ -1,7 +1,7 @@
 """Norms whose squares neither overflow nor underflow: right wherever they are normal numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,18 @@ FEW = 1 << 14
 
 
 def norms_of_rows(
-    x: jax.Array, ord: float = 2, one_reading: bool = False, branches: bool = True
+    x: jax.Array,
+    ord: float = 2,
+    one_reading: bool = False,
+    branches: bool = True,
+    otherwise: Callable[[], jax.Array] | None = None,
 ) -> jax.Array:
     """The norm of each x[b] over all its elements, [B]; inf where it is beyond the largest number.
 
     `one_reading`: by one reduction to several sums, if `ord` is 2, on devices with
     `Roofline.joint_sums`: XLA on CPU adds up in one long chain there, which rounds. `branches`:
-    whether one may be taken; `vmap` takes both ways of it.
+    whether one may be taken; `vmap` takes both ways of it. `otherwise`: what makes the norms in the
+    other branch, so that x need not be held for it.
 
     >>> rows = jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]])
     >>> [f"{norm:.4g}" for norm in norms_of_rows(rows).tolist()]
@@ -46,11 +51,8 @@ def norms_of_rows(
     powers = jnp.sum(_power(jnp.abs(x), ord), others)
     # The second way takes x as it is: of magnitudes, or rows of another shape, XLA would make
     # copies for it, whether or not they are asked for.
-    return lax.cond(
-        _in_range(powers, count),
-        lambda: _root(powers, ord),
-        lambda: from_scaled(scaled_norms(x, 0, ord)),
-    )
+    of_x = otherwise or (lambda: from_scaled(scaled_norms(x, 0, ord)))
+    return lax.cond(_in_range(powers, count), lambda: _root(powers, ord), of_x)
 
 
 def _in_range(powers: jax.Array, terms: int) -> jax.Array:
