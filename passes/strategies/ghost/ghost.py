@@ -72,11 +72,12 @@ def _emit(asked: Asked, known: Known) -> Computed:
                 norms = token_norms(task.function, task.paths[0], *over)
                 measured[measure] = without_padding(norms, padding)
             case _:
-                measured[measure] = without_padding(_norms(asked, known, padding), padding)
+                norms = _norms(asked, known, measure, padding)
+                measured[measure] = without_padding(norms, padding)
     return Computed(measured)
 
 
-def _norms(asked: Asked, known: Known, padding: Padding | None) -> jax.Array:
+def _norms(asked: Asked, known: Known, measure: Measure, padding: Padding | None) -> jax.Array:
     """Norms from pairs, or from each example's own gradient where those have cancelled."""
     task, examples = asked.task, asked.task.examples
     factor = examples.factor(known)
@@ -86,13 +87,12 @@ def _norms(asked: Asked, known: Known, padding: Padding | None) -> jax.Array:
     if not may_cancel(task.paths, examples.size):
         return norms
     counted = reliable if padding is None else reliable | ~padding.real
-    return lax.cond(jnp.all(counted), lambda: norms, partial(_instantiated, asked, known))
+    return lax.cond(jnp.all(counted), lambda: norms, partial(_instantiated, asked, known, measure))
 
 
-def _instantiated(asked: Asked, known: Known) -> jax.Array:
-    norms = Norms()
-    (made,) = asked.chosen.instantiating.emit([Asked(asked.chosen, [norms])], known)
-    return made.measured[norms]
+def _instantiated(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+    (made,) = asked.chosen.instantiating.emit([Asked(asked.chosen, [measure])], known)
+    return made.measured[measure]
 
 
 GHOST = Strategy(
