@@ -81,6 +81,7 @@ def inverse_of(number: Scaled) -> Scaled:
     return 1 / number[0], -number[1]
 
 
+@traced_once
 def from_scaled(number: Scaled) -> jax.Array:
     """m * 2**e as one number: inf or 0 only where that is."""
     mantissa, exponent = number
