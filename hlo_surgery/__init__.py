@@ -40,8 +40,6 @@ from hlo_surgery.statistics.elementwise import (
     per_token_second_moment,
     polynomial,
     second_moment,
-    snr,
-    variance,
 )
 from hlo_surgery.statistics.histograms import histogram
 from hlo_surgery.statistics.kronecker import kronecker_factors, second_moment_in
@@ -53,6 +51,7 @@ from hlo_surgery.statistics.norms import (
     token_norms,
 )
 from hlo_surgery.statistics.projections import projected
+from hlo_surgery.statistics.spreads import snr, variance
 from hlo_surgery.statistics.weighted.directions import top_directions
 from hlo_surgery.statistics.weighted.means import clipped_mean, weighted_mean
 from hlo_surgery.statistics.weighted.squares import (

@@ -160,11 +160,9 @@ class Module:
     def _as_bytes(self, suffix: str) -> bytes:
         if suffix in (".mlir", ".txt"):
             return self.text().encode()
-        return (
-            bytes(self.exported.serialize())
-            if suffix == ".jax_export"
-            else mlir.to_bytecode(self.code)
-        )
+        if suffix == ".jax_export":
+            return bytes(self.exported.serialize())
+        return mlir.to_bytecode(self.code)
 
 
 Source = Module | str | bytes | bytearray | memoryview | os.PathLike[str]

@@ -4,8 +4,12 @@ The name `params['layers'][0].bias` has the path `params`, `['layers']`, `[0]`, 
 begins with "".
 """
 
+import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hlo_surgery.module import Port
 
 Path = tuple[str, ...]
 KEY = re.compile(r"""\['(?:[^'\\]|\\.)*'\]|\["(?:[^"\\]|\\.)*"\]|\[[^][]*\]|\.[^][.]+""")
@@ -44,3 +48,40 @@ def below(name: str, names: Iterable[str]) -> list[int]:
     """
     node = output_path(name)
     return [i for i, other in enumerate(names) if output_path(other)[: len(node)] == node]
+
+
+def picked_ports(ports: Sequence[Port], key: str | int, kind: str) -> list[int]:
+    """A port by name or position, or all of a tree by the name of that."""
+    names = [port.name for port in ports]
+    tree = below(key, names) if isinstance(key, str) and key not in names else []
+    return tree or [port_number(ports, key, kind)]
+
+
+def port_number(ports: Sequence[Port], key: str | int, kind: str) -> int:
+    """The position of the one port that a name, or a position, is of."""
+    names = [port.name for port in ports]
+    if isinstance(key, str):
+        if names.count(key) != 1:
+            how = "no" if key not in names else "more than one"
+            raise ValueError(
+                f"{how} {kind} is named {key!r}; there are {', '.join(names)}{_unnamed(names)}"
+            )
+        return names.index(key)
+    number = as_integer(f"the position of the {kind}", key)
+    if not -len(ports) <= number < len(ports):
+        raise ValueError(f"there is no {kind} {number}; the module has {len(ports)}")
+    return number % len(ports)
+
+
+def as_integer(what: str, number: Any) -> int:
+    """Raises TypeError for what is none."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeError(f"{what} is {number!r}; it is an integer") from None
+
+
+def _unnamed(names: Sequence[str]) -> str:
+    """What to do where a module keeps none of the names that its ports had."""
+    kept = [name for name in names if not re.fullmatch(r"arg\d+", name)]
+    return "" if kept else "; dump the module with as_text(debug_info=True), which keeps the names"

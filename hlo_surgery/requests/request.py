@@ -1,7 +1,5 @@
 """Requests: what is asked of a module, checked and by position."""
 
-import operator
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +19,7 @@ from hlo_surgery.requests.gradient_outputs import gradient_outputs, is_inexact
 from hlo_surgery.requests.in_axes import example_count
 from hlo_surgery.requests.loss_outputs import loss_output, named_loss
 from hlo_surgery.requests.parameter_groups import groups_of
-from hlo_surgery.requests.port_paths import below
+from hlo_surgery.requests.port_paths import as_integer, picked_ports, port_number
 from hlo_surgery.statistics.derived import (
     Derived,
     Groups,
@@ -102,7 +100,7 @@ def make_request(
         raise ValueError(TOGETHER)
     own = {number: axis for number, axis in axes.items() if number not in rows}
     if not own and is_real is not None:
-        own = {_number(module.arguments, is_real, "argument"): 0}
+        own = {port_number(module.arguments, is_real, "argument"): 0}
     size = _batch_size(module.arguments, own, rows_per_example)
     flags = None if is_real is None else _flags(module.arguments, is_real, size)
     # A gradient taken from the tensor of the real examples' own would be another where the loss
@@ -113,7 +111,7 @@ def make_request(
     wanted = _known(named(statistics), module, picked)
     losses = _losses(module, axes, picked, wanted.values(), loss)
     outputs = [port.name for port in module.outputs]
-    numbers = partial(_picked, module.outputs, kind="output")
+    numbers = partial(picked_ports, module.outputs, kind="output")
     groups = {name: groups_of(s, picked, outputs, numbers) for name, s in wanted.items()}
     for name, statistic in wanted.items():
         if isinstance(statistic, Derived) and size < statistic.least:
@@ -155,7 +153,7 @@ def _known(
 
 def _flags(arguments: Sequence[Port], is_real: str | int, size: int) -> int:
     """The argument that says which examples are real, one flag for each."""
-    number = _number(arguments, is_real, "argument")
+    number = port_number(arguments, is_real, "argument")
     port = arguments[number]
     if port.shape != (size,) or port.dtype.kind not in "biuf":
         raise ValueError(
@@ -173,7 +171,7 @@ def _losses(
     named: str | int | None,
 ) -> tuple[int, ...]:
     """The loss's output number, where a statistic needs it."""
-    numbers = [] if named is None else _picked(module.outputs, named, "output")
+    numbers = [] if named is None else picked_ports(module.outputs, named, "output")
     number = named_loss(module, gradients, numbers) if numbers else None
     if not any(isinstance(s, Derived) and s.losses for s in statistics):
         return ()
@@ -217,9 +215,9 @@ def _segments(arguments: Sequence[Port], segments: Mapping[str | int, str | int]
     """The argument with the ids of each argument's rows, by number."""
     found: dict[int, int] = {}
     for key, ids_key in segments.items():
-        ids = _number(arguments, ids_key, "argument")
+        ids = port_number(arguments, ids_key, "argument")
         shape = arguments[ids].shape
-        for number in _picked(arguments, key, "argument"):
+        for number in picked_ports(arguments, key, "argument"):
             if found.setdefault(number, ids) != ids:
                 raise ValueError(
                     f"segments has both {arguments[found[number]].name} and {arguments[ids].name} "
@@ -246,41 +244,12 @@ def _batch_axes(arguments: Sequence[Port], batch: Batch, rows: Mapping[int, int]
     pairs = batch.items() if isinstance(batch, Mapping) else [(key, 0) for key in batch]
     axes = dict.fromkeys(rows, 0)
     for key, axis in pairs:
-        axis = _integer(f"the example axis of {key}", axis)
-        for number in _picked(arguments, key, "argument"):
+        axis = as_integer(f"the example axis of {key}", axis)
+        for number in picked_ports(arguments, key, "argument"):
             axes[number] = _axis(arguments[number], axes.get(number, axis), axis)
     if not axes:
         raise ValueError("batch is empty; name at least one argument that carries the examples")
     return axes
-
-
-def _number(ports: Sequence[Port], key: str | int, kind: str) -> int:
-    names = [port.name for port in ports]
-    if isinstance(key, str):
-        if names.count(key) != 1:
-            how = "no" if key not in names else "more than one"
-            raise ValueError(
-                f"{how} {kind} is named {key!r}; there are {', '.join(names)}{_unnamed(names)}"
-            )
-        return names.index(key)
-    number = _integer(f"the position of the {kind}", key)
-    if not -len(ports) <= number < len(ports):
-        raise ValueError(f"there is no {kind} {number}; the module has {len(ports)}")
-    return number % len(ports)
-
-
-def _integer(what: str, number: Any) -> int:
-    """Raises TypeError for what is none."""
-    try:
-        return operator.index(number)
-    except TypeError:
-        raise TypeError(f"{what} is {number!r}; it is an integer") from None
-
-
-def _unnamed(names: Sequence[str]) -> str:
-    """What to do where a module keeps none of the names that its ports had."""
-    kept = [name for name in names if not re.fullmatch(r"arg\d+", name)]
-    return "" if kept else "; dump the module with as_text(debug_info=True), which keeps the names"
 
 
 def _axis(port: Port, first: int, axis: int) -> int:
@@ -314,7 +283,7 @@ def _gradients(
         return gradient_outputs(module, axes)
     if isinstance(picked, str | bytes):
         raise TypeError(f"gradients is {picked!r}; pass a list of outputs, by name or position")
-    numbers = [n for key in picked for n in _picked(module.outputs, key, "output")]
+    numbers = [n for key in picked for n in picked_ports(module.outputs, key, "output")]
     if not numbers:
         raise ValueError("gradients is empty; name at least one output")
     for number in numbers:
@@ -327,10 +296,3 @@ def _gradients(
         if not is_inexact(port):
             raise ValueError(f"output {port.name} has dtype {port.dtype}, which no gradient has")
     return tuple(numbers)
-
-
-def _picked(ports: Sequence[Port], key: str | int, kind: str) -> list[int]:
-    """A port by name or position, or all of a tree by the name of that."""
-    names = [port.name for port in ports]
-    tree = below(key, names) if isinstance(key, str) and key not in names else []
-    return tree or [_number(ports, key, kind)]

@@ -10,13 +10,8 @@ from hlo_surgery.passes.costs.roofline import PLATFORMS
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import (
-    MEAN,
-    HasNaN,
-    MeanOf,
-    Measure,
-    PerExampleGradients,
-)
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import MEAN, HasNaN, MeanOf, PerExampleGradients
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
@@ -24,8 +19,8 @@ from hlo_surgery.passes.rewriting.analysed import (
     finished,
     real_examples,
 )
+from hlo_surgery.passes.rewriting.answers import Answer, Asking
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
-from hlo_surgery.passes.rewriting.replacement import Answer, Asking
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan

@@ -12,6 +12,7 @@ import jax
 from hlo_surgery.passes.emit.closed_over import ClosedOver, trace
 from hlo_surgery.passes.emit.export import in_clean_config
 from hlo_surgery.passes.emit.host_calls import host_calls
+from hlo_surgery.passes.emit.main_signature import add_argument
 from hlo_surgery.passes.emit.scopes import Scope, keep_names_alone, set_traced_scopes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
@@ -86,5 +87,5 @@ def _further_arguments(
     )
     for tracer, parameter in zip(tracers, list(parameters)[-len(tracers) :], strict=True):
         if id(tracer) not in closed_over:
-            closed_over[id(tracer)] = tracer, mlir.add_argument(main, parameter.type)
+            closed_over[id(tracer)] = tracer, add_argument(main, parameter.type)
     return [closed_over[id(tracer)][1] for tracer in tracers]

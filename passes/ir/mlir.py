@@ -2,7 +2,6 @@
 
 import functools
 import io
-from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
 from jax.interpreters import mlir as jax_mlir
@@ -277,44 +276,3 @@ def enclosing_function(op: Operation) -> func.FuncOp:
     while found.operation.name != "func.func":
         found = found.operation.parent
     return cast(func.FuncOp, found.operation.opview)
-
-
-def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
-    """A further argument of a function, the last."""
-    block = cast(Any, body(function))
-    with context(), ir.Location.unknown():
-        old = cast(Any, function.attributes["function_type"]).value
-        function.attributes["function_type"] = ir.TypeAttr.get(
-            ir.FunctionType.get([*old.inputs, kind], old.results)
-        )
-        if "arg_attrs" in function.attributes:
-            known = list(cast(Any, function).attributes["arg_attrs"])
-            function.attributes["arg_attrs"] = ir.ArrayAttr.get([*known, ir.DictAttr.get({})])
-        return cast(Value, block.add_argument(kind, ir.Location.unknown()))
-
-
-def set_results(
-    function: func.FuncOp, values: Sequence[Value], attributes: Sequence[dict[str, str]]
-) -> None:
-    """Make the function return these values, the last of them with new string attributes."""
-    block = body(function)
-    with context(), ir.Location.unknown():
-        old = return_operation(block)
-        location = old.location
-        known = (
-            list(cast(Any, function).attributes["res_attrs"])
-            if "res_attrs" in function.attributes
-            else []
-        )
-        missing = len(values) - len(attributes) - len(known)
-        known += [ir.DictAttr.get({})] * missing
-        added = [
-            ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in a.items()}) for a in attributes
-        ]
-        inputs = [a.type for a in block.arguments]
-        kind = ir.FunctionType.get(inputs, [v.type for v in values])
-        function.attributes["function_type"] = ir.TypeAttr.get(kind)
-        function.attributes["res_attrs"] = ir.ArrayAttr.get([*known, *added])
-        old.erase()
-        with ir.InsertionPoint(block):
-            func.ReturnOp(list(values), loc=location)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.measures.measures import Known, RowMeasure
+from hlo_surgery.passes.measures.measure import Known, RowMeasure
 from hlo_surgery.passes.measures.signs import BLOCKS, random_signs, signs_of
 from hlo_surgery.passes.measures.taking import Taking
 from hlo_surgery.passes.terms.epilogue import Does, Link

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
+from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.emit.scopes import PADDING
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
@@ -244,7 +245,7 @@ def finished(
     had = {number: value for number, value in found if value is not None}
     results = [had.get(number, value) for number, value in enumerate(module.outputs)]
     names = [{"jax.result_info": label} for label in labels]
-    mlir.set_results(mlir.main_function(module.code), [*results, *made], names)
+    set_results(mlir.main_function(module.code), [*results, *made], names)
     release_bodies(module.code)
     sharding_rules.strip(module.code)
     release_constants(module.code)

@@ -20,17 +20,12 @@ from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
 from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
-from hlo_surgery.passes.measures.measures import Measure
+from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
+from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with, turn_sums
-from hlo_surgery.passes.rewriting.replacement import (
-    Answer,
-    Asking,
-    Finish,
-    Target,
-    block_statistics,
-)
+from hlo_surgery.passes.rewriting.replacement import Finish, block_statistics
 from hlo_surgery.passes.rewriting.second_pass import (
     Call,
     Copied,

@@ -17,12 +17,8 @@ from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
-from hlo_surgery.passes.measures.measures import (
-    MEAN,
-    HasNaN,
-    Measure,
-    PerExampleGradients,
-)
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import MEAN, HasNaN, PerExampleGradients
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.by_example import (

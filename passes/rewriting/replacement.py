@@ -12,9 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.costs.roofline import PLATFORMS, Roofline
-from hlo_surgery.passes.costs.site_counts import SitePlan, site_plan
 from hlo_surgery.passes.dataflow.counters import counter_values
-from hlo_surgery.passes.emit.closed_over import ClosedOver
 from hlo_surgery.passes.emit.scopes import STACK, Scope, within
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
@@ -28,15 +26,16 @@ from hlo_surgery.passes.loops.scanned_gradients import (
     scanned_gradient,
     stack_values,
 )
-from hlo_surgery.passes.measures.measures import Defined, Measure
+from hlo_surgery.passes.measures.measure import Defined, Measure
+from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target, answer_behind, answer_of
 from hlo_surgery.passes.rewriting.measurements import Measurements
-from hlo_surgery.passes.strategies.choice import Limits, choose
+from hlo_surgery.passes.strategies.choice import choose
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
 from hlo_surgery.passes.strategies.loop import with_common_chunks
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
 from hlo_surgery.passes.strategies.table import compute_measures
-from hlo_surgery.passes.strategies.task import Examples, Task, is_precise, makes_float32
+from hlo_surgery.passes.strategies.task import Task, is_precise, makes_float32
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
@@ -44,55 +43,6 @@ from hlo_surgery.passes.terms.steps import GradientSlice
 from hlo_surgery.passes.terms.wide_slices import is_widenable
 
 Finish = Callable[[Measurements], Sequence[jax.Array]]
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How measures are asked for. `reweights`: whether sums of gradients with weights are made;
-    `gradients`: how many targets are some; `asked_by`: the names of the statistics that
-    are made of a measure; `given`: further values that `finish` knows.
-    """
-
-    examples: Examples
-    device: Roofline
-    limits: Limits
-    reweights: bool
-    gradients: int
-    closed_over: ClosedOver
-    asked_by: Mapping[Measure, Sequence[str]]
-    given: Sequence[Value] = ()
-
-
-@dataclass(frozen=True)
-class Target:
-    """A gradient, as the operand of an op that stays when loops are rebuilt."""
-
-    user: Operation
-    operand: int
-    name: str
-
-    @property
-    def value(self) -> Value:
-        """The gradient."""
-        return self.user.operands[self.operand]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What was chosen for a gradient, and the gradient where it came from the examples' own.
-
-    Of what a loop stacks, it was chosen for one of its slices, of which there are `trips`. `sites`,
-    `tail`, the gradient's size in `bytes` and whether examples reach it are told apart from their
-    ops, which may be gone when they are asked for.
-    """
-
-    chosen: Chosen
-    sites: tuple[SitePlan, ...]
-    tail: tuple[str, ...]
-    bytes: int
-    is_reached: bool
-    gradient: Value | None = None
-    trips: int = 1
 
 
 def block_statistics(
@@ -260,9 +210,9 @@ def _at_end(
     )
     gradients = dict(zip(reused, made, strict=False))
     answers = [
-        _answer(chosen[i], gradients.get(i))
+        answer_of(chosen[i], gradients.get(i))
         if i in chosen
-        else _behind(stacked[i].inside, tails[i])
+        else answer_behind(stacked[i].inside, tails[i])
         for i in range(len(targets))
     ]
     return [answers[i] for i in range(len(targets))], made[len(reused) :]
@@ -277,24 +227,6 @@ def _platform(device: Roofline, chosen: Iterable[Chosen]) -> str | None:
 def _contractions(tasks: Sequence[Task]) -> dict[str, Operation]:
     """By gradient, the op that its statistics stand for."""
     return {task.name: task.sliced.sites[0].op for task in tasks if task.sliced.sites}
-
-
-def _behind(inside: Answer, tail: GradientSlice) -> Answer:
-    """The answer for a gradient behind a loop, from that for its slices."""
-    return replace(inside, gradient=None, tail=(*inside.tail, *_names(tail)))
-
-
-def _answer(chosen: Chosen, gradient: Value | None) -> Answer:
-    sliced = chosen.task.sliced
-    sites = tuple(site_plan(step.op) for step in [*sliced.sites, *sliced.row_sites])
-    is_reached = bool(sliced.inputs and (sliced.steps or sliced.output[1] is not None))
-    own = chosen.task.counts.gradient
-    return Answer(chosen, sites, _names(sliced), own, is_reached, gradient)
-
-
-def _names(sliced: GradientSlice) -> tuple[str, ...]:
-    """The ops of a tail."""
-    return tuple(step.op.name for step in sliced.tail)
 
 
 def _behind_loop(

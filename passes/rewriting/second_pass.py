@@ -23,6 +23,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
 from hlo_surgery.passes.measures.joins import ROWS, SUMS, Join
 from hlo_surgery.passes.rewriting.analysed import Analysed, classify_again
+from hlo_surgery.passes.rewriting.answers import Asking, Target
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.rewriting.microbatch_steps import (
     counters,
@@ -31,7 +32,6 @@ from hlo_surgery.passes.rewriting.microbatch_steps import (
     loop_with,
     step_number,
 )
-from hlo_surgery.passes.rewriting.replacement import Asking, Target
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.measures.measures import Gram, Measure, OfPositions
+from hlo_surgery.passes.measures.measure import Measure, OfPositions
+from hlo_surgery.passes.measures.measures import Gram
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP

@@ -23,14 +23,8 @@ from hlo_surgery.passes.costs.gradient_costs import (
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.joint_sums import summed_together
-from hlo_surgery.passes.measures.measures import (
-    Defined,
-    Gram,
-    MeanOf,
-    Measure,
-    Norms,
-    summed_rows,
-)
+from hlo_surgery.passes.measures.measure import Defined, Measure, summed_rows
+from hlo_surgery.passes.measures.measures import Gram, MeanOf, Norms
 from hlo_surgery.passes.measures.taking import Taking
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import (

@@ -20,7 +20,8 @@ from hlo_surgery.passes.costs.gradient_costs import (
 )
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.emit.scopes import within
-from hlo_surgery.passes.measures.measures import Defined, Measure, Norms
+from hlo_surgery.passes.measures.measure import Defined, Measure
+from hlo_surgery.passes.measures.measures import Norms
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.by_example import weighted_by_example
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients

@@ -21,7 +21,8 @@ from jax import lax
 from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.measures import MeanOf, Measure, Phi, Variance, precise_phi
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import MeanOf, Phi, Variance, precise_phi
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
 from hlo_surgery.passes.strategies.ghost.ghost_factors import rows_of, scaled_by
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ADDED, Path, factor_dims

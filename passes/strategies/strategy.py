@@ -8,7 +8,8 @@ import jax
 from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.measures.measures import Measure, PerExampleGradients
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import PerExampleGradients
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 
 Measured = dict[Measure, jax.Array]

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hlo_surgery.passes.emit.scopes import within
-from hlo_surgery.passes.measures.measures import Measure, Norms
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import Norms
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost import GHOST
 from hlo_surgery.passes.strategies.kronecker.kronecker import KRONECKER

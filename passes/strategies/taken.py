@@ -6,7 +6,7 @@ import jax
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.measures.measures import Defined, Measure
+from hlo_surgery.passes.measures.measure import Defined, Measure
 from hlo_surgery.passes.measures.taking import Taking
 from hlo_surgery.passes.strategies.task import Task
 

@@ -13,7 +13,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 from hlo_surgery.passes.measures.kronecker import KroneckerFactor
-from hlo_surgery.passes.measures.measures import OfPositions
+from hlo_surgery.passes.measures.measure import OfPositions
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, first_unread
 from hlo_surgery.passes.strategies.kronecker.sides import sides_of, unlike_the_first
 from hlo_surgery.passes.strategies.task import Task

@@ -7,6 +7,7 @@ from hlo_surgery.module import Module
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
+from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.owners.classes import has_owners
 from tests.owners.claims.claim_rows import Row
@@ -73,7 +74,7 @@ def test_what_is_said_to_be_uniform():
     ]
     assert len(claimed) > 100
     sharding_rules.strip(code)
-    mlir.set_results(main, [v for v, _ in claimed], [])
+    set_results(main, [v for v, _ in claimed], [])
     for (_, dim), found in zip(
         claimed, Module(code).call(np.array([0.5, 2.0, -1.0, 3.0])), strict=True
     ):

@@ -14,6 +14,7 @@ from jax import lax
 import hlo_surgery as hs
 from hlo_surgery.module import Module
 from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
@@ -349,7 +350,7 @@ class Claimed:
         values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
         (self.last,) = map(self.owners.of, mlir.operands(mlir.return_operation(mlir.body(main))))
         self.classes = [self.owners.of(v) for v in values]
-        mlir.set_results(main, values, [])
+        set_results(main, values, [])
         self.row, self.module = SimpleNamespace(axes={0: 0}), Module(code)
 
 

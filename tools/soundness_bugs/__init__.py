@@ -8,6 +8,7 @@ from tools.soundness_bugs.held_constants import HELD
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
 from tools.soundness_bugs.owners_alignment import ALIGNMENT
+from tools.soundness_bugs.owners_conditions import CONDITIONS
 from tools.soundness_bugs.owners_constants import CONSTANTS
 from tools.soundness_bugs.owners_contributions import CONTRIBUTIONS
 from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
@@ -72,7 +73,16 @@ TESTS = (
     "tests/loops/test_control_flow.py",
 )
 
-OWNERS = [*OPS, *CONSTANTS, *CONTROL_FLOW, *LABELLING, *ALIGNMENT, *CONTRIBUTIONS, *FOLLOWING]
+OWNERS = [
+    *OPS,
+    *CONSTANTS,
+    *CONDITIONS,
+    *CONTROL_FLOW,
+    *LABELLING,
+    *ALIGNMENT,
+    *CONTRIBUTIONS,
+    *FOLLOWING,
+]
 BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *TERMS, *ELSEWHERE]
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.passes.emit.users_functions import as_asked
-from hlo_surgery.passes.measures.measures import Gram, Measure, Norms
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import Gram, Norms
 from hlo_surgery.passes.measures.scaled_norms import joint_norm
 from hlo_surgery.statistics.derived import Groups, Per, called, positive
 from hlo_surgery.statistics.found import Found

@@ -24,7 +24,8 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.measures.measures import MeanOf, Measure, Norms
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import MeanOf, Norms
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.measures.scaled_norms import norms_of_rows
 from hlo_surgery.passes.strategies.fused.elementwise import of_tiles

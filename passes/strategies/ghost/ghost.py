@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted
-from hlo_surgery.passes.measures.measures import Gram, Measure, Norms, TokenNorms
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
 from hlo_surgery.passes.strategies.ghost.ghost_factors import is_narrow
 from hlo_surgery.passes.strategies.ghost.ghost_norms import ghost_gram, ghost_norms, token_norms

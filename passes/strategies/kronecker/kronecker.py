@@ -18,7 +18,7 @@ from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import convolution_numbers
 from hlo_surgery.passes.measures.kronecker import Form, KroneckerFactor
-from hlo_surgery.passes.measures.measures import Measure
+from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.ghost.ghost_factors import Factor, Given, factors_of, scaled_by
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, path_counts

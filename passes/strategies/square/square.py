@@ -3,13 +3,8 @@
 from collections.abc import Sequence
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted, site_seconds
-from hlo_surgery.passes.measures.measures import (
-    MeanOf,
-    Measure,
-    TokenMeanOf,
-    Variance,
-    precise_phi,
-)
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import MeanOf, TokenMeanOf, Variance, precise_phi
 from hlo_surgery.passes.strategies.square.centred_operands import CENTRED, centred_variance
 from hlo_surgery.passes.strategies.square.square_operands import is_squarable, squared_mean
 from hlo_surgery.passes.strategies.strategy import (

@@ -11,6 +11,7 @@ import numpy as np
 
 from hlo_surgery.module import Module
 from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.owners.analysis import find_owners
@@ -59,7 +60,7 @@ class Probed:
         sharding_rules.strip(code)
         values = [r for op in mlir.operations(block)[:-1] for r in op.results]
         self.classes = [self.owners.of(v) for v in values]
-        mlir.set_results(main, values, [])
+        set_results(main, values, [])
         self.row, self.module = row, Module(code)
 
     def draw(self, rng):

@@ -14,6 +14,7 @@ from jax import lax
 from hlo_surgery.module import Module
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
@@ -116,7 +117,7 @@ class Unrolled:
         self.classes = [claims.get(v) or Owned(nobodys(mlir.shape(v))) for v in values]
         numbers = {value: number for number, value in enumerate(values)}
         self.twins = [(numbers[r], numbers[v]) for r, v in twins if v in numbers]
-        mlir.set_results(main, values, [])
+        set_results(main, values, [])
         self.row, self.module = SimpleNamespace(axes={batch - 1: axis}), Module(code)
 
 
