@@ -66,10 +66,11 @@ class Projected(RowMeasure):
         or into steps and slices.
         """
         whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
-        unchanged = all(link.does is Does.PASSES for link in behind)
-        leading = whole[1:] == part[1:] and part[:1] == (1,)
-        alike = sides(whole) == sides(part)
-        return unchanged and leading and (alike or _is_stack_of_vectors(whole, part))
+        is_unchanged = all(link.does is Does.PASSES for link in behind)
+        is_one_behind_other = whole[1:] == part[1:] and part[:1] == (1,)
+        if not is_unchanged or not is_one_behind_other:
+            return False
+        return sides(whole) == sides(part) or _is_stack_of_vectors(whole, part)
 
     def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
         """From the projections of all slices, [steps, B, ...]."""

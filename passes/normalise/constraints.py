@@ -49,8 +49,13 @@ def device_count(module: Module) -> int | None:
     if not any(op.name in (CONSTRAINT, ON_EACH) for op in mlir.all_operations(module)):
         return None
     meshes = [op.opview for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
-    axes = (cast(Any, sdy).MeshAttr(cast(Any, op).mesh).axes for op in meshes)
-    return max(math.prod(sdy.MeshAxisAttr(axis).size for axis in each) for each in axes)
+    return max(map(_devices_of, meshes))
+
+
+def _devices_of(mesh: Any) -> int:
+    """How many there are on a mesh."""
+    axes = cast(Any, sdy).MeshAttr(mesh.mesh).axes
+    return math.prod(sdy.MeshAxisAttr(axis).size for axis in axes)
 
 
 def marks(op: Operation) -> list[str]:

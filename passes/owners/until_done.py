@@ -133,10 +133,15 @@ def _of_going_on(owners: Owners, known: Truths, value: Value) -> Value | None:
 
 def _of_done(body: Block, facts: Truths, arguments: dict[Value, Value]) -> Truths:
     """The same facts of values of the body."""
-    made = (result for op in mlir.operations(body)[:-1] for result in op.results)
-    values: list[Value] = [*body.arguments, *made]
-    same = ((v, fact) for v in values for fact in facts if are_same(fact, v, arguments))
-    return {v: facts[fact] for v, fact in same}
+    values: list[Value] = list(body.arguments)
+    for op in mlir.operations(body)[:-1]:
+        values += op.results
+    found: Truths = {}
+    for value in values:
+        same = [known for fact, known in facts.items() if are_same(fact, value, arguments)]
+        if same:
+            found[value] = same[-1]
+    return found
 
 
 def _is_kept(owners: Owners, value: Value, argument: Value, known: Truths) -> bool:

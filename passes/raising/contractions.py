@@ -65,11 +65,15 @@ def _with_one_less(
     sizes = [lhs.shape[d] for d in contracting[0]]
     if 1 not in sizes or all(n == 1 for n in sizes):
         return lhs, rhs, (contracting, batching)
-    idle = [[d for d, n in zip(dims, sizes, strict=True) if n == 1] for dims in contracting]
-    kept = [[d for d, n in zip(dims, sizes, strict=True) if n != 1] for dims in contracting]
-    left = (_moved_up(kept[0], idle[0]), _moved_up(kept[1], idle[1]))
-    batch = (_moved_up(batching[0], idle[0]), _moved_up(batching[1], idle[1]))
-    return lax.squeeze(lhs, idle[0]), lax.squeeze(rhs, idle[1]), (left, batch)
+    squeezed: list[jax.Array] = []
+    left: list[list[int]] = []
+    batch: list[list[int]] = []
+    for x, dims, batched in zip((lhs, rhs), contracting, batching, strict=True):
+        idle = [d for d, n in zip(dims, sizes, strict=True) if n == 1]
+        squeezed.append(lax.squeeze(x, idle))
+        left.append(_moved_up([d for d in dims if d not in idle], idle))
+        batch.append(_moved_up(batched, idle))
+    return squeezed[0], squeezed[1], ((left[0], left[1]), (batch[0], batch[1]))
 
 
 def _moved_up(dims: Sequence[int], gone: Sequence[int]) -> list[int]:

@@ -201,8 +201,10 @@ def _is_shared(axis: Axis) -> bool:
 
 
 def _adds(op: Operation, step: Step, made: set[Value]) -> bool:
-    pairs = enumerate(step.inputs)
-    shared = [i for i, key in pairs if _is_shared(key[1]) and not is_made(key, made)]
+    """Whether an op adds what no example has a share of, and is no zero."""
+    shared = [
+        i for i, key in enumerate(step.inputs) if _is_shared(key[1]) and not is_made(key, made)
+    ]
     others = frozenset(range(len(step.inputs))) - frozenset(shared)
     added = [i for i in shared if i in initial_operands(op) or is_linear(op, others | {i})]
     return any(not is_splat(op.operands[i], 0) for i in added)

@@ -147,11 +147,15 @@ class GradientSlice:
     @property
     def values(self) -> tuple[Value, ...]:
         """The values of the module that the inputs are made of."""
-        kept = [axis for _, axis in self.inputs if isinstance(axis, Labelled | Gathered)]
-        more = [each.value for axis in kept for each in axis.counters if each is not None]
-        rows = [axis for _, axis in self.inputs if isinstance(axis, Rows)]
-        more += [value for axis in rows for value in (axis.owners, axis.met)]
-        return tuple(dict.fromkeys([*(value for value, _ in self.inputs), *more]))
+        found = [value for value, _ in self.inputs]
+        axes = [axis for _, axis in self.inputs]
+        for axis in axes:
+            if isinstance(axis, Labelled | Gathered):
+                found += [each.value for each in axis.counters if each is not None]
+        for axis in axes:
+            if isinstance(axis, Rows):
+                found += [axis.owners, axis.met]
+        return tuple(dict.fromkeys(found))
 
 
 def is_made(key: Input, made: Container[Value]) -> bool:

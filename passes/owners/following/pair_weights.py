@@ -59,8 +59,10 @@ def weighed_sum(weighing: Weighing, kept: Term, other: Term, stays: bool) -> Wei
         xs, (kept, other) = arrays[: len(values)], arrays[len(values) :]
         is_others = (other >= 0) & (other != kept) & ((kept >= 0) | stays)
         pairs = list(zip(xs, dims, strict=True))
-        counts = reduce(jnp.logical_and, [_any_over(rule, own, both, x != 0) for x, own in pairs])
+        nonzero = [_any_over(rule, own, both, x != 0) for x, own in pairs]
         wild = [_any_over(rule, own, both, ~jnp.isfinite(x)) for x, own in pairs]
+        # A product is something where all its factors are, or where one is inf or NaN.
+        counts = reduce(jnp.logical_and, nonzero)
         bad = is_others & reduce(jnp.logical_or, wild, counts)
         return flagged(size, kept, bad) | flagged(size, other, bad)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers, scatter_numbers
@@ -222,16 +223,17 @@ def _in_batch(numbers: Any, batch: Sequence[int], rank: int, steps: int) -> Any:
 def _picked(labels: Any, steps: int, picked: list[Places], shape: Sequence[int]) -> Labels:
     """The owners at these places of an array [*steps, *operand]."""
     rank = steps + len(shape)
-    lead = [np.arange(labels.shape[s]).reshape(_one_axis(s, rank)) for s in range(steps)]
-    full = [x.reshape((*[1] * (rank - x.ndim), *x.shape)) for x in picked]
-    check_count(*np.broadcast_shapes(*(x.shape for x in (*lead, *full))))
-    found = np.asarray(labels[(*lead, *full)], np.int32)
-    found = found.reshape((*[1] * (rank - found.ndim), *found.shape))
-    return Labels(tuple((size,) for size in shape), found)
+    every_step = np.ix_(*(range(size) for size in labels.shape[:steps]))
+    lead = [x.reshape(*x.shape, *[1] * len(shape)) for x in every_step]
+    places = [*lead, *(_of_rank(x, rank) for x in picked)]
+    check_count(*np.broadcast_shapes(*(x.shape for x in places)))
+    found = np.asarray(labels[tuple(places)], np.int32)
+    return Labels(tuple((size,) for size in shape), _of_rank(found, rank))
 
 
-def _one_axis(axis: int, rank: int) -> list[int]:
-    return [-1 if a == axis else 1 for a in range(rank)]
+def _of_rank(x: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+    """With axes of size 1 in front."""
+    return x.reshape(*[1] * (rank - x.ndim), *x.shape)
 
 
 def _of_indices(indices: Labels, windows: Windows, shape: Sequence[int]) -> list[Labels]:

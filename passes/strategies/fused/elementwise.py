@@ -49,9 +49,11 @@ def of_tiles(function: Function, shape: Sequence[int]) -> Function | None:
 def _is_elementwise(jaxpr: Jaxpr, shape: tuple[int, ...]) -> bool:
     """Whether all values are numbers or of this shape, and no op puts elements elsewhere."""
     values: list[Any] = [*jaxpr.invars, *jaxpr.constvars, *jaxpr.outvars]
-    values += [v for eqn in jaxpr.eqns for v in [*eqn.invars, *eqn.outvars]]
-    known = all(v.aval.shape in ((), shape) and v.aval.dtype in WORDS for v in values)
-    return known and all(_is_one_by_one(eqn, shape) for eqn in jaxpr.eqns)
+    for eqn in jaxpr.eqns:
+        values += [*eqn.invars, *eqn.outvars]
+    are_of_shape = all(v.aval.shape in ((), shape) for v in values)
+    are_words = all(v.aval.dtype in WORDS for v in values)
+    return are_of_shape and are_words and all(_is_one_by_one(eqn, shape) for eqn in jaxpr.eqns)
 
 
 def _is_one_by_one(eqn: Any, shape: tuple[int, ...]) -> bool:

@@ -41,10 +41,13 @@ class Tiling:
 
 def tiling(size: int, positions: int, left: int, right: int, sums: int) -> Tiling:
     """For a batch of this size, and so many sums."""
-    high, wide = _tile(left, LEFT), _tile(right, RIGHT if sums <= 2 else RIGHT // 2)
-    count = -(-left // high) * -(-right // wide)
-    parts = max(n for n in range(1, size + 1) if size % n == 0 and n <= max(1, PROGRAMS // count))
-    return Tiling(1 if positions == 1 else _tile(positions, POSITIONS), high, wide, parts)
+    high = _tile(left, LEFT)
+    wide = _tile(right, RIGHT if sums <= 2 else RIGHT // 2)
+    tiles = pl.cdiv(left, high) * pl.cdiv(right, wide)
+    most = max(1, PROGRAMS // tiles)
+    parts = max(n for n in range(1, size + 1) if size % n == 0 and n <= most)
+    at_once = 1 if positions == 1 else _tile(positions, POSITIONS)
+    return Tiling(at_once, high, wide, parts)
 
 
 def _tile(length: int, longest: int) -> int:

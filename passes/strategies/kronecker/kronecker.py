@@ -41,13 +41,15 @@ def _applies(task: Task, measure: Measure) -> bool:
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
     """Each factor contracted with itself."""
-    counts, device, shape = task.counts, task.device, mlir.shape(task.sliced.value)
-    sides = common_sides(task.paths) or []
+    counts, device = task.counts, task.device
+    sides = (common_sides(task.paths) or [])[0]
     positions = counts.size * sum(path_counts(path, counts.size)[0] for path in task.paths)
-    _, left, right = sizes_of(sides[0], shape)
-    made = sum(n for n, side in ((left, "left"), (right, "right")) if side != sides[0].diagonal)
-    squares = sum(n**2 for n, s in ((left, "left"), (right, "right")) if s != sides[0].diagonal)
-    moved = counts.read + (made * positions + squares) * WORD
+    _, left, right = sizes_of(sides, mlir.shape(task.sliced.value))
+    lengths = {"left": left, "right": right}
+    # What is diagonal is no contraction.
+    contracted = [n for side, n in lengths.items() if side != sides.diagonal]
+    squares = sum(n**2 for n in contracted)
+    moved = counts.read + (sum(contracted) * positions + squares) * WORD
     rate = device.contraction_rate(device.depth, False)
     return Predicted(max(2 * positions * squares / rate, moved / device.bandwidth), 0)
 
