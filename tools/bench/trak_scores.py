@@ -129,7 +129,7 @@ def by_traker(
     ]
     asked = tuple(torch.from_numpy(part) for part in first(data))
     with tempfile.TemporaryDirectory() as folder:
-        traker = TRAKer(
+        traker: Any = TRAKer(
             model=model,
             task="image_classification",
             train_set_size=len(data[0]),
