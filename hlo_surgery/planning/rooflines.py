@@ -52,6 +52,7 @@ def _gpu(
         narrow_flops=bf16,
         vector_flops=fp32,
         joint_sums=True,
+        copies_merged=True,
         kernels="triton",
         reread=reread,
     )
