@@ -20,9 +20,12 @@ def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = No
         lifted_element=2.5e-12,
         widest_chunk=1,
         fuses_lifted=True,
+        fused_sum=8 << 20,
+        read_element=1e-12,
         written_out=2,
         group_patches=False,
         kernels=kernels,
+        exact_flops=flops / 6,
     )
 
 
@@ -51,6 +54,7 @@ def _gpu(
         unnoticed=round(memory / 1000),
         narrow_flops=bf16,
         vector_flops=fp32,
+        exact_flops=fp32,
         joint_sums=True,
         copies_merged=True,
         kernels="triton",
@@ -65,10 +69,12 @@ def _gpu(
 # TPU: the chip's own memory as cache, and the rest by bundles counted for v5e
 # (`tools/bench/bundles/`), where a step of a loop costs 1.2 to 12 us over convolutions and about 1
 # us over dense layers of 1024 x 1024 and 1024 x 4096, an element of lifted gradients 1 to 12 ps,
-# and two steps written out less than a loop; so that dense layers are looped over where their sums
-# fit into the cache, and convolutions lifted. CPU: two cores, measured with a float32 matmul of
-# 2048, a copy of 1 GB, and batched contractions of 1 to 512 terms; those by jaxlib 0.10 take about
-# 10 ns for each element of large results, whatever their terms.
+# two steps written out less than a loop, an element of norms 1 ps for each reading, hidden behind
+# the contraction that makes it, which takes sums over examples of 8 MiB along, and not of 16; so
+# that dense layers are looped over where their sums fit into the cache, and convolutions lifted.
+# CPU: two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions
+# of 1 to 512 terms; those by jaxlib 0.10 take about 10 ns for each element of large results,
+# whatever their terms.
 H200 = _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, reread=5.5e12)
 ROOFLINES = {
     "cpu": Roofline(

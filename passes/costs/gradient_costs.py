@@ -40,6 +40,11 @@ class Counts:
     size: int
 
     @property
+    def elements(self) -> int:
+        """Those of one example's gradient, as float32."""
+        return self.held // WORD
+
+    @property
     def read(self) -> int:
         """What the sites read."""
         return sum(site.read for site in [*self.sites, *self.row_sites])

@@ -13,8 +13,10 @@ PLATFORMS: dict[Kernels, str] = {"mosaic": "tpu", "triton": "cuda"}
 class Roofline:
     """A device: dense FLOP/s of its matrices, and bytes/s of its memory.
 
-    `narrow_flops`: those with operands of 16 bits, where they differ. `vector_flops`: those of
-    what is no contraction, where other units do it, as a GPU's CUDA cores.
+    `narrow_flops`: those with operands of 16 bits, where they differ. `vector_flops`: those of what
+    is no contraction, where other units do it, as a GPU's CUDA cores. `exact_flops`: those of
+    contractions that keep all bits of float32, where they differ: a TPU multiplies in six passes,
+    and CUDA cores do what tensor cores cannot.
 
     Where counting misjudges XLA, a correction is stated: `batched` is the part of those FLOP/s that
     contractions with a batch dimension reach; `depth` how many terms an element must be the sum of
@@ -22,9 +24,11 @@ class Roofline:
     `cached` how much faster what fits into `cache` bytes is moved; `lifted_element` the seconds for
     each element of lifted gradients of more than `small` bytes each. `fuses_lifted`: XLA reduces
     over the examples within the batched contraction that makes their gradients, so that those never
-    reach memory, nor do convolutions' patches. `written_out`: up to so many steps of a loop are
-    better written out one after the other, as XLA then fuses each example's contraction with the
-    sums that it is added to, if those fit into `cache`. `widest_chunk`: of examples that a loop
+    reach memory, nor do convolutions' patches; with norms too, if the sums over examples are at
+    most `fused_sum` bytes. `read_element`: the seconds for each element of what is there already
+    and is summed, where memory is faster than that. `written_out`: up to so many steps of a loop
+    are better written out one after the other, as XLA then fuses each example's contraction with
+    the sums that it is added to, if those fit into `cache`. `widest_chunk`: of examples that a loop
     lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
     contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
     XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
@@ -47,6 +51,8 @@ class Roofline:
     lifted_element: float = 0
     small: float = 128e3
     fuses_lifted: bool = False
+    fused_sum: float = 0
+    read_element: float = 0
     written_out: int = 0
     widest_chunk: int = 1 << 20
     group_patches: bool = True
@@ -58,6 +64,7 @@ class Roofline:
     unnoticed: int = 4 << 20
     narrow_flops: float = 0
     vector_flops: float = math.inf
+    exact_flops: float = 0
 
     def seconds(self, flops: float, moved: float) -> float:
         """The least time for so many FLOPs and bytes."""
@@ -77,6 +84,11 @@ class Roofline:
             return self.vector_flops
         filled = min(1, depth / self.depth)
         return self.rate(narrow) * filled * (self.batched if batched else 1)
+
+    def exact_rate(self, narrow: bool) -> float:
+        """FLOP/s of a contraction with a batch dimension, of which each product is exact."""
+        exact = self.rate(narrow=True) if narrow else self.exact_flops or self.flops
+        return exact * self.batched
 
     def lifting_seconds(self, own: float, size: int, fused: bool) -> float:
         """The least time to write and use `size` examples' gradients at once, of `own` bytes each.

@@ -9,6 +9,7 @@ from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import COPIES, is_splat
+from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Value
 
 SCALES = ("stablehlo.multiply", "stablehlo.divide")
@@ -27,9 +28,9 @@ def _made_of(value: Value) -> list[Value]:
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
         return ties(value)
-    if op.name in COPIES:
-        return [op.operands[0]]
-    if op.name == "stablehlo.add":
+    if op.name == "stablehlo.select":
+        return [op.operands[1], op.operands[2]]
+    if op.name in COPIES or is_linear(op, frozenset(range(len(op.operands)))):
         return mlir.operands(op)
     if op.name in SCALES:
         zero = op.name == "stablehlo.multiply" and is_splat(op.operands[1], 0)

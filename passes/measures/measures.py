@@ -231,8 +231,7 @@ class PerExampleGradients(RowMeasure):
 class Norms(RowMeasure):
     """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity.
 
-    `one_reading`: how they are computed of all examples at once (`norms_of_rows`), and nothing that
-    tells measures apart.
+    `one_reading`: how they are computed (`norms_of_rows`), and nothing that tells measures apart.
     """
 
     ord: float = 2
@@ -240,11 +239,21 @@ class Norms(RowMeasure):
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Its norm, as of one of several under `vmap`."""
-        return norms_of_rows(widened(gradient)[None], self.ord, one_reading=True)[0]
+        row = widened(gradient)[None]
+        return norms_of_rows(row, self.ord, self.one_reading, branches=False)[0]
 
-    def of(self, g: jax.Array, padding: Padding | None = None) -> jax.Array:
-        """All at once, which decides once whether squares are in the range of floats."""
-        return without_padding(norms_of_rows(widened(g), self.ord, self.one_reading), padding)
+    def of(
+        self,
+        g: jax.Array,
+        padding: Padding | None = None,
+        again: Callable[["Norms"], jax.Array] | None = None,
+    ) -> jax.Array:
+        """All at once, which decides once whether squares are in the range of floats; `again`: what
+        makes them where those are not.
+        """
+        otherwise = None if again is None else partial(again, self)
+        norms = norms_of_rows(widened(g), self.ord, self.one_reading, otherwise=otherwise)
+        return without_padding(norms, padding)
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
         """The norm of a stack is that of its slices' norms."""

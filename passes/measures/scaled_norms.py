@@ -1,7 +1,7 @@
 """Norms whose squares neither overflow nor underflow: right wherever they are normal numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +21,19 @@ from hlo_surgery.passes.terms.monomials.binary_exponents import (
 FEW = 1 << 14
 
 
-def norms_of_rows(x: jax.Array, ord: float = 2, one_reading: bool = False) -> jax.Array:
+def norms_of_rows(
+    x: jax.Array,
+    ord: float = 2,
+    one_reading: bool = False,
+    branches: bool = True,
+    otherwise: Callable[[], jax.Array] | None = None,
+) -> jax.Array:
     """The norm of each x[b] over all its elements, [B]; inf where it is beyond the largest number.
 
-    `one_reading`: with no branch, of which `vmap` takes both ways; by one reduction to several
-    sums, if `ord` is 2.
+    `one_reading`: by one reduction to several sums, if `ord` is 2, on devices with
+    `Roofline.joint_sums`: XLA on CPU adds up in one long chain there, which rounds. `branches`:
+    whether one may be taken; `vmap` takes both ways of it. `otherwise`: what makes the norms in the
+    other branch, so that x need not be held for it.
 
     >>> rows = jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]])
     >>> [f"{norm:.4g}" for norm in norms_of_rows(rows).tolist()]
@@ -38,16 +46,13 @@ def norms_of_rows(x: jax.Array, ord: float = 2, one_reading: bool = False) -> ja
         return jnp.max(jnp.abs(x), others, initial=0)
     if one_reading and ord == 2:
         return from_scaled(norms_in_one_reading(x, 0))
-    if one_reading or count < FEW:
+    if not branches or count < FEW:
         return from_scaled(scaled_norms(x, 0, ord))
     powers = jnp.sum(_power(jnp.abs(x), ord), others)
     # The second way takes x as it is: of magnitudes, or rows of another shape, XLA would make
     # copies for it, whether or not they are asked for.
-    return lax.cond(
-        _in_range(powers, count),
-        lambda: _root(powers, ord),
-        lambda: from_scaled(scaled_norms(x, 0, ord)),
-    )
+    of_x = otherwise or (lambda: from_scaled(scaled_norms(x, 0, ord)))
+    return lax.cond(_in_range(powers, count), lambda: _root(powers, ord), of_x)
 
 
 def _in_range(powers: jax.Array, terms: int) -> jax.Array:

@@ -199,8 +199,9 @@ class CountedLoop:
 
 @dataclass(frozen=True)
 class Apart:
-    """The first op on some of the examples alone, if there is one; the examples of each such op;
-    and data of the batch that some meet alone, by value, with why it is refused.
+    """The first op on some of the examples alone, if there is one; the examples of each such op,
+    other than one that adds terms up; and data of the batch that some meet alone, by value, with
+    why it is refused.
     """
 
     op: Operation | None = None
@@ -234,9 +235,9 @@ class Owners:
     their trips. `loops`: the counted loops around what is classified now, outermost first.
     `beside`: values that run along with the examples and are not theirs. `moved`: why rows of
     parameters are not known to be whose. `apart`: where examples are taken apart, once asked.
-    `varying`: what may differ from step to step, by the first result of a loop. `contributions`:
-    where all that is mixed counts as constant, not data alone. `following`: what is known of owners
-    that ids give, where some do.
+    `uneven`: sums to which some of the examples bring constants. `varying`: what may differ from
+    step to step, by the first result of a loop. `contributions`: where all that is mixed counts as
+    constant, not data alone. `following`: what is known of owners that ids give, where some do.
     """
 
     size: int
@@ -257,6 +258,7 @@ class Owners:
     beside: set[Value] = field(default_factory=set[Value])
     moved: Reason | None = None
     apart: Apart | None = None
+    uneven: set[Value] = field(default_factory=set[Value])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])

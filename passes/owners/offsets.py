@@ -7,6 +7,7 @@ values alone they would be no others', though as a term of a gradient they are n
 """
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from hlo_surgery.passes.ir import linearity
 from hlo_surgery.passes.ir.constants import is_splat
@@ -38,6 +39,23 @@ def brings_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -> bo
     if op.name == ADD:
         return not has_even_shares(owners, op)
     return any(is_uneven(owners, known) for known in classes)
+
+
+def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed | None:
+    """The class of a sum to which some examples bring constants; None where it brings none, or is
+    judged where it ends (`apart.uneven_reason`).
+    """
+    if not brings_uneven(owners, op, classes):
+        return None
+    if owners.contributions or owners.following or not _is_outermost(op):
+        return uneven_at(op)
+    owners.uneven.update(op.results)
+    return None
+
+
+def _is_outermost(op: Operation) -> bool:
+    """Whether an op is in no loop or branch."""
+    return cast(Any, op).parent.name == "func.func"
 
 
 def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:

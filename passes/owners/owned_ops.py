@@ -52,7 +52,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
 )
 from hlo_surgery.passes.owners.labelling.moves import MOVES
-from hlo_surgery.passes.owners.offsets import brings_uneven, has_offset, uneven_at
+from hlo_surgery.passes.owners.offsets import has_offset, refused_as_uneven, uneven_at
 
 INDEXED = {
     "stablehlo.dynamic_slice": dynamic_slice,
@@ -176,8 +176,8 @@ def _is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
 
 def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozenset[int]) -> Class:
     """A sum over the examples, unless it has constants that some of them bring along."""
-    if linearity.is_linear(op, own) and brings_uneven(owners, op, classes):
-        return uneven_at(op)
+    if linearity.is_linear(op, own) and (refused := refused_as_uneven(owners, op, classes)):
+        return refused
     return Summed(op, added_data(op, classes, own))
 
 

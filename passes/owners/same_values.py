@@ -2,6 +2,7 @@
 
     %a = tanh %x                ; %b = tanh %y                  same if %x and %y are
     %a = tanh (broadcast %t)    ; %b = broadcast (tanh %t)      the same
+    %a = slice %u [0:1]         ; %b = slice %u [1:2]           the same, if %u repeats one number
 
 What stands for an argument, as what a loop enters with or returns, is looked at in its place.
 """
@@ -17,6 +18,10 @@ from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.normalise.constraints import unmarked
 
 ELEMENTWISE = ops_of(Kind.ELEMENTWISE)
+# Where what goes in is one number, again and again, so is what comes out.
+MOVES = frozenset(
+    f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "slice", "transpose")
+)
 # Each of these draws numbers of its own.
 DRAWING = frozenset(["stablehlo.rng"])
 Dims = tuple[int, ...]
@@ -55,7 +60,19 @@ def _rests_on(
         return None
     if (first, second) != (one, other):
         return [(first, second, dims)]
+    numbers = _number_in(first), _number_in(second)
+    if numbers[0] is not None and numbers[1] is not None and numbers != (first, second):
+        return [(numbers[0], numbers[1], ())]
     return _broadcast(first, second, dims) or _of_ops(first, second, dims, known)
+
+
+def _number_in(value: Value) -> Value | None:
+    """The number of which all elements of a value are copies, if its moves show that."""
+    op = mlir.defining_operation(value)
+    while mlir.shape(value) and op is not None and op.name in MOVES:
+        value = op.operands[0]
+        op = mlir.defining_operation(value)
+    return None if mlir.shape(value) else value
 
 
 def _is_all(dims: Dims, value: Value) -> bool:

@@ -17,13 +17,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import STEPS_HELP, SUMS_HELP, Reason
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
+from hlo_surgery.passes.owners.alignment.constant_parts import sums_of
 from hlo_surgery.passes.owners.classes import (
     APART,
     ELEMENTWISE,
@@ -47,7 +47,7 @@ from hlo_surgery.passes.owners.constants import (
     is_undivided,
     rearranged,
 )
-from hlo_surgery.passes.owners.offsets import brings_uneven, uneven_at
+from hlo_surgery.passes.owners.offsets import refused_as_uneven
 from hlo_surgery.passes.owners.products_of_sums import FACTOR, multiplies_elements, product_of
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
@@ -121,8 +121,8 @@ def _one_sum(
     again: Transfer,
 ) -> list[Class]:
     """A sum of all these, some of which may be one example's."""
-    if brings_uneven(owners, op, classes):
-        return [uneven_at(op)] * len(op.results)
+    if refused := refused_as_uneven(owners, op, classes):
+        return [refused] * len(op.results)
     data = added_data(op, classes, terms)
     other = _other_reading(owners, op, classes, again)
     return [Summed(_site(classes), data, c if isinstance(c, Owned) else None) for c in other]
@@ -280,13 +280,5 @@ def _is_from_earlier_steps(owners: Owners, op: Operation, classes: Sequence[Clas
         differing = [loop for loop, n in zip(owners.loops, counts, strict=False) if n > 1]
         bodies += [loop.op.regions[1].blocks[0] for loop in differing]
     summed = [op.operands[i] for i in summed_operands(classes)]
-    sums = closure(summed, partial(_sums_of, owners))
+    sums = closure(summed, partial(sums_of, owners))
     return any(cast(Any, value.owner) in bodies for value in sums)
-
-
-def _sums_of(owners: Owners, value: Value) -> list[Value]:
-    """The sums that a value is made of or passed on as."""
-    op = mlir.defining_operation(value)
-    passed_on = op is None or op.name in mlir.CONTROL_FLOW
-    operands = ties(value) if passed_on or op is None else mlir.operands(op)
-    return [v for v in operands if isinstance(owners.of(v), Summed)]

@@ -7,7 +7,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.owners.alignment.apart import apart_reason
+from hlo_surgery.passes.owners.alignment.apart import apart_reason, uneven_reason
 from hlo_surgery.passes.owners.alignment.even_shares import covers
 from hlo_surgery.passes.owners.alignment.example_rows import example_rows
 from hlo_surgery.passes.owners.classes import (
@@ -54,7 +54,14 @@ def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | 
     """Why a gradient of `block` is no sum of the examples' own; None where it is."""
     reason = mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
     reason = reason or stray_reason(owners, gradient)
+    reason = reason or uneven_reason(owners, block, gradient)
     return reason or apart_reason(owners, block, gradient)
+
+
+def undivided_loss_reason(owners: Owners, block: Block, loss: Value) -> Reason | None:
+    """Why a loss is no sum of the examples' own; None where it is."""
+    reason = mixing_reason(owners, loss) or stray_reason(owners, loss)
+    return reason or uneven_reason(owners, block, loss)
 
 
 def mixing_reason(owners: Owners, output: Value) -> Reason | None:

@@ -31,8 +31,7 @@ from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Mixed, Owners
-from hlo_surgery.passes.owners.following.plain_terms import stray_reason
-from hlo_surgery.passes.owners.verdicts import mixing_reason, undivided_reason
+from hlo_surgery.passes.owners.verdicts import undivided_loss_reason, undivided_reason
 from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
 from hlo_surgery.passes.rewriting.round_trips import drop_round_trips
 from hlo_surgery.passes.terms.axes import Axes
@@ -151,16 +150,12 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     if roles.size == 1:
         return {}
     reasons = {n: undivided_reason(owners, module.block, outputs[n]) for n in roles.gradients}
-    losses = {n: _loss_reason(owners, outputs[n]) for n in roles.losses}
+    losses = {n: undivided_loss_reason(owners, module.block, outputs[n]) for n in roles.losses}
     reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
     worded = {n: reason or _unworded(module.axes, outputs[n]) for n, reason in reasons.items()}
     found = {n: reason for n, reason in worded.items() if reason}
     without = roles.contribution or roles.segments
     return {n: without_contribution(r) for n, r in found.items()} if without else found
-
-
-def _loss_reason(owners: Owners, output: Value) -> Reason | None:
-    return mixing_reason(owners, output) or stray_reason(owners, output)
 
 
 def _unworded(axes: Axes, output: Value) -> Reason | None:

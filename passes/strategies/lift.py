@@ -7,9 +7,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
+from jax import lax
 
 from hlo_surgery.passes.costs.gradient_costs import (
     Counts,
@@ -30,6 +32,7 @@ from hlo_surgery.passes.measures.measures import (
     summed_rows,
 )
 from hlo_surgery.passes.measures.taking import Taking
+from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Computed,
@@ -56,22 +59,36 @@ def _applies(task: Task, measure: Measure) -> bool:
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
-    """All gradients written and read, unless XLA fuses that; instead of the plain gradient.
-
-    Norms read a gradient more than once, for its largest element before its squares, and XLA fuses
-    a contraction into one use alone, which is no contraction itself.
-    """
+    """All gradients written and read, unless XLA fuses that; instead of the plain gradient."""
     counts, device = task.counts, task.device
     made = seconds_alone(counts, device, counts.size)
-    one = len(counts.sites) == 1 and not counts.row_sites
-    read = any(isinstance(m, Norms | Gram) for m in measures) or taken(task, measures) != Taking()
-    alone = one and not read
-    fused = alone and counts.sites[0].contracts and _is_fused(counts, device)
-    moved = device.lifting_seconds(counts.gradient, counts.size, fused)
+    fused = _reads_once(task, measures) and _is_fused(counts, device)
+    if fused and all(isinstance(m, Norms) for m in measures):
+        # Summed while the next ones are contracted.
+        made, moved = max(made, counts.size * counts.elements * device.read_element), 0
+    else:
+        moved = device.lifting_seconds(counts.gradient, counts.size, fused)
     held = patches(counts, device) + (0 if fused else counts.size * counts.held)
     held += counts.size * taken(task, measures).held
     seconds = made + moved + taking_seconds(task, measures, times=1)
     return Predicted(seconds - plain_seconds(counts, device), held)
+
+
+def _reads_once(task: Task, measures: Sequence[Measure]) -> bool:
+    """Whether gradients are used where they are made: XLA fuses a contraction into one use alone,
+    which is no contraction itself.
+
+    Norms are of other sums than those over the examples, and take the squares alone only where they
+    need not be held for a second reading, for their largest elements.
+    """
+    counts, device = task.counts, task.device
+    if any(isinstance(m, Norms) for m in measures) and not (
+        device.fuses_lifted and counts.held <= device.fused_sum
+    ):
+        return False
+    again = any(isinstance(m, Gram) for m in measures) or taken(task, measures) != Taking()
+    one = len(counts.sites) == 1 and not counts.row_sites
+    return one and not again and counts.sites[0].contracts
 
 
 def _is_fused(counts: Counts, device: Roofline) -> bool:
@@ -96,13 +113,36 @@ def _emit(asked: Asked, known: Known) -> Computed:
     sums, mean = _summed(asked, (together, shares))
     count = task.examples.count(known)
     measured: Measured = {m: m.whole(total, count) for m, total in zip(means, sums, strict=True)}
+    again = partial(_norms_again, asked, known) if task.device.fuses_lifted else None
     measured |= {
-        measure: measure.of(gradients, padding)
+        measure: measure.of(gradients, padding, again)
+        if isinstance(measure, Norms)
+        else measure.of(gradients, padding)
         for measure in asked.measures
         if isinstance(measure, Defined) and measure not in measured
     }
     total = None if mean is None else task.total(mean)
     return Computed(in_own_dtype(task, measured), total)
+
+
+def _norms_again(asked: Asked, known: Known, measure: Norms) -> jax.Array:
+    """Norms of gradients that are made once more, at once if they fit into the chip's own memory.
+
+    Behind a barrier, as they would be the same ones, and held, otherwise.
+    """
+    task = asked.task
+    function, size, schedule = task.function, task.examples.size, asked.chosen.schedule
+    values = [value for value, _ in function.inputs]
+    given = lax.optimization_barrier([known[value] for value in values])
+    apart = {**known, **dict(zip(values, given, strict=True))}
+    of_one = partial(measure.each, mean=None)
+    if size * task.counts.held <= task.device.cache:
+        return jax.vmap(of_one)(lifted_gradients(function, apart, size))
+    return looped_gradients(function, apart, size, schedule, _nothing, of_one)[1]
+
+
+def _nothing(gradient: jax.Array) -> tuple[()]:
+    return ()
 
 
 def _summed(asked: Asked, rows: Any) -> Any:

@@ -12,13 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.costs.gradient_costs import (
+    Counts,
     Predicted,
     patches,
     plain_seconds,
     seconds_alone,
 )
+from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.emit.scopes import within
-from hlo_surgery.passes.measures.measures import Defined, Measure
+from hlo_surgery.passes.measures.measures import Defined, Measure, Norms
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.by_example import weighted_by_example
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
@@ -50,6 +52,8 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     plain, made = plain_seconds(counts, device), seconds_alone(counts, device, chunk)
     steps, own = -(-counts.size // chunk), taken(task, measures).held
     taking = taking_seconds(task, measures, steps)
+    if any(isinstance(m, Norms) for m in measures):
+        taking += _norms_seconds(counts, device)
     if schedule.written_out:
         accumulating = device.moving_seconds(counts.size * 4 * counts.gradient, 2 * counts.gradient)
         seconds = max(made, accumulating) + taking
@@ -58,6 +62,13 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     held = (2 + chunk) * (counts.held + own)
     seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds + taking
     return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)
+
+
+def _norms_seconds(counts: Counts, device: Roofline) -> float:
+    """Each gradient is read for its largest element, and for its squares."""
+    readings = 1 if device.joint_sums else 2
+    moved = device.moving_seconds(counts.gradient, counts.held)
+    return readings * counts.size * max(moved, counts.elements * device.read_element)
 
 
 def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:

@@ -15,6 +15,8 @@ ZEROS = {
     "times anything": lambda x: ZERO * x,
     "anything times zero": lambda x: x * ZERO,
     "added up in a loop": lambda x: lax.fori_loop(0, 4, lambda i, c: c + ZERO, ZERO),
+    "a running mean": lambda x: ZERO + (ZERO - ZERO) / 2,
+    "parts of it": lambda x: jnp.where(x > 0, jnp.concatenate([ZERO, ZERO])[2:5], ZERO),
     "by branches": lambda x: lax.cond(x[0] > 0, lambda: ZERO * 2, lambda: ZERO) / 3,
 }
 OTHERS = {
@@ -25,6 +27,7 @@ OTHERS = {
     "a loop that adds a number": lambda x: lax.fori_loop(0, 4, lambda i, c: c + 1.0, ZERO),
     "one branch": lambda x: lax.cond(x[0] > 0, lambda: ZERO, lambda: x),
     "zero by another": lambda x: x / (1 + ZERO),
+    "chosen by itself": lambda x: jnp.where(ZERO > -1, x, ZERO),
     "an exponential": lambda x: jnp.exp(ZERO),
     "less than zero": lambda x: ZERO - x,
 }

@@ -310,3 +310,17 @@ def test_convolutions(name, chunks_of):
     assert_looped(
         loss, w, x, {"own": STATISTICS["own"], "squares": STATISTICS["squares"]}, shards=2
     )
+
+
+@pytest.mark.parametrize("strategy", ["ghost", "lift", "loop"])
+def test_norms_of_many_equal_elements_do_not_round_as_one_long_chain(strategy):
+    """Of positions that cancel in part, so that each example's own gradient is taken instead."""
+    x, size = np.ones((2, 2, 1024), np.float32), 1024 * 2048
+    y = np.ones((2, 2, 2048), np.float32) * np.float32([[[1], [-0.9]]])
+    f = hs.grad(contracted, batch_argnums=(1, 2), statistics=hs.norms(), strategy=strategy)
+    found = jax.jit(f)(jnp.zeros((1024, 2048)), x, y)[1]
+    np.testing.assert_allclose(found, 0.1 * np.sqrt(size), rtol=1e-5)
+
+
+def contracted(w, x, y):
+    return jnp.mean(jnp.sum((x @ w) * y, (1, 2)))

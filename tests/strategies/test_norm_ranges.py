@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from hlo_surgery.passes.measures import scaled_norms
 from hlo_surgery.planning.rooflines import ROOFLINES
 from tests.products import covering
 
@@ -16,11 +17,24 @@ KINDS = [np.float32, np.float64, ml_dtypes.bfloat16, np.float16]
 STRATEGIES = ["auto", "ghost", "lift", "loop"]
 
 
-@pytest.fixture(params=[False, True], ids=["several", "joint"], autouse=True)
-def joint_sums(request, monkeypatch):
-    """As planned for CPU, and as for a GPU, which has norms from one reduction to several sums."""
-    here = replace(ROOFLINES["cpu"], joint_sums=request.param)
+DEVICES = {
+    "cpu": {},
+    # Norms from one reduction to several sums.
+    "gpu": {"joint_sums": True},
+    # Norms of gradients that are made again, at once or one by one, where squares do not do; inner
+    # products of bfloat16 as it is.
+    "tpu": {"fuses_lifted": True, "narrow_operands": True},
+    "tpu, large": {"fuses_lifted": True, "narrow_operands": True, "cache": 0},
+}
+
+
+@pytest.fixture(params=DEVICES, autouse=True)
+def device(request, monkeypatch):
+    """As planned for each kind of device."""
+    here = replace(ROOFLINES["cpu"], **DEVICES[request.param])
     monkeypatch.setitem(ROOFLINES, "cpu", here)
+    if here.fuses_lifted:
+        monkeypatch.setattr(scaled_norms, "FEW", 0)
 
 
 def spread(kind, positions, step):
@@ -58,10 +72,12 @@ def found_by(asked, strategy, x, y):
     return f(jnp.zeros((x.shape[2], y.shape[2]), x.dtype), x, y)[1]
 
 
-@pytest.mark.parametrize(("kind", "strategy"), covering(list(KINDS), list(STRATEGIES)))
-def test_norms_over_all_exponents(kind, strategy):
+@pytest.mark.parametrize(
+    ("kind", "strategy", "positions"), covering(list(KINDS), list(STRATEGIES), [1, 2])
+)
+def test_norms_over_all_exponents(kind, strategy, positions):
     with jax.enable_x64(kind is np.float64):
-        x, y = spread(kind, 1, 7)
+        x, y = spread(kind, positions, 7)
         asked = (
             {"two": hs.norms()}
             if strategy == "ghost"

@@ -69,7 +69,7 @@ def test_the_mesh_in_use_says_what_to_plan_for(mesh):
     f, args = gradient(), (struct(WEIGHTS), struct(EXAMPLES))
     here = f.module(*args)
     with jax.set_mesh(mesh):
-        there = f.module(*args)
+        there = f.module(*sharded(mesh))
         assert "all-reduce" in jax.jit(f).lower(*sharded(mesh)).compile().as_text()
     assert (here.platform, there.platform) == (None, "tpu")
     named = gradient(target="tpu:v5e", shards=4).module(*args)

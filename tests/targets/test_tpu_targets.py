@@ -4,6 +4,7 @@ Needs libtpu.
 """
 
 import importlib.util
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -141,3 +142,12 @@ def test_the_commands_show_estimates():
     rows = cells(answered("cost", MLP, "--target", "tpu:v5e:2x2", "--against", MLP).stdout)
     assert rows["estimated cycles"][2] == rows["estimated time"][2] == "1.000 x"
     assert rows["arguments"][0] == "13.8 kB"
+
+
+def test_norms_hold_no_gradients():
+    """Nor does the branch for what is out of range."""
+    how: Any = {"batch_argnums": (1, 2), "statistics": hs.norms(), "target": "tpu:v5e"}
+    f = hs.grad(lambda w, x, y: jnp.mean(jnp.sum((x @ w - y) ** 2, (1, 2))), **how)
+    module = f.module(struct(1024, 2048), struct(16, 128, 1024), struct(16, 128, 2048))
+    assert list(module.plan.outputs[0].strategies.values()) == ["lift"]
+    assert cost(module, "tpu:v5e").temporary_bytes < 1024 * 2048 * 4

@@ -32,6 +32,8 @@ TESTS = (
     "tests/owners/test_emission.py",
     "tests/acceptance/test_near_misses.py",
     "tests/microbatches/test_even_shares.py",
+    "tests/microbatches/test_group_shares.py",
+    "tests/microbatches/test_row_constants.py",
     "tests/microbatches/test_vmapped_microbatches.py",
     "tests/acceptance/test_until_done.py",
     "tests/owners/test_until_done_flags.py",

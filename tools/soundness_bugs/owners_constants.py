@@ -23,8 +23,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/sums.py",
-        "if brings_uneven(owners, op, classes):",
-        "if not owners.size:",
+        "if refused := refused_as_uneven(owners, op, classes):",
+        "if refused := None:",
         "some examples' values with a constant, added to a sum",
     ),
     Bug(
@@ -185,20 +185,14 @@ CONSTANTS = [
     ),
     Bug(
         "owners/alignment/even_shares.py",
-        "return [] if are_same(one, other, {}) else None",
-        "return []",
-        "one example's term beside another constant than the others' terms",
-    ),
-    Bug(
-        "owners/alignment/even_shares.py",
         "return len(set(total.tolist())) == 1",
         "return bool(total.any())",
         "terms with a constant of some examples alone, or of one twice",
     ),
     Bug(
-        "owners/alignment/even_shares.py",
-        "if not (_has_constant(first) or _has_constant(second)):",
-        "if not (_has_constant(first) and _has_constant(second)):",
+        "owners/alignment/row_constants.py",
+        "if not (has_constant(owners, one) or has_constant(owners, other)):",
+        "if not (has_constant(owners, one) and has_constant(owners, other)):",
         "terms of which some have a constant and others none",
     ),
     Bug(

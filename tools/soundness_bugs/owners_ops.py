@@ -107,8 +107,8 @@ OPS = [
     ),
     Bug(
         "owners/owned_ops.py",
-        "if linearity.is_linear(op, own) and brings_uneven(owners, op, classes):",
-        "if not own and brings_uneven(owners, op, classes):",
+        "(refused := refused_as_uneven(owners, op, classes))",
+        "(refused := None)",
         "a sum of what has a constant for some examples",
     ),
     Bug(

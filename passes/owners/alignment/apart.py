@@ -9,16 +9,18 @@ own is no constant that all share.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import COPIES
 from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.constraints import unmarked
-from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
+from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, sums_of
 from hlo_surgery.passes.owners.alignment.group_shares import have_equal_shares
 from hlo_surgery.passes.owners.classes import (
     Apart,
@@ -26,8 +28,10 @@ from hlo_surgery.passes.owners.classes import (
     Owned,
     Owners,
     is_shared,
+    is_sum,
 )
 from hlo_surgery.passes.owners.constants import data_in, rearranged
+from hlo_surgery.passes.owners.offsets import uneven_at
 
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
@@ -47,11 +51,19 @@ def find_apart(owners: Owners, block: Block) -> Apart:
         some = 0 < len(examples) < owners.size and op.name not in mlir.CONTROL_FLOW
         if some and mlir.is_inexact(op.results[0]):
             first = first or op
-            alone.add(examples)
+            if not _adds_terms(owners, op):
+                alone.add(examples)
         for value, data in _data(taken) if examples else ():
             met.setdefault(value, set()).update(examples)
             why.setdefault(value, rearranged(op, data).reason)
     return Apart(first, frozenset(alone), {v: why[v] for v in _met_by_some(owners, block, met)})
+
+
+def _adds_terms(owners: Owners, op: Operation) -> bool:
+    """Whether an op adds some examples' terms to others', and nothing else."""
+    is_addition = op.name in ("stablehlo.add", "stablehlo.subtract")
+    terms = not any(is_shared(owners.of(v)) for v in op.operands)
+    return is_addition and terms and is_sum(owners.of(op.results[0]))
 
 
 def _met_by_some(owners: Owners, block: Block, met: dict[Value, set[int]]) -> list[Value]:
@@ -139,3 +151,17 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
     if have_equal_shares(owners, gradient, owners.apart.examples):
         return None
     return reason_at(op, WHY, APART_HELP)
+
+
+def uneven_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
+    """Why some examples may bring other constants to a sum than others do."""
+    behind = closure([output], partial(sums_of, owners)) if owners.uneven else set[Value]()
+    uneven = next((v for v in behind if v in owners.uneven), None)
+    if uneven is None:
+        return None
+    owners.apart = owners.apart or find_apart(owners, block)
+    if have_equal_shares(owners, output, owners.apart.examples):
+        return None
+    op = mlir.defining_operation(uneven)
+    assert op is not None
+    return uneven_at(op).reason

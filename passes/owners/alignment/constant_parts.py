@@ -52,3 +52,11 @@ def constant_places(owners: Owners, op: Operation) -> frozenset[int]:
     if not summed:
         return frozenset(initial_operands(op))
     return frozenset(i for i in range(len(op.operands)) if is_linear(op, summed | {i}))
+
+
+def sums_of(owners: Owners, value: Value) -> list[Value]:
+    """The sums that a value is made of or passed on as."""
+    op = mlir.defining_operation(value)
+    passed_on = op is None or op.name in mlir.CONTROL_FLOW
+    operands = ties(value) if passed_on or op is None else mlir.operands(op)
+    return [v for v in operands if is_sum(owners.of(v))]

@@ -9,24 +9,14 @@ nobody's. A tree of additions is judged as one, where it ends.
 
 import numpy as np
 
-from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.all_hold import all_hold
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import (
-    Class,
-    Owned,
-    Owners,
-    has_owners,
-    is_shared,
-    is_sum,
-    owned_operands,
-)
+from hlo_surgery.passes.owners.alignment.row_constants import hold_the_same
+from hlo_surgery.passes.owners.classes import Class, Owned, Owners, has_owners, is_sum
 from hlo_surgery.passes.owners.labelling.labels import Labels
-from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
 
 ADD = "stablehlo.add"
-Pair = tuple[Value, Value]
 
 
 def covers(labels: Labels, size: int) -> bool:
@@ -55,7 +45,7 @@ def _alike(owners: Owners, terms: list[Value]) -> list[list[Value]]:
     """Terms by their constants."""
     groups: list[list[Value]] = []
     for term in terms:
-        alike = [group for group in groups if _have_same_constants(owners, group[0], term)]
+        alike = [group for group in groups if hold_the_same(owners, group[0], term)]
         if alike:
             alike[0].append(term)
         else:
@@ -113,40 +103,6 @@ def _is_added_on(value: Value, total: Value) -> bool:
             return False
         value = users[0].results[0]
     return True
-
-
-def _have_same_constants(owners: Owners, one: Value, other: Value) -> bool:
-    """Whether the constants in two examples' values are made alike, of what nobody owns."""
-
-    def rests_on(pair: Pair) -> list[Pair] | None:
-        return _constants_of(owners, *pair)
-
-    return one.type == other.type and all_hold((one, other), rests_on, {})
-
-
-def _constants_of(owners: Owners, one: Value, other: Value) -> list[Pair] | None:
-    """The pairs of which the constants must be the same for those of this one to be."""
-    first, second = owners.of(one), owners.of(other)
-    if is_shared(first) and is_shared(second):
-        return [] if are_same(one, other, {}) else None
-    if not (has_owners(first) and has_owners(second)):
-        return None
-    if not (_has_constant(first) or _has_constant(second)):
-        return []
-    return _of_ops(owners, mlir.defining_operation(one), mlir.defining_operation(other))
-
-
-def _has_constant(known: Class) -> bool:
-    return isinstance(known, Owned) and (known.offset or known.data is not None)
-
-
-def _of_ops(owners: Owners, one: Operation | None, other: Operation | None) -> list[Pair] | None:
-    if one is None or other is None or len(one.regions) or not is_same_kind(one, other):
-        return None
-    own = [owned_operands([owners.of(v) for v in op.operands]) for op in (one, other)]
-    if own[0] != own[1] or not linearity.is_linear(one, own[0]):
-        return None
-    return list(zip(one.operands, other.operands, strict=True))
 
 
 def _are_of_all(owners: Owners, terms: list[Value]) -> bool:

@@ -1,11 +1,12 @@
-"""Group shares: gradients of groups of examples, each with a constant, that are added one by one.
+"""Group shares: sums of groups of examples, each with a constant, that are added one by one.
 
     %g0 = add (dot %x[:4]..), %p        %p: a penalty's gradient, computed for each group
     %g1 = add (dot %x[4:]..), %p        %g = divide (add %g0, %g1), 2
 
 Each group has %p with the same weight, so that it makes no difference whether that is the
-examples' or nobody's. What is added where several groups have met may be meant for one of them, and
-what is added to a group within which examples are taken apart for some of those.
+examples' or nobody's. So it is with a constant in each of a group's rows (`row_constants`). What is
+added where several groups have met may be meant for one of them, and what is added to a group
+within which examples are taken apart for some of those.
 """
 
 import numpy as np
@@ -14,17 +15,24 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
+from hlo_surgery.passes.owners.alignment.row_constants import (
+    are_the_same_in_rows,
+    has_constant,
+    hold_the_same,
+)
 from hlo_surgery.passes.owners.alignment.term_rules import RULES, combined
 from hlo_surgery.passes.owners.alignment.weighted_terms import Form, is_as_much
 from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers
-from hlo_surgery.passes.owners.same_values import are_same
 
 Group = frozenset[int]
-# A constant of a group, or of none yet: of the empty one; or None, for the group's own terms.
+# A constant of a group, or what brings one; of none yet: of the empty one; or None, for the group's
+# own terms.
 Share = tuple[Group, Value | None]
 Shares = Form[Share]
+Weighted = tuple[Value, StepNumbers]
 NO_GROUP: Group = frozenset()
+ONE = np.ones(())
 
 
 def have_equal_shares(owners: Owners, gradient: Value, apart: frozenset[Group]) -> bool:
@@ -40,7 +48,7 @@ def have_equal_shares(owners: Owners, gradient: Value, apart: frozenset[Group]) 
         return False
     first, *others = (_constants_of(shares, group) for group in groups)
     is_even = len(set(map(len, groups))) == 1 and apart <= set(groups)
-    return is_even and all(_are_same_constants(first, other) for other in others)
+    return is_even and all(_are_same_constants(owners, first, other) for other in others)
 
 
 def _shares(owners: Owners, gradient: Value) -> Shares:
@@ -57,22 +65,38 @@ def _shares(owners: Owners, gradient: Value) -> Shares:
 
 def _made_from(owners: Owners, value: Value) -> list[Value]:
     op = mlir.defining_operation(value)
-    is_followed = op is not None and op.name in RULES and is_sum(owners.of(value))
+    is_followed = op is not None and op.name in RULES and _is_told_apart(owners, value)
     return list(op.operands) if op is not None and is_followed else []
+
+
+def _is_told_apart(owners: Owners, value: Value) -> bool:
+    """Whether constants in a value can be told from the rest of it: a sum, or one example's."""
+    known = owners.of(value)
+    is_one = isinstance(known, Owned) and known.offset and not known.labels.varies
+    return is_sum(known) or is_one
 
 
 def _form(owners: Owners, value: Value, known: dict[Value, Shares]) -> Shares:
     op = mlir.defining_operation(value)
     if operands := _made_from(owners, value):
         assert op is not None
-        return combined(owners, op, [known[v] for v in operands])
-    ones = np.ones(())
+        form = combined(owners, op, [known[v] for v in operands])
+        return _of_rows(owners, value) if form is None else form
     if is_shared(owners.of(value)):
-        return {(NO_GROUP, value): ones} if holds_constant(owners, value) else {}
-    if is_sum(owners.of(value)) and holds_constant(owners, value):
-        return None
+        return {(NO_GROUP, value): ONE} if holds_constant(owners, value) else {}
+    return _of_rows(owners, value)
+
+
+def _of_rows(owners: Owners, value: Value) -> Shares:
+    """What sums the rows of some examples: a term of theirs, and the constant in their rows."""
     examples = _examples_behind(owners, value)
-    return None if examples is None else {(examples, None): ones}
+    if examples is None:
+        return None
+    own: dict[Share, StepNumbers] = {(examples, None): ONE}
+    if not has_constant(owners, value):
+        return own
+    is_even = are_the_same_in_rows(owners, value, examples)
+    return own | {(examples, value): ONE} if is_even else None
 
 
 def _settled(shares: Shares) -> Shares:
@@ -92,15 +116,14 @@ def _settled(shares: Shares) -> Shares:
 
 
 def _examples_behind(owners: Owners, value: Value) -> Group | None:
-    """The examples whose rows are summed in a value without constants; not known, where it comes
-    of a loop or branch, or where rows have constants.
+    """The examples whose rows are summed in a value; not known, where it comes of a loop or
+    branch.
     """
     found = closure([value], lambda v: _summed_in(owners, v))
-    flows = any(op.name in mlir.CONTROL_FLOW for v in found if (op := mlir.defining_operation(v)))
-    rows = [known for v in found if isinstance(known := owners.of(v), Owned)]
-    if flows or any(known.offset for known in rows):
+    if any(op.name in mlir.CONTROL_FLOW for v in found if (op := mlir.defining_operation(v))):
         return None
-    return NO_GROUP.union(*(known.labels.examples for known in rows))
+    rows = (known.labels.examples for v in found if isinstance(known := owners.of(v), Owned))
+    return NO_GROUP.union(*rows)
 
 
 def _summed_in(owners: Owners, value: Value) -> list[Value]:
@@ -108,9 +131,7 @@ def _summed_in(owners: Owners, value: Value) -> list[Value]:
     return list(op.operands) if op is not None and is_sum(owners.of(value)) else []
 
 
-def _constants_of(
-    shares: dict[Share, StepNumbers], group: Group
-) -> list[tuple[Value, StepNumbers]]:
+def _constants_of(shares: dict[Share, StepNumbers], group: Group) -> list[Weighted]:
     return [
         (constant, weights)
         for (of, constant), weights in shares.items()
@@ -118,16 +139,14 @@ def _constants_of(
     ]
 
 
-def _are_same_constants(
-    one: list[tuple[Value, StepNumbers]], other: list[tuple[Value, StepNumbers]]
-) -> bool:
+def _are_same_constants(owners: Owners, one: list[Weighted], other: list[Weighted]) -> bool:
     """Whether constants are the same, with the same weights, in any order."""
     left = list(other)
     for constant, weights in one:
         alike = [
             pair
             for pair in left
-            if is_as_much(weights, pair[1]) and are_same(constant, pair[0], {})
+            if is_as_much(weights, pair[1]) and hold_the_same(owners, constant, pair[0])
         ]
         if not alike:
             return False

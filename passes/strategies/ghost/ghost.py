@@ -10,8 +10,11 @@ from jax import lax
 from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.measures.measures import Gram, Measure, Norms, TokenNorms
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
+from hlo_surgery.passes.strategies.ghost.ghost_factors import is_narrow
 from hlo_surgery.passes.strategies.ghost.ghost_norms import ghost_gram, ghost_norms, token_norms
 from hlo_surgery.passes.strategies.ghost.ghost_paths import is_cheaper, may_cancel, path_counts
+from hlo_surgery.passes.strategies.lift import LIFT
+from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Asked, Computed, Measured, Strategy, one_by_one
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 
@@ -42,20 +45,34 @@ def _is_one_product(task: Task) -> bool:
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
-    """Inner products of all pairs of an example's positions."""
+    """Inner products of all pairs of an example's positions, every product exact; the largest
+    elements of several are read before.
+    """
     counts, device = task.counts, task.device
     each = [path_counts(path, counts.size) for path in task.paths]
     pairs = counts.size * sum(positions for positions, _, _ in each) ** 2
     flops = 2 * pairs * max(elements for _, elements, _ in each)
     moved = counts.read + 2 * pairs * WORD
-    seconds = max(flops / device.contraction_rate(device.depth, True), moved / device.bandwidth)
+    narrow = device.narrow_operands and all(map(is_narrow, task.paths))
+    seconds = max(flops / device.exact_rate(narrow), moved / device.bandwidth)
+    if may_cancel(task.paths, counts.size):
+        seconds += device.moving_seconds(counts.read, counts.read)
     return Predicted(seconds, 2 * pairs * WORD)
 
 
 def _pays(task: Task, measure: Measure, schedule: Schedule) -> bool:
-    """Whether pairs of positions are fewer than an example's gradient has elements."""
-    always = isinstance(measure, Gram | TokenNorms)
-    return always or is_cheaper(task.paths, task.sliced.value, task.examples.size)
+    """Whether pairs of positions are fewer than an example's gradient has elements, and that is
+    not told to be faster.
+    """
+    if isinstance(measure, Gram | TokenNorms) or not may_cancel(task.paths, task.examples.size):
+        return True
+    if not is_cheaper(task.paths, task.sliced.value, task.examples.size):
+        return False
+    own, lift, loop = (
+        predict(task, [measure], schedule) for predict in (_predict, LIFT.predict, LOOP.predict)
+    )
+    is_light = task.function.liftable and lift.temporaries <= own.temporaries
+    return own.seconds <= min(loop.seconds, lift.seconds if is_light else loop.seconds)
 
 
 def _emit(asked: Asked, known: Known) -> Computed:
@@ -72,27 +89,27 @@ def _emit(asked: Asked, known: Known) -> Computed:
                 norms = token_norms(task.function, task.paths[0], *over)
                 measured[measure] = without_padding(norms, padding)
             case _:
-                measured[measure] = without_padding(_norms(asked, known, padding), padding)
+                norms = _norms(asked, known, measure, padding)
+                measured[measure] = without_padding(norms, padding)
     return Computed(measured)
 
 
-def _norms(asked: Asked, known: Known, padding: Padding | None) -> jax.Array:
+def _norms(asked: Asked, known: Known, measure: Measure, padding: Padding | None) -> jax.Array:
     """Norms from pairs, or from each example's own gradient where those have cancelled."""
     task, examples = asked.task, asked.task.examples
     factor = examples.factor(known)
     norms, reliable = ghost_norms(
-        task.function, task.paths, known, examples.size, factor, task.device.joint_sums
+        task.function, task.paths, known, examples.size, factor, task.device
     )
     if not may_cancel(task.paths, examples.size):
         return norms
     counted = reliable if padding is None else reliable | ~padding.real
-    return lax.cond(jnp.all(counted), lambda: norms, partial(_instantiated, asked, known))
+    return lax.cond(jnp.all(counted), lambda: norms, partial(_instantiated, asked, known, measure))
 
 
-def _instantiated(asked: Asked, known: Known) -> jax.Array:
-    norms = Norms()
-    (made,) = asked.chosen.instantiating.emit([Asked(asked.chosen, [norms])], known)
-    return made.measured[norms]
+def _instantiated(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+    (made,) = asked.chosen.instantiating.emit([Asked(asked.chosen, [measure])], known)
+    return made.measured[measure]
 
 
 GHOST = Strategy(

@@ -15,7 +15,7 @@ from jax import lax
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import scatter_numbers
-from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, factor_dims
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.convolution_patches import positions_of_convolution
@@ -53,6 +53,11 @@ class Share:
     second: Factor
     scale: Scaled
 
+    @property
+    def factors(self) -> list[Factor]:
+        """Both."""
+        return [self.first, self.second]
+
 
 def inner(one: Factor, other: Factor) -> jax.Array:
     """Inner products of two factors' elements, [batch, positions of one, positions of other]."""
@@ -60,30 +65,60 @@ def inner(one: Factor, other: Factor) -> jax.Array:
         if one.x.shape[1] == other.x.shape[1] == 1:
             # A sum that is fused with what makes its terms, where a contraction would need them in
             # memory.
-            return jnp.sum(one.x * other.x, 2, keepdims=True)
-        return jnp.einsum("gld,gmd->glm", one.x, other.x, precision=lax.Precision.HIGHEST)
+            return jnp.sum(widened(one.x) * widened(other.x), 2, keepdims=True)
+        return _contracted(one.x, other.x)
     if one.rows is not None and other.rows is not None:
         return ((one.x[:, :, None] == other.x[:, None, :]) & (one.x >= 0)[:, :, None]).astype(
             jnp.float32
         )
     if one.rows is None:
-        return jnp.where(
-            other.x[:, None, :] >= 0, jnp.take(one.x, other.x[0], axis=2, mode="clip"), 0
-        )
+        taken = jnp.take(widened(one.x), other.x[0], axis=2, mode="clip")
+        return jnp.where(other.x[:, None, :] >= 0, taken, 0)
     return jnp.swapaxes(inner(other, one), 1, 2)
 
 
-def shares_of(paths: Sequence[Path], given: Given, factor: Any) -> list[Share]:
-    """The shares of one example, their factors over the same dimensions in the same order."""
+def _contracted(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Inner products, every term and sum in at least float32. Matrix units multiply bfloat16 so in
+    one pass.
+    """
+    exact = one.dtype == other.dtype == jnp.bfloat16
+    return jnp.einsum(
+        "gld,gmd->glm",
+        *((one, other) if exact else (widened(one), widened(other))),
+        precision=lax.Precision.DEFAULT if exact else lax.Precision.HIGHEST,
+        preferred_element_type=wide_dtype(one.dtype),
+    )
+
+
+def shares_of(
+    paths: Sequence[Path], given: Given, factor: Any, narrow: bool = False
+) -> list[Share]:
+    """The shares of one example, their factors over the same dimensions in the same order.
+
+    `narrow`: those that come in bfloat16 stay in it. Nothing is rounded by that, as they are
+    multiplied by powers of two alone, and bfloat16 has the exponents of float32.
+    """
     leading = factor_dims(paths[0])
     shares: list[Share] = []
     for path in paths:
         share = _scaled(*factors_of(path, given))
         scale = product_of([share.scale, path_scale(path, given, factor)])
         swapped = factor_dims(path) != leading
-        first, second = (share.second, share.first) if swapped else (share.first, share.second)
+        factors = [_narrowed(f) if narrow and is_narrow(path) else f for f in share.factors]
+        first, second = reversed(factors) if swapped else factors
         shares.append(Share(first, second, scale))
     return shares
+
+
+def _narrowed(factor: Factor) -> Factor:
+    """The same in bfloat16; row numbers as they are."""
+    return factor if factor.rows is not None else Factor(factor.x.astype(jnp.bfloat16))
+
+
+def is_narrow(path: Path) -> bool:
+    """Whether a site takes bfloat16 alone."""
+    dtypes = [dtype_of(value) for value, _ in path.site.inputs if mlir.is_inexact(value)]
+    return all(dtype == jnp.bfloat16 for dtype in dtypes)
 
 
 def factors_of(path: Path, given: Given) -> tuple[Factor, jax.Array]:

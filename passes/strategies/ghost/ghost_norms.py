@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
@@ -51,16 +52,16 @@ def ghost_norms(
     known: Mapping[Value, jax.Array],
     size: int,
     factor: Any,
-    one_reading: bool = False,
+    device: Roofline,
 ) -> tuple[jax.Array, jax.Array]:
     """The norms [B] and, for each, whether it is free of cancellation. `factor`: of a contribution
-    in a gradient; `one_reading`: see `norms_of_rows`.
+    in a gradient; `device`: says how it contracts and sums best.
     """
     if len(paths) == 1 and is_single_product(paths[0], size):
-        return _single_norms(paths[0], known, factor, one_reading), jnp.ones(size, bool)
+        return _single_norms(paths[0], known, factor, device.joint_sums), jnp.ones(size, bool)
 
     def of_one(given: Given) -> tuple[jax.Array, jax.Array]:
-        return _norm(shares_of(paths, given, factor))
+        return _norm(shares_of(paths, given, factor, device.narrow_operands))
 
     return _over_examples(function, known, size, of_one)
 
