@@ -100,9 +100,10 @@ def _strategy(
     if options.strategy == FUSED.name and FUSED in applying:
         return FUSED
     free = options.strategy in ("auto", FUSED.name)
+    otherwise = instantiating.predict(task, [measure], schedule)
     for shortcut in (s for s in SHORTCUTS if s in applying):
         forced = options.strategy == shortcut.name
-        if forced or (free and shortcut.pays(task, measure, schedule)):
+        if forced or (free and shortcut.pays(task, measure, schedule, otherwise)):
             return shortcut
     if isinstance(measure, Gram):
         return LIFT if LIFT in applying else LOOP

@@ -63,15 +63,15 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     counts, device = task.counts, task.device
     k = max(measure.k for measure in measures if isinstance(measure, Projected))
     each = [path_counts(path, counts.size) for path in task.paths]
-    positions = counts.size * sum(count for count, _, _ in each)
-    elements = max(elements for _, elements, _ in each)
+    positions = counts.size * sum(count for count, _ in each)
+    elements = max(elements for _, elements in each)
     flops = 2 * positions * k * (elements + k)
     moved = counts.read + 4 * positions * k * WORD
     rate = device.contraction_rate(device.depth, True)
     return Predicted(max(flops / rate, moved / device.bandwidth), 2 * positions * k * WORD)
 
 
-def _pays(task: Task, measure: Measure, schedule: Schedule) -> bool:
+def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
     """Whether a loop over the examples is not told to be faster, and lifting takes more time or
     memory.
     """

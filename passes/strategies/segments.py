@@ -47,7 +47,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return Predicted(6 * read / task.device.bandwidth, 2 * read)
 
 
-def _pays(task: Task, measure: Measure, schedule: Schedule) -> bool:
+def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
     """Whether a loop over the examples takes longer."""
     one = [measure]
     return _predict(task, one, schedule).seconds <= LOOP.predict(task, one, schedule).seconds

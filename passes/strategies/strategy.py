@@ -22,7 +22,7 @@ class Computed:
     gradient: jax.Array | None = None
 
 
-def _always(task: Task, measure: Measure, schedule: Schedule) -> bool:
+def _always(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
     return True
 
 
@@ -32,15 +32,16 @@ class Strategy:
 
     `applies`: whether it makes a measure of a gradient exactly; `predict`: what it takes for these
     measures beside the plain gradient; `emit`: JAX code for what is asked of several gradients, a
-    result for each; `pays`: whether a measure that it makes is worth it, where nobody forces it;
-    `words`: what it does, for those who have not read of it.
+    result for each; `pays`: whether a measure that it makes is worth it, where nobody forces it,
+    given what making each example's own gradient takes; `words`: what it does, for those who have
+    not read of it.
     """
 
     name: str
     applies: Callable[[Task, Measure], bool]
     predict: Callable[[Task, Sequence[Measure], Schedule], Predicted]
     emit: Callable[[Sequence["Asked"], Known], list[Computed]]
-    pays: Callable[[Task, Measure, Schedule], bool] = _always
+    pays: Callable[[Task, Measure, Schedule, Predicted], bool] = _always
     words: str = ""
 
 

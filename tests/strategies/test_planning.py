@@ -140,6 +140,16 @@ def test_norms_are_taken_of_gradients_as_they_are_made_where_xla_sums_these_over
     assert large.predicted["lift"].temporaries == 8 * 1024 * 4096 * 4
 
 
+@pytest.mark.parametrize("target", ["cpu", "gpu:h200", "tpu:v5e"])
+def test_norms_of_a_table_are_not_had_from_tables_of_zeros(target):
+    """Inner products take more FLOPs than a few rows that are added to, and no time for the rest."""
+    table = jax.ShapeDtypeStruct((4096, 256), jnp.float32)
+    ids = jax.ShapeDtypeStruct((64, 64), jnp.int32)
+    how: Any = {"statistics": hs.norms(), "target": target}
+    f = hs.grad(lambda table, ids: jnp.mean(jnp.tanh(table[ids]) ** 2), **how)
+    assert f.explain(table, ids).outputs[0].strategies == {"norms": "ghost"}
+
+
 # Cycles of norms and gradient of a dense layer over those of its plain gradient, for v5e: by the
 # bundles of libtpu 0.0.42.1 (`tools.bench.bundles`), jax 0.10.2, of the branch that is taken where
 # squares are in the range of floats and positions do not cancel.

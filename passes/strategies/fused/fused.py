@@ -111,7 +111,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     return predicted(task, path, sum(isinstance(measure, MeanOf) for measure in measures))
 
 
-def _never(task: Task, measure: Measure, schedule: Schedule) -> bool:
+def _never(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
     """A module with a kernel is for one platform and one device, and no device was at hand to run
     it on: it is for those who ask.
     """

@@ -12,9 +12,7 @@ from hlo_surgery.passes.measures.measures import Gram, Measure, Norms, TokenNorm
 from hlo_surgery.passes.measures.real_examples import Padding, without_padding
 from hlo_surgery.passes.strategies.ghost.ghost_factors import is_narrow
 from hlo_surgery.passes.strategies.ghost.ghost_norms import ghost_gram, ghost_norms, token_norms
-from hlo_surgery.passes.strategies.ghost.ghost_paths import is_cheaper, may_cancel, path_counts
-from hlo_surgery.passes.strategies.lift import LIFT
-from hlo_surgery.passes.strategies.loop import LOOP
+from hlo_surgery.passes.strategies.ghost.ghost_paths import is_lighter, may_cancel, path_counts
 from hlo_surgery.passes.strategies.strategy import Asked, Computed, Measured, Strategy, one_by_one
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 
@@ -45,34 +43,31 @@ def _is_one_product(task: Task) -> bool:
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
-    """Inner products of all pairs of an example's positions, every product exact; the largest
-    elements of several are read before.
+    """Inner products of all pairs of an example's positions, every product exact. The largest
+    elements of several are read before, and scaled operands written where XLA does not scale them
+    on their way.
     """
     counts, device = task.counts, task.device
     each = [path_counts(path, counts.size) for path in task.paths]
-    pairs = counts.size * sum(positions for positions, _, _ in each) ** 2
-    flops = 2 * pairs * max(elements for _, elements, _ in each)
+    pairs = counts.size * sum(positions for positions, _ in each) ** 2
+    flops = 2 * pairs * max(elements for _, elements in each)
     moved = counts.read + 2 * pairs * WORD
     narrow = device.narrow_operands and all(map(is_narrow, task.paths))
     seconds = max(flops / device.exact_rate(narrow), moved / device.bandwidth)
     if may_cancel(task.paths, counts.size):
-        seconds += device.moving_seconds(counts.read, counts.read)
+        scaled = 0 if device.fuses_lifted else 2
+        seconds += device.moving_seconds((1 + scaled) * counts.read, counts.read)
     return Predicted(seconds, 2 * pairs * WORD)
 
 
-def _pays(task: Task, measure: Measure, schedule: Schedule) -> bool:
-    """Whether pairs of positions are fewer than an example's gradient has elements, and that is
-    not told to be faster.
+def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
+    """Whether pairs of positions are fewer than an example's gradient has elements, and are told to
+    be no slower.
     """
     if isinstance(measure, Gram | TokenNorms) or not may_cancel(task.paths, task.examples.size):
         return True
-    if not is_cheaper(task.paths, task.sliced.value, task.examples.size):
-        return False
-    own, lift, loop = (
-        predict(task, [measure], schedule) for predict in (_predict, LIFT.predict, LOOP.predict)
-    )
-    is_light = task.function.liftable and lift.temporaries <= own.temporaries
-    return own.seconds <= min(loop.seconds, lift.seconds if is_light else loop.seconds)
+    is_faster = _predict(task, [measure], schedule).seconds <= otherwise.seconds
+    return is_faster and is_lighter(task.paths, task.sliced.value, task.examples.size)
 
 
 def _emit(asked: Asked, known: Known) -> Computed:

@@ -222,21 +222,17 @@ def may_cancel(paths: Sequence[Path], size: int) -> bool:
     return sum(path_counts(path, size)[0] for path in paths) > 1
 
 
-def is_cheaper(paths: Sequence[Path], gradient: Value, size: int) -> bool:
-    """Whether pairs of positions cost less work and memory than an example's gradient does."""
-    counts = [path_counts(path, size) for path in paths]
-    positions = sum(count for count, _, _ in counts)
-    pairs = positions**2 * max(elements for _, elements, _ in counts)
-    gradient_size = math.prod(mlir.shape(gradient))
-    products = max(gradient_size, sum(count * made for count, _, made in counts))
-    return positions == 1 or (positions**2 <= gradient_size and pairs <= products)
+def is_lighter(paths: Sequence[Path], gradient: Value, size: int) -> bool:
+    """Whether pairs of positions take no more memory than an example's gradient does."""
+    positions = sum(path_counts(path, size)[0] for path in paths)
+    return positions**2 <= math.prod(mlir.shape(gradient))
 
 
-def path_counts(path: Path, size: int) -> tuple[int, int, int]:
-    """One example's positions, the elements of both factors at one, and those of their product."""
+def path_counts(path: Path, size: int) -> tuple[int, int]:
+    """One example's positions, and the elements of both factors at one."""
     op = path.site.op
     *others, last = contracted(op).values()
     scattered = op.name == "stablehlo.scatter"
     product = last.elements if scattered else math.prod(mlir.shape(op.results[0]))
     first = others[0].elements if others else product // max(last.elements, 1)
-    return last.positions // size, first + last.elements, product
+    return last.positions // size, first + last.elements
