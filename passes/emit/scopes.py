@@ -124,10 +124,13 @@ def _tagged(scope: Scope, names: tuple[str, ...]) -> Scope | None:
     return replace(scope, **tags) if tags else None
 
 
-@lru_cache
 def _tags_in(name: str) -> dict[str, str]:
     """The last tag of each part in one name."""
-    return {part: unquote(text) for part, text in _TAG.findall(name)}
+    return {part: _unquoted(text) for part, text in _TAG.findall(name)}
+
+
+# Names are many, since each ends in what its op does; tags are few.
+_unquoted = lru_cache(maxsize=4096)(unquote)
 
 
 def _users(op: Operation) -> list[Operation]:

@@ -143,10 +143,12 @@ def operations(block: Block) -> list[Operation]:
 def nested_operations(op: Operation) -> list[Operation]:
     """All ops inside the regions of an op, outermost first. They do not keep their module alive."""
     found: list[Operation] = []
+    # Looked up once, and not for each of many thousands of ops.
+    add, onwards = found.append, ir.WalkResult.ADVANCE
 
     def met(each: Operation) -> ir.WalkResult:
-        found.append(each)
-        return ir.WalkResult.ADVANCE
+        add(each)
+        return onwards
 
     op.walk(met, ir.WalkOrder.PRE_ORDER)
     return found[1:]

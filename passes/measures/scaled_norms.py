@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from hlo_surgery.passes.terms.monomials.binary_exponents import (
     exponent_of,
     from_scaled,
     times_power_of_two,
+    traced_once,
 )
 
 # Rows shorter than this are read twice rather than kept: XLA then fuses their norm with what makes
@@ -63,6 +65,7 @@ def _in_range(powers: jax.Array, terms: int) -> jax.Array:
     )
 
 
+@partial(traced_once, static_argnames=("dim", "ord"))
 def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
     """Norms over all dimensions but one, as m * 2**e; with no reshape, XLA copies nothing."""
     others = [d for d in range(x.ndim) if d != dim]
@@ -79,6 +82,7 @@ def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
     ), exponent
 
 
+@partial(traced_once, static_argnames="dim")
 def norms_in_one_reading(x: jax.Array, dim: int) -> Scaled:
     """As `scaled_norms` with `ord` 2, from three sums of squares: of large elements, scaled down,
     of small ones, scaled up, and of all others. (Blue, "A Portable Fortran Program to Find the

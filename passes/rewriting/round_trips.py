@@ -75,10 +75,13 @@ def _folded(op: Operation, function: Callable[..., Any]) -> Value | None:
     """One number made of constants, as a constant; None of what underflows, which platforms do each
     in its own way.
     """
-    result, sources = op.results[0], [mlir.defining_operation(v) for v in op.operands]
+    result = op.results[0]
+    if mlir.shape(result):
+        return None
+    sources = [mlir.defining_operation(v) for v in op.operands]
     constants = [s for s in sources if s is not None and s.name == "stablehlo.constant"]
     values = [*op.operands, result]
-    if mlir.shape(result) or len(constants) < len(sources):
+    if len(constants) < len(sources):
         return None
     if any(dtype_of(v) not in FLOATS for v in values):
         return None

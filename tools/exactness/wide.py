@@ -16,9 +16,8 @@ FLOATS: dict[str, np.dtype[Any]] = {
 }
 _NAMES = "|".join(FLOATS)
 _TYPE = re.compile(rf"(?:\b|(?<=x))(?:{_NAMES})\b")
-# One number by its bits, as inf and NaN are; and all numbers of a constant by their bytes.
-_BITS = re.compile(rf"dense<0x([0-9A-F]+)>(?= : tensor<(?:\d+x)*({_NAMES})>)")
-_BYTES = re.compile(rf'dense<"0x([0-9A-F]+)">(?= : tensor<(?:\d+x)*({_NAMES})>)')
+# One number by its bits, as inf and NaN are; in quotes all numbers of a constant, by their bytes.
+_HELD = re.compile(rf'dense<("?)0x([0-9A-F]+)"?>(?= : tensor<(?:\d+x)*({_NAMES})>)')
 
 
 def in_float64(case: Case) -> Case:
@@ -28,23 +27,17 @@ def in_float64(case: Case) -> Case:
     """
     if "stablehlo.custom_call" in case.text:
         raise ValueError("a call for one type has no form for float64")
-    text = _BITS.sub(_of_bits, case.text)
-    text = _BYTES.sub(_of_bytes, text)
+    text = _HELD.sub(_held_wide, case.text)
     return replace(case, text=_TYPE.sub("f64", text), arrays=[_wide(x) for x in case.arrays])
 
 
-def _of_bits(found: re.Match[str]) -> str:
-    """The most significant byte comes first."""
-    bits = bytes.fromhex(found[1])[::-1]
-    return f"dense<0x{_numbers(bits, found[2])[::-1].hex().upper()}>"
-
-
-def _of_bytes(found: re.Match[str]) -> str:
-    return f'dense<"0x{_numbers(bytes.fromhex(found[1]), found[2]).hex().upper()}">'
-
-
-def _numbers(held: bytes, kind: str) -> bytes:
-    return np.frombuffer(held, FLOATS[kind]).astype(np.float64).tobytes()
+def _held_wide(found: re.Match[str]) -> str:
+    """Of a number's bits the most significant byte comes first, of bytes the least."""
+    quote, digits, kind = found.groups()
+    order = 1 if quote else -1
+    narrow = np.frombuffer(bytes.fromhex(digits)[::order], FLOATS[kind])
+    held = narrow.astype(np.float64).tobytes()[::order]
+    return f"dense<{quote}0x{held.hex().upper()}{quote}>"
 
 
 def _wide(x: Array) -> Array:

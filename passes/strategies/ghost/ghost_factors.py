@@ -7,6 +7,7 @@ reduce %l[t, f]                 =>  ones, l     convolution %x, %l[t, f]   =>  p
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,12 +28,14 @@ from hlo_surgery.passes.terms.monomials.binary_exponents import (
     inverse_of,
     product_of,
     times_power_of_two,
+    traced_once,
 )
 from hlo_surgery.passes.terms.steps import Input
 
 Given = Mapping[Input, jax.Array]
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["x"], meta_fields=["rows"])
 @dataclass(frozen=True)
 class Factor:
     """[batch, positions, elements] of a factor of an outer product; for a scatter, row numbers.
@@ -45,6 +48,7 @@ class Factor:
     rows: int | None = None
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Share:
     """One path of an example: two factors without scale, and the scale, of exponent LOWEST if 0."""
@@ -247,6 +251,7 @@ FACTORS = {
 }
 
 
+@traced_once
 def _scaled(first: Factor, second: jax.Array) -> Share:
     """Factors with elements of at most about 1, and their scale: no square overflows, and none that
     counts underflows.

@@ -40,6 +40,7 @@ from hlo_surgery.passes.terms.monomials.binary_exponents import (
     from_scaled,
     product_of,
     times_power_of_two,
+    traced_once,
 )
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, over_examples
 
@@ -128,6 +129,7 @@ def _over_examples(
     )
 
 
+@traced_once
 def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
     """A norm from inner products of all pairs of shares, and whether no sum cancelled."""
     largest = jnp.max(jnp.stack([exponent for _, exponent in (share.scale for share in shares)]))

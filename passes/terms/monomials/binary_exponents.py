@@ -5,9 +5,9 @@ the inverse of one: 2**-127 is 0 in float32. So powers of two are multiplied wit
 normal numbers, as are their inverses. Exponents are integers held as floats.
 """
 
-import functools
 import operator
 from collections.abc import Sequence
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,12 @@ Scaled = tuple[jax.Array, jax.Array]
 # An exponent below that of any number: that of zero, so that it is never the largest of several.
 LOWEST = -1e5
 
+# A function of arrays is traced once for their shapes, and not wherever a large model needs it; its
+# ops stand there as if it had been.
+traced_once = partial(jax.jit, inline=True)
 
+
+@partial(traced_once, static_argnames="of_zero")
 def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
     """The exponent of positive numbers, give or take one; `of_zero` of what is no normal number, 0
     of inf and NaN.
@@ -34,6 +39,7 @@ def exponent_of(magnitude: jax.Array, of_zero: float = 0) -> jax.Array:
     return exponent if of_zero == 0 else jnp.where(magnitude < tiny, of_zero, exponent)
 
 
+@partial(traced_once, static_argnames="parts")
 def times_power_of_two(x: jax.Array, exponent: jax.Array, parts: int = 2) -> jax.Array:
     """x * 2**exponent, exact if a normal number; two parts suffice for one number's exponent. In
     float32 exponents beyond 120 a part count as 120.
@@ -57,6 +63,7 @@ def _power_of_two(exponent: jax.Array) -> jax.Array:
     return lax.reduce_precision(jnp.exp2(exponent), int(jnp.finfo(exponent.dtype).nexp), 0)
 
 
+@traced_once
 def as_scaled(x: jax.Array) -> Scaled:
     """Each number as m and e, which is LOWEST for zero."""
     exponent = exponent_of(jnp.abs(x), LOWEST)
@@ -66,7 +73,7 @@ def as_scaled(x: jax.Array) -> Scaled:
 def product_of(numbers: Sequence[Scaled]) -> Scaled:
     """The product, still as m and e."""
     mantissas, exponents = zip(*numbers, strict=True)
-    return functools.reduce(operator.mul, mantissas), functools.reduce(operator.add, exponents)
+    return reduce(operator.mul, mantissas), reduce(operator.add, exponents)
 
 
 def inverse_of(number: Scaled) -> Scaled:
@@ -74,6 +81,7 @@ def inverse_of(number: Scaled) -> Scaled:
     return 1 / number[0], -number[1]
 
 
+@traced_once
 def from_scaled(number: Scaled) -> jax.Array:
     """m * 2**e as one number: inf or 0 only where that is."""
     mantissa, exponent = number
