@@ -56,6 +56,7 @@ def _gpu(
         vector_flops=fp32,
         exact_flops=fp32,
         joint_sums=True,
+        copies_merged=True,
         kernels="triton",
         reread=reread,
     )

@@ -34,9 +34,10 @@ class Roofline:
     XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
     `joint_sums`: several sums over the same elements are better one reduction, so that XLA reads
     these once; elsewhere such a reduction is slow, and on CPU adds up in one long chain, which
-    rounds. `kernels`: what kernels for it are written in; where it has none, they can be
-    interpreted, which is slow. `reread`: the bytes/s at which their tiles read again what the
-    device's cache holds; 0 where that is its memory.
+    rounds. `copies_merged`: of small contractions with an operand in common XLA makes one, for
+    which it copies the others into one. `kernels`: what kernels for it are written in; where it has
+    none, they can be interpreted, which is slow. `reread`: the bytes/s at which their tiles read
+    again what the device's cache holds; 0 where that is its memory.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Roofline:
     group_patches: bool = True
     narrow_operands: bool = True
     joint_sums: bool = False
+    copies_merged: bool = False
     kernels: Kernels | None = None
     reread: float = 0
     unnoticed: int = 4 << 20

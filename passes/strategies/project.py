@@ -116,9 +116,11 @@ def _share(task: Task, path: Path, measure: Projected, given: Given, factor: Any
     ]
     swapped = _wide(shape, dims[0]) != _wide(shape, first)
     one, other = factors_of(path, given)
-    asked = _precision(path)
+    asked, alone = _precision(path), task.device.copies_merged
     signs = halves[::-1] if swapped else halves
-    left, right = _signed(one, signs[0], asked), _signed(Factor(other), signs[1], asked)
+    left, right = (
+        _signed(*each, asked, alone) for each in zip((one, Factor(other)), signs, strict=True)
+    )
     pairs = "gtj,gti->ij" if swapped else "gti,gtj->ij"
     found = jnp.einsum(pairs, left, right, precision=asked)
     scaled = scaled_by(found, path, given, factor)
@@ -135,11 +137,15 @@ def _precision(path: Path) -> lax.Precision:
     return max(precision(op) or [lax.Precision.DEFAULT], key=lambda each: each.value)
 
 
-def _signed(factor: Factor, signs: jax.Array, asked: lax.Precision) -> jax.Array:
-    """[batch, positions, k] of a factor; of row numbers the signs of their rows."""
+def _signed(factor: Factor, signs: jax.Array, asked: lax.Precision, alone: bool) -> jax.Array:
+    """[batch, positions, k] of a factor; of row numbers the signs of their rows. `alone`: other
+    factors' contractions with the same signs are not to be merged with this one.
+    """
     if factor.rows is None:
-        own = signs.astype(factor.x.dtype)
-        return jnp.einsum("gte,ei->gti", factor.x, own, precision=asked)
+        x, own = factor.x, signs.astype(factor.x.dtype)
+        # Behind one barrier both are this factor's: signs that another has too are other operands.
+        x, own = lax.optimization_barrier((x, own)) if alone else (x, own)
+        return jnp.einsum("gte,ei->gti", x, own, precision=asked)
     rows = signs.at[factor.x].get(mode="clip")
     return jnp.where(factor.x[..., None] < 0, jnp.zeros_like(rows), rows)
 

@@ -1,5 +1,7 @@
 """Projections: by every strategy those of the definition, with signs that nothing else decides."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.passes.measures import signs
 from hlo_surgery.passes.measures.signs import random_signs
+from hlo_surgery.planning.rooflines import ROOFLINES
 from tools.exactness.projections_by_definition import (
     dense_projections_of,
     projections_of,
@@ -83,6 +86,23 @@ def test_factors_are_projected_where_gradients_are_outer_products():
     taken = {out.name: out.strategies[f"projected({K}, seed={SEED})"] for out in plan.outputs}
     factored = [name for name, strategy in taken.items() if strategy == "project"]
     assert factored == [f"['{name}']" for name in ("heads", "layers", "outer", "table")]
+
+
+def test_factors_with_the_same_signs_are_contracted_apart_where_merging_copies(monkeypatch):
+    """Behind a barrier each, of which those of the shared input are one; the numbers stay."""
+
+    def squares(p, x):
+        return jnp.mean(jnp.sum(jnp.tanh(x @ p["q"]) ** 2 + jnp.tanh(x @ p["k"]) ** 2, (1, 2)))
+
+    def made(copies):
+        monkeypatch.setitem(ROOFLINES, "cpu", replace(ROOFLINES["cpu"], copies_merged=copies))
+        f = hs.grad(squares, statistics=hs.projected(K), strategy="project")
+        return jax.jit(f).lower(p, x).as_text().count("optimization_barrier"), f(p, x)[1]
+
+    p, x = {"k": draw(D, D), "q": draw(D, D)}, draw(B, T, D)
+    (none, wanted), (barriers, found) = made(False), made(True)
+    assert (none, barriers) == (0, 3)
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
 
 
 def test_of_all_parameters_they_add_up():

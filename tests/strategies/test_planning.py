@@ -142,7 +142,7 @@ def test_norms_are_taken_of_gradients_as_they_are_made_where_xla_sums_these_over
 
 @pytest.mark.parametrize("target", ["cpu", "gpu:h200", "tpu:v5e"])
 def test_norms_of_a_table_are_not_had_from_tables_of_zeros(target):
-    """Inner products take more FLOPs than adding to a few rows, and nothing for all others."""
+    """Inner products take more FLOPs than a few rows that are added to, and no time for others."""
     table = jax.ShapeDtypeStruct((4096, 256), jnp.float32)
     ids = jax.ShapeDtypeStruct((64, 64), jnp.int32)
     how: Any = {"statistics": hs.norms(), "target": target}

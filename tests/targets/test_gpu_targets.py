@@ -5,6 +5,7 @@ plugin for CUDA but no GPU.
 import importlib.util
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -138,6 +139,31 @@ def test_the_commands_say_what_is_not_known():
     rows = cells(said)
     assert rows["kernels launched"][-1] == "1.000 x"
     assert "peak memory" in answered("compile", MLP, "--target", "gpu:b200").stdout
+
+
+@compiles
+def test_projections_copy_no_operands_together(monkeypatch):
+    """XLA would contract what shares its signs as one, and copy these operands for it."""
+
+    def loss(p, x):
+        for w in p:
+            x = jnp.tanh(x @ w)
+        return jnp.mean(jnp.sum(x**2, (1, 2)))
+
+    target = find_target("gpu:h200")
+    place = jax.sharding.SingleDeviceSharding(target.devices[0])
+    weights, x = (
+        jax.ShapeDtypeStruct(shape, "float32", sharding=place)
+        for shape in [(512, 512), (16, 128, 512)]
+    )
+
+    def moved(apart):
+        device = replace(ROOFLINES["gpu:h200"], copies_merged=apart)
+        monkeypatch.setitem(ROOFLINES, "gpu:h200", device)
+        f = hs.grad(loss, statistics=hs.projected(16), target="gpu:h200")
+        return cost_of(jax.jit(f).lower([weights] * 3, x).compile(), target).bytes_accessed
+
+    assert moved(apart=True) < moved(apart=False)
 
 
 STARTED = """

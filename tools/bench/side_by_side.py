@@ -17,16 +17,22 @@ def compile_all(
 
 
 def median_seconds(
-    compiled: dict[str, Compiled], args: Sequence[Any], rounds: int
+    compiled: dict[str, Compiled],
+    args: Sequence[Any],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
-    """Medians over `rounds` rounds, in each of which every function runs once, after a warm-up."""
+    """Medians over `rounds` rounds, in each of which every function runs once, after a warm-up.
+
+    With `time.process_time` for a clock they are seconds of CPU, of all threads together.
+    """
     times: dict[str, list[float]] = {name: [] for name in compiled}
     for round_number in range(rounds + 1):
         for name, function in compiled.items():
-            start = time.perf_counter()
+            start = clock()
             jax.block_until_ready(function(*args))
             if round_number:
-                times[name].append(time.perf_counter() - start)
+                times[name].append(clock() - start)
     return {name: statistics.median(found) for name, found in times.items()}
 
 

@@ -1,13 +1,14 @@
 """TRAK's scores by an index, beside those of its authors' package: the same numbers, and the time.
 
     pip install torch traker
-    python -m tools.bench.trak_scores [--examples 1000] [--widths 64 256 256 10] [--rounds 3]
+    XLA_FLAGS=--xla_cpu_multi_thread_eigen=false \
+        python -m tools.bench.trak_scores [--examples 1000] [--widths 64 256 256 10] [--rounds 3]
 
 Both have the same parameters of one network with random weights, the same examples, the same dense
 random signs, and the same damping. traker scales its inverse by its mean and its gradients by the
 root of their length, so that its scores are compared after the scale that fits best. The last row
 is of the index with signs by Kronecker factors, as many numbers an example: other scores. Seconds
-are of CPU, all threads together; traker has its signs in memory before, the index draws them.
+are of CPU, with one thread each; traker has its signs in memory before, the index draws them.
 """
 
 import argparse
@@ -100,6 +101,9 @@ def by_traker(
 ) -> np.ndarray:
     """[Q, N], with `shift` added to the diagonal of Phi' Phi."""
     import torch  # pyright: ignore
+
+    # Threads that wait for others count as CPU, and XLA's do not.
+    torch.set_num_threads(1)
     from trak import TRAKer  # pyright: ignore
     from trak.projectors import AbstractProjector  # pyright: ignore
 
@@ -129,7 +133,7 @@ def by_traker(
     ]
     asked = tuple(torch.from_numpy(part) for part in first(data))
     with tempfile.TemporaryDirectory() as folder:
-        traker = TRAKer(
+        traker: Any = TRAKer(
             model=model,
             task="image_classification",
             train_set_size=len(data[0]),

@@ -1,4 +1,4 @@
-"""Kronecker factors beside kfac-jax: the same numbers of an MLP and of convolutions, and times.
+"""Kronecker factors beside kfac-jax, of its own examples and others: the same numbers, and times.
 
 pip install kfac-jax; python -m tools.bench.curvature.beside_kfac_jax [--rounds 9]
 
@@ -6,89 +6,23 @@ Both take the labels that are there. kfac-jax appends a one to what a layer take
 that of its left factors the first rows and columns are a kernel's; of convolutions it divides both
 factors by the number of places, and multiplies their product by it; and, as its documentation says,
 in its mode "fisher_empirical" it divides by the batch's size once more, which is undone here.
+Milliseconds are of CPU, all threads together.
 """
 
 import argparse
 import importlib
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 import hlo_surgery as hs
+from hlo_surgery.targets.costs import cost_of
+from tools.bench.curvature.peer_models import Model, autoencoder, classifiers, loss
 from tools.bench.side_by_side import compile_all, median_seconds, print_table
-from tools.models.layers import Keys
-
-
-@dataclass(frozen=True)
-class Model:
-    """`logits` of (params, x); `layers`: the names of kernels, each with how many places its
-    outputs have.
-    """
-
-    name: str
-    logits: Callable[[Any, Array], Array]
-    params: Any
-    x: Array
-    y: Array
-    layers: dict[str, int]
-
-
-def dense(x: Array, p: Any) -> Array:
-    return x @ p["w"] + p["b"]
-
-
-def convolved(x: Array, p: Any, stride: int) -> Array:
-    dims = ("NHWC", "HWIO", "NHWC")
-    made = jax.lax.conv_general_dilated(x, p["w"], (stride, stride), "SAME", dimension_numbers=dims)
-    return made + p["b"]
-
-
-def mlp(p: Any, x: Array) -> Array:
-    x = jnp.tanh(dense(x, p["first"]))
-    return dense(jnp.tanh(dense(x, p["second"])), p["last"])
-
-
-def images(p: Any, x: Array) -> Array:
-    x = jax.nn.relu(convolved(x, p["first"], 1))
-    x = jax.nn.relu(convolved(x, p["second"], 2))
-    return dense(x.reshape(len(x), -1), p["last"])
-
-
-def weights(keys: Keys, *shape: int) -> Any:
-    return {"w": keys.dense(*shape), "b": jnp.zeros(shape[-1])}
-
-
-def models(batch: int) -> list[Model]:
-    keys = Keys()
-    of_mlp = {
-        "first": weights(keys, 784, 256),
-        "second": weights(keys, 256, 256),
-        "last": weights(keys, 256, 10),
-    }
-    of_images = {
-        "first": weights(keys, 3, 3, 3, 16),
-        "second": weights(keys, 3, 3, 16, 32),
-        "last": weights(keys, 8 * 8 * 32, 10),
-    }
-    labels = keys.below(10, batch)
-    flat, square = keys.normal(batch, 784), keys.normal(batch, 16, 16, 3)
-    return [
-        Model("MLP", mlp, of_mlp, flat, labels, {"first": 1, "second": 1, "last": 1}),
-        Model("images", images, of_images, square, labels, {"first": 256, "second": 64, "last": 1}),
-    ]
-
-
-def loss(model: Model) -> Callable[..., Array]:
-    def mean(p: Any, x: Array, y: Array) -> Array:
-        rows = jax.nn.log_softmax(model.logits(p, x))
-        return -jnp.mean(jnp.take_along_axis(rows, y[:, None], 1))
-
-    return mean
 
 
 def by_surgery(model: Model) -> Callable[..., Any]:
@@ -121,7 +55,10 @@ def by_kfac_jax(model: Model) -> Callable[..., Any]:
     def registered(p: Any, batch: Sequence[Array]) -> Array:
         x, y = batch
         logits = model.logits(p, x)
-        kfac_jax.register_softmax_cross_entropy_loss(logits, y)
+        if model.bernoulli:
+            kfac_jax.register_multi_bernoulli_predictive_distribution(logits, y)
+        else:
+            kfac_jax.register_softmax_cross_entropy_loss(logits, y)
         return loss(model)(p, x, y)
 
     mode = {"default_estimation_mode": "fisher_empirical"}
@@ -165,8 +102,11 @@ def compare(model: Model, rounds: int) -> None:
         apart = [float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs]
         shapes = [side.shape for side in ours[name]]
         print(f"  {model.name} {name}: {shapes} differ by {apart[0]:.1e}, {apart[1]:.1e}")
-    seconds = median_seconds(compiled, args, rounds)
+    seconds = median_seconds(compiled, args, rounds, time.process_time)
     print_table(f"{model.name}, batch {len(model.x)}", compiled, seconds)
+    target = hs.find_target("cpu")
+    counts = [f"{name} {(cost_of(c, target).flops or 0) / 1e9:.3f}" for name, c in compiled.items()]
+    print(f"  GFLOP: {', '.join(counts)}", flush=True)
 
 
 def main() -> None:
@@ -176,7 +116,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    for model in models(options.batch):
+    for model in (autoencoder(options.batch), *classifiers(options.batch)):
         compare(model, options.rounds)
 
 

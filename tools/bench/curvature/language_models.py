@@ -1,12 +1,13 @@
 """Curvature and projections of language models beside the plain gradient: FLOPs, memory, time.
 
-python -m tools.bench.curvature.language_models [--target cpu] [--rounds 5] [--small]
+python -m tools.bench.curvature.language_models [--target cpu] [--rounds 5] [--small] [--update]
+    [--models lm ...] [--only plain ...]
 
 The Fisher diagonal and the Kronecker factors are of a loss whose labels are drawn from the model.
 On a target that is not here, programs are compiled, and the time is the compiler's estimate for
 TPU, and that at peak rates for GPU. Of
 factors at every tenth step the first number is of the step's own backward pass, with the data's
-labels, and the second of one pass more, with drawn labels.
+labels, and the second of one pass more, with drawn labels. With --update each is a step of Adam.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 import hlo_surgery as hs
 from hlo_surgery.targets.costs import Cost
@@ -59,17 +61,44 @@ def programs(family: Any, target: str) -> dict[str, Callable[..., Any]]:
     }
 
 
-def measured(problem: Problem, family: Any, target: Target, rounds: int) -> None:
-    """Print a row for each program, with ratios to the plain gradient."""
+def with_update(program: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of Adam by the gradient, and what else is returned; of (state, tokens, key)."""
+    optimizer = optax.adam(1e-3)
+
+    def step(state: Any, tokens: jax.Array, key: jax.Array) -> Any:
+        params, moments = state
+        found = program(params, tokens, key)
+        gradient, rest = found if isinstance(found, tuple) else (found, None)
+        updates, moments = optimizer.update(gradient, moments, params)
+        return (optax.apply_updates(params, updates), moments), rest
+
+    return step
+
+
+def with_moments(params: Any, *rest: Any) -> Any:
+    """The arguments of a step from those of a gradient."""
+    return (params, optax.adam(1e-3).init(params)), *rest
+
+
+def measured(problem: Problem, family: Any, target: Target, options: argparse.Namespace) -> None:
+    """Print a row for each program, with ratios to the plain gradient, or to the plain step."""
     key = jax.random.key(0)
     here = target.name == "cpu"
     args = (*problem.make(), key)
-    structs = (*problem.structs_on(target.devices[0]), key_on(target))
-    compiled = {
-        name: jax.jit(program).lower(*structs).compile()
+    structs: Any = (*problem.structs_on(target.devices[0]), key_on(target))
+    chosen = {
+        name: program
         for name, program in programs(family, target.name).items()
+        if not options.only or name in options.only
     }
-    seconds = median_seconds(compiled, args, rounds) if here else {}
+    if options.update:
+        chosen = {name: with_update(program) for name, program in chosen.items()}
+        args, structs = (
+            with_moments(*args),
+            on_first(jax.eval_shape(with_moments, *structs), target),
+        )
+    compiled = {name: jax.jit(f).lower(*structs).compile() for name, f in chosen.items()}
+    seconds = median_seconds(compiled, args, options.rounds) if here else {}
     first: Any = None
     print(f"{problem.title} on {target.name}")
     for name, program in compiled.items():
@@ -96,9 +125,15 @@ def estimated_time(cost: Cost) -> tuple[float, str]:
 
 
 def key_on(target: Target) -> Any:
-    kind = jax.eval_shape(lambda: jax.random.key(0))
+    return on_first(jax.eval_shape(lambda: jax.random.key(0)), target)
+
+
+def on_first(structs: Any, target: Target) -> Any:
+    """Of arrays on the target's first device."""
     sharding = jax.sharding.SingleDeviceSharding(target.devices[0])
-    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, sharding=sharding)
+    return jax.tree.map(
+        lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding), structs
+    )
 
 
 def main() -> None:
@@ -108,12 +143,18 @@ def main() -> None:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="sizes that take seconds")
+    parser.add_argument("--update", action="store_true", help="steps of Adam, not gradients alone")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[])
+    parser.add_argument(
+        "--only", nargs="+", default=[], help="programs, of which plain is the first"
+    )
     options = parser.parse_args()
     if options.target != "cpu":
         without_tpu()
     target = hs.find_target(options.target)
-    for family, *sizes in (SMALL if options.small else MODELS).values():
-        measured(family.problem(*sizes), family, target, options.rounds)
+    for name, (family, *sizes) in (SMALL if options.small else MODELS).items():
+        if not options.models or name in options.models:
+            measured(family.problem(*sizes), family, target, options)
 
 
 if __name__ == "__main__":
