@@ -28,7 +28,7 @@ from hlo_surgery.passes.strategies.by_example import (
     weighted_by_example,
 )
 from hlo_surgery.passes.strategies.kronecker.rotated_squares import rotated_squares
-from hlo_surgery.passes.strategies.reweight_examples import reweighted
+from hlo_surgery.passes.strategies.reweight_examples import is_exact_in_float32, reweighted
 from hlo_surgery.passes.strategies.square.square_operands import is_squarable, weighted_squares
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
 from hlo_surgery.passes.strategies.task import Examples, Known, is_precise
@@ -180,20 +180,28 @@ class Measurements:
     def _by_example(self, i: int) -> bool:
         """Whether the weighted sum takes each example's own gradient."""
         task = self.chosen[i].task
-        return self.size == 1 or not is_precise(task.sliced) or not task.function.liftable
+        exact = self._is_wide(i) or is_precise(task.sliced)
+        return self.size == 1 or not exact or not task.function.liftable
+
+    def _is_wide(self, i: int) -> bool:
+        """Whether operands with weights are had in float32, where the module's own are narrower."""
+        task = self.chosen[i].task
+        return task.function.wide and is_exact_in_float32(task.sliced)
 
     def _weighted(self, i: int, weights: jax.Array, *, finite: jax.Array | None) -> jax.Array:
         sliced = self.chosen[i].task.sliced
         if self._by_example(i):
             return weighted_by_example(self.chosen[i], self.known, weights, finite)
         scale = 1 if self.examples.is_mean else 1 / self.count
-        return reweighted(sliced, self.known, weights, self.count, finite) * scale
+        wide = self._is_wide(i)
+        return reweighted(sliced, self.known, weights, self.count, finite, wide) * scale
 
     def _weighted_squares(
         self, i: int, weights: jax.Array, *, finite: jax.Array | None
     ) -> jax.Array:
         task = self.chosen[i].task
-        if self._by_example(i) or not is_squarable(task.sliced):
+        squarable = is_squarable(task.sliced) and not self._is_wide(i)
+        if self._by_example(i) or not squarable:
             return weighted_by_example(
                 self.chosen[i], self.known, weights, finite, squared_magnitude
             )

@@ -17,9 +17,10 @@ import jax.numpy as jnp
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.raising.raise_op import Raised, raise_op
+from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.kept_examples import weighted_by_owner, zero_unless
@@ -42,18 +43,25 @@ from hlo_surgery.passes.terms.steps import (
     Step,
     is_made,
 )
+from hlo_surgery.passes.terms.wide_slices import raise_wide
 
 Known = Mapping[Value, jax.Array]
 
 
 def reweighted(
-    sliced: GradientSlice, known: Known, weights: jax.Array, scale: Any, finite: jax.Array | None
+    sliced: GradientSlice,
+    known: Known,
+    weights: jax.Array,
+    scale: Any,
+    finite: jax.Array | None,
+    wide: bool = False,
 ) -> jax.Array:
     """The sum of w_b g_b for a mean loss over `scale` examples, in the gradient's precision.
 
-    Where `finite` is given, examples that are not are left out, whatever they hold.
+    Where `finite` is given, examples that are not are left out, whatever they hold. `wide`: in
+    float32, where the module rounds to less; see `is_exact_in_float32`.
     """
-    contracted = partial(_run, sliced, known, scale, finite)
+    contracted = partial(_run, sliced, known, scale, finite, wide)
     if not has_offset(sliced):
         return contracted(weights)
     # Affine in the weights: apart, a large offset takes no digits of what is weighted.
@@ -61,11 +69,19 @@ def reweighted(
     return moved + jnp.sum(weights).astype(offset.dtype) * offset
 
 
+def is_exact_in_float32(sliced: GradientSlice) -> bool:
+    """Whether a widenable slice rounds nothing once in float32, operands with weights neither: it
+    adds up rows, and multiplies none, which matrix units would do with 16 bits.
+    """
+    return not sliced.row_sites and all(s.op.name == "stablehlo.scatter" for s in sliced.sites)
+
+
 def _run(
     sliced: GradientSlice,
     known: Known,
     scale: Any,
     finite: jax.Array | None,
+    wide: bool,
     weights: jax.Array,
 ) -> jax.Array:
     """The slice on all examples at once; where the weights are zero, its affine ops' offset."""
@@ -84,8 +100,12 @@ def _run(
         return known[value]
 
     for step in sliced.steps:
-        function: Raised = raise_op(step.op) or call_op(step.op)
         operands = [operand(key) for key in step.inputs]
+        if wide:
+            function = raise_wide(step, upcast=False)
+            operands = [widened(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x for x in operands]
+        else:
+            function = raise_op(step.op) or call_op(step.op)
         if step.is_site:
             operands = weighted_site(step, operands, weights * scale, finite)
         results = function(*operands)

@@ -282,3 +282,22 @@ def test_labels_that_are_not_named_are_warned_of():
     with warnings.catch_warnings(action="error"):
         hs.grad(centred, batch_argnums=1, statistics=hs.norms())(w, x, y)
         hs.grad(plain, batch_argnums=(1, 2), statistics=hs.clipped_mean(1.0))(w, x, y)
+
+
+def looked_up(table, ids):
+    """In bfloat16, as its scattered rows are."""
+    return jnp.mean(jnp.sum(jnp.tanh(table.astype(jnp.bfloat16)[ids].astype(jnp.float32)), (1, 2)))
+
+
+def test_weighted_rows_of_a_narrow_table_are_added_up_at_once():
+    """In float32, where nothing is rounded, and with no table of zeros for each example."""
+    draw = np.random.default_rng(0)
+    table, ids = draw.normal(size=(50, 8)).astype(np.float32), draw.integers(0, 50, (6, 5))
+    asked = {"clipped": hs.clipped_mean(0.5), "own": hs.per_example()}
+    f = hs.grad(looked_up, statistics=asked, strategy="lift")
+    found = f(table, ids)[1]
+    own = np.asarray(found["own"], np.float64)
+    weights = np.minimum(1, 0.5 / np.linalg.norm(own.reshape(6, -1), axis=1))
+    expected = np.mean(weights[:, None, None] * own, 0)
+    np.testing.assert_allclose(found["clipped"], expected, rtol=1e-5, atol=1e-8)
+    assert "stablehlo.while" not in f.module(table, ids).text()
