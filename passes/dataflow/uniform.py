@@ -2,6 +2,7 @@
 
 broadcast_in_dim %m : [D] -> [B, D]       along the first dimension      =>  uniform
 add %u, %v                                both uniform along it          =>  uniform
+slice %u                                  all of it uniform along it     =>  uniform
 """
 
 from collections.abc import Sequence
@@ -38,6 +39,9 @@ def _uniform_if(value: Value, along: PerExample, size: int) -> Sequence[Along] |
         return [] if _is_uniform_constant(op, along, size) else None
     if op.name == "stablehlo.broadcast_in_dim":
         return _uniform_broadcast_if(op, along, size)
+    if op.name == "stablehlo.slice" and mlir.shape(op.operands[0]) != mlir.shape(value):
+        length = mlir.shape(op.operands[0])[along.dim]
+        return [(op.operands[0], PerExample(along.dim), length)]
     found = sources(op, along, size) or []
     pairs = [(v, axis, size) for v, axis in found if axis]
     return None if _lands_somewhere(op, found) else pairs or None

@@ -15,6 +15,7 @@ from hlo_surgery.passes.dataflow.held import held_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
 from hlo_surgery.passes.normalise.held_constants import holds_constant
+from hlo_surgery.passes.owners.alignment.grouped_sums import grouped_sums
 from hlo_surgery.passes.owners.alignment.positions import positional_sums
 from hlo_surgery.passes.owners.alignment.step_positions import step_sums
 from hlo_surgery.passes.owners.branches import classify_case
@@ -91,6 +92,8 @@ def find_owners(
         classify_block(owners, block)
     if owners.contributions:
         _place_rows(owners, owners.contributions, block)
+    if owners.contributions is None and owners.following is None:
+        owners.grouped = grouped_sums(owners, block)
     owners.positional = positional_sums(owners, block) | step_sums(owners, block)
     if owners.positional:
         classify_block(owners, block)

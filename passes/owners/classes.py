@@ -235,7 +235,8 @@ class Owners:
     their trips. `loops`: the counted loops around what is classified now, outermost first.
     `beside`: values that run along with the examples and are not theirs. `moved`: why rows of
     parameters are not known to be whose. `apart`: where examples are taken apart, once asked.
-    `uneven`: sums to which some of the examples bring constants. `varying`: what may differ from
+    `uneven`: sums to which some of the examples bring constants. `grouped`: the places of sums of
+    which each element is one over some of the examples. `varying`: what may differ from
     step to step, by the first result of a loop. `contributions`: where all that is mixed counts as
     constant, not data alone. `following`: what is known of owners that ids give, where some do.
     """
@@ -259,6 +260,7 @@ class Owners:
     moved: Reason | None = None
     apart: Apart | None = None
     uneven: set[Value] = field(default_factory=set[Value])
+    grouped: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])

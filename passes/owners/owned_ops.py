@@ -197,6 +197,8 @@ def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class
     labels = joined([old, landed])
     if data := _placed_data(owners, op, classes, labels):
         return rearranged(op, data)
+    if _adds_to_some(owners, [classes[0], classes[2]]):
+        return uneven_at(op)
     if labels.is_conflicting and not new.is_conflicting and linearity.sums(op, 0):
         return summed(owners, op, classes, owned_operands(classes) - {1})
     return settled(owners, op, classes, labels)

@@ -61,7 +61,8 @@ def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | 
 def undivided_loss_reason(owners: Owners, block: Block, loss: Value) -> Reason | None:
     """Why a loss is no sum of the examples' own; None where it is."""
     reason = mixing_reason(owners, loss) or stray_reason(owners, loss)
-    return reason or uneven_reason(owners, block, loss)
+    reason = reason or uneven_reason(owners, block, loss)
+    return reason or apart_reason(owners, block, loss)
 
 
 def mixing_reason(owners: Owners, output: Value) -> Reason | None:

@@ -121,4 +121,52 @@ MICROBATCHES = [
         "answers += of([weight[: found.size] for weight in call.arrays], finite)",
         "weights of other steps' examples",
     ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "    enough = len(by_step) + 1",
+        "    enough = 2",
+        "constants that a step hands on to a later one",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "        if not are_alike(brought, last):",
+        "        if False:",
+        "constants that steps bring in different parts",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "    if counted_loop(owners, loop) is None:\n        return [None",
+        "    if False:\n        return [None",
+        "constants as often as a loop within a step runs",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "    return None if varies(owners.varying, over, value) else {",
+        "    return {",
+        "constants that vary with the step",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "    return not any(varies(owners.varying, over, v) for t",
+        "    return True or any(varies(owners.varying, over, v) for t",
+        "constants with a weight of each step",
+    ),
+    Bug(
+        "owners/alignment/step_weights.py",
+        "alone = all(_is_of_the_step(owners, form) for form in used)",
+        "alone = True",
+        "sums so far that a step does something else with",
+    ),
+    Bug(
+        "owners/alignment/weighted_terms.py",
+        "return scaled(operands[1 - number], numbers if is_product else 1 / numbers)",
+        "return operands[1 - number]",
+        "constants of a sum that is scaled",
+    ),
+    Bug(
+        "owners/alignment/step_constants.py",
+        "    return [sums[value]] if value in sums else next_terms(owners, value)",
+        "    return [] if value in sums else next_terms(owners, value)",
+        "constants of a sum that is handed on as it was before the step",
+    ),
 ]

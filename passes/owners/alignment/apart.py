@@ -22,6 +22,7 @@ from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, sums_of
 from hlo_surgery.passes.owners.alignment.group_shares import have_equal_shares
+from hlo_surgery.passes.owners.alignment.updated_rows import updates_some
 from hlo_surgery.passes.owners.classes import (
     Apart,
     Class,
@@ -37,6 +38,8 @@ WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
     "share of it is not shown"
 )
+# Some examples, and which is not looked into: no group is these.
+UNKNOWN = frozenset([-1])
 
 
 def find_apart(owners: Owners, block: Block) -> Apart:
@@ -48,6 +51,9 @@ def find_apart(owners: Owners, block: Block) -> Apart:
             continue
         taken = _taken(owners, op)
         examples = frozenset[int]().union(*(_examples_in(known) for _, known in taken))
+        if updates_some(owners, op):
+            first = first or op
+            alone.add(UNKNOWN)
         some = 0 < len(examples) < owners.size and op.name not in mlir.CONTROL_FLOW
         if some and mlir.is_inexact(op.results[0]):
             first = first or op

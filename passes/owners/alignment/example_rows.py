@@ -22,6 +22,10 @@ WHY = (
     "no example reaches this gradient, and it may have a row for each: whether row b is example "
     "b's is not shown"
 )
+GROUPED = (
+    "rows of a parameter meet some of the examples each, and a constant is added to this gradient: "
+    "whether it is theirs alone is not shown"
+)
 HELP = (
     "pass the rows as a batch argument (batch_argnums), and not as a parameter; "
     "or, if the parameter's size is that of the batch by coincidence, use a batch of another size"
@@ -35,16 +39,18 @@ LOOK_UP_HELP = (
 
 def example_rows(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is refused: its rows may be the examples', without a sign of it."""
-    is_whole = is_shared(owners.of(gradient))
-    if not (owners.moved or is_whole) or not holds_constant(owners, gradient):
+    is_whole, is_grouped = is_shared(owners.of(gradient)), gradient in owners.grouped
+    if not holds_constant(owners, gradient):
         return None
     if owners.moved:
         return owners.moved
+    op = mlir.defining_operation(gradient) or mlir.return_operation(block)
     along = any(v in owners.beside and v.type == gradient.type for v in block.arguments)
+    if is_grouped or (along and not is_whole):
+        return reason_at(op, GROUPED, LOOK_UP_HELP)
     of_size = owners.size in mlir.shape(gradient)
-    if not along and not of_size:
+    if not is_whole or not (along or of_size):
         return None
     if vanishes(gradient):
         return None
-    op = mlir.defining_operation(gradient) or mlir.return_operation(block)
     return reason_at(op, WHY, HELP if of_size else LOOK_UP_HELP)

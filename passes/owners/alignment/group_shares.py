@@ -20,8 +20,7 @@ from hlo_surgery.passes.owners.alignment.row_constants import (
     has_constant,
     hold_the_same,
 )
-from hlo_surgery.passes.owners.alignment.term_rules import RULES, combined
-from hlo_surgery.passes.owners.alignment.weighted_terms import Form, is_as_much
+from hlo_surgery.passes.owners.alignment.weighted_terms import RULES, Form, combined, is_as_much
 from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers
 

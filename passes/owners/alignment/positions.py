@@ -163,7 +163,8 @@ def met_directly(search: Search, block: Block) -> Iterator[tuple[Value, Labels]]
         for classes in _views(search.owners, op):
             shared = [i for i, c in enumerate(classes) if is_shared(c)]
             shared = [i for i in shared if mlir.shape(op.operands[i])]
-            if shared and any(_has_rows(c) for c in classes):
+            grouped = any(v in search.owners.grouped for v in op.operands)
+            if shared and (grouped or any(_has_rows(c) for c in classes)):
                 yield from _met_operands(search, op, classes, shared)
 
 
@@ -197,18 +198,25 @@ def _met_operands(
         wanted = [i for i in shared if not _is_splat(op.operands[i])]
     if not wanted or not all(map(_has_elements, op.operands)):
         return
-    labels = [c.labels if isinstance(c, Owned) else owners.nobodys(v).labels for c, v in pairs]
+    labels = [_places_of(owners, c, v) for c, v in pairs]
     steps = max(x.steps for x in labels)
     found = meeting(owners, op, labels, steps)
     if found is None:
         return
-    others = reduce(join, (found.frame.owners[i] for i in owned_operands(classes)))
+    met = owned_operands(classes) | {i for i, v in enumerate(op.operands) if v in owners.grouped}
+    others = reduce(join, (found.frame.owners[i] for i in met))
     others = told_apart(others, range(steps))
     for i in wanted:
         rows = found.rule.operands[i]
         places = over_operand(found.rule, found.frame, others, rows, op.operands[i])
         bare = Labels(places.digits, places.owners.reshape(places.owners.shape[steps:]))
         yield op.operands[i], bare
+
+
+def _places_of(owners: Owners, known: Class, value: Value) -> Labels:
+    """Where the examples lie in a value: their rows, or sums over groups of them."""
+    own = known.labels if isinstance(known, Owned) else owners.nobodys(value).labels
+    return owners.grouped.get(value, own)
 
 
 def _is_splat(value: Value) -> bool:

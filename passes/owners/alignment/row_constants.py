@@ -13,12 +13,15 @@ import numpy as np
 
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
+from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import Class, Owned, Owners, Summed, is_shared
+from hlo_surgery.passes.owners.labelling.moves import BOUNDS
 from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
 
+SLICE = "stablehlo.slice"
 Pair = tuple[Value, Value]
 Examples = frozenset[int]
 
@@ -41,7 +44,23 @@ def _made_of(owners: Owners, one: Value, other: Value) -> list[Pair] | None:
         return None
     if not (has_constant(owners, one) or has_constant(owners, other)):
         return []
-    return _of_ops(owners, mlir.defining_operation(one), mlir.defining_operation(other))
+    makers = mlir.defining_operation(one), mlir.defining_operation(other)
+    return [] if _take_rows_of_one(owners, *makers) else _of_ops(owners, *makers)
+
+
+def _take_rows_of_one(owners: Owners, one: Operation | None, other: Operation | None) -> bool:
+    """Whether two values are rows of one, of which all examples' hold the same constants."""
+    if one is None or other is None or {one.name, other.name} != {SLICE}:
+        return False
+    source = one.operands[0]
+    known = owners.of(source)
+    if source != other.operands[0] or not isinstance(known, Owned):
+        return False
+    bounds = [zip(*(integers(op, name) for name in BOUNDS), strict=True) for op in (one, other)]
+    moved = [dim for dim, (a, b) in enumerate(zip(*bounds, strict=True)) if a != b]
+    everyone = frozenset(range(owners.size))
+    rows = all(known.labels.varies_along(d) and len(known.labels.digits[d]) == 1 for d in moved)
+    return rows and are_the_same_in_rows(owners, source, everyone)
 
 
 def has_constant(owners: Owners, value: Value) -> bool:
@@ -105,8 +124,8 @@ def are_the_same_in_rows(owners: Owners, value: Value, examples: Examples) -> bo
 
 
 def _covers(known: Class, examples: Examples) -> bool:
-    """Whether each of these examples owns as many elements, and no other any."""
+    """Whether all that own elements own as many, and these examples are among them."""
     assert isinstance(known, Owned)
     numbers = known.labels.owners
     counts = np.unique(numbers[numbers >= 0], return_counts=True)[1]
-    return known.labels.examples == examples and len(set(counts.tolist())) == 1
+    return examples <= known.labels.examples and len(set(counts.tolist())) == 1

@@ -17,11 +17,13 @@ from hlo_surgery.passes.owners.alignment.constant_parts import (
     constant_terms,
     holds_constant,
 )
-from hlo_surgery.passes.owners.alignment.term_rules import chosen, combined, once
 from hlo_surgery.passes.owners.alignment.weighted_terms import (
     Form,
     added,
     are_alike,
+    chosen,
+    combined,
+    once,
     with_terms_in_place,
 )
 from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum

@@ -156,7 +156,7 @@ def _spot(owners: Owners, op: Operation, windows: Windows, dim: int) -> Spot:
         return windows.own[dim]
     inner = np.zeros([1] * (owners.steps + windows.rank), np.int64)
     if dim in windows.own:
-        inner = inner + _along(size, windows.own[dim], windows.rank)
+        inner = inner + along(size, windows.own[dim], windows.rank)
     if dim not in windows.columns:
         return inner
     start = column(owners, op.operands[1], windows.columns[dim], windows.vector_dim)
@@ -177,10 +177,10 @@ def _update_spot(
         return None
     first = np.clip(start, 0, shape[dim] - sizes[dim])
     rank = len(sizes)
-    return first.reshape((*first.shape, *[1] * rank)) + _along(sizes[dim], dim, rank)
+    return first.reshape((*first.shape, *[1] * rank)) + along(sizes[dim], dim, rank)
 
 
-def _along(size: int, dim: int, rank: int) -> Places:
+def along(size: int, dim: int, rank: int) -> Places:
     """0 .. size-1 along one of `rank` dimensions."""
     sizes = [1] * rank
     sizes[dim : dim + 1] = [size] if rank else []
@@ -198,7 +198,7 @@ def gather(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
         if spot is None:
             labels = over(labels, source.axes(dim))
             spot = np.zeros([1] * windows.rank, np.int64)
-        picked.append(_along(length, spot, windows.rank) if isinstance(spot, int) else spot)
+        picked.append(along(length, spot, windows.rank) if isinstance(spot, int) else spot)
     found = _picked(labels, owners.steps, picked, shape)
     return joined([found, *_of_indices(operands[1], windows, shape)])
 
