@@ -20,18 +20,24 @@ HEAD = ("", "", "learning rate", "seeds", "held-out loss", "less the usual", "le
 
 
 def draw_all(records: Sequence[Record], out: Path, kind: str) -> None:
-    """A figure for each sweep that has fresh seeds."""
+    """A figure for each sweep of which fresh seeds can be compared."""
     for name, sweep in SWEEPS.items():
-        if each := found(records, sweep):
+        if each := _compared(records, sweep):
             _draw(sweep, each, out / f"sweep_{name}.{kind}")
+
+
+def _compared(records: Sequence[Record], sweep: Sweep) -> dict[Place, BySeed]:
+    """What has been found, if it is more than one line at one level."""
+    each = found(records, sweep)
+    return each if len(each) > 1 else {}
 
 
 def table(records: Sequence[Record], name: str) -> str:
     """Markdown: a row for each line and level; a star where Holm tells a difference from none."""
     sweep = SWEEPS[name]
-    each = found(records, sweep)
+    each = _compared(records, sweep)
     if not each:
-        return f"(no runs of `{name}` yet)"
+        return f"(no runs of `{name}` to compare yet)"
     kinds = [against_usual(each, sweep), against_first(each, sweep)]
     columns = [
         {place: _said(one, told(kind)[place]) for place, one in kind.items()} for kind in kinds
