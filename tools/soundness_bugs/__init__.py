@@ -32,7 +32,7 @@ TESTS = (
     "tests/owners/labelling/test_random_moves.py",
     "tests/owners/test_emission.py",
     "tests/acceptance/test_near_misses.py",
-    "tests/acceptance/test_some_rows.py",
+    "tests/microbatches/test_some_rows.py",
     "tests/microbatches/test_even_shares.py",
     "tests/microbatches/test_group_shares.py",
     "tests/microbatches/test_row_constants.py",

@@ -24,6 +24,7 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.indexed_moves import along, spots_of, windows_of
+from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Places
 from hlo_surgery.passes.owners.labelling.landing import Spot
 
@@ -58,8 +59,18 @@ def _lands_on_some(owners: Owners, op: Operation) -> bool:
     known = owners.of(array)
     labels = known.labels if isinstance(known, Owned) else owners.grouped.get(array)
     if is_shared(known):
-        return op.results[0] in owners.beside
+        return op.results[0] in owners.beside and not _stacks_all(owners, op)
     return labels is not None and labels.varies and not _lands_on_all(owners, op, labels, update)
+
+
+def _stacks_all(owners: Owners, op: Operation) -> bool:
+    """Whether an update is that of a loop whose steps together write all of the array."""
+    loops = mlir.enclosing_loops(op)
+    loop = counted_loop(owners, loops[0]) if loops else None
+    if loop is None or op.name != "stablehlo.dynamic_update_slice":
+        return False
+    whole, part = (math.prod(mlir.shape(v)) for v in list(op.operands)[:2])
+    return whole == part * loop.trips
 
 
 def _lands_on_all(owners: Owners, op: Operation, labels: Labels, update: Value) -> bool:
