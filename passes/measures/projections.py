@@ -123,5 +123,10 @@ def sides(shape: Sequence[int]) -> tuple[Dims, Dims]:
 
 
 def _is_stack_of_vectors(whole: Sequence[int], part: Sequence[int]) -> bool:
-    """Whether slices have one factor, and the stack of them the steps as another."""
-    return not sides(part)[1] and sides(whole) == ((0,), tuple(range(1, len(whole))))
+    """Whether slices have one factor, and the stack of them the steps as another; of numbers the
+    stack is a vector, of one factor.
+    """
+    is_vector = len(whole) == 1
+    return (
+        not is_vector and not sides(part)[1] and sides(whole) == ((0,), tuple(range(1, len(whole))))
+    )
