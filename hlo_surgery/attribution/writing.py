@@ -15,11 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from hlo_surgery.attribution.batches import batch_at, number_of_examples, places_from
-from hlo_surgery.attribution.computed_rows import (
-    check_rows_stand_alone,
-    computed_rows,
-    first_unlike,
-)
+from hlo_surgery.attribution.computed_rows import Function, computed_rows, first_unlike
 from hlo_surgery.attribution.digests import digests_of, first_other
 from hlo_surgery.attribution.header import (
     FILE,
@@ -33,6 +29,9 @@ from hlo_surgery.attribution.header import (
 from hlo_surgery.attribution.index import Index, open_index
 from hlo_surgery.attribution.named_rows import Rows, named
 from hlo_surgery.attribution.row_files import append, create, first_rows, row_files, sync
+from hlo_surgery.attribution.rows_apart import Check, mixed_rows
+from hlo_surgery.attribution.sole_writer import FILE as LOCK
+from hlo_surgery.attribution.sole_writer import sole_writer
 
 # A kill loses what was written since the last commit, which is what may take time.
 COMMIT_SECONDS = 1.0
@@ -56,18 +55,21 @@ def write_index(
     - `path`: a folder, new or empty, or an index to go on with. Each array is an `.npy` file there
       (bfloat16 as float32), and `index.json` says what they are of, and how many rows are done.
       Kill the process at any time, and call again.
+      One process writes at a time, where the system has `flock` (Windows has none).
     - `settings`: what tells this index from others, such as `{"seed": 0, "step": 300}`; kept with
       it as JSON.
 
     An index goes on only with the same data as far as it is done, by a checksum, for which that is
     read again; the same settings; and an f that returns for the first batch what is there, up to
-    rounding. And an example's row must not rest on the rest of its batch: f is tried on the first
-    batch with half of it replaced.
+    rounding. And an example's row must not rest on the rest of its batch: f is tried on two more
+    batches, mixed of the first, the last and some examples from all over the data, and rows of
+    these must be the same, up to rounding, where they are written. That finds no sum over a batch
+    that moves in none of the batches that are compared.
 
     A progress bar is shown on stderr where that is a terminal. Raises ValueError for what is named
     above, for rows that are not finite, and for an index that is another one; TypeError for
-    settings that are no JSON; FileExistsError where the path is something else; OSError where the
-    disk is full.
+    settings that are no JSON; FileExistsError where the path is something else; BlockingIOError
+    where another process writes there; OSError where the disk is full, or has no locks.
 
     >>> import tempfile
     >>> import jax.numpy as jnp
@@ -84,15 +86,26 @@ def write_index(
     size = min(_positive(batch_size), examples)
     places = places_from(0, size, examples)
     first = computed_rows(f, batch_at(data, places), places)
-    check_rows_stand_alone(f, data, first)
+    check = mixed_rows(f, data, examples, first)
     shapes = described(named(data))
     wanted = Header(examples, described(first), shapes, plain_settings(settings or {}))
-    header = _begun(folder, wanted, first)
-    _check_data(folder, header, data, size)
-    if header.done < examples:
+    if _is_whole(folder):
+        _begun(folder, wanted, first, data)
+        return open_index(folder)
+    _make_folder(folder)
+    with sole_writer(folder):
+        header = _begun(folder, wanted, first, data)
         _check_room(folder, header)
-        _write(partial(computed_rows, f, like=first), data, folder, header, size)
+        _write(partial(_checked_rows, f, first, check), data, folder, header, size)
     return open_index(folder)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Nothing more is written to it, so that many may read it, of a read-only disk, too."""
+    if not (folder / FILE).exists():
+        return False
+    there = read_header(folder)
+    return there.done == there.examples
 
 
 def _positive(batch_size: int) -> int:
@@ -101,23 +114,28 @@ def _positive(batch_size: int) -> int:
     return batch_size
 
 
-def _begun(folder: Path, wanted: Header, first: Rows) -> Header:
+def _begun(folder: Path, wanted: Header, first: Rows, data: Any) -> Header:
     """The header of the index that is there, or of one that holds no row yet."""
-    if not (folder / FILE).exists():
-        _make_folder(folder)
-    elif (there := read_header(folder)).done:
+    if (folder / FILE).exists() and (there := read_header(folder)).done:
         check_same(folder, there, wanted)
         _check_first(folder, there, first)
+        _check_data(folder, there, data, len(next(iter(first.values()))))
         return there
     write_header(folder, wanted)
     return wanted
+
+
+def _checked_rows(f: Function, first: Rows, check: Check, batch: Any, places: np.ndarray) -> Rows:
+    rows = computed_rows(f, batch, places, first)
+    check(rows, places)
+    return rows
 
 
 def _check_first(folder: Path, there: Header, first: Rows) -> None:
     """Raises ValueError where the rows that are there are not those of the first batch."""
     count = min(there.done, len(next(iter(first.values()))))
     stored = first_rows(row_files(folder, there), count)
-    name = first_unlike({key: rows[:count] for key, rows in first.items()}, stored)
+    name = first_unlike({key: rows[:count] for key, rows in first.items()}, stored, stored)
     if name is not None:
         raise ValueError(
             f"{folder} holds other rows of the first examples than f returns in {name}: it was "
@@ -136,9 +154,16 @@ def _check_data(folder: Path, there: Header, data: Any, size: int) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    if folder.exists() and not _may_be_written(folder):
         raise FileExistsError(f"{folder} is there and is no index; choose another path")
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def _may_be_written(folder: Path) -> bool:
+    """An index, or a folder with nothing in it but a lock."""
+    if not folder.is_dir():
+        return False
+    return (folder / FILE).exists() or {x.name for x in folder.iterdir()} <= {LOCK}
 
 
 def _check_room(folder: Path, header: Header) -> None:
