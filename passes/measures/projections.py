@@ -89,6 +89,11 @@ class DenselyProjected(RowMeasure):
     k: int
     seed: int
 
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return "projected"
+
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """R' g over the root of k, a block of elements at a time."""
         flat = widened(gradient).ravel()

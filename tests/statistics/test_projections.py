@@ -81,6 +81,12 @@ def test_projections_are_those_of_the_definition(strategy):
     held(f(P, IDS)[1], by_output(projections_of))
 
 
+def test_errors_name_the_statistic():
+    f = hs.grad(loss, statistics=hs.projected(K, kind="dense"), strategy="project")
+    with pytest.raises(ValueError, match="does not apply to projected of"):
+        f(P, IDS)
+
+
 @pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
 def test_numbers_stacked_by_a_scan_are_projected_as_a_vector(strategy):
     def scanned(p, x):
