@@ -28,7 +28,14 @@ from hlo_surgery.attribution.header import (
 )
 from hlo_surgery.attribution.index import Index, open_index
 from hlo_surgery.attribution.named_rows import Rows, named
-from hlo_surgery.attribution.row_files import append, create, first_rows, row_files, sync
+from hlo_surgery.attribution.row_files import (
+    append,
+    check_digests,
+    create,
+    first_rows,
+    row_files,
+    sync,
+)
 from hlo_surgery.attribution.rows_apart import Check, mixed_rows
 from hlo_surgery.attribution.sole_writer import FILE as LOCK
 from hlo_surgery.attribution.sole_writer import sole_writer
@@ -183,8 +190,11 @@ def _write(
     """The rows that are not there yet; their number, and of what they are, once they are on the
     disk.
     """
-    files, examples, digests = row_files(folder, header), header.examples, header.digests
-    if not header.done:
+    files, examples = row_files(folder, header), header.examples
+    digests, row_digests = header.digests, header.row_digests
+    if header.done:
+        check_digests(files, header.done, row_digests)
+    else:
         create(files, examples)
     committed = time.monotonic()
     with ExitStack() as stack:
@@ -193,13 +203,15 @@ def _write(
             places, stop = places_from(start, size, examples), min(start + size, examples)
             batch = batch_at(data, places)
             # Before f, which may take the arrays for its own.
-            digests = digests_of(batch, stop - start, digests)
+            digests = digests_of(named(batch), stop - start, digests)
             rows = rows_of(batch, places)
+            row_digests = digests_of(rows, stop - start, row_digests)
             for one, file in zip(files, opened, strict=True):
                 append(file, start, rows[one.name][: stop - start])
             if stop == examples or time.monotonic() > committed + COMMIT_SECONDS:
                 sync(opened)
-                write_header(folder, replace(header, done=stop, digests=digests))
+                done = replace(header, done=stop, digests=digests, row_digests=row_digests)
+                write_header(folder, done)
                 committed = time.monotonic()
 
 
