@@ -58,8 +58,8 @@ def grad(
       statistics; see `crossed`.
     - `planning`: how to compute, which changes no statistic: `strategy` ("auto", "square", "ghost",
       "project", "kronecker", "segments", "fused", "lift" or "loop"), `memory_budget` (bytes),
-      `target` (such as "tpu:v5e"), `reuse_gradient` (a bool) and `shards` (devices); see
-      `PlanningChoices`.
+      `target` (such as "tpu:v5e"), `reuse_gradient` (a bool) and `shards` (devices);
+      docs/costs.md says what each does, and where a strategy applies.
 
     As with `jax.jit`, what `fun` and the statistics close over is read when they are traced, once
     for arguments of such shapes and dtypes: pass what changes as an argument, or call f inside of

@@ -35,6 +35,18 @@ def batch_at(data: Any, places: np.ndarray) -> Any:
     return jax.tree.map(lambda leaf: leaf[first : last + 1][places - first], data)
 
 
+def batch_from_all_over(data: Any, places: np.ndarray) -> Any:
+    """As `batch_at`, of places far apart: what lies between them is not read."""
+    return jax.tree.map(lambda leaf: _picked(leaf, places), data)
+
+
+def _picked(leaf: Any, places: np.ndarray) -> Any:
+    """What slices to NumPy's arrays may be a file, which takes slices alone."""
+    if not isinstance(leaf[0:1], np.ndarray):
+        return leaf[places]
+    return np.concatenate([leaf[place : place + 1] for place in places.tolist()])
+
+
 def places_from(start: int, size: int, examples: int) -> np.ndarray:
     """[size]: examples from `start` on, the last one again where they end: one shape, compiled
     once.

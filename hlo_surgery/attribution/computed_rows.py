@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from hlo_surgery.attribution.batches import batch_at
 from hlo_surgery.attribution.named_rows import Rows, named
 
 # How far the same rows may be apart by another device's rounding, as a part of rows' usual length.
@@ -30,8 +29,8 @@ def computed_rows(f: Function, batch: Any, places: np.ndarray, like: Rows | None
         _check(name, rows, places)
     if like is not None and _kinds(found) != _kinds(like):
         raise ValueError(
-            f"f returned {_kinds(found)} from example {places[0]} on, and {_kinds(like)} of the "
-            "first batch; rows have one shape"
+            f"f returned {_kinds(found)} of examples {listed(places.tolist())}, and "
+            f"{_kinds(like)} of the first batch; rows have one shape"
         )
     return found
 
@@ -56,12 +55,13 @@ def _check(name: str, rows: np.ndarray, places: np.ndarray) -> None:
     if not finite.all():
         wrong = sorted(set(places[~finite].tolist()))
         raise ValueError(
-            f"f returns numbers that are not finite in {name} of examples {_listed(wrong)}; look "
+            f"f returns numbers that are not finite in {name} of examples {listed(wrong)}; look "
             "at these, or have f return zeros where rows are to count for nothing"
         )
 
 
-def _listed(places: list[int]) -> str:
+def listed(places: list[int]) -> str:
+    """A few of them, as text."""
     return ", ".join(map(str, places[:5])) + (", ..." if len(places) > 5 else "")
 
 
@@ -69,30 +69,11 @@ def _kinds(rows: Rows) -> dict[str, Any]:
     return {name: (x.shape[1:], str(x.dtype)) for name, x in rows.items()}
 
 
-def check_rows_stand_alone(f: Function, data: Any, first: Rows) -> None:
-    """Raises ValueError where a row of the first batch changes with the batch's other half."""
-    size = len(next(iter(first.values())))
-    half = size // 2
-    if not half:
-        return
-    places = np.arange(size) % half
-    again = computed_rows(f, batch_at(data, places), places, first)
-    name = first_unlike(_head(again, half), _head(first, half))
-    if name is not None:
-        raise ValueError(
-            f"f's rows of the first {half} examples change in {name} with what else is in their "
-            "batch, so that an index of them would rest on the batches; have f normalise by "
-            "nothing of the batch, such as a sum of its masks"
-        )
-
-
-def _head(rows: Rows, count: int) -> Rows:
-    return {name: x[:count] for name, x in rows.items()}
-
-
-def first_unlike(found: Rows, expected: Rows) -> str | None:
-    """The first array whose rows are others by more than rounding; None where all are the same."""
-    usual = {name: float(np.sqrt(np.mean(_lengths(x) ** 2))) for name, x in expected.items()}
+def first_unlike(found: Rows, expected: Rows, usual_rows: Rows) -> str | None:
+    """The first array whose rows are others by more than rounding, which is a part of the length
+    of the usual rows; None where all are the same.
+    """
+    usual = {name: float(np.sqrt(np.mean(_lengths(x) ** 2))) for name, x in usual_rows.items()}
     longest = max(usual.values())
     for name, rows in expected.items():
         allowed = ROUNDING * max(usual[name], NOISE * longest)

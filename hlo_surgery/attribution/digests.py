@@ -1,6 +1,7 @@
-"""Digests: of the data that an index's rows are of, so that it goes on with the same data alone."""
+"""Digests: of an index's rows and of the data that they are of, which have to stay the same."""
 
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,15 +14,17 @@ from hlo_surgery.attribution.named_rows import named
 Digests = dict[str, int]
 
 
-def digests_of(batch: Any, count: int, before: Digests) -> Digests:
+def digests_of(arrays: Mapping[str, Any], count: int, before: Digests) -> Digests:
     """A checksum of each array, up to a batch's first `count` examples; `before`: of those before.
 
     >>> x = np.arange(6.0)
-    >>> digests_of(x[2:], 4, digests_of(x, 2, {})) == digests_of(x, 6, {})
+    >>> digests_of({"x": x[2:]}, 4, digests_of({"x": x}, 2, {})) == digests_of({"x": x}, 6, {})
     True
     """
-    leaves = named(batch).items()
-    return {name: zlib.crc32(_as_bytes(leaf[:count]), before.get(name, 0)) for name, leaf in leaves}
+    return {
+        name: zlib.crc32(_as_bytes(array[:count]), before.get(name, 0))
+        for name, array in arrays.items()
+    }
 
 
 def _as_bytes(examples: Any) -> bytes:
@@ -37,5 +40,5 @@ def first_other(data: Any, done: int, step: int, there: Digests) -> str | None:
     found: Digests = {}
     for start in range(0, done, step):
         places = np.arange(start, min(start + step, done))
-        found = digests_of(batch_at(data, places), len(places), found)
+        found = digests_of(named(batch_at(data, places)), len(places), found)
     return next((name for name, digest in found.items() if there.get(name) != digest), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hlo_surgery.attribution.header import FILE, read_header
 from hlo_surgery.attribution.named_rows import Rows
-from hlo_surgery.attribution.row_files import mapped, row_files
+from hlo_surgery.attribution.row_files import check_digests, mapped, row_files
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Index:
 
 
 def open_index(path: str | os.PathLike[str]) -> Index:
-    """An index that `write_index` has written, read-only.
+    """An index that `write_index` has written, read-only. All rows are read once, for a checksum.
 
     Raises FileNotFoundError where there is none, and ValueError where rows are missing or files are
     damaged.
@@ -57,4 +57,7 @@ def open_index(path: str | os.PathLike[str]) -> Index:
             f"{folder} has rows of {header.done} of {header.examples} examples; call write_index "
             "again with the same arguments, and it goes on"
         )
-    return Index(folder, mapped(row_files(folder, header), header.examples), header.settings)
+    files = row_files(folder, header)
+    rows = mapped(files, header.examples)
+    check_digests(files, header.examples, header.row_digests)
+    return Index(folder, rows, header.settings)

@@ -5,13 +5,17 @@ They are written as files and not through a memory map, where a full disk ends t
 
 import math
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 
+from hlo_surgery.attribution.blocks import BLOCK_BYTES
+from hlo_surgery.attribution.digests import Digests
 from hlo_surgery.attribution.header import Header
 from hlo_surgery.attribution.named_rows import Rows
 
@@ -61,8 +65,8 @@ def mapped(files: Iterable[RowFile], examples: int) -> Rows:
     rows: Rows = {}
     for name, path, shape, dtype in files:
         try:
-            found = np.load(path, mmap_mode="r")
-        except (OSError, ValueError, EOFError) as problem:
+            found = npy.open_memmap(path, mode="r")
+        except (OSError, ValueError, EOFError, TokenError) as problem:
             raise _damaged(path, problem) from None
         if (found.shape, found.dtype) != ((examples, *shape), dtype):
             raise ValueError(f"{path} does not hold {name}; write the index anew")
@@ -78,12 +82,30 @@ def first_rows(files: Iterable[RowFile], count: int) -> Rows:
             with path.open("rb") as file:
                 _skip_header(file)
                 numbers = np.fromfile(file, dtype, count * math.prod(shape))
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, TokenError) as problem:
             raise _damaged(path, problem) from None
         if numbers.size != count * math.prod(shape):
             raise _damaged(path, "it ends too early")
         rows[name] = numbers.reshape(count, *shape)
     return rows
+
+
+def check_digests(files: Iterable[RowFile], count: int, there: Digests) -> None:
+    """Raises ValueError where the first rows, which are there, are not those that were written."""
+    for name, path, shape, dtype in files:
+        with path.open("rb") as file:
+            _skip_header(file)
+            digest = _digest(file, count * math.prod(shape) * dtype.itemsize)
+        if digest != there[name]:
+            raise _damaged(path, "its rows are not those that were written")
+
+
+def _digest(file: BinaryIO, size: int) -> int:
+    """Of as many bytes from here on."""
+    digest = 0
+    for start in range(0, size, BLOCK_BYTES):
+        digest = zlib.crc32(file.read(min(BLOCK_BYTES, size - start)), digest)
+    return digest
 
 
 def _damaged(path: Path, problem: object) -> ValueError:

@@ -21,7 +21,8 @@ def scores(index: Index, queries: Any) -> np.ndarray:
     section 3). What is in memory is [Q, N] and a block of rows. Computed in float32, or in what
     is wider of rows and queries where JAX's x64 is on.
 
-    Raises ValueError for queries of other names or shapes than the index, or not finite.
+    Raises ValueError for queries of other names or shapes than the index, or not finite, and where
+    a score is not finite; one that is too small for the dtype is zero.
 
     >>> import tempfile
     >>> from hlo_surgery.attribution import write_index
@@ -33,13 +34,18 @@ def scores(index: Index, queries: Any) -> np.ndarray:
     names = tuple(index.rows)
     asked = rows_like({name: x.shape[1:] for name, x in index.rows.items()}, queries)
     wide = jnp.asarray(matrix(asked, names))
-    return np.concatenate(
+    found = np.concatenate(
         [
             np.asarray(_products(wide, matrix(index.rows, names, part)))
             for part in block_slices(index.rows)
         ],
         axis=1,
     )
+    if not np.isfinite(found).all():
+        raise ValueError(
+            f"scores leave the range of {found.dtype}; scale the queries, or the rows in f"
+        )
+    return found
 
 
 def _products(queries: jax.Array, rows: np.ndarray) -> jax.Array:

@@ -15,11 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from hlo_surgery.attribution.batches import batch_at, number_of_examples, places_from
-from hlo_surgery.attribution.computed_rows import (
-    check_rows_stand_alone,
-    computed_rows,
-    first_unlike,
-)
+from hlo_surgery.attribution.computed_rows import Function, computed_rows, first_unlike
 from hlo_surgery.attribution.digests import digests_of, first_other
 from hlo_surgery.attribution.header import (
     FILE,
@@ -32,7 +28,15 @@ from hlo_surgery.attribution.header import (
 )
 from hlo_surgery.attribution.index import Index, open_index
 from hlo_surgery.attribution.named_rows import Rows, named
-from hlo_surgery.attribution.row_files import append, create, first_rows, row_files, sync
+from hlo_surgery.attribution.row_files import (
+    append,
+    check_digests,
+    create,
+    first_rows,
+    row_files,
+    sync,
+)
+from hlo_surgery.attribution.rows_apart import Check, mixed_rows
 from hlo_surgery.attribution.sole_writer import FILE as LOCK
 from hlo_surgery.attribution.sole_writer import sole_writer
 
@@ -64,8 +68,10 @@ def write_index(
 
     An index goes on only with the same data as far as it is done, by a checksum, for which that is
     read again; the same settings; and an f that returns for the first batch what is there, up to
-    rounding. And an example's row must not rest on the rest of its batch: f is tried on the first
-    batch with half of it replaced.
+    rounding. And an example's row must not rest on the rest of its batch: f is tried on two more
+    batches, mixed of the first, the last and some examples from all over the data, and rows of
+    these must be the same, up to rounding, where they are written. That finds no sum over a batch
+    that moves in none of the batches that are compared.
 
     A progress bar is shown on stderr where that is a terminal. Raises ValueError for what is named
     above, for rows that are not finite, and for an index that is another one; TypeError for
@@ -87,7 +93,7 @@ def write_index(
     size = min(_positive(batch_size), examples)
     places = places_from(0, size, examples)
     first = computed_rows(f, batch_at(data, places), places)
-    check_rows_stand_alone(f, data, first)
+    check = mixed_rows(f, data, examples, first)
     shapes = described(named(data))
     wanted = Header(examples, described(first), shapes, plain_settings(settings or {}))
     if _is_whole(folder):
@@ -97,7 +103,7 @@ def write_index(
     with sole_writer(folder):
         header = _begun(folder, wanted, first, data)
         _check_room(folder, header)
-        _write(partial(computed_rows, f, like=first), data, folder, header, size)
+        _write(partial(_checked_rows, f, first, check), data, folder, header, size)
     return open_index(folder)
 
 
@@ -126,11 +132,17 @@ def _begun(folder: Path, wanted: Header, first: Rows, data: Any) -> Header:
     return wanted
 
 
+def _checked_rows(f: Function, first: Rows, check: Check, batch: Any, places: np.ndarray) -> Rows:
+    rows = computed_rows(f, batch, places, first)
+    check(rows, places)
+    return rows
+
+
 def _check_first(folder: Path, there: Header, first: Rows) -> None:
     """Raises ValueError where the rows that are there are not those of the first batch."""
     count = min(there.done, len(next(iter(first.values()))))
     stored = first_rows(row_files(folder, there), count)
-    name = first_unlike({key: rows[:count] for key, rows in first.items()}, stored)
+    name = first_unlike({key: rows[:count] for key, rows in first.items()}, stored, stored)
     if name is not None:
         raise ValueError(
             f"{folder} holds other rows of the first examples than f returns in {name}: it was "
@@ -178,8 +190,11 @@ def _write(
     """The rows that are not there yet; their number, and of what they are, once they are on the
     disk.
     """
-    files, examples, digests = row_files(folder, header), header.examples, header.digests
-    if not header.done:
+    files, examples = row_files(folder, header), header.examples
+    digests, row_digests = header.digests, header.row_digests
+    if header.done:
+        check_digests(files, header.done, row_digests)
+    else:
         create(files, examples)
     committed = time.monotonic()
     with ExitStack() as stack:
@@ -188,13 +203,15 @@ def _write(
             places, stop = places_from(start, size, examples), min(start + size, examples)
             batch = batch_at(data, places)
             # Before f, which may take the arrays for its own.
-            digests = digests_of(batch, stop - start, digests)
+            digests = digests_of(named(batch), stop - start, digests)
             rows = rows_of(batch, places)
+            row_digests = digests_of(rows, stop - start, row_digests)
             for one, file in zip(files, opened, strict=True):
                 append(file, start, rows[one.name][: stop - start])
             if stop == examples or time.monotonic() > committed + COMMIT_SECONDS:
                 sync(opened)
-                write_header(folder, replace(header, done=stop, digests=digests))
+                done = replace(header, done=stop, digests=digests, row_digests=row_digests)
+                write_header(folder, done)
                 committed = time.monotonic()
 
 

@@ -1,5 +1,7 @@
 """Losses: such that statistics of the examples' gradients are of a curvature matrix."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -28,14 +30,18 @@ def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
 
 
 def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
-    """Scores `[*]` of logits `[*, C]`, whose squared gradients, summed over all labels, are the
-    diagonal of the Gauss-Newton matrix of softmax cross entropy.
+    """Scores `[B]` of logits `[B, C]`, whose squared gradients, summed over all labels, are the
+    diagonal of the Gauss-Newton matrix of softmax cross entropy; a number of logits `[C]`.
 
     That is `sqrt(p_c) (logits_c - p' logits)` for the label c, the probabilities p being constants:
     the matrix is `J' (diag(p) - p p') J = sum_c p_c J' (e_c - p) (e_c - p)' J`. So the sum over c
     of `second_moment` of the mean of the scores is the mean of the examples' diagonals, exactly, in
-    one backward pass for each of the C labels; that is for examples with one row of logits. Of the
-    squared error `|f - y|**2 / 2` the scores are the outputs f_c themselves.
+    one backward pass for each of the C labels. Of the squared error `|f - y|**2 / 2` the scores are
+    the outputs f_c themselves.
+
+    Each example has one row of logits. Of several its matrix is the sum of theirs, and the square
+    of the gradient of their scores' sum has products of different rows' gradients besides. Raises
+    ValueError for several, as in `[B, T, C]`.
 
     >>> import hlo_surgery as hs
     >>> loss = lambda w, x, c: jnp.mean(hs.gauss_newton_score(x @ w, c))
@@ -44,6 +50,14 @@ def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
     >>> jnp.round(sum(f(w, x, c)[1] for c in range(2)), 4).tolist()  # x**2 p (1 - p)
     [[1.0, 1.0]]
     """
+    if math.prod(logits.shape[1:-1]) != 1:
+        raise ValueError(
+            f"gauss_newton_score takes logits [B, C], one row for each example, not "
+            f"{list(logits.shape)}: of several rows an example the squared gradient has products "
+            "of different rows' gradients, and is not the diagonal. Draw labels with "
+            "sampled_labels, one for each row, for an unbiased estimate of it, or make each row an "
+            "example of its own"
+        )
     shares = jax.lax.stop_gradient(jax.nn.softmax(logits))
     chosen = jax.nn.one_hot(label, logits.shape[-1], dtype=logits.dtype)
     weight = jnp.sqrt(jnp.sum(shares * chosen, -1))

@@ -22,8 +22,8 @@ class MissingStatistic(TypeError):
         super().__init__(
             f"update needs the statistic {statistic.name}: pass {name}=..., as "
             "hlo_surgery.value_and_grad with "
-            "statistics=optimizer.required_statistics returns it, or let hlo_surgery.train_step "
-            "do it"
+            "statistics=hlo_surgery.optimizers.required_statistics(optimizer, params) returns it, "
+            "or let hlo_surgery.train_step do it"
         )
         self.name, self.statistic = name, statistic
 
@@ -106,6 +106,7 @@ def refuse_change(statistics: Mapping[str, Statistic], given: Mapping[str, Any])
     would let what is private out.
     """
     names, asked = " and ".join(statistics), given.get("statistics", {})
+    first = "put track_noise_scale first; " if "noise_scale" in statistics else ""
     others = [statistic for name, statistic in asked.items() if name not in statistics]
     if any(getattr(statistic, "private", False) for statistic in others):
         raise ValueError(
@@ -116,7 +117,8 @@ def refuse_change(statistics: Mapping[str, Statistic], given: Mapping[str, Any])
     raise ValueError(
         f"what comes before a part of the optimizer that takes {names} changes the gradient, and "
         f"would be lost, or divided by what is not its own: {names} is of the examples' gradients "
-        "as they are. Chain it behind that part, where it changes the step, "
+        f"as they are. In optax.chain {first}chain the rest behind that part, where it changes the "
+        "step, "
         "or put it into the loss; clip_norm and weight_decay are options of the optimizers. "
         "To freeze parameters, "
         "use optax.multi_transform with optax.set_to_zero() for theirs"

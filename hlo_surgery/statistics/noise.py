@@ -25,7 +25,13 @@ def noise_scale(per: Per = "global") -> Derived:
     `squared_mean` is negative where noise hides the signal.
 
     `per`: "global" takes all parameters together, "parameter" each alone, in a pytree like the
-    gradient; groups as in `norms`. The mean is the gradient as the module rounds it: of bfloat16
+    gradient; groups as in `norms`.
+
+    `variance` is a difference of squares, as norms have no more to tell, and rounded as they are:
+    float32 gradients have it to 1e-7 to 3e-7 of `|mean|**2`, of either sign. So of examples whose
+    gradients are alike to 1 %, `tr(Sigma)` being `1e-4 |G|**2`, it is known to about 1e-3, and of
+    those alike to 0.03 % not at all; the sum of `hs.variance()`, which is centred, has it there.
+    The mean is the gradient as the module rounds it: of bfloat16
     gradients `|G|**2` is known to about 1e-3, and says nothing where that is more than
     `tr(Sigma) / B`. Raises ValueError for a batch of one example.
 

@@ -15,6 +15,11 @@ from hlo_surgery.statistics.like_gradient import leaves_like
 from hlo_surgery.statistics.traced_numbers import as_float, known
 from hlo_surgery.statistics.weighted.weights import group_grams, group_norms
 
+STACKED = (
+    "Several directions are stacked in front of each array: "
+    "jax.tree.map(lambda *d: jax.numpy.stack(d), d1, d2)"
+)
+
 
 def norms(per: Per = "global", ord: float = 2) -> Derived:
     """The norm of each example's gradient, [B]: over all parameters, for each, or for groups.
@@ -125,7 +130,12 @@ def _like(gradient: Any, direction: Any) -> list[jax.Array]:
     """The direction's arrays in the order of the gradient's, if they are one like the gradient, or
     as many for each array; else ValueError.
     """
-    arrays = leaves_like(gradient, direction, "inner_products")
+    try:
+        arrays = leaves_like(gradient, direction, "inner_products")
+    except ValueError as error:
+        if not isinstance(direction, list | tuple):
+            raise
+        raise ValueError(f"{error}. {STACKED}") from None
     shapes = [kind.shape for kind in jax.tree.leaves(gradient)]
     given = [array.shape for array in arrays]
     numbers = {shape[:1] for shape in given}

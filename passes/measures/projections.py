@@ -89,6 +89,11 @@ class DenselyProjected(RowMeasure):
     k: int
     seed: int
 
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return "projected"
+
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """R' g over the root of k, a block of elements at a time."""
         flat = widened(gradient).ravel()
@@ -123,5 +128,10 @@ def sides(shape: Sequence[int]) -> tuple[Dims, Dims]:
 
 
 def _is_stack_of_vectors(whole: Sequence[int], part: Sequence[int]) -> bool:
-    """Whether slices have one factor, and the stack of them the steps as another."""
-    return not sides(part)[1] and sides(whole) == ((0,), tuple(range(1, len(whole))))
+    """Whether slices have one factor, and the stack of them the steps as another; of numbers the
+    stack is a vector, of one factor.
+    """
+    is_vector = len(whole) == 1
+    return (
+        not is_vector and not sides(part)[1] and sides(whole) == ((0,), tuple(range(1, len(whole))))
+    )

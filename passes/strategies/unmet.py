@@ -37,7 +37,9 @@ class _Unmet:
 
 def unmet(task: Task, measure: OfPositions) -> Reason:
     """Why no strategy makes this measure of this gradient."""
-    why = f"{measure.needs}, and the gradient {task.name} is not such a sum"
+    is_complex = isinstance(measure, KroneckerFactor) and mlir.is_complex(task.sliced.value)
+    lacking = "complex" if is_complex else "not such a sum"
+    why = f"{measure.needs}, and the gradient {task.name} is {lacking}"
     found = _term_without_examples(task.sliced) or _unread(task.sliced)
     if found is None and isinstance(measure, KroneckerFactor):
         found = _unlike_uses(task.paths) or _unparted(task)

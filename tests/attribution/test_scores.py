@@ -138,3 +138,9 @@ def test_scales_whose_squares_float32_does_not_hold(tmp_path, scale):
 def test_no_queries(index):
     none = {name: x[:0] for name, x in QUERIES.items()}
     assert scores(index, preconditioned(none, covariance(index), damping=0.1)).shape == (0, N)
+
+
+def test_scores_that_float32_does_not_hold_are_refused(tmp_path):
+    index = write_index(lambda x: x, np.full((4, 3), 1e25, np.float32), tmp_path)
+    with pytest.raises(ValueError, match="scores leave the range of float32; scale"):
+        scores(index, index.rows)

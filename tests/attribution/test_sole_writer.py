@@ -3,8 +3,11 @@
 import errno
 import multiprocessing
 import os
-import signal
+import subprocess
+import sys
+import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from hlo_surgery.attribution import open_index, sole_writer, write_index
 
 DATA = 1 + np.random.default_rng(0).random((40, 3), np.float32)
+ROOT = Path(__file__).resolve().parent.parent.parent
 FORK = multiprocessing.get_context("fork")
 
 
@@ -31,26 +35,32 @@ def test_another_writer_is_refused(tmp_path):
     np.testing.assert_array_equal(index.rows["rows"], DATA)
 
 
-def _writes(folder, started):
-    def slow(x):
-        if (folder / "index.json").exists():
-            started.set()
-            time.sleep(60)
-        return x
-
-    write_index(slow, DATA, folder, batch_size=4)
-
-
 def test_a_killed_writer_holds_nothing(tmp_path):
-    started = FORK.Event()
-    writer = FORK.Process(target=_writes, args=(tmp_path, started))
-    writer.start()
-    assert started.wait(60)
+    program = """
+        import time
+        import numpy as np
+        from hlo_surgery.attribution import write_index, writing
+
+        def slow(*args):
+            print("holds", flush=True)
+            time.sleep(600)
+
+        writing.append = slow
+        write_index(lambda x: x, np.load("x.npy"), "index", batch_size=4)
+    """
+    np.save(tmp_path / "x.npy", DATA)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+    )
+    assert writer.stdout.readline() == b"holds\n"
     with pytest.raises(BlockingIOError, match="wait for it, or choose another path"):
-        write_index(lambda x: x, DATA, tmp_path, batch_size=4)
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.join()
-    index = write_index(lambda x: x, DATA, tmp_path, batch_size=4)
+        write_index(lambda x: x, DATA, tmp_path / "index", batch_size=4)
+    writer.kill()
+    writer.wait()
+    index = write_index(lambda x: x, DATA, tmp_path / "index", batch_size=4)
     np.testing.assert_array_equal(index.rows["rows"], DATA)
 
 

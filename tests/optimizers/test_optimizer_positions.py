@@ -70,6 +70,16 @@ def test_what_comes_before_is_not_dropped(change, reader):
     refused(optax.chain(CHANGES[change], READERS[reader]), "would be lost")
 
 
+def test_what_is_missing_is_asked_of_the_whole_chain():
+    optimizer = optax.chain(ho.track_noise_scale(), optax.sgd(1.0))
+    with pytest.raises(TypeError, match=r"required_statistics\(optimizer, params\)"):
+        optimizer.update(jnp.ones(2), optimizer.init(jnp.ones(2)))
+
+
+def test_a_tracker_behind_others_is_told_to_come_first():
+    refused(optax.chain(optax.clip(1.0), ho.track_noise_scale()), "put track_noise_scale first")
+
+
 @pytest.mark.parametrize("wrapped", WRAPPED)
 def test_however_it_is_wrapped(wrapped):
     refused(WRAPPED[wrapped](optax.clip(1e9), READERS["sign"]), "would be lost")

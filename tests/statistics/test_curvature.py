@@ -71,6 +71,19 @@ def test_squared_scores_of_all_labels_are_the_gauss_newton_diagonal():
     held(found, gauss_newton_diagonal(softmax_hessian))
 
 
+@pytest.mark.parametrize("shape", [(B, 2, C), (2, B, 1, C), (B, 0, C)])
+def test_scores_of_several_rows_an_example_are_refused(shape):
+    with pytest.raises(ValueError, match=r"one row for each example.*sampled_labels"):
+        hs.gauss_newton_score(jnp.zeros(shape), 0)
+
+
+def test_a_row_of_its_own_may_have_an_axis_of_its_own():
+    logits = draw(B, C)
+    wanted = hs.gauss_newton_score(logits, 1)
+    held(hs.gauss_newton_score(logits[:, None], 1)[:, 0], wanted)
+    held(jax.vmap(lambda row: hs.gauss_newton_score(row, 1))(logits), wanted)
+
+
 def test_squared_outputs_are_that_of_the_squared_error():
     outputs = lambda p, x, c: jnp.mean(jnp.take(logits_of(p, x), c, 1))  # noqa: E731
     f = hs.grad(outputs, batch_argnums=1, statistics=hs.second_moment())

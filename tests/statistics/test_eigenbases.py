@@ -75,6 +75,23 @@ def test_second_moments_in_eigenbases(name):
         )
 
 
+def orthonormal(size):
+    return jnp.linalg.qr(draw(size, size))[0]
+
+
+@pytest.mark.parametrize("parted", [(D * F, 1), (1, D * F)])
+def test_bases_may_part_axes_elsewhere_than_the_products_do(parted):
+    left, right = parted
+    bases = {
+        "w": hs.KroneckerFactors(orthonormal(left), orthonormal(right)),
+        "b": hs.KroneckerFactors(orthonormal(F), jnp.ones((1, 1))),
+    }
+    own = jax.vmap(lambda row: jax.grad(squares)(DENSE, row[None]))(ROWS_OF_X)
+    found = hs.grad(squares, statistics=hs.second_moment_in(bases))(DENSE, ROWS_OF_X)[1]
+    for key, value in squares_in(bases, own).items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-6 * value.max())
+
+
 def test_second_moments_of_complex_gradients_are_of_magnitudes():
     def loss(w, x):
         return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))

@@ -238,6 +238,17 @@ def squares(p, x):
 DENSE = {"w": draw(D, F), "b": draw(F)}
 
 
+def test_counts_of_rows_are_as_wide_as_the_other_side():
+    with jax.enable_x64(True):
+        rows = jnp.asarray([[0, 1, 1], [2, 0, 0], [1, 1, 1], [0, 2, 1], [2, 2, 2]])
+        table = jnp.ones((3, F), jnp.float64)
+        lookups = lambda t, rows: jnp.mean(jnp.sum(jnp.sin(t[rows]), (1, 2)))  # noqa: E731
+        found = hs.grad(lookups, statistics=hs.kronecker_factors())(table, rows)[1]
+    assert found.left.dtype == jnp.float64
+    counts = np.bincount(np.ravel(rows)) / len(rows)
+    np.testing.assert_allclose(found.left, counts, rtol=1e-14)
+
+
 def squares_of_one(p, x, tap):
     y = tap("w", x, x @ p["w"])
     return jnp.sum(jnp.tanh(tap("b", jnp.ones(1), y + p["b"])) ** 2)

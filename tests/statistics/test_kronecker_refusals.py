@@ -102,6 +102,13 @@ def test_of_a_tied_table_each_use_as_a_parameter_is_the_way_out():
         held({name: both[i]}, {name: hs.grad(fixed, **ask)(w, IDS)[1]})
 
 
+def test_complex_gradients_are_refused_as_such():
+    loss = lambda w, x: jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))  # noqa: E731
+    f = hs.grad(loss, statistics=hs.kronecker_factors())
+    with pytest.raises(hs.Refusal, match="is complex"):
+        f(jnp.ones((3, 2), complex), jnp.ones((4, 3)))
+
+
 def test_wrong_use_says_what_to_write():
     with pytest.raises(ValueError, match="'expand' or 'reduce', not 'flat'"):
         hs.kronecker_factors("flat")

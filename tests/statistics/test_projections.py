@@ -81,6 +81,23 @@ def test_projections_are_those_of_the_definition(strategy):
     held(f(P, IDS)[1], by_output(projections_of))
 
 
+def test_errors_name_the_statistic():
+    f = hs.grad(loss, statistics=hs.projected(K, kind="dense"), strategy="project")
+    with pytest.raises(ValueError, match="does not apply to projected of"):
+        f(P, IDS)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
+def test_numbers_stacked_by_a_scan_are_projected_as_a_vector(strategy):
+    def scanned(p, x):
+        return jnp.mean(jax.lax.scan(lambda h, s: (jnp.tanh(h * s), None), x, p)[0] ** 2)
+
+    p, x = jnp.array([0.5, 1.0, 2.0]), draw(B, D)
+    f = hs.grad(scanned, batch_argnums=1, statistics=hs.projected(K), strategy=strategy)
+    own = jax.vmap(lambda x: jax.grad(scanned)(p, x[None]))(x)
+    held({"s": f(p, x)[1]}, {"s": projections_of(np.asarray(own, np.float64), K)})
+
+
 def test_factors_are_projected_where_gradients_are_outer_products():
     plan = hs.explain(hs.grad(loss, statistics=hs.projected(K, SEED)), P, IDS)
     taken = {out.name: out.strategies[f"projected({K}, seed={SEED})"] for out in plan.outputs}

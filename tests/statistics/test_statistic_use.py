@@ -150,7 +150,7 @@ WRONG = {
     ),
     "more arrays": (
         lambda: graded(hs.inner_products([np.ones((4, 2))] * 2)),
-        "must be like the gradient",
+        "must be like the gradient.*stacked in front",
     ),
     "an unknown direction": (lambda: hs.inner_products("median"), "'mean' or a pytree"),
     "text in a direction": (lambda: hs.inner_products({"w": "mean"}), "a pytree of arrays"),

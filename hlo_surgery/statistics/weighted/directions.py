@@ -22,7 +22,8 @@ class TopDirections(NamedTuple):
 
 def top_directions(k: int) -> Derived:
     """The first k right singular vectors of the matrix [B, P] that has the examples' gradients for
-    rows, and its singular values: a `TopDirections`. Complex parameters count as their real and
+    rows, and its singular values: a named tuple of `singular_values` [k] and `directions`, a pytree
+    like the gradient with k in front of each array. Complex parameters count as their real and
     imaginary parts, as in `gram`.
 
     From the inner products of all pairs of examples, whose eigenvectors are weights: a direction is

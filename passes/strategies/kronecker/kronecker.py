@@ -135,10 +135,13 @@ def _factors(
     sides = (common_sides(task.paths) or [])[0]
     stacked, *elements = sizes_of(sides, mlir.shape(task.sliced.value))
     dense = [x for pair in operands for x in pair if x.ndim == 4]
+    # Counts are as wide as the other side.
+    dtype = jnp.promote_types(dense[0].dtype, jnp.float32)
     positions = sum(x.shape[2] for x in dense) // (1 if sides.diagonal else 2)
     divisors = {"expand": (1, positions), "reduce": (positions**2, 1)}[form]
     left, right = (
-        _second_moment([pair[k] for pair in operands], form, elements[k]) / (count * divisors[k])
+        _second_moment([pair[k] for pair in operands], form, elements[k], dtype)
+        / (count * divisors[k])
         for k in range(2)
     )
     return _of_all_stacked(left, stacked), _of_all_stacked(right, stacked)
@@ -150,12 +153,12 @@ def _of_all_stacked(x: jax.Array, stacked: Sequence[int]) -> jax.Array:
     return every.reshape(*stacked, *x.shape[1:])
 
 
-def _second_moment(operands: Sequence[Operand], form: Form, elements: int) -> jax.Array:
+def _second_moment(operands: Sequence[Operand], form: Form, elements: int, dtype: Any) -> jax.Array:
     """The sum over examples of products of a factor with itself, [stacked, elements, elements], and
     over positions, or of the factor's sum over these; of rows the diagonal, [1, elements].
     """
     if operands[0].ndim == 2:
-        return _counts(jnp.concatenate(operands, 1), form, elements)[None]
+        return _counts(jnp.concatenate(operands, 1), form, elements, dtype)[None]
     if form == "reduce":
         summed = [jnp.sum(x, 2) for x in operands]
         total = jnp.sum(jnp.stack(summed), 0)
@@ -164,14 +167,14 @@ def _second_moment(operands: Sequence[Operand], form: Form, elements: int) -> ja
     return jnp.sum(jnp.stack(each), 0)
 
 
-def _counts(rows: jax.Array, form: Form, elements: int) -> jax.Array:
+def _counts(rows: jax.Array, form: Form, elements: int, dtype: Any) -> jax.Array:
     """How often each row occurs, rows [B, positions] counting from 1; or the sum over the examples
     of the squares of how often.
     """
-    times = jnp.ones(rows.shape, jnp.float32)
+    times = jnp.ones(rows.shape, dtype)
     if form == "reduce":
-        times = jax.vmap(_alike)(rows)
-    counted = jnp.zeros(elements + 1, jnp.float32).at[rows].add(times)
+        times = jax.vmap(_alike)(rows).astype(dtype)
+    counted = jnp.zeros(elements + 1, dtype).at[rows].add(times)
     return counted[1:]
 
 
