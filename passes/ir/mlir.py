@@ -169,6 +169,15 @@ def enclosing_loops(op: Operation) -> list[Operation]:
     return found
 
 
+def loops_around(value: Value) -> list[Operation]:
+    """The loops that a value is made or carried in, innermost first."""
+    op = defining_operation(value)
+    if op is not None:
+        return enclosing_loops(op)
+    parent = cast(Any, value.owner).owner.operation
+    return [*([parent] if parent.name == "stablehlo.while" else []), *enclosing_loops(parent)]
+
+
 def defining_operation(value: Value) -> Operation | None:
     """The op that makes this value, or None for a block argument."""
     owner = cast(Any, value.owner)

@@ -19,7 +19,6 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import DECIDED_HELP
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
-from hlo_surgery.passes.owners.alignment.even_shares import covers
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
     Class,
@@ -117,10 +116,8 @@ def _at_every_step(
         return known
     all_steps = over(known.labels.owners, [owners.steps]).squeeze(owners.steps)
     labels = Labels(known.labels.digits, all_steps)
-    first = is_shared(carry) and covers(known.labels, owners.size)
-    return _owned_or_sum(
-        owners, op, value, labels, replace(known, offset=False) if first else known
-    )
+    known = replace(known, offset=False) if is_shared(carry) else known
+    return _owned_or_sum(owners, op, value, labels, known)
 
 
 def _owned_or_sum(

@@ -9,17 +9,16 @@ values alone they would be no others', though as a term of a gradient they are n
 from collections.abc import Sequence
 from typing import Any, cast
 
-from hlo_surgery.passes.ir import linearity
+import numpy as np
+
+from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP
-from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.owners.alignment.even_shares import (
-    ADD,
-    has_even_shares,
-    is_uneven,
-    runs_on,
-)
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, mixed, owned_operands
+from hlo_surgery.passes.owners.labelling.labels import Labels
+
+ADD = "stablehlo.add"
 
 UNEVEN = (
     "a constant is added to what belongs to some examples, and it is not shown that each of them "
@@ -32,30 +31,37 @@ def uneven_at(op: Operation) -> Mixed:
     return mixed(op, UNEVEN, help=APART_HELP)
 
 
-def brings_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -> bool:
-    """Whether an op that sums owned values, in which it is linear, adds constants that some
-    examples bring along and others do not.
-    """
-    if op.name == ADD:
-        return not has_even_shares(owners, op)
-    return any(is_uneven(owners, known) for known in classes)
+def covers(labels: Labels, size: int) -> bool:
+    """Whether each of the examples owns as many elements, over all steps."""
+    flat = labels.owners.ravel()
+    counts = np.bincount(flat[flat >= 0], minlength=size)
+    return len(set(counts.tolist())) == 1
+
+
+def is_uneven(owners: Owners, known: Class) -> bool:
+    """Whether constants are added to what some examples own, and not to the others'."""
+    return isinstance(known, Owned) and known.offset and not covers(known.labels, owners.size)
 
 
 def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed | None:
     """The class of a sum to which some examples bring constants; None where it brings none, or is
     judged where it ends (`apart.uneven_reason`).
     """
-    if not brings_uneven(owners, op, classes):
+    owners.uneven.difference_update(op.results)
+    if not any(is_uneven(owners, known) for known in classes):
         return None
-    if owners.contributions or owners.following or not _is_outermost(op):
+    if owners.contributions or owners.following or _is_in_branch(op):
         return uneven_at(op)
     owners.uneven.update(op.results)
     return None
 
 
-def _is_outermost(op: Operation) -> bool:
-    """Whether an op is in no loop or branch."""
-    return cast(Any, op).parent.name == "func.func"
+def _is_in_branch(op: Operation) -> bool:
+    """Whether an op may not run."""
+    parent = cast(Any, op).parent
+    while parent is not None and parent.operation.name == "stablehlo.while":
+        parent = parent.operation.parent
+    return parent is not None and parent.operation.name in mlir.CONTROL_FLOW
 
 
 def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
@@ -68,3 +74,25 @@ def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
     others = (i for i in range(len(classes)) if i not in own)
     added = (i for i in others if linearity.is_linear(op, own | {i}))
     return any(not is_splat(op.operands[i], 0) and not runs_on(op, i) for i in added)
+
+
+def runs_on(op: Operation, number: int) -> bool:
+    """Whether an operand is a loop's carry, and what the op adds a term of the sum so far."""
+    for body in (loop.regions[1].blocks[0] for loop in mlir.enclosing_loops(op)[:1]):
+        carries = list(body.arguments)
+        if op.operands[number] in carries:
+            returned = mlir.operands(mlir.return_operation(body))
+            return _is_added_on(op.results[0], returned[carries.index(op.operands[number])])
+    return False
+
+
+def _is_added_on(value: Value, total: Value) -> bool:
+    """Whether nothing but additions is done to a value until it is a total, as an unrolled loop
+    has them.
+    """
+    while value != total:
+        users = mlir.users(value)
+        if len(users) != 1 or users[0].name != ADD:
+            return False
+        value = users[0].results[0]
+    return True

@@ -12,7 +12,6 @@ from hlo_surgery.passes.dataflow.mosaic_kernels import is_kernel
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.errors import CALL_HELP, DECLARED_HELP, MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.owners.alignment.even_shares import is_uneven
 from hlo_surgery.passes.owners.classes import (
     APART,
     ELEMENTWISE,
@@ -52,7 +51,12 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
 )
 from hlo_surgery.passes.owners.labelling.moves import MOVES
-from hlo_surgery.passes.owners.offsets import has_offset, refused_as_uneven, uneven_at
+from hlo_surgery.passes.owners.offsets import (
+    has_offset,
+    is_uneven,
+    refused_as_uneven,
+    uneven_at,
+)
 
 INDEXED = {
     "stablehlo.dynamic_slice": dynamic_slice,

@@ -8,7 +8,6 @@ from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.apart import apart_reason, uneven_reason
-from hlo_surgery.passes.owners.alignment.even_shares import covers
 from hlo_surgery.passes.owners.alignment.example_rows import example_rows
 from hlo_surgery.passes.owners.classes import (
     PICKING,
@@ -25,7 +24,7 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
 from hlo_surgery.passes.owners.following.plain_terms import stray_reason
-from hlo_surgery.passes.owners.offsets import uneven_at
+from hlo_surgery.passes.owners.offsets import covers, uneven_at
 
 TERM = (
     "a constant made of the whole batch is a term of the gradient, of which no example's share "

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
+
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
@@ -21,7 +23,7 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, sums_of
-from hlo_surgery.passes.owners.alignment.group_shares import have_equal_shares
+from hlo_surgery.passes.owners.alignment.even_shares import UNKNOWN, have_even_shares
 from hlo_surgery.passes.owners.alignment.updated_rows import updates_some
 from hlo_surgery.passes.owners.classes import (
     Apart,
@@ -32,14 +34,21 @@ from hlo_surgery.passes.owners.classes import (
     is_sum,
 )
 from hlo_surgery.passes.owners.constants import data_in, rearranged
-from hlo_surgery.passes.owners.offsets import uneven_at
+from hlo_surgery.passes.owners.labelling.labels import examples_at
+from hlo_surgery.passes.owners.offsets import covers, uneven_at
 
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
     "share of it is not shown"
 )
-# Some examples, and which is not looked into: no group is these.
-UNKNOWN = frozenset([-1])
+# What leaves elements as they are, and puts nothing beside them.
+MOVES = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("broadcast_in_dim", "convert", "dynamic_slice"),
+        *("reshape", "reverse", "slice", "transpose"),
+    )
+)
 
 
 def find_apart(owners: Owners, block: Block) -> Apart:
@@ -54,15 +63,34 @@ def find_apart(owners: Owners, block: Block) -> Apart:
         if updates_some(owners, op):
             first = first or op
             alone.add(UNKNOWN)
-        some = 0 < len(examples) < owners.size and op.name not in mlir.CONTROL_FLOW
-        if some and mlir.is_inexact(op.results[0]):
-            first = first or op
-            if not _adds_terms(owners, op):
-                alone.add(examples)
+        if mlir.is_inexact(op.results[0]) and op.name not in mlir.CONTROL_FLOW:
+            first = first or (op if _has_some(owners, taken) else None)
+            if op.name not in MOVES and not _adds_terms(owners, op):
+                alone |= _examples_of_steps(owners, [known for _, known in taken])
         for value, data in _data(taken) if examples else ():
             met.setdefault(value, set()).update(examples)
             why.setdefault(value, rearranged(op, data).reason)
     return Apart(first, frozenset(alone), {v: why[v] for v in _met_by_some(owners, block, met)})
+
+
+def _has_some(owners: Owners, taken: Sequence[tuple[Value, Class]]) -> bool:
+    """Whether an op takes some of the examples, or some of them at more steps than others."""
+    owned = [known.labels for _, known in taken if isinstance(known, Owned)]
+    examples = frozenset[int]().union(*(labels.examples for labels in owned))
+    by_step = (labels for labels in owned if labels.steps and labels.examples)
+    uneven = not all(covers(labels, owners.size) for labels in by_step)
+    return 0 < len(examples) < owners.size or uneven
+
+
+def _examples_of_steps(owners: Owners, taken: Sequence[Class]) -> set[frozenset[int]]:
+    """The examples of what an op takes at each step of the loops around, where these are some."""
+    labels = [known.labels for known in taken if isinstance(known, Owned)]
+    depth = max((own.steps for own in labels), default=0)
+    shapes = [own.inside(depth).owners.shape[:depth] for own in labels]
+    steps = np.broadcast_shapes(*shapes)
+    each = zip(*(examples_at(own, steps) for own in labels), strict=True)
+    found = {frozenset[int]().union(*sets) for sets in each}
+    return {examples for examples in found if 0 < len(examples) < owners.size}
 
 
 def _adds_terms(owners: Owners, op: Operation) -> bool:
@@ -154,7 +182,7 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
     op = owners.apart.op
     if op is None or not holds_constant(owners, gradient):
         return None
-    if have_equal_shares(owners, gradient, owners.apart.examples):
+    if have_even_shares(owners, gradient, owners.apart.examples):
         return None
     return reason_at(op, WHY, APART_HELP)
 
@@ -166,7 +194,7 @@ def uneven_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
     if uneven is None:
         return None
     owners.apart = owners.apart or find_apart(owners, block)
-    if have_equal_shares(owners, output, owners.apart.examples):
+    if have_even_shares(owners, output, owners.apart.examples):
         return None
     op = mlir.defining_operation(uneven)
     assert op is not None

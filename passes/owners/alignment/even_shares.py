@@ -1,120 +1,69 @@
-"""Even shares: terms of single examples, added one by one, that bring the same constant each.
+"""Even shares: whether all examples bring as much of each constant to a sum.
 
-    %s = add (multiply %a, %v), (multiply %c, %v)       %a = 1 - tanh(..)**2 of one example,
-                                                        %c the same of another; %v: nobody's
+    %s = add (add (dot %x[:4]..), %p), (multiply 1/2 (add (dot %x[4:6]..), %p))     %p: nobody's
 
-Each has %v for a constant, so that it makes no difference whether that is the examples' or
-nobody's. A tree of additions is judged as one, where it ends.
+With a quarter of %p for each of 4 examples, and a quarter of it for each of 2, it makes no
+difference whether it is theirs or nobody's. So it is with constants in each one's rows. What is
+added to a group within which examples are taken apart may be meant for some of those.
 """
 
 import numpy as np
 
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.alignment.row_constants import hold_the_same
-from hlo_surgery.passes.owners.classes import Class, Owned, Owners, has_owners, is_sum
-from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
+from hlo_surgery.passes.owners.alignment.constant_ratios import constant_ratio
+from hlo_surgery.passes.owners.alignment.share_forms import Group, share_form
+from hlo_surgery.passes.owners.alignment.weighted_terms import is_as_much
+from hlo_surgery.passes.owners.classes import Owners
+from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, within
 
-ADD = "stablehlo.add"
-
-
-def covers(labels: Labels, size: int) -> bool:
-    """Whether each of the examples owns as many elements, over all steps."""
-    flat = labels.owners.ravel()
-    counts = np.bincount(flat[flat >= 0], minlength=size)
-    return len(set(counts.tolist())) == 1
+Examples = frozenset[int]
+# Some examples, and which is not looked into.
+UNKNOWN: Examples = frozenset([-1])
+# What is added up of one constant, [examples].
+Parts = list[tuple[Value, StepNumbers]]
 
 
-def is_uneven(owners: Owners, known: Class) -> bool:
-    """Whether constants are added to what some examples own, and not to the others'."""
-    return isinstance(known, Owned) and known.offset and not covers(known.labels, owners.size)
+def have_even_shares(owners: Owners, output: Value, apart: frozenset[Examples]) -> bool:
+    """Whether there are constants in an output of which all examples have as much each.
 
-
-def has_even_shares(owners: Owners, op: Operation) -> bool:
-    """Whether the examples bring even shares of constants to a sum by an addition; it is also true
-    where the sum goes on, as it is judged at its end.
+    `apart`: the examples of each op on some of them. Were these a part of a group's, or with
+    others, a constant beside the group might be theirs.
     """
-    if _goes_on(op) and not (owners.contributions or owners.following):
-        return True
-    uneven = [v for v in _terms(owners, op) if is_uneven(owners, owners.of(v))]
-    return all(_are_of_all(owners, group) for group in _alike(owners, uneven))
-
-
-def _alike(owners: Owners, terms: list[Value]) -> list[list[Value]]:
-    """Terms by their constants."""
-    groups: list[list[Value]] = []
-    for term in terms:
-        alike = [group for group in groups if hold_the_same(owners, group[0], term)]
-        if alike:
-            alike[0].append(term)
-        else:
-            groups.append([term])
-    return groups
-
-
-def _goes_on(op: Operation) -> bool:
-    """Whether an op's result is added to something, and nothing else is done to it."""
-    users = mlir.users(op.results[0])
-    return len(users) == 1 and users[0].name == ADD and users[0].block == op.block
-
-
-def _terms(owners: Owners, total: Operation) -> list[Value]:
-    """What is added up in a sum, other than by additions that put constants to single examples."""
-    found: list[Value] = []
-    pending = [total]
-    while pending:
-        op = pending.pop()
-        for value in op.operands:
-            before = mlir.defining_operation(value)
-            is_part = before is not None and before.name == ADD and _goes_on(before)
-            if before is not None and is_part and _adds_terms(owners, before):
-                pending.append(before)
-            else:
-                found.append(value)
-    return found
-
-
-def _adds_terms(owners: Owners, op: Operation) -> bool:
-    """Whether an addition is one of examples' terms alone, or of a sum."""
-    if is_sum(owners.of(op.results[0])):
-        return True
-    operands = list(enumerate(op.operands))
-    return all(has_owners(owners.of(v)) or is_splat(v, 0) or runs_on(op, i) for i, v in operands)
-
-
-def runs_on(op: Operation, number: int) -> bool:
-    """Whether an operand is a loop's carry, and what the op adds a term of the sum so far."""
-    for body in (loop.regions[1].blocks[0] for loop in mlir.enclosing_loops(op)[:1]):
-        carries = list(body.arguments)
-        if op.operands[number] in carries:
-            returned = mlir.operands(mlir.return_operation(body))
-            return _is_added_on(op.results[0], returned[carries.index(op.operands[number])])
-    return False
-
-
-def _is_added_on(value: Value, total: Value) -> bool:
-    """Whether nothing but additions is done to a value until it is a total, as an unrolled loop
-    has them.
-    """
-    while value != total:
-        users = mlir.users(value)
-        if len(users) != 1 or users[0].name != ADD:
+    form, parts = share_form(owners, output), Parts()
+    for share, weights in (form or {}).items():
+        constant, group = share.constant, share.group
+        if constant is None:
+            continue
+        if group is None or (holds_constant(owners, constant) and not _are_whole(group, apart)):
             return False
-        value = users[0].results[0]
-    return True
+        _note(owners, parts, constant, _by_example(owners.size, group, weights))
+    even = all(is_as_much(each, each[0]) for _, each in parts)
+    return bool(parts) and even and UNKNOWN not in apart
 
 
-def _are_of_all(owners: Owners, terms: list[Value]) -> bool:
-    """Whether these terms, each of a single example at a step, are as many for all of them."""
-    trips = [loop.trips for loop in owners.loops]
-    total = np.zeros(owners.size, int)
-    for term in terms:
-        known = owners.of(term)
-        assert isinstance(known, Owned)
-        labels = known.labels.inside(len(trips))
-        if labels.varies:
-            return False
-        steps = np.broadcast_to(labels.owners.reshape(labels.owners.shape[: len(trips)]), trips)
-        total += np.bincount(steps[steps >= 0].ravel(), minlength=owners.size)
-    return len(set(total.tolist())) == 1
+def _are_whole(group: Group, apart: frozenset[Examples]) -> bool:
+    """Whether no op has some of a step's examples, or some of several steps'."""
+    return all(
+        examples.isdisjoint(taken) or examples == taken
+        for examples in group.examples
+        for taken in apart
+    )
+
+
+def _by_example(size: int, group: Group, weights: StepNumbers) -> StepNumbers:
+    """How often each example has a part of what its group brings; [size]."""
+    every = np.broadcast_to(within(weights, len(group.steps)), group.steps).ravel()
+    total = np.zeros(size)
+    for examples, weight in zip(group.examples, every.tolist(), strict=True):
+        total[list(examples)] += weight / max(len(examples), 1)
+    return total
+
+
+def _note(owners: Owners, parts: Parts, constant: Value, each: StepNumbers) -> None:
+    """Add what examples have of a constant to what they have of another that is made alike."""
+    for number, (known, before) in enumerate(parts):
+        if ratio := constant_ratio(owners, constant, known):
+            parts[number] = known, before + ratio * each
+            return
+    parts.append((constant, each))

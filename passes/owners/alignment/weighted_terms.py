@@ -38,7 +38,7 @@ def added(forms: Iterable[Form[Term]]) -> Form[Term]:
         if form is None:
             return None
         for term, weights in form.items():
-            total[term] = total[term] + weights if term in total else weights
+            total[term] = np.add(*_alike(total[term], weights)) if term in total else weights
     return total
 
 
@@ -46,7 +46,13 @@ def scaled(form: Form[Term], numbers: StepNumbers) -> Form[Term]:
     """A form times a number of each step; what is never taken need not be known."""
     if not numbers.any():
         return {}
-    return form and {term: weights * numbers for term, weights in form.items()}
+    return form and {term: np.multiply(*_alike(w, numbers)) for term, w in form.items()}
+
+
+def _alike(*weights: StepNumbers) -> list[StepNumbers]:
+    """The same numbers inside as many loops."""
+    deepest = max(w.ndim for w in weights)
+    return [within(w, deepest) for w in weights]
 
 
 def with_terms_in_place(form: Form[Term], terms: Callable[[Term], Form[Term]]) -> Form[Term]:

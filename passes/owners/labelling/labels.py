@@ -164,3 +164,15 @@ def check_count(*sizes: int) -> None:
     """Raises TooManyLabels where an array of these sizes is larger than it may be."""
     if math.prod(sizes) > MOST_LABELS:
         raise TooManyLabels
+
+
+def examples_at(labels: Labels, steps: Sequence[int]) -> list[frozenset[int]]:
+    """The owners of all elements at each step of the loops around, as if in one row."""
+    return [frozenset(row[row >= 0].tolist()) for row in rows_at(labels, steps)]
+
+
+def rows_at(labels: Labels, steps: Sequence[int]) -> Numbers:
+    """The owners of a step's elements, [steps in all, elements]."""
+    owners = labels.inside(len(steps)).owners
+    rows = owners.reshape(*owners.shape[: len(steps)], -1)
+    return np.broadcast_to(rows, (*steps, rows.shape[-1])).reshape(-1, rows.shape[-1])
