@@ -24,6 +24,7 @@ from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, sums_of
 from hlo_surgery.passes.owners.alignment.even_shares import UNKNOWN, have_even_shares
+from hlo_surgery.passes.owners.alignment.share_forms import where_groups_met
 from hlo_surgery.passes.owners.alignment.updated_rows import updates_some
 from hlo_surgery.passes.owners.classes import (
     Apart,
@@ -40,6 +41,14 @@ from hlo_surgery.passes.owners.offsets import covers, uneven_at
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
     "share of it is not shown"
+)
+MET = (
+    "examples are taken apart, and a constant is added to this gradient where several groups of "
+    "them have met: whether it is meant for all, or for which of them, is not shown"
+)
+MET_HELP = (
+    "take the gradient of each group's loss by itself, with its share of the constant, and add "
+    "these up, in a loop or not; of one loss of all groups the gradient does not say whose is what"
 )
 # What leaves elements as they are, and puts nothing beside them.
 MOVES = frozenset(
@@ -184,6 +193,9 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
         return None
     if have_even_shares(owners, gradient, owners.apart.examples):
         return None
+    met = where_groups_met(owners, gradient)
+    if met is not None and (where := mlir.defining_operation(met)):
+        return reason_at(where, MET, MET_HELP)
     return reason_at(op, WHY, APART_HELP)
 
 

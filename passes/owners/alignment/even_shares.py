@@ -3,14 +3,14 @@
     %s = add (add (dot %x[:4]..), %p), (multiply 1/2 (add (dot %x[4:6]..), %p))     %p: nobody's
 
 With a quarter of %p for each of 4 examples, and a quarter of it for each of 2, it makes no
-difference whether it is theirs or nobody's. So it is with constants in each one's rows. What is
-added to a group within which examples are taken apart may be meant for some of those.
+difference whether it is theirs or nobody's. So it is with constants in each one's rows, if all have
+them there: what is in an example's own value is taken as its own, and what is beside a sum as
+nobody's. What is added to a group within which examples are taken apart may be meant for some.
 """
 
 import numpy as np
 
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.alignment.constant_ratios import constant_ratio
 from hlo_surgery.passes.owners.alignment.share_forms import Group, share_form
 from hlo_surgery.passes.owners.alignment.weighted_terms import is_as_much
@@ -30,16 +30,17 @@ def have_even_shares(owners: Owners, output: Value, apart: frozenset[Examples]) 
     `apart`: the examples of each op on some of them. Were these a part of a group's, or with
     others, a constant beside the group might be theirs.
     """
-    form, parts = share_form(owners, output), Parts()
+    form, parts = share_form(owners, output), {True: Parts(), False: Parts()}
     for share, weights in (form or {}).items():
         constant, group = share.constant, share.group
         if constant is None:
             continue
-        if group is None or (holds_constant(owners, constant) and not _are_whole(group, apart)):
+        if group is None or (share.beside and not _are_whole(group, apart)):
             return False
-        _note(owners, parts, constant, _by_example(owners.size, group, weights))
-    even = all(is_as_much(each, each[0]) for _, each in parts)
-    return bool(parts) and even and UNKNOWN not in apart
+        _note(owners, parts[share.beside], constant, _by_example(owners.size, group, weights))
+    found = [each for some in parts.values() for _, each in some]
+    even = all(is_as_much(each, each[0]) for each in found)
+    return bool(found) and even and UNKNOWN not in apart
 
 
 def _are_whole(group: Group, apart: frozenset[Examples]) -> bool:

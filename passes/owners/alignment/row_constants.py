@@ -8,15 +8,13 @@ Of a loop's steps each must have the same ones.
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import Class, Owned, Owners, Summed, is_shared
-from hlo_surgery.passes.owners.labelling.labels import rows_at
+from hlo_surgery.passes.owners.labelling.labels import counts_at
 
 DYNAMIC_SLICE = "stablehlo.dynamic_slice"
 Examples = frozenset[int]
@@ -67,13 +65,11 @@ def are_the_same_in_rows(
 
 
 def _covers(known: Class, steps: Sequence[int], examples: Sequence[Examples]) -> bool:
-    """Whether at each step all that own elements own as many, and these examples are among them."""
+    """Whether at each step these examples own elements, and all that do as many."""
     assert isinstance(known, Owned)
-    for wanted, row in zip(examples, rows_at(known.labels, steps), strict=True):
-        numbers, counts = np.unique(row[row >= 0], return_counts=True)
-        if len(set(counts.tolist())) > 1 or not wanted.issubset(numbers.tolist()):
-            return False
-    return True
+    counts = counts_at(known.labels, steps)
+    pairs = zip(counts, examples, strict=True)
+    return all(own.keys() >= wanted and len(set(own.values())) == 1 for own, wanted in pairs)
 
 
 def _is_made_alike(owners: Owners, value: Value) -> bool:

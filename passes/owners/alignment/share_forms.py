@@ -28,7 +28,7 @@ from hlo_surgery.passes.owners.alignment.weighted_terms import (
 )
 from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.labels import MOST_LABELS, examples_at
+from hlo_surgery.passes.owners.labelling.labels import MOST_LABELS, counts_at, examples_at
 from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, within
 
 MOST_STEPS = 1 << 14
@@ -47,10 +47,13 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """The terms of a group, or a constant: of the group, or of none yet."""
+    """The terms of a group, or a constant: of the group, or of none yet; `beside`: it is added to
+    a sum, and in no example's own value.
+    """
 
     group: Group | None
     constant: Value | None
+    beside: bool
 
 
 # A loop's carry stands for what it is before the step.
@@ -64,10 +67,14 @@ class _Search:
     known: dict[Value, Shares] = field(default_factory=dict[Value, Shares])
     shares: dict[object, Share] = field(default_factory=dict[object, Share])
     groups: dict[Group, Group] = field(default_factory=dict[Group, Group])
+    met: list[Value] = field(default_factory=list[Value])
 
-    def share(self, group: Group | None, constant: Value | None) -> Share:
+    def share(
+        self, group: Group | None, constant: Value | None = None, beside: bool = False
+    ) -> Share:
         """The one object for a share, so that few groups are compared."""
-        return self.shares.setdefault((id(group), constant), Share(group, constant))
+        key = id(group), constant, beside
+        return self.shares.setdefault(key, Share(group, constant, beside))
 
 
 def share_form(owners: Owners, output: Value) -> dict[Share, StepNumbers] | None:
@@ -77,6 +84,13 @@ def share_form(owners: Owners, output: Value) -> dict[Share, StepNumbers] | None
     """
     form = _form(_Search(owners), output)
     return form and {term: w for term, w in form.items() if isinstance(term, Share)}
+
+
+def where_groups_met(owners: Owners, output: Value) -> Value | None:
+    """The first sum of several groups to which a constant is added, if there is one."""
+    search = _Search(owners)
+    _form(search, output)
+    return next(iter(search.met), None)
 
 
 def _form(search: _Search, value: Value) -> Shares:
@@ -131,13 +145,11 @@ def _settled(search: _Search, value: Value, form: Shares) -> Shares:
         return form
     group = next(iter(groups.values()))
     if len(groups) > 1 or len(group.steps) != len(mlir.loops_around(value)):
+        search.met.append(value)
         return None
-    return with_terms_in_place(form, partial(_beside, search, group))
-
-
-def _beside(search: _Search, group: Group, term: Term) -> Shares:
-    is_free = isinstance(term, Share) and term.group is None
-    return {search.share(group, term.constant) if is_free else term: ONE}
+    beside = is_sum(search.owners.of(value))
+    own = {share: search.share(group, share.constant, beside) for share in constants}
+    return with_terms_in_place(form, lambda term: {own.get(term, term): ONE})
 
 
 def _of_rows(search: _Search, value: Value) -> Shares:
@@ -147,16 +159,17 @@ def _of_rows(search: _Search, value: Value) -> Shares:
     if group is None:
         return None
     group = search.groups.setdefault(group, group)
-    own: dict[Term, StepNumbers] = {search.share(group, None): ONE}
+    own: dict[Term, StepNumbers] = {search.share(group): ONE}
     if not has_constant(owners, value):
         return own
     is_even = are_the_same_in_rows(owners, value, group.steps, group.examples)
-    return own | {search.share(group, value): ONE} if is_even else None
+    constant = search.share(group, value, holds_constant(owners, value))
+    return own | {constant: ONE} if is_even else None
 
 
 def _group(owners: Owners, value: Value) -> Group | None:
     """The examples whose rows are summed in a value; not known, where it comes of a loop or
-    branch, or is carried.
+    branch, or is carried, or where some have more rows than others.
     """
     found = closure([value], partial(_summed_in, owners))
     makers = {v: mlir.defining_operation(v) for v in found if is_sum(owners.of(v))}
@@ -166,6 +179,9 @@ def _group(owners: Owners, value: Value) -> Group | None:
     steps = tuple(loop.trips for loop in trips if loop is not None)
     rows = [known.labels for v in found if isinstance(known := owners.of(v), Owned)]
     if len(steps) < len(trips) or math.prod(steps) * owners.size > MOST_LABELS:
+        return None
+    counts = [own for labels in rows for own in counts_at(labels, steps)]
+    if any(len(set(own.values())) > 1 for own in counts):
         return None
     each = zip(*(examples_at(labels, steps) for labels in rows), strict=True)
     return Group(steps, tuple(frozenset[int]().union(*sets) for sets in each))

@@ -168,11 +168,15 @@ def check_count(*sizes: int) -> None:
 
 def examples_at(labels: Labels, steps: Sequence[int]) -> list[frozenset[int]]:
     """The owners of all elements at each step of the loops around, as if in one row."""
-    return [frozenset(row[row >= 0].tolist()) for row in rows_at(labels, steps)]
+    return [frozenset(counts) for counts in counts_at(labels, steps)]
 
 
-def rows_at(labels: Labels, steps: Sequence[int]) -> Numbers:
-    """The owners of a step's elements, [steps in all, elements]."""
+def counts_at(labels: Labels, steps: Sequence[int]) -> list[dict[int, int]]:
+    """How many elements each example owns at each step of the loops around, as if in one row; with
+    elements that lie alike taken as one.
+    """
     owners = labels.inside(len(steps)).owners
     rows = owners.reshape(*owners.shape[: len(steps)], -1)
-    return np.broadcast_to(rows, (*steps, rows.shape[-1])).reshape(-1, rows.shape[-1])
+    every = np.broadcast_to(rows, (*steps, rows.shape[-1])).reshape(-1, rows.shape[-1])
+    found = (np.unique(row[row >= 0], return_counts=True) for row in every)
+    return [dict(zip(b.tolist(), n.tolist(), strict=True)) for b, n in found]

@@ -1,0 +1,244 @@
+"""Gradients of parts of the batch of any sizes, by loops over some of them or without, with
+constants: biases behind the last activation, and penalties.
+"""
+
+from functools import partial
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+from tests.owners.verdicts import reasons
+
+B, D = 12, 3
+PARAMS = {
+    "b": jnp.linspace(0.2, 0.7, D),
+    "w": jnp.linspace(-1.0, 1.0, D * D).reshape(D, D),
+}
+X = jnp.sin(jnp.arange(B * D) ** 1.3).reshape(B, D)
+close = partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6)
+
+
+def biased(p, x, weight=1.0):
+    """Its gradient by b has a constant in each row."""
+    return jnp.mean(jnp.sum((jnp.tanh(x @ p["w"]) + weight * p["b"] - x) ** 2, -1))
+
+
+def inner(p, x):
+    """Its gradients have no constants."""
+    return jnp.mean(jnp.tanh(jnp.tanh(x @ p["w"] + p["b"]) @ p["b"]) ** 2)
+
+
+def penalty(p):
+    return 0.1 * sum(jnp.sum(leaf**2) for leaf in p.values())
+
+
+def penalised(p, x, weight=1.0):
+    return inner(p, x) + weight * penalty(p)
+
+
+def added(*trees):
+    return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *trees)
+
+
+def times(tree, number):
+    return jax.tree.map(lambda leaf: leaf * number, tree)
+
+
+def of_parts(*sizes, total=B, weigh=lambda n: n / B):
+    """A gradient of each part, added up with weights by its size."""
+
+    def made(loss, p, x):
+        ends = np.cumsum((0, *sizes))
+        parts = [x[i:j] for i, j in pairwise(ends)]
+        return added(*(times(jax.grad(loss)(p, rows), weigh(len(rows))) for rows in parts))
+
+    return made
+
+
+def by_sums(loss, p, x):
+    """Sums over parts, divided in the end."""
+    whole = lambda p, rows: loss(p, rows) * len(rows)  # noqa: E731
+    return times(of_parts(5, 5, 2, weigh=lambda n: 1.0)(whole, p, x), 1 / B)
+
+
+def in_one_loss(loss, p, x):
+    parts = x[:5], x[5:10], x[10:]
+    return jax.grad(lambda p: sum(loss(p, rows) * len(rows) / B for rows in parts))(p)
+
+
+def summed(loss, p, x, size, **options):
+    """The sum of the gradients of parts of one size, by a loop."""
+    zero = jax.tree.map(jnp.zeros_like, p)
+    step = lambda c, rows: (added(c, jax.grad(loss)(p, rows)), None)  # noqa: E731
+    return lax.scan(step, zero, x.reshape(-1, size, D), **options)[0]
+
+
+def scanned(size, unroll, count=B):
+    return lambda loss, p, x: times(summed(loss, p, x[:count], size, unroll=unroll), size / count)
+
+
+def two_loops(size):
+    return lambda loss, p, x: times(
+        added(summed(loss, p, x[:6], size), summed(loss, p, x[6:], size)), size / B
+    )
+
+
+def loop_and_rest(loss, p, x):
+    rest = times(jax.grad(loss)(p, x[10:]), 2.0)
+    return times(added(times(summed(loss, p, x[:10], 5), 5.0), rest), 1 / B)
+
+
+def nested(loss, p, x):
+    """Halves one by one, each by a loop over pairs."""
+    zero = jax.tree.map(jnp.zeros_like, p)
+    step = lambda c, half: (added(c, summed(loss, p, half, 2)), None)  # noqa: E731
+    parts = x[:8].reshape(2, 4, D)
+    return times(added(lax.scan(step, zero, parts)[0], summed(loss, p, x[8:], 2)), 1 / 6)
+
+
+BOTH = {"bias": biased, "penalty": penalised}
+EVEN = {
+    "5 + 5 + 2": of_parts(5, 5, 2),
+    "sums of 5 + 5 + 2": by_sums,
+    "a rest step": scanned(4, 2),
+    "a rest of single examples": scanned(1, 2, 11),
+    "two a step": scanned(2, 2),
+    "more than there are": scanned(2, 4),
+    "two loops": two_loops(3),
+    "two loops over single examples": two_loops(1),
+    "a loop and a rest": loop_and_rest,
+    "nested": nested,
+}
+
+
+@pytest.mark.parametrize("loss", BOTH)
+@pytest.mark.parametrize("name", [*EVEN, "one loss"])
+def test_each_has_its_share(name, loss):
+    count = 11 if "single examples" in name and "rest" in name else B
+    made = partial(EVEN.get(name, in_one_loss), BOTH[loss])
+    if (name, loss) == ("one loss", "penalty"):
+        pytest.skip("of which the gradient does not say whose is what")
+    asked = {"each": hs.per_example(), "squares": hs.second_moment()}
+    rewritten = hs.rewrite(made, batch_argnums=1, statistics=asked)
+    plain, found = rewritten(PARAMS, X[:count])
+    alone = [jax.grad(BOTH[loss])(PARAMS, X[b : b + 1]) for b in range(count)]
+    wanted = jax.tree.map(lambda *gradients: jnp.stack(gradients), *alone)
+    jax.tree.map(close, found["each"], wanted)
+    jax.tree.map(lambda s, each: close(s, (each**2).mean(0)), found["squares"], wanted)
+    jax.tree.map(lambda g, each: close(g, each.mean(0)), plain, wanted)
+
+
+def last_twice(loss, p, x):
+    """Three steps over two parts: the first one counts twice."""
+    parts, zero = x.reshape(2, 6, D), jax.tree.map(jnp.zeros_like, p)
+    step = lambda i, c: added(c, jax.grad(loss)(p, parts[lax.rem(i, 2)]))  # noqa: E731
+    return lax.fori_loop(0, 3, step, zero)
+
+
+def one_row_twice(loss, p, x):
+    """Equal weights, and an example that is in its part twice."""
+    rows = jnp.array([0, 1, 2, 3, 4, 5, 5]), jnp.arange(6, 12)
+    return added(*(jax.grad(loss)(p, x[own]) for own in rows))
+
+
+def halves(first, second):
+    """Each half by a loop of its own: `first`, `second`: (loss, p, rows) to a gradient."""
+    return lambda loss, p, x: added(first(loss, p, x[:6]), second(loss, p, x[6:]))
+
+
+def weighed(loss, p, x):
+    zero = jax.tree.map(jnp.zeros_like, p)
+    over = x.reshape(3, 2, D), jnp.arange(3)
+    step = lambda c, r: (added(c, times(jax.grad(loss)(p, r[0]), r[1] + 1.0)), None)  # noqa: E731
+    return lax.scan(step, zero, over)[0]
+
+
+def by_step(loss, p, x):
+    """Weights of steps within each step's loss."""
+    zero = jax.tree.map(jnp.zeros_like, p)
+    over = x.reshape(3, 2, D), jnp.arange(1.0, 4.0)
+    step = lambda c, r: (added(c, jax.grad(lambda p: r[1] * loss(p, r[0]))(p)), None)  # noqa: E731
+    return lax.scan(step, zero, over)[0]
+
+
+def decayed(loss, p, x):
+    """A penalty that the loop starts from, as much as the other half has in its three steps."""
+    start = jax.grad(lambda p: 3 * penalty(p))(p)
+    step = lambda c, rows: (added(c, jax.grad(inner)(p, rows)), None)  # noqa: E731
+    return lax.scan(step, start, x.reshape(3, 2, D))[0]
+
+
+three = partial(summed, size=2)
+UNEVEN = {
+    "equal weights": of_parts(5, 5, 2, weigh=lambda n: 1 / 3),
+    "squared weights": of_parts(5, 5, 2, weigh=lambda n: n * n / 54),
+    "left out": of_parts(5, 5),
+    "twice": last_twice,
+    "a row twice": one_row_twice,
+    "a weighted half": halves(three, lambda loss, p, x: times(three(loss, p, x), 2.0)),
+    "a half with more": halves(three, lambda loss, p, x: three(partial(loss, weight=2.0), p, x)),
+    "weighted steps": halves(weighed, three),
+    "weights within steps": halves(by_step, three),
+    "another size": halves(three, partial(summed, size=3)),
+    "some of the steps": lambda loss, p, x: added(three(loss, p, x[:8]), three(inner, p, x[8:])),
+}
+
+
+@pytest.mark.parametrize("loss", BOTH)
+@pytest.mark.parametrize("name", UNEVEN)
+def test_other_shares_of_some_are_refused(name, loss):
+    assert any(reasons(partial(UNEVEN[name], BOTH[loss]), PARAMS, X))
+
+
+PENALTIES = {
+    "a rest of one": partial(of_parts(5, 6, 1), penalised),
+    "in one loss": partial(in_one_loss, penalised),
+    "started from": partial(halves(decayed, three), penalised),
+    "behind both": lambda p, x: added(
+        jax.grad(inner)(p, x[6:]), jax.grad(penalised)(p, x[:6]), jax.grad(penalty)(p)
+    ),
+    "behind both, the other way": lambda p, x: added(
+        jax.grad(inner)(p, x[:6]), jax.grad(penalised)(p, x[6:]), jax.grad(penalty)(p)
+    ),
+    "within a step": lambda p, x: added(
+        times(
+            three(lambda p, x: (inner(p, x[:1]) + inner(p, x[1:])) / 2 + penalty(p), p, x[:6]), 2
+        ),
+        times(three(penalised, p, x[6:]), 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("made", PENALTIES.values(), ids=PENALTIES)
+def test_penalties_of_which_it_is_not_known_whose_they_are_are_refused(made):
+    assert any(reasons(made, PARAMS, X))
+
+
+def test_the_refusal_says_where_groups_have_met():
+    with pytest.raises(hs.Refusal, match="where several groups of them have met") as refused:
+        hs.rewrite(PENALTIES["in one loss"], batch_argnums=1, statistics=hs.norms())(PARAMS, X)
+    assert refused.value.where.startswith(__file__)
+    assert "gradient of each group's loss by itself" in str(refused.value)
+
+
+def test_a_gradient_of_all_says_nothing_of_whose_a_penalty_is():
+    """Two losses of one gradient: with a penalty in each part's, and with both in the second's."""
+    one = lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2)  # noqa: E731
+    decay = lambda w: 0.1 * jnp.sum(w**2)  # noqa: E731
+
+    def in_each(w, x):
+        return ((one(w, x[:6]) + decay(w)) + (one(w, x[6:]) + decay(w))) / 2
+
+    def in_second(w, x):
+        return (one(w, x[:6]) + ((decay(w) + one(w, x[6:])) + decay(w))) / 2
+
+    arguments = PARAMS["b"], X
+    texts = [jax.jit(jax.grad(loss)).lower(*arguments).as_text() for loss in (in_each, in_second)]
+    bodies = [text.partition("main")[2] for text in texts]
+    assert bodies[0] == bodies[1]
+    assert all(any(reasons(jax.grad(loss), *arguments)) for loss in (in_each, in_second))
