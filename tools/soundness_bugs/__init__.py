@@ -15,6 +15,7 @@ from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
 from tools.soundness_bugs.owners_following import FOLLOWING
 from tools.soundness_bugs.owners_labelling import LABELLING
 from tools.soundness_bugs.owners_ops import OPS
+from tools.soundness_bugs.owners_shares import SHARES
 from tools.soundness_bugs.terms import TERMS
 
 __all__ = ["BUGS", "TESTS", "Bug", "tests_of"]
@@ -36,6 +37,7 @@ TESTS = (
     "tests/microbatches/test_even_shares.py",
     "tests/microbatches/test_group_shares.py",
     "tests/microbatches/test_row_constants.py",
+    "tests/microbatches/test_parts_of_any_size.py",
     "tests/microbatches/test_vmapped_microbatches.py",
     "tests/acceptance/test_until_done.py",
     "tests/owners/test_until_done_flags.py",
@@ -81,6 +83,7 @@ OWNERS = [
     *CONTROL_FLOW,
     *LABELLING,
     *ALIGNMENT,
+    *SHARES,
     *CONTRIBUTIONS,
     *FOLLOWING,
 ]

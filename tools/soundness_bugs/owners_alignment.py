@@ -4,66 +4,6 @@ from tools.soundness_bugs.bug import Bug
 
 ALIGNMENT = [
     Bug(
-        "owners/alignment/group_shares.py",
-        "len(set(map(len, groups))) == 1 and apart <= set(groups)",
-        "len(set(map(len, groups))) == 1",
-        "constants of some examples of a group",
-    ),
-    Bug(
-        "owners/alignment/group_shares.py",
-        "    if len(groups) > 1:\n        return None\n    (group,) = groups",
-        "    group = min(groups, key=sorted)",
-        "penalties that are added where several groups have met",
-    ),
-    Bug(
-        "owners/alignment/group_shares.py",
-        "is_as_much(weights, pair[1]) and hold_the_same",
-        "hold_the_same",
-        "penalties with a weight of each group",
-    ),
-    Bug(
-        "owners/alignment/group_shares.py",
-        "and hold_the_same(owners, constant, pair[0])",
-        "",
-        "other penalties for each group",
-    ),
-    Bug(
-        "owners/alignment/group_shares.py",
-        "len(set(map(len, groups))) == 1 and apart <= set(groups)",
-        "apart <= set(groups)",
-        "penalties of groups of other sizes",
-    ),
-    Bug(
-        "owners/alignment/group_shares.py",
-        "    if not has_constant(owners, value):",
-        "    if True:",
-        "constants in the rows of groups",
-    ),
-    Bug(
-        "owners/alignment/row_constants.py",
-        "        return [] if are_same(one, other, {}) else None",
-        "        return []",
-        "other constants in each group's rows",
-    ),
-    Bug(
-        "owners/alignment/row_constants.py",
-        "        and owners.beside.isdisjoint(beside)",
-        "",
-        "constants that differ from row to row of a group",
-    ),
-    Bug(
-        "owners/alignment/row_constants.py",
-        "examples <= known.labels.examples and len(set(counts.tolist())) == 1",
-        "examples <= known.labels.examples",
-        "groups that have an example twice",
-    ),
-    Bug(
-        "owners/alignment/row_constants.py",
-        "    if own[0] != own[1] or not linearity.is_linear(one, own[0]):",
-        "    if own[0] != own[1]:",
-        "constants behind ops that are not linear",
-    ),
-    Bug(
         "owners/alignment/apart.py",
         "    if uneven is None:",
         "    if True:",

@@ -160,7 +160,7 @@ CONSTANTS = [
         "data of the batch beside a sum over positions, as what belongs to positions",
     ),
     Bug(
-        "owners/alignment/even_shares.py",
+        "owners/offsets.py",
         "return len(set(counts.tolist())) == 1",
         "return counts.size > 0",
         "constants of which some examples have more rows than others",
@@ -178,34 +178,10 @@ CONSTANTS = [
         "constants that are added to some examples' values in a loop",
     ),
     Bug(
-        "owners/alignment/even_shares.py",
+        "owners/offsets.py",
         "        if op.operands[number] in carries:",
         "        if op.operands[number] not in carries:\n            return True\n        else:",
         "constants beside the terms that a loop adds to its carry",
-    ),
-    Bug(
-        "owners/alignment/even_shares.py",
-        "return len(set(total.tolist())) == 1",
-        "return bool(total.any())",
-        "terms with a constant of some examples alone, or of one twice",
-    ),
-    Bug(
-        "owners/alignment/row_constants.py",
-        "if not (has_constant(owners, one) or has_constant(owners, other)):",
-        "if not (has_constant(owners, one) and has_constant(owners, other)):",
-        "terms of which some have a constant and others none",
-    ),
-    Bug(
-        "owners/alignment/even_shares.py",
-        "return len(users) == 1 and users[0].name == ADD",
-        "return any(user.name == ADD for user in users)",
-        "a sum of some examples' terms with constants that is used as well",
-    ),
-    Bug(
-        "owners/alignment/even_shares.py",
-        "operands = list(enumerate(op.operands))",
-        "operands = list(enumerate(op.operands))[:0]",
-        "a decay beside one example's term, as nobody's",
     ),
     Bug(
         "owners/verdicts.py",
@@ -224,12 +200,6 @@ CONSTANTS = [
         "if reason := next(met, None):",
         "if not behind:",
         "data of which each example meets a place of its own, one by one",
-    ),
-    Bug(
-        "owners/alignment/apart.py",
-        "some = 0 < len(examples) < owners.size and",
-        "some = 1 < len(examples) < owners.size and",
-        "a mask of one example at a time",
     ),
     Bug(
         "owners/verdicts.py",

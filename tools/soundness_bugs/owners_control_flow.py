@@ -23,9 +23,9 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "first = is_shared(carry) and covers(known.labels, owners.size)",
-        "first = is_shared(carry)",
-        "a constant that a loop over some examples adds to each",
+        "known = replace(known, offset=False) if is_shared(carry) else known",
+        "known = replace(known, offset=False)",
+        "a constant of one example after the other's, in one place of a loop",
     ),
     Bug(
         "owners/loops.py",

@@ -35,7 +35,9 @@ def have_even_shares(owners: Owners, output: Value, apart: frozenset[Examples]) 
         constant, group = share.constant, share.group
         if constant is None:
             continue
-        if group is None or (share.beside and not _are_whole(group, apart)):
+        if group is None or not all(group.examples):
+            return False
+        if share.beside and not _are_whole(group, apart):
             return False
         _note(owners, parts[share.beside], constant, _by_example(owners.size, group, weights))
     found = [each for some in parts.values() for _, each in some]

@@ -28,7 +28,7 @@ from hlo_surgery.passes.owners.alignment.weighted_terms import (
 )
 from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.labels import MOST_LABELS, counts_at, examples_at
+from hlo_surgery.passes.owners.labelling.labels import MOST_LABELS, counts_at
 from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, within
 
 MOST_STEPS = 1 << 14
@@ -83,7 +83,9 @@ def share_form(owners: Owners, output: Value) -> dict[Share, StepNumbers] | None
     Of a group within loops a weight is one for each of its steps.
     """
     form = _form(_Search(owners), output)
-    return form and {term: w for term, w in form.items() if isinstance(term, Share)}
+    if form is None:
+        return None
+    return {term: weights for term, weights in form.items() if isinstance(term, Share)}
 
 
 def where_groups_met(owners: Owners, output: Value) -> Value | None:
@@ -126,7 +128,10 @@ def _made(search: _Search, value: Value) -> Shares:
         assert op is not None
         if op.name == "stablehlo.while":
             return _of_loop(search, op, mlir.results(op).index(value))
-        form = combined(owners, op, [search.known[v] for v in operands])
+        forms = {v: search.known[v] for v in operands}
+        if any(form is None and not is_shared(owners.of(v)) for v, form in forms.items()):
+            return None
+        form = combined(owners, op, [forms[v] for v in operands])
         return _of_rows(search, value) if form is None else form
     if not is_shared(owners.of(value)):
         return _of_rows(search, value)
@@ -148,43 +153,49 @@ def _settled(search: _Search, value: Value, form: Shares) -> Shares:
         search.met.append(value)
         return None
     beside = is_sum(search.owners.of(value))
-    own = {share: search.share(group, share.constant, beside) for share in constants}
+    own: dict[Term, Share] = {
+        share: search.share(group, share.constant, beside) for share in constants
+    }
     return with_terms_in_place(form, lambda term: {own.get(term, term): ONE})
 
 
 def _of_rows(search: _Search, value: Value) -> Shares:
     """What sums the rows of some examples: a term of theirs, and the constant in their rows."""
     owners = search.owners
-    group = _group(owners, value)
-    if group is None:
+    groups = _groups(owners, value)
+    if not groups:
         return None
+    beside = holds_constant(owners, value)
+    if beside and len(set(groups)) > 1:
+        search.met.append(value)
+        return None
+    each = zip(*(group.examples for group in groups), strict=True)
+    group = Group(groups[0].steps, tuple(frozenset[int]().union(*sets) for sets in each))
     group = search.groups.setdefault(group, group)
     own: dict[Term, StepNumbers] = {search.share(group): ONE}
     if not has_constant(owners, value):
         return own
     is_even = are_the_same_in_rows(owners, value, group.steps, group.examples)
-    constant = search.share(group, value, holds_constant(owners, value))
-    return own | {constant: ONE} if is_even else None
+    return own | {search.share(group, value, beside): ONE} if is_even else None
 
 
-def _group(owners: Owners, value: Value) -> Group | None:
-    """The examples whose rows are summed in a value; not known, where it comes of a loop or
-    branch, or is carried, or where some have more rows than others.
+def _groups(owners: Owners, value: Value) -> list[Group]:
+    """The examples of each of the values whose rows are summed in one; none, where it comes of a
+    loop or branch, or is carried, or where some have more rows than others.
     """
     found = closure([value], partial(_summed_in, owners))
     makers = {v: mlir.defining_operation(v) for v in found if is_sum(owners.of(v))}
     if any(op is None or op.name in mlir.CONTROL_FLOW for op in makers.values()):
-        return None
+        return []
     trips = [counted_loop(owners, loop) for loop in reversed(mlir.loops_around(value))]
     steps = tuple(loop.trips for loop in trips if loop is not None)
-    rows = [known.labels for v in found if isinstance(known := owners.of(v), Owned)]
     if len(steps) < len(trips) or math.prod(steps) * owners.size > MOST_LABELS:
-        return None
-    counts = [own for labels in rows for own in counts_at(labels, steps)]
-    if any(len(set(own.values())) > 1 for own in counts):
-        return None
-    each = zip(*(examples_at(labels, steps) for labels in rows), strict=True)
-    return Group(steps, tuple(frozenset[int]().union(*sets) for sets in each))
+        return []
+    rows = [known for v in found if isinstance(known := owners.of(v), Owned)]
+    counts = [counts_at(known.labels, steps) for known in rows if not known.is_shared]
+    if any(len(set(own.values())) > 1 for by_step in counts for own in by_step):
+        return []
+    return [Group(steps, tuple(map(frozenset, by_step))) for by_step in counts]
 
 
 def _summed_in(owners: Owners, value: Value) -> list[Value]:
@@ -201,16 +212,15 @@ def _of_loop(search: _Search, loop: Operation, number: int) -> Shares:
     search.known |= {carry: {carry: ONE} for carry in carried}
     returned = mlir.operands(mlir.return_operation(body))
     totals = dict(zip(body.arguments, returned, strict=True))
-    by_step = {carry: _form(search, totals[carry]) for carry in carried}
+    by_step: dict[Term, Shares] = {carry: _form(search, totals[carry]) for carry in carried}
     last = body.arguments[number]
     found = _over_steps(by_step, last, counted.trips, len(mlir.loops_around(loop.results[0])))
-    starts = dict(zip(body.arguments, loop.operands, strict=True))
-    return with_terms_in_place(
-        found, lambda term: search.known[starts[term]] if term in starts else {term: ONE}
-    )
+    starts = zip(body.arguments, loop.operands, strict=True)
+    begun: dict[Term, Shares] = {carry: search.known[start] for carry, start in starts}
+    return with_terms_in_place(found, lambda term: begun.get(term, {term: ONE}))
 
 
-def _over_steps(by_step: dict[Value, Shares], carry: Value, trips: int, axis: int) -> Shares:
+def _over_steps(by_step: dict[Term, Shares], carry: Value, trips: int, axis: int) -> Shares:
     """A carry after all steps, by what each makes of it, from the last step to the first."""
     ahead: Shares = {carry: ONE}
     brought: dict[Term, list[StepNumbers]] = {}
@@ -224,7 +234,7 @@ def _over_steps(by_step: dict[Value, Shares], carry: Value, trips: int, axis: in
     return {term: _stacked(term, steps, axis) for term, steps in brought.items()} | ahead
 
 
-def _at(by_step: dict[Value, Shares], step: int, axis: int, carry: Value) -> Shares:
+def _at(by_step: dict[Term, Shares], step: int, axis: int, carry: Term) -> Shares:
     """What a step makes of a carry, with weights as of outside of the loop."""
     form = by_step[carry]
     if form is None:

@@ -1,0 +1,229 @@
+"""Bugs in what judges whether all examples have as much of each constant."""
+
+from tools.soundness_bugs.bug import Bug
+
+FORMS = "owners/alignment/share_forms.py"
+EVEN = "owners/alignment/even_shares.py"
+RATIOS = "owners/alignment/constant_ratios.py"
+ROWS = "owners/alignment/row_constants.py"
+APART = "owners/alignment/apart.py"
+OFFSETS = "owners/offsets.py"
+
+SHARES = [
+    Bug(
+        EVEN,
+        "        if share.beside and not _are_whole(group, apart):",
+        "        if False:",
+        "constants of some examples of a group",
+    ),
+    Bug(
+        EVEN,
+        "weight / max(len(examples), 1)",
+        "weight",
+        "as much of a constant for groups of other sizes",
+    ),
+    Bug(
+        EVEN,
+        "_note(owners, parts[share.beside], constant,",
+        "_note(owners, parts[False], constant,",
+        "constants in one example's value, as beside a sum of the others",
+    ),
+    Bug(
+        EVEN,
+        "known, before + ratio * each",
+        "known, before + each",
+        "other numbers of a constant for each group",
+    ),
+    Bug(
+        EVEN,
+        "return bool(found) and even and",
+        "return bool(found) and",
+        "constants of which groups have other parts",
+    ),
+    Bug(
+        FORMS,
+        "    if len(groups) > 1 or len(group.steps) !=",
+        "    if len(group.steps) !=",
+        "penalties that are added where several groups have met",
+    ),
+    Bug(
+        FORMS,
+        " or len(group.steps) != len(mlir.loops_around(value)):",
+        ":",
+        "a constant that a loop starts from, as one of each step",
+    ),
+    Bug(
+        FORMS,
+        "    if beside and len(set(groups)) > 1:",
+        "    if False:",
+        "penalties where several groups have met, moved afterwards",
+    ),
+    Bug(
+        FORMS,
+        "        if any(form is None and not is_shared",
+        "        if False and any(form is None and not is_shared",
+        "penalties where several groups have met, with more groups added",
+    ),
+    Bug(
+        FORMS,
+        "    return None if differs else {",
+        "    return {",
+        "penalties that differ from step to step",
+    ),
+    Bug(
+        FORMS,
+        "    if any(op is None or op.name in mlir.CONTROL_FLOW for op in makers.values()):",
+        "    if any(op and op.name in mlir.CONTROL_FLOW for op in makers.values()):",
+        "a sum of earlier steps as nobody's",
+    ),
+    Bug(
+        FORMS,
+        "    if any(len(set(own.values())) > 1 for by_step in counts for own in by_step):",
+        "    if False:",
+        "penalties of groups that have an example twice",
+    ),
+    Bug(
+        FORMS,
+        "w.take(min(step, w.shape[axis] - 1), axis)",
+        "w.take(0, axis)",
+        "constants with a weight of each step",
+    ),
+    Bug(
+        FORMS,
+        "    if not has_constant(owners, value):",
+        "    if True:",
+        "constants in the rows of groups",
+    ),
+    Bug(
+        RATIOS,
+        "    if any(shared) != all(shared) or not _fit(owners, one, other):",
+        "    if not _fit(owners, one, other):",
+        "constants of nobody as those in rows",
+    ),
+    Bug(
+        RATIOS,
+        "    if are_same(one, other, {}):",
+        "    if True:",
+        "other constants in each group's rows",
+    ),
+    Bug(
+        RATIOS,
+        "(has_constant(owners, one) or has_constant(owners, other))",
+        "(has_constant(owners, one) and has_constant(owners, other))",
+        "terms of which some have a constant and others none",
+    ),
+    Bug(
+        RATIOS,
+        "    if any(_takes_sums_as_constants(owners, op) for op in (one, other)):",
+        "    if False:",
+        "constants that each group scales by its own data",
+    ),
+    Bug(
+        RATIOS,
+        "    if not (is_product or linearity.is_linear(one, own or _all(one))):",
+        "    if False:",
+        "constants behind ops that are not linear",
+    ),
+    Bug(
+        RATIOS,
+        "if not same or not all(math.isclose(n, numbers[0], rel_tol=ROUNDING) for n in numbers):",
+        "if not same:",
+        "sums of constants with other numbers each",
+    ),
+    Bug(
+        RATIOS,
+        "    if not same or not all(math",
+        "    if not all(math",
+        "constants that are chosen otherwise",
+    ),
+    Bug(
+        RATIOS,
+        "    return sizes[0] / max(sizes[1], 1)",
+        "    return 1.0",
+        "as much of a constant from other numbers of rows",
+    ),
+    Bug(
+        RATIOS,
+        "    return known.is_shared or is_one or along",
+        "    return True",
+        "as much of a constant for more positions of an example",
+    ),
+    Bug(
+        RATIOS,
+        " and are_the_same_in_rows(owners, source, (), everyone)",
+        "",
+        "rows of one value that hold other constants",
+    ),
+    Bug(
+        ROWS,
+        "    return not differs and owners.beside.isdisjoint(beside)",
+        "    return not differs",
+        "constants that differ from row to row of a group",
+    ),
+    Bug(
+        ROWS,
+        "    return not differs and owners.beside",
+        "    return owners.beside",
+        "constants in rows that differ from step to step",
+    ),
+    Bug(
+        ROWS,
+        "own.keys() >= wanted and len(set(own.values())) == 1",
+        "own.keys() >= wanted",
+        "rows of which some examples have more with a constant",
+    ),
+    Bug(
+        ROWS,
+        "own.keys() >= wanted and len(set(own.values())) == 1",
+        "len(set(own.values())) == 1",
+        "constants in the rows of some of a group",
+    ),
+    Bug(
+        ROWS,
+        "    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:",
+        "    if op is None:\n        return True\n    if False:",
+        "constants in rows that a loop or branch makes",
+    ),
+    Bug(
+        ROWS,
+        "labels.varies_along(dim) and len(labels.digits[dim]) == 1 for",
+        "labels.shape for",
+        "other positions of the examples at each step, as their rows",
+    ),
+    Bug(
+        APART,
+        "    return 0 < len(examples) < owners.size or uneven",
+        "    return 0 < len(examples) < owners.size",
+        "constants of loops that take some examples twice",
+    ),
+    Bug(
+        APART,
+        "    return 0 < len(examples) < owners.size or uneven",
+        "    return 1 < len(examples) < owners.size or uneven",
+        "a mask of one example at a time",
+    ),
+    Bug(
+        APART,
+        "    found = {frozenset[int]().union(*sets) for sets in each}",
+        "    found = {frozenset[int]().union(*(own.examples for own in labels))}",
+        "constants of a step within which examples are taken apart",
+    ),
+    Bug(
+        OFFSETS,
+        "    owners.uneven.update(op.results)\n",
+        "",
+        "terms with a constant of some examples alone, or of one twice",
+    ),
+    Bug(
+        OFFSETS,
+        "        if len(users) != 1 or users[0].name != ADD:",
+        "        if False:",
+        "a constant beside a sum so far that is used as well",
+    ),
+    Bug(
+        OFFSETS,
+        " or owners.following or _is_in_branch(op):",
+        " or owners.following:",
+        "terms with a constant of some examples alone, in a branch",
+    ),
+]
