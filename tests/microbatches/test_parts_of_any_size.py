@@ -133,6 +133,11 @@ def test_each_has_its_share(name, loss):
     jax.tree.map(lambda g, each: close(g, each.mean(0)), plain, wanted)
 
 
+def total(rows):
+    """Their sum, added up one by one."""
+    return sum(list(rows)[1:], rows[0])
+
+
 def last_twice(loss, p, x):
     """Three steps over two parts: the first one counts twice."""
     parts, zero = x.reshape(2, 6, D), jax.tree.map(jnp.zeros_like, p)
@@ -167,8 +172,8 @@ def by_step(loss, p, x):
 
 
 def decayed(loss, p, x):
-    """A penalty that the loop starts from, as much as the other half has in its three steps."""
-    start = jax.grad(lambda p: 3 * penalty(p))(p)
+    """A penalty that the loop starts from, as much as each step of the other half has."""
+    start = jax.grad(lambda p: 1.0 * penalty(p))(p)
     step = lambda c, rows: (added(c, jax.grad(inner)(p, rows)), None)  # noqa: E731
     return lax.scan(step, start, x.reshape(3, 2, D))[0]
 
@@ -204,6 +209,10 @@ PENALTIES = {
     ),
     "behind both, the other way": lambda p, x: added(
         jax.grad(inner)(p, x[:6]), jax.grad(penalised)(p, x[6:]), jax.grad(penalty)(p)
+    ),
+    "among sums of rows": lambda p, x: total(x[:2]) + p["b"] + total(x[2:4]) + total(x[4:]),
+    "among moved sums of rows": lambda p, x: sum(
+        jnp.flip(total(x[i : i + 2]) + p["b"]) for i in range(0, B, 2)
     ),
     "within a step": lambda p, x: added(
         times(

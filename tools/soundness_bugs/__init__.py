@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from tools.soundness_bugs.bug import Bug
 from tools.soundness_bugs.elsewhere import ELSEWHERE
-from tools.soundness_bugs.held_constants import HELD
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
 from tools.soundness_bugs.owners_alignment import ALIGNMENT
 from tools.soundness_bugs.owners_conditions import CONDITIONS
-from tools.soundness_bugs.owners_constants import CONSTANTS
+from tools.soundness_bugs.owners_constants import CONSTANTS, HELD
 from tools.soundness_bugs.owners_contributions import CONTRIBUTIONS
 from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
 from tools.soundness_bugs.owners_following import FOLLOWING

@@ -2,10 +2,10 @@
 
 from tools.soundness_bugs.bug import Bug
 
-FORMS = "owners/alignment/share_forms.py"
-EVEN = "owners/alignment/even_shares.py"
-RATIOS = "owners/alignment/constant_ratios.py"
-ROWS = "owners/alignment/row_constants.py"
+FORMS = "owners/shares/share_forms.py"
+EVEN = "owners/shares/even_shares.py"
+RATIOS = "owners/shares/constant_ratios.py"
+ROWS = "owners/shares/row_constants.py"
 APART = "owners/alignment/apart.py"
 OFFSETS = "owners/offsets.py"
 

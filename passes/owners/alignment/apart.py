@@ -23,8 +23,6 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, sums_of
-from hlo_surgery.passes.owners.alignment.even_shares import UNKNOWN, have_even_shares
-from hlo_surgery.passes.owners.alignment.share_forms import where_groups_met
 from hlo_surgery.passes.owners.alignment.updated_rows import updates_some
 from hlo_surgery.passes.owners.classes import (
     Apart,
@@ -37,6 +35,8 @@ from hlo_surgery.passes.owners.classes import (
 from hlo_surgery.passes.owners.constants import data_in, rearranged
 from hlo_surgery.passes.owners.labelling.labels import examples_at
 from hlo_surgery.passes.owners.offsets import covers, uneven_at
+from hlo_surgery.passes.owners.shares.even_shares import UNKNOWN, have_even_shares
+from hlo_surgery.passes.owners.shares.share_forms import where_groups_met
 
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "

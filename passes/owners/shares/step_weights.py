@@ -17,7 +17,10 @@ from hlo_surgery.passes.owners.alignment.constant_parts import (
     constant_terms,
     holds_constant,
 )
-from hlo_surgery.passes.owners.alignment.weighted_terms import (
+from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.labelling.indices import counted_loop
+from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers
+from hlo_surgery.passes.owners.shares.weighted_terms import (
     Form,
     added,
     are_alike,
@@ -26,9 +29,6 @@ from hlo_surgery.passes.owners.alignment.weighted_terms import (
     once,
     with_terms_in_place,
 )
-from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
-from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers
 
 # What is added up in a value, as far as it is known: nothing, where no constant is.
 Sum = Form[Value]

@@ -12,17 +12,17 @@ import math
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.alignment.row_constants import (
+from hlo_surgery.passes.owners.classes import ELEMENTWISE, Owned, Owners, is_shared
+from hlo_surgery.passes.owners.labelling.step_numbers import step_numbers
+from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
+from hlo_surgery.passes.owners.shares.row_constants import (
     DYNAMIC_SLICE,
     are_the_same_in_rows,
     finds_rows,
     has_constant,
     own_operands,
 )
-from hlo_surgery.passes.owners.alignment.weighted_terms import ROUNDING
-from hlo_surgery.passes.owners.classes import ELEMENTWISE, Owned, Owners, is_shared
-from hlo_surgery.passes.owners.labelling.step_numbers import step_numbers
-from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
+from hlo_surgery.passes.owners.shares.weighted_terms import ROUNDING
 
 # Where neither holds any; of a product it makes one that holds none either.
 NONE_HELD = 0.0
