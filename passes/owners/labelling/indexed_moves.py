@@ -233,7 +233,7 @@ def _picked(labels: Any, steps: int, picked: list[Places], shape: Sequence[int])
 
 def _of_rank(x: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
     """With axes of size 1 in front."""
-    return x.reshape(*[1] * (rank - x.ndim), *x.shape)
+    return x.reshape((1,) * (rank - x.ndim) + x.shape)
 
 
 def _of_indices(indices: Labels, windows: Windows, shape: Sequence[int]) -> list[Labels]:

@@ -37,6 +37,9 @@ PLACED = {
     "dynamic_slice": lambda x: lax.dynamic_slice(x, (2, 9), (2, 3)),
     "gather": lambda x: x[ROWS],
     "gather of elements": lambda x: x[ROWS, COLUMNS],
+    "gather of one element": lambda x: lax.gather(
+        x, np.array([3, 5]), lax.GatherDimensionNumbers((), (0, 1), (0, 1)), (1, 1)
+    ),
     "gather of windows": lambda x: lax.gather(
         x,
         ROWS[:, None],
