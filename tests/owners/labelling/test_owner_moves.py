@@ -159,6 +159,18 @@ def test_what_a_scatter_adds_to_stays():
     np.testing.assert_array_equal(elements(stays), old)
 
 
+def test_one_element_that_is_overwritten_leaves_the_others_to_their_owners():
+    (op,) = lowered_ops(
+        "stablehlo.scatter", lambda x, u: x.at[2, 5].set(u), jnp.zeros(SHAPE), jnp.zeros(())
+    )
+    old = drawn(SHAPE, 0)
+    index, update = labelled(np.full(2, NONE)), labelled(np.int32(1))
+    _, landed, stays = scatter(Owners(4), op, [labelled(old), index, update])
+    old[2, 5] = NONE
+    assert_widened(stays, old)
+    assert (elements(landed) == np.where(np.arange(24).reshape(SHAPE) == 17, 1, NONE)).all()
+
+
 def gathered(index, owners):
     """The labels of x[i], for the owners of x and of i."""
     (op,) = lowered_ops(
