@@ -72,6 +72,15 @@ def test_one_element_that_is_overwritten_is_no_other_examples(name):
     )
 
 
+def test_a_number_may_be_added_to_a_gradient_of_one_number():
+    def shifted(w, x):
+        return jax.grad(lambda w: jnp.mean(jnp.sin(w * x)))(w).at[...].add(0.1)
+
+    x = jnp.arange(4.0)
+    _, each = hs.rewrite(shifted, batch_argnums=1, statistics=hs.per_example())(2.0, x)
+    np.testing.assert_allclose(each, x * jnp.cos(2 * x) + 0.1, rtol=1e-5)
+
+
 FIRST, *OTHERS = MOVES
 
 

@@ -239,7 +239,7 @@ def _of_rank(x: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
 
 def _of_indices(indices: Labels, windows: Windows, shape: Sequence[int]) -> list[Labels]:
     """The owners of the indices, for all that is found or put there."""
-    if indices.is_nobodys:
+    if indices.is_nobodys or 0 in indices.shape:
         return []
     flat = all_whole(indices)
     labels = flat.owners
