@@ -57,6 +57,21 @@ def test_moved_examples_are_told_apart(loss):
     assert_exact(loss, alone(energy))
 
 
+OVERWRITTEN = {
+    "with its own": lambda x: x.at[1, 0].set(x[1, 2]),
+    "with a constant": lambda x: x.at[1, 0].set(0.0),
+    "of a flat batch": lambda x: x.ravel().at[x.shape[1]].set(0.0).reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_one_element_that_is_overwritten_is_no_other_examples(name):
+    overwritten = OVERWRITTEN[name]
+    assert_exact(
+        lambda w, x: energy(w, overwritten(x)) / B, alone(energy, W, overwritten(jnp.array(X)))
+    )
+
+
 FIRST, *OTHERS = MOVES
 
 
