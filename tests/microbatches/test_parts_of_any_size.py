@@ -171,6 +171,13 @@ def by_step(loss, p, x):
     return lax.scan(step, zero, over)[0]
 
 
+def faded(loss, p, x):
+    """What came before counts less at each step, by a number that only a run tells."""
+    zero, less = jax.tree.map(jnp.zeros_like, p), p["b"].mean()
+    step = lambda c, rows: (times(added(c, jax.grad(loss)(p, rows)), less), None)  # noqa: E731
+    return lax.scan(step, zero, x.reshape(3, 2, D))[0]
+
+
 def decayed(loss, p, x):
     """A penalty that the loop starts from, as much as each step of the other half has."""
     start = jax.grad(lambda p: 1.0 * penalty(p))(p)
@@ -189,6 +196,7 @@ UNEVEN = {
     "a half with more": halves(three, lambda loss, p, x: three(partial(loss, weight=2.0), p, x)),
     "weighted steps": halves(weighed, three),
     "weights within steps": halves(by_step, three),
+    "faded": halves(faded, faded),
     "another size": halves(three, partial(summed, size=3)),
     "some of the steps": lambda loss, p, x: added(three(loss, p, x[:8]), three(inner, p, x[8:])),
 }

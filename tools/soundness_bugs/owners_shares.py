@@ -60,18 +60,6 @@ SHARES = [
     ),
     Bug(
         FORMS,
-        "        if any(form is None and not is_shared",
-        "        if False and any(form is None and not is_shared",
-        "penalties where several groups have met, with more groups added",
-    ),
-    Bug(
-        FORMS,
-        "    return None if differs else {",
-        "    return {",
-        "penalties that differ from step to step",
-    ),
-    Bug(
-        FORMS,
         "    if any(op is None or op.name in mlir.CONTROL_FLOW for op in makers.values()):",
         "    if any(op and op.name in mlir.CONTROL_FLOW for op in makers.values()):",
         "a sum of earlier steps as nobody's",
@@ -93,12 +81,6 @@ SHARES = [
         "    if not has_constant(owners, value):",
         "    if True:",
         "constants in the rows of groups",
-    ),
-    Bug(
-        RATIOS,
-        "    if any(shared) != all(shared) or not _fit(owners, one, other):",
-        "    if not _fit(owners, one, other):",
-        "constants of nobody as those in rows",
     ),
     Bug(
         RATIOS,

@@ -57,12 +57,12 @@ def constant_ratio(owners: Owners, one: Value, other: Value) -> Ratio:
 
 def _of_pair(owners: Owners, one: Value, other: Value) -> Ratio | list[Pair]:
     """The ratio, or the pairs on whose ratios it rests."""
-    shared = [is_shared(owners.of(v)) for v in (one, other)]
-    if any(shared) != all(shared) or not _fit(owners, one, other):
+    if not _fit(owners, one, other):
         return None
-    if not any(shared) and not (has_constant(owners, one) or has_constant(owners, other)):
+    shared = is_shared(owners.of(one)) and is_shared(owners.of(other))
+    if not shared and not (has_constant(owners, one) or has_constant(owners, other)):
         return NONE_HELD
-    ratio = _of_numbers(owners, one, other) if any(shared) else None
+    ratio = _of_numbers(owners, one, other) if shared else None
     if ratio is not None:
         return ratio
     makers = mlir.defining_operation(one), mlir.defining_operation(other)

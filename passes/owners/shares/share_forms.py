@@ -128,10 +128,7 @@ def _made(search: _Search, value: Value) -> Shares:
         assert op is not None
         if op.name == "stablehlo.while":
             return _of_loop(search, op, mlir.results(op).index(value))
-        forms = {v: search.known[v] for v in operands}
-        if any(form is None and not is_shared(owners.of(v)) for v, form in forms.items()):
-            return None
-        form = combined(owners, op, [forms[v] for v in operands])
+        form = combined(owners, op, [search.known[v] for v in operands])
         return _of_rows(search, value) if form is None else form
     if not is_shared(owners.of(value)):
         return _of_rows(search, value)
