@@ -97,7 +97,9 @@ def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Array
         raise ValueError(
             f"{file} holds {', '.join(unknown)}; the module has no such arguments, but {names}"
         )
-    found = [_find(file, stored, i, [port.name for port in arguments]) for i in range(len(arguments))]
+    found = [
+        _find(file, stored, i, [port.name for port in arguments]) for i in range(len(arguments))
+    ]
     return [_fitting(file, *pair) for pair in zip(found, arguments, strict=True)]
 
 

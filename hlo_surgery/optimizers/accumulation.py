@@ -32,9 +32,9 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
     Means over the examples, as all statistics that the optimizers here take, are weighted by
     `batch_size`, which `update` needs and may be known at run time alone: microbatches of any sizes
     make the step of the whole batch. A microbatch of fewer examples than a statistic takes, as
-    the noise scale takes two, is left out of it. (`optax.MultiSteps` accumulates the gradient alone, and would
-    hand on the statistics of the last microbatch.) Sums are kept in at least float32. Updates are
-    zero in between. The loss itself is not handed on.
+    the noise scale takes two, is left out of it. (`optax.MultiSteps` accumulates the gradient
+    alone, and would hand on the statistics of the last microbatch.) Sums are kept in at least
+    float32. Updates are zero in between. The loss itself is not handed on.
     Raises TypeError where `every_k` is no integer, such as a function of the step.
 
     >>> from hlo_surgery.optimizers import micro_sign_sgd
@@ -57,8 +57,10 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
             for name, statistic in required_statistics(optimizer, wide).items()
         }
         sums = {"gradient": jax.tree.map(jnp.zeros_like, wide), **zeros}
-        none = jnp.zeros((), jnp.int32)
-        return AccumulationState(none, none, dict.fromkeys(sums, none), sums, inner.init(wide))
+        # Each an array of its own: states are donated.
+        microbatch, examples, *counts = (jnp.zeros((), jnp.int32) for _ in range(2 + len(sums)))
+        told = dict(zip(sums, counts, strict=True))
+        return AccumulationState(microbatch, examples, told, sums, inner.init(wide))
 
     def update(updates: Any, state: Any, params: Any = None, **given: Any) -> tuple[Any, Any]:
         size = jnp.asarray(batch_size(given), jnp.int32)
@@ -74,14 +76,14 @@ def multi_steps(optimizer: Any, every_k: int) -> optax.GradientTransformationExt
             whole = _whole(given, found, examples, is_gradient(updates, given))
             wide = None if params is None else widened_tree(params)
             steps, following = inner.update(whole.pop("gradient"), state.inner, wide, **whole)
-            none, empty = jax.tree.map(jnp.zeros_like, (examples, (counts, sums)))
-            return steps, AccumulationState(none, none, *empty, following)
+            none, *empty = jax.tree.map(jnp.zeros_like, (examples, counts, sums))
+            return steps, AccumulationState(none, none, *empty, inner=following)
 
         def wait() -> tuple[Any, Any]:
             steps, _ = jax.eval_shape(step)
             zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), steps)
             following = state.microbatch + 1, examples, counts, sums
-            return zeros, AccumulationState(*following, state.inner)
+            return zeros, AccumulationState(*following, inner=state.inner)
 
         return lax.cond(state.microbatch == every_k - 1, step, wait)
 

@@ -1,12 +1,15 @@
 """Files of the command line: none that is read is replaced, and arrays are whose they say."""
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tests.cli.test_cli import MLP, MLP_BATCH, MLP_INPUTS, SQUARES, answered, rejected
 
-TWO = """func.func @main(%a: tensor<2xf16> loc("{}"), %b: tensor<2xf16> loc("{}")) -> tensor<2xf16> {{
+TWO = """!h = tensor<2xf16>
+func.func @main(%a: !h loc("{}"), %b: !h loc("{}")) -> !h {{
   %c = stablehlo.constant dense<2.0> : tensor<2xf16>
   %d = stablehlo.multiply %a, %c : tensor<2xf16>
   %e = stablehlo.add %d, %b : tensor<2xf16>
@@ -19,7 +22,7 @@ TWO = """func.func @main(%a: tensor<2xf16> loc("{}"), %b: tensor<2xf16> loc("{}"
 @pytest.mark.parametrize("link", [False, True])
 def test_no_command_replaces_its_module(name, link, tmp_path):
     module = out = tmp_path / "module.mlir"
-    module.write_bytes(content := open(MLP, "rb").read())
+    module.write_bytes(content := Path(MLP).read_bytes())
     if link:
         out = tmp_path / "link"
         out.symlink_to(module)
@@ -31,7 +34,7 @@ def test_no_command_replaces_its_module(name, link, tmp_path):
 
 def test_run_does_not_replace_its_inputs(tmp_path):
     inputs = tmp_path / "in.npz"
-    inputs.write_bytes(content := open(MLP_INPUTS, "rb").read())
+    inputs.write_bytes(content := Path(MLP_INPUTS).read_bytes())
     assert f"would replace {inputs}" in rejected("run", MLP, "--inputs", inputs, "-o", inputs)
     assert inputs.read_bytes() == content
 

@@ -119,7 +119,9 @@ def test_microbatches_of_fewer_than_two_are_left_out(counts):
     params, state = jax.tree.map(jnp.copy, PARAMS), optimizer.init(PARAMS)
     for x, count in zip(itertools.cycle(BATCHES), (6,) * len(counts) + counts, strict=False):
         mask = jnp.arange(6) < count
-        params, state, _ = step(params, state, jnp.asarray(x, jnp.float32), mask.astype(jnp.float32))
+        params, state, _ = step(
+            params, state, jnp.asarray(x, jnp.float32), mask.astype(jnp.float32)
+        )
     cycle = itertools.cycle(BATCHES)
     whole, parts = ([next(cycle)[:n] for n in sizes] for sizes in ((6,) * len(counts), counts))
     expected = [mean_of_parts(group) for group in (whole, parts)]
