@@ -139,9 +139,9 @@ def _other_reading(
     read = [c for c in classes if isinstance(c, Summed) and c.instead]
     if not is_data or not (read or owned_operands(classes)):
         return [None] * len(op.results)
-    data, taken = dict(owners.data), dict(owners.taken)
+    data, taken, uneven = dict(owners.data), dict(owners.taken), set(owners.uneven)
     found = again(owners, op, demoted(owners, op, classes, summed))
-    owners.data, owners.taken = data, taken
+    owners.data, owners.taken, owners.uneven = data, taken, uneven
     return found
 
 

@@ -218,6 +218,10 @@ PENALTIES = {
     "behind both, the other way": lambda p, x: added(
         jax.grad(inner)(p, x[:6]), jax.grad(penalised)(p, x[6:]), jax.grad(penalty)(p)
     ),
+    "of which one is no multiple": lambda p, x: added(
+        jax.grad(inner)(p, x[:6])["b"] + 1.0 * jnp.exp(2.0 * p["b"]),
+        jax.grad(inner)(p, x[6:])["b"] + 2.0 * jnp.exp(1.0 * p["b"]),
+    ),
     "among sums of rows": lambda p, x: total(x[:2]) + p["b"] + total(x[2:4]) + total(x[4:]),
     "among moved sums of rows": lambda p, x: sum(
         jnp.flip(total(x[i : i + 2]) + p["b"]) for i in range(0, B, 2)

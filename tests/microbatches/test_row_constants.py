@@ -153,6 +153,17 @@ def some_of_each(p, x):
     return jnp.sum(one**2) + jnp.sum(two**2)
 
 
+def behind(p, x, first):
+    """Two biases, or one alone behind what the examples have."""
+    h = (jnp.tanh(x @ p["w"]) + first(p, x)) + p["c"]
+    return jnp.sum(h**2) / 2 / len(x)
+
+
+def chosen(p, x, *columns):
+    h = jnp.where(np.isin(np.arange(D), columns), x @ p["w"] + p["c"], 0.0)
+    return jnp.sum(h**2) / 2 / len(x)
+
+
 def one_part_only(p, x):
     return fit(p, x) + linear(p, x[:4])
 
@@ -160,6 +171,10 @@ def one_part_only(p, x):
 UNEVEN = {
     "more of one": of_groups(linear, partial(linear, weight=2.0)),
     "another constant": of_groups(partial(linear, bias=1.0), partial(linear, bias=1.5)),
+    "a constant before in one": of_groups(
+        partial(behind, first=lambda p, x: p["b"]), partial(behind, first=lambda p, x: jnp.sin(x))
+    ),
+    "other columns": of_groups(lambda p, x: chosen(p, x, 0, 1), lambda p, x: chosen(p, x, 1, 2)),
     "a constant in one": of_groups(linear, partial(linear, bias=1.0)),
     "weights": of_groups(partial(linear, scale=0.5), linear),
     "rows": of_groups(*[partial(linear, bias=ROWS)] * 4),
