@@ -164,6 +164,10 @@ def chosen(p, x, *columns):
     return jnp.sum(h**2) / 2 / len(x)
 
 
+def by_c(made):
+    return lambda p, x: made(p, x)["c"]
+
+
 def one_part_only(p, x):
     return fit(p, x) + linear(p, x[:4])
 
@@ -171,10 +175,15 @@ def one_part_only(p, x):
 UNEVEN = {
     "more of one": of_groups(linear, partial(linear, weight=2.0)),
     "another constant": of_groups(partial(linear, bias=1.0), partial(linear, bias=1.5)),
-    "a constant before in one": of_groups(
-        partial(behind, first=lambda p, x: p["b"]), partial(behind, first=lambda p, x: jnp.sin(x))
+    "a constant before in one": by_c(
+        of_groups(
+            partial(behind, first=lambda p, x: p["b"]),
+            partial(behind, first=lambda p, x: jnp.sin(x)),
+        )
     ),
-    "other columns": of_groups(lambda p, x: chosen(p, x, 0, 1), lambda p, x: chosen(p, x, 1, 2)),
+    "other columns": by_c(
+        of_groups(lambda p, x: chosen(p, x, 0, 1), lambda p, x: chosen(p, x, 1, 2))
+    ),
     "a constant in one": of_groups(linear, partial(linear, bias=1.0)),
     "weights": of_groups(partial(linear, scale=0.5), linear),
     "rows": of_groups(*[partial(linear, bias=ROWS)] * 4),

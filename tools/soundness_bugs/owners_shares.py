@@ -60,12 +60,6 @@ SHARES = [
     ),
     Bug(
         FORMS,
-        "    if any(op is None or op.name in mlir.CONTROL_FLOW for op in makers.values()):",
-        "    if any(op and op.name in mlir.CONTROL_FLOW for op in makers.values()):",
-        "a sum of earlier steps as nobody's",
-    ),
-    Bug(
-        FORMS,
         "    if any(len(set(own.values())) > 1 for by_step in counts for own in by_step):",
         "    if False:",
         "penalties of groups that have an example twice",
@@ -102,12 +96,6 @@ SHARES = [
     ),
     Bug(
         RATIOS,
-        "    if not (is_product or linearity.is_linear(one, own or _all(one))):",
-        "    if False:",
-        "constants behind ops that are not linear",
-    ),
-    Bug(
-        RATIOS,
         "if not same or not all(math.isclose(n, numbers[0], rel_tol=ROUNDING) for n in numbers):",
         "if not same:",
         "sums of constants with other numbers each",
@@ -125,46 +113,10 @@ SHARES = [
         "as much of a constant from other numbers of rows",
     ),
     Bug(
-        RATIOS,
-        "    return known.is_shared or is_one or along",
-        "    return True",
-        "as much of a constant for more positions of an example",
-    ),
-    Bug(
-        RATIOS,
-        " and are_the_same_in_rows(owners, source, (), everyone)",
-        "",
-        "rows of one value that hold other constants",
-    ),
-    Bug(
         ROWS,
         "    return not differs and owners.beside.isdisjoint(beside)",
         "    return not differs",
         "constants that differ from row to row of a group",
-    ),
-    Bug(
-        ROWS,
-        "    return not differs and owners.beside",
-        "    return owners.beside",
-        "constants in rows that differ from step to step",
-    ),
-    Bug(
-        ROWS,
-        "own.keys() >= wanted and len(set(own.values())) == 1",
-        "own.keys() >= wanted",
-        "rows of which some examples have more with a constant",
-    ),
-    Bug(
-        ROWS,
-        "own.keys() >= wanted and len(set(own.values())) == 1",
-        "len(set(own.values())) == 1",
-        "constants in the rows of some of a group",
-    ),
-    Bug(
-        ROWS,
-        "    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:",
-        "    if op is None:\n        return True\n    if False:",
-        "constants in rows that a loop or branch makes",
     ),
     Bug(
         ROWS,
