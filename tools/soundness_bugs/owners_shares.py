@@ -102,12 +102,6 @@ SHARES = [
     ),
     Bug(
         RATIOS,
-        "    if not same or not all(math",
-        "    if not all(math",
-        "constants that are chosen otherwise",
-    ),
-    Bug(
-        RATIOS,
         "    return sizes[0] / max(sizes[1], 1)",
         "    return 1.0",
         "as much of a constant from other numbers of rows",
@@ -135,12 +129,6 @@ SHARES = [
         "    return 0 < len(examples) < owners.size or uneven",
         "    return 1 < len(examples) < owners.size or uneven",
         "a mask of one example at a time",
-    ),
-    Bug(
-        APART,
-        "    found = {frozenset[int]().union(*sets) for sets in each}",
-        "    found = {frozenset[int]().union(*(own.examples for own in labels))}",
-        "constants of a step within which examples are taken apart",
     ),
     Bug(
         OFFSETS,
