@@ -106,6 +106,12 @@ CONSTANTS = [
         "whatever is mixed as a constant of the batch",
     ),
     Bug(
+        "owners/analysis.py",
+        "told = data_in(known) is not None or known.data in owners.positional.values()",
+        "told = known.data in owners.positional.values()",
+        "data of the batch that lies beside the examples as places",
+    ),
+    Bug(
         "owners/constants.py",
         "return all(is_uniform(value, along, size) for along, size in digits)",
         "return not digits or any(is_uniform(value, along, size) for along, size in digits)",
