@@ -86,6 +86,19 @@ def mixed_up(w, x):
     return jnp.mean((jnp.tanh(x + other) @ w - x[:, :1]) ** 2)
 
 
+def mixed_labels(mix):
+    """Mixup of inputs and of labels: the loss is linear in what each example adds to the labels."""
+
+    def loss(w, x):
+        predicted = jax.nn.log_softmax(jnp.cos(mix(x)) @ w[:, :3])
+        return -jnp.mean(jnp.sum(mix(x) * predicted, 1))
+
+    return loss
+
+
+MIXING = jnp.eye(B) + jnp.asarray(np.eye(B)[[0, 3, 2, 1]], jnp.float32)
+
+
 def keyed(w, key, e):
     return jax.random.fold_in(key, jnp.int32(100 * e[0])), one(w, e * jax.random.uniform(key))
 
@@ -119,6 +132,8 @@ REARRANGED = {
     "reversed without a loop": lambda w, x: mean_of(w, x * x[::-1]),
     "written at one example's place": written_at_one_place,
     "mixed with another's": mixed_up,
+    "and its label too": mixed_labels(lambda x: 0.6 * x + 0.4 * x[::-1]),
+    "by a matrix": mixed_labels(lambda x: MIXING @ x),
 }
 
 
@@ -213,6 +228,10 @@ CONSTANT = {
     "a mean over microbatches": (
         lambda w, x: microbatches_beside(w, x, jnp.mean(x, 0)),
         lambda w, x, m: one(w, x * jnp.mean(m, 0)),
+    ),
+    "a deviation that scales the parameters": (
+        lambda w, x: mean_of(w * jnp.std(x, 0)[:, None], x),
+        lambda w, x, m: one(w * jnp.std(m, 0)[:, None], x),
     ),
     "a loop's total in the next": (
         total_of_a_loop,
