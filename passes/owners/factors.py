@@ -28,6 +28,9 @@ from hlo_surgery.passes.owners.labelling.labels import MANY, Digits, Labels, Num
 
 Dims = tuple[tuple[int, ...], ...]
 
+# By name of an op, the operand that is an array of index vectors.
+INDICES = {"stablehlo.gather": 1, "stablehlo.scatter": 1}
+
 
 @dataclass(frozen=True)
 class Meeting:
@@ -78,6 +81,14 @@ class Meeting:
     def _lost_axes(self, dims: Sequence[tuple[int, ...] | int]) -> list[int]:
         kept = {f for own in dims if not isinstance(own, int) for f in own}
         return [a for f, axes in self.frame.axes.items() if f not in kept for a in axes]
+
+
+def have_elements(op: Operation) -> bool:
+    """Whether all arrays that go into an op have elements. Indices need none: without numbers they
+    say that nothing moves, as those of `x.at[:]`.
+    """
+    indices = INDICES.get(op.name)
+    return all(0 not in mlir.shape(v) for i, v in enumerate(op.operands) if i != indices)
 
 
 def counts_by(rule: Rule, factors: Sequence[int], size: int) -> bool:

@@ -34,7 +34,7 @@ from hlo_surgery.passes.owners.constants import (
     differs_where_put,
     rearranged,
 )
-from hlo_surgery.passes.owners.factors import Meeting, meeting
+from hlo_surgery.passes.owners.factors import Meeting, have_elements, meeting
 from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
@@ -76,7 +76,7 @@ def classify_owned(
     operands = [c.labels for c in classes]
     if not all(c.is_shared for c in captured):
         return _lumped(owners, op, [*classes, *captured])
-    if op.name in UNTOLD and not all(map(_has_elements, (*op.operands, *op.results))):
+    if op.name in UNTOLD and not (have_elements(op) and all(map(_has_elements, op.results))):
         return _of_nothing(owners, op, classes)
     if _is_alike(op, classes):
         labels = next(c.labels for c in classes if not c.is_shared)

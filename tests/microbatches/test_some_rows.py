@@ -49,6 +49,8 @@ ROWS = {
     "some steps": looped,
     "twice": lambda rows, c: rows.at[jnp.array([0, 1, 2, 3, 0])].add(c),
     "weighted": lambda rows, c: rows.at[jnp.arange(B)].add(jnp.arange(B) * c),
+    "weighted, to all": lambda rows, c: rows.at[:].add(jnp.arange(B) * c),
+    "weighted, onto all": lambda rows, c: (jnp.arange(B) * c).at[:].add(rows),
     "repeated": lambda rows, c: rows + jnp.repeat(jnp.zeros(2).at[0].set(c), 2),
 }
 GROUPS = {

@@ -57,6 +57,30 @@ def test_moved_examples_are_told_apart(loss):
     assert_exact(loss, alone(energy))
 
 
+OVERWRITTEN = {
+    "with its own": lambda x: x.at[1, 0].set(x[1, 2]),
+    "with a constant": lambda x: x.at[1, 0].set(0.0),
+    "of a flat batch": lambda x: x.ravel().at[x.shape[1]].set(0.0).reshape(x.shape),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_one_element_that_is_overwritten_is_no_other_examples(name):
+    overwritten = OVERWRITTEN[name]
+    assert_exact(
+        lambda w, x: energy(w, overwritten(x)) / B, alone(energy, W, overwritten(jnp.array(X)))
+    )
+
+
+def test_a_number_may_be_added_to_a_gradient_of_one_number():
+    def shifted(w, x):
+        return jax.grad(lambda w: jnp.mean(jnp.sin(w * x)))(w).at[...].add(0.1)
+
+    x = jnp.arange(4.0)
+    _, each = hs.rewrite(shifted, batch_argnums=1, statistics=hs.per_example())(2.0, x)
+    np.testing.assert_allclose(each, x * jnp.cos(2 * x) + 0.1, rtol=1e-5)
+
+
 FIRST, *OTHERS = MOVES
 
 

@@ -39,6 +39,8 @@ MOVES = {
     "permuted": lambda w, x: energy(w, x[ORDER]) / B,
     "reversed": lambda w, x: energy(w, x[::-1]) / B,
     "rolled": lambda w, x: energy(w, jnp.roll(x, 1, 0)) / B,
+    "put into a buffer": lambda w, x: energy(w, jnp.zeros_like(x).at[:].set(x)) / B,
+    "added to a buffer": lambda w, x: energy(w, jnp.zeros_like(x).at[...].add(x)) / B,
     "one by one": lambda w, x: sum(energy(w, x[b]) for b in range(B)) / B,
     "halves exchanged": lambda w, x: energy(w, jnp.concatenate([x[4:], x[:4]])) / B,
     "even and odd": lambda w, x: (energy(w, x[::2]) + energy(w, x[1::2])) / B,
@@ -66,6 +68,8 @@ MEETINGS = {
     "beside the rolled": lambda w, x: pairs(hidden(w, x), jnp.roll(hidden(w, x), 1, 0)),
     "beside the permuted": lambda w, x: pairs(hidden(w, x), hidden(w, x[ORDER])),
     "beside the reversed": lambda w, x: pairs(hidden(w, x), hidden(w, x)[::-1]),
+    "added to the reversed": lambda w, x: energy(w, jnp.asarray(x)[::-1].at[:].add(x)),
+    "times the reversed": lambda w, x: energy(w, jnp.asarray(x)[::-1].at[:].multiply(x)),
     "beside the other half": lambda w, x: pairs(hidden(w, x[:4]), hidden(w, x[4:])),
     "carried on": lambda w, x: jnp.sum(
         lax.scan(lambda h, row: (jnp.tanh(h + row @ w), None), jnp.zeros(4), x)[0]

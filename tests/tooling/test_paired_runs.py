@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tools.experiments.paired import workers
+from tools.experiments.paired import replay, workers
 from tools.experiments.paired.contenders import CONTENDERS, TUNING
 from tools.experiments.paired.language_model import best_rates, compare
 from tools.experiments.paired.records import Record, ran, read_csv, write_csv
@@ -14,7 +14,7 @@ from tools.experiments.paired.workers import Runs, Wanted
 from tools.experiments.training import data
 from tools.experiments.training.loop import train
 from tools.experiments.training.methods import Run
-from tools.experiments.training.model import Size
+from tools.experiments.training.model import SIZES, Size
 
 TINY = Size("small", V=256, L=16, N=1, H=1, c=0.02)
 BATCH_SIZE = 16
@@ -42,6 +42,20 @@ def test_a_rerun_of_a_seed_is_its_line_bit_for_bit(tmp_path):
     Runs(other, 2).made(wanted[::-1])
     assert one.read_bytes() == other.read_bytes()
     assert len(read_csv(one)) == 2
+
+
+def test_a_kept_line_is_told_from_another(tmp_path, capsys):
+    tiny = SIZES["tiny"]
+    wanted = [Wanted("sign_ema", rate, 0, BATCH_SIZE, tiny) for rate in (0.01, 0.02)]
+    kept = Runs(tmp_path / "kept.csv").made(wanted)
+    asked = [str(tmp_path / "kept.csv"), "--size", "tiny", "--workers", "1"]
+    with pytest.raises(SystemExit, match="0"):
+        replay.main(asked)
+    assert capsys.readouterr().out.count("the same bits") == 1  # One run stands for its method.
+    write_csv(tmp_path / "kept.csv", [ran(replace(kept[0], loss=np.nextafter(kept[0].loss, 9)))])
+    with pytest.raises(SystemExit, match="1"):
+        replay.main(asked)
+    assert "ANOTHER" in capsys.readouterr().out
 
 
 def test_runs_that_are_there_are_not_made_again(tmp_path, monkeypatch):

@@ -197,6 +197,12 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
+        "if not wanted or not have_elements(op):",
+        "if not wanted or not all(map(_has_elements, op.operands)):",
+        "weights of the examples onto which all of their rows are put, at no numbers",
+    ),
+    Bug(
+        "owners/alignment/positions.py",
         "for value in linked(placed.value):",
         "for value in linked(placed.value)[:0]:",
         "weights of the examples that a loop carries, summed behind it",

@@ -125,6 +125,12 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
+        "return np.asarray(inner + _in_batch(first, windows.batch, windows.rank, owners.steps))",
+        "return inner + _in_batch(first, windows.batch, windows.rank, owners.steps)",
+        "all but one element that is overwritten, as nobody's",
+    ),
+    Bug(
+        "owners/labelling/indexed_moves.py",
         "return joined([found, *_of_indices(operands[1], windows, shape)])",
         "return found",
         "what is gathered at numbers that examples give, as nobody's",

@@ -137,7 +137,7 @@ def _landed(owners: Owners, op: Operation) -> Labels | None:
     known, shape = owners.of(op.operands[2]), mlir.shape(op.results[0])
     if not isinstance(known, Owned) or not is_shared(owners.of(op.operands[1])):
         return None
-    if len(op.results) > 1 or mlir.enclosing_loops(op):
+    if not shape or len(op.results) > 1 or mlir.enclosing_loops(op):
         return None
     rows, index = all_whole(known.labels).owners, list[Places]()
     for length, spot in zip(shape, spots_of(owners, op), strict=True):

@@ -44,7 +44,7 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.contributions.places import MEETING, views
-from hlo_surgery.passes.owners.factors import meeting
+from hlo_surgery.passes.owners.factors import have_elements, meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
@@ -196,7 +196,7 @@ def _met_operands(
     owners, wanted = search.owners, shared
     if owners.contributions is None:
         wanted = [i for i in shared if not _is_splat(op.operands[i])]
-    if not wanted or not all(map(_has_elements, op.operands)):
+    if not wanted or not have_elements(op):
         return
     labels = [_places_of(owners, c, v) for c, v in pairs]
     steps = max(x.steps for x in labels)

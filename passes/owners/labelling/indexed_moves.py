@@ -164,7 +164,8 @@ def _spot(owners: Owners, op: Operation, windows: Windows, dim: int) -> Spot:
         return None
     # What a gather would take from outside is taken from the edge; a scatter drops it.
     first = np.clip(start, 0, length - size) if op.name == "stablehlo.gather" else start
-    return inner + _in_batch(first, windows.batch, windows.rank, owners.steps)
+    # NumPy adds arrays of no dimension to a number, which is no array of places.
+    return np.asarray(inner + _in_batch(first, windows.batch, windows.rank, owners.steps))
 
 
 def _update_spot(
@@ -233,12 +234,12 @@ def _picked(labels: Any, steps: int, picked: list[Places], shape: Sequence[int])
 
 def _of_rank(x: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
     """With axes of size 1 in front."""
-    return x.reshape(*[1] * (rank - x.ndim), *x.shape)
+    return x.reshape((1,) * (rank - x.ndim) + x.shape)
 
 
 def _of_indices(indices: Labels, windows: Windows, shape: Sequence[int]) -> list[Labels]:
     """The owners of the indices, for all that is found or put there."""
-    if indices.is_nobodys:
+    if indices.is_nobodys or 0 in indices.shape:
         return []
     flat = all_whole(indices)
     labels = flat.owners

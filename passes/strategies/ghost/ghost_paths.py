@@ -102,7 +102,7 @@ def _adds_whole_rows(op: Operation) -> bool:
     plain = not list(numbers.input_batching_dims) and sorted(
         numbers.inserted_window_dims
     ) == sorted(scattered)
-    return plain and sizes == [shape[d] for d in window]
+    return bool(scattered) and plain and sizes == [shape[d] for d in window]
 
 
 def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:

@@ -253,6 +253,20 @@ PER_EXAMPLE = {
     "gather x[arange(B), labels]": row(
         lines(["3x4xf64", "3xi32"], *OWN_LABELS, OWN_GATHER), {0: 0, 1: 0}, 0
     ),
+    "gather of all, at no number": row(
+        gather("3x4xf64", "0xi32", "3x4xf64", "offset_dims = [0, 1], index_vector_dim = 0", [3, 4]),
+        {0: 0},
+        0,
+    ),
+    "scatter onto all, at no number": row(
+        scatter(
+            ["3x4xf64", "0xi32", "3x4xf64"],
+            "update_window_dims = [0, 1], index_vector_dim = 0",
+            adds("f64"),
+        ),
+        {2: 0},
+        0,
+    ),
     "scatter at [arange(B), labels]": row(
         lines(["3x4xf64", "3xi32", "3xf64"], *OWN_LABELS, own_scatter("%0", adds("f64"))),
         {0: 0, 1: 0, 2: 0},

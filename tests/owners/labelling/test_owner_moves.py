@@ -37,6 +37,9 @@ PLACED = {
     "dynamic_slice": lambda x: lax.dynamic_slice(x, (2, 9), (2, 3)),
     "gather": lambda x: x[ROWS],
     "gather of elements": lambda x: x[ROWS, COLUMNS],
+    "gather of one element": lambda x: lax.gather(
+        x, np.array([3, 5]), lax.GatherDimensionNumbers((), (0, 1), (0, 1)), (1, 1)
+    ),
     "gather of windows": lambda x: lax.gather(
         x,
         ROWS[:, None],
@@ -154,6 +157,18 @@ def test_what_a_scatter_adds_to_stays():
     nobody = labelled(np.full((4, 1), NONE)), labelled(np.full((4, 6), NONE))
     _, _, stays = scatter(Owners(4), op, [labelled(old), *nobody])
     np.testing.assert_array_equal(elements(stays), old)
+
+
+def test_one_element_that_is_overwritten_leaves_the_others_to_their_owners():
+    (op,) = lowered_ops(
+        "stablehlo.scatter", lambda x, u: x.at[2, 5].set(u), jnp.zeros(SHAPE), jnp.zeros(())
+    )
+    old = drawn(SHAPE, 0)
+    index, update = labelled(np.full(2, NONE)), labelled(np.int32(1))
+    _, landed, stays = scatter(Owners(4), op, [labelled(old), index, update])
+    old[2, 5] = NONE
+    assert_widened(stays, old)
+    assert (elements(landed) == np.where(np.arange(24).reshape(SHAPE) == 17, 1, NONE)).all()
 
 
 def gathered(index, owners):
