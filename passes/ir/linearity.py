@@ -22,7 +22,8 @@ SOLVE_CALLS = frozenset(
     for end in ("", "_ffi")
 )
 
-# Factorisations, and products with a factor, that LAPACK does matrix by matrix, over leading batch dimensions.
+# Factorisations, and products with factors, that LAPACK does matrix by matrix, over leading batch
+# dimensions.
 BATCHED_CALLS = frozenset(
     f"lapack_{t}{name}{end}"
     for t in "sdcz"

@@ -1,4 +1,4 @@
-"""LAPACK's calls by matrices: what each example's own matrix is made into, and the batch's as one."""
+"""LAPACK's calls: each example's own matrix, and the batch as one."""
 
 import jax
 import jax.numpy as jnp
