@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.attributes import convolution_numbers, integers
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, sdy
 
 ATTRIBUTE = "sdy.sharding_rule"
@@ -63,11 +63,13 @@ def rule_of(op: Operation) -> Rule | None:
         return None
     attribute = cast(Any, sdy).OpShardingRuleAttr(op.attributes[ATTRIBUTE])
     blocked = [*attribute.need_replication_factors, *attribute.permutation_factors]
+    operands = tuple(map(_factors, attribute.operand_mappings))
     results = tuple(map(_factors, attribute.result_mappings))
-    moved = (factor for dim in _padded_dims(op) for factor in results[0][dim])
+    moved = [factor for dim in _padded_dims(op) for factor in results[0][dim]]
+    moved += [factor for dim in _window_dims(op) for factor in operands[1][dim]]
     return Rule(
         tuple(attribute.factor_sizes),
-        tuple(map(_factors, attribute.operand_mappings)),
+        operands,
         results,
         frozenset(attribute.reduction_factors),
         frozenset([*blocked, *attribute.blocked_propagation_factors, *moved]),
@@ -101,6 +103,15 @@ def _padded_dims(op: Operation) -> list[int]:
         return []
     paddings = zip(*(integers(op, name) for name in PADDINGS), strict=True)
     return [dim for dim, amounts in enumerate(paddings) if any(amounts)]
+
+
+def _window_dims(op: Operation) -> Sequence[int]:
+    """Dimensions along which a convolution's window slides over the image: Shardy's rule takes them
+    for the image's where they are as long, as if each place met its own alone.
+    """
+    if op.name != "stablehlo.convolution":
+        return []
+    return convolution_numbers(op).kernel_spatial_dimensions
 
 
 def _factors(mapping: Any) -> Factors:

@@ -77,6 +77,12 @@ ELSEWHERE = [
     ),
     Bug(
         "dataflow/sharding_rules.py",
+        "return convolution_numbers(op).kernel_spatial_dimensions",
+        "return []",
+        "a window of the examples' rows that slides along their rows",
+    ),
+    Bug(
+        "dataflow/sharding_rules.py",
         "blocked = [*attribute.need_replication_factors, *attribute.permutation_factors]",
         "blocked = [*attribute.need_replication_factors]",
         "examples moved along their axis",

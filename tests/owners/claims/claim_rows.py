@@ -720,6 +720,16 @@ def scattered_sum(operation):
 
 
 TRAPS = {
+    "1 rows that slide along as many rows": row(
+        convolution(
+            "1x4x1xf64",
+            "4x1x1xf64",
+            "1x3x1xf64",
+            "[b, 0, f]x[0, i, o]->[b, 0, f]",
+            "pad = [[1, 1]]",
+        ),
+        {0: 1, 1: 0},
+    ),
     "1 sums multiplied by dot_general": on_sum(
         "%r = stablehlo.dot_general %sum, %sum, contracting_dims = [0] x [0] : "
         "(tensor<4xf64>, tensor<4xf64>) -> tensor<f64>",
