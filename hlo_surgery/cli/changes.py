@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hlo_surgery.cli.arguments import Batch, File, Json, Statistics
-from hlo_surgery.cli.files import check_writable, read_module, stream_or_file
+from hlo_surgery.cli.files import check_apart, check_writable, read_module, stream_or_file
 from hlo_surgery.cli.how import How, options_of, taking_how
 from hlo_surgery.cli.output import REFUSED, print_json, print_text, printable, reported, waiting
 from hlo_surgery.cli.spelling import spelled
@@ -130,6 +130,5 @@ def _spelled(found: Findings) -> Findings:
 def _check_page(out: str, file: str) -> None:
     if stream_or_file(out) == "-":
         raise ValueError("a page does not go to stdout; name a file, such as report.html")
-    if Path(out).exists() and Path(file).exists() and Path(out).samefile(file):
-        raise ValueError(f"a page would replace the module {file}; name another output")
+    check_apart(out, file)
     check_writable(out)

@@ -26,6 +26,7 @@ from hlo_surgery.cli.changes import show_diff, write_report
 from hlo_surgery.cli.costs import compile_module, show_cost
 from hlo_surgery.cli.demo import show_demo
 from hlo_surgery.cli.files import (
+    check_apart,
     check_writable,
     output_names,
     read_inputs,
@@ -191,6 +192,7 @@ def run(
     with reported(json):
         if out is not None:
             check_writable(stream_or_file(out), stdout=False)
+            check_apart(out, file, inputs)
         module = read_module(file)
         arrays = read_inputs(inputs, module.arguments, seed)
         with waiting("compiling and running", json):

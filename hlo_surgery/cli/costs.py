@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hlo_surgery.cli.arguments import File, Json
-from hlo_surgery.cli.files import check_writable, read_module, stream_or_file
+from hlo_surgery.cli.files import check_apart, check_writable, read_module, stream_or_file
 from hlo_surgery.cli.memory_plot import blocks, check_plots, write_png
 from hlo_surgery.cli.output import console, print_json, print_table, print_text, reported, waiting
 from hlo_surgery.planning.plan import quantity
@@ -72,6 +72,7 @@ def compile_module(
             raise ValueError("--json and -o - both write to stdout; name an output file")
         if out is not None:
             check_writable(out)
+            check_apart(out, file)
         compiled = _compiled(file, target, json)
         cost = cost_of(compiled.executable, compiled.target)
         if out is not None and out != "-":
@@ -108,6 +109,7 @@ def show_cost(
     with reported(json):
         if plot is not None:
             _check_plot(plot)
+            check_apart(plot, file, against)
         files = [file] if against is None else [file, against]
         costs = [_cost(each, target, json) for each in files]
         if plot is not None:

@@ -60,6 +60,21 @@ def check_writable(out: str, stdout: bool = True) -> None:
         raise ValueError(f"cannot write {out}: it may not be written; name another output")
 
 
+def check_apart(out: str, *read: str | None) -> None:
+    """Raises ValueError where the output would replace a file that is read; - is none."""
+    for file in read:
+        if file is not None and _is_same_file(out, file):
+            raise ValueError(f"the output would replace {file}, which is read; name another output")
+
+
+def _is_same_file(out: str, file: str) -> bool:
+    """Through links, too; streams are no files."""
+    try:
+        return "-" not in (out, file) and Path(out).samefile(file)
+    except OSError:
+        return False
+
+
 def write_module(module: Module, out: str) -> None:
     """Write a module as its suffix says, or as text to stdout for `-`."""
     if out == "-":
@@ -82,7 +97,10 @@ def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Array
         raise ValueError(
             f"{file} holds {', '.join(unknown)}; the module has no such arguments, but {names}"
         )
-    return [_fitting(file, _find(file, stored, i, port), port) for i, port in enumerate(arguments)]
+    found = [
+        _find(file, stored, i, [port.name for port in arguments]) for i in range(len(arguments))
+    ]
+    return [_fitting(file, *pair) for pair in zip(found, arguments, strict=True)]
 
 
 def _read_npz(file: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -97,16 +115,26 @@ def _read_npz(file: str) -> dict[str, np.ndarray[Any, Any]]:
         raise ValueError(f"{file} is no npz archive of plain arrays: {problem}") from None
 
 
-def _find(file: str, stored: Mapping[str, Any], number: int, port: Port) -> np.ndarray[Any, Any]:
-    for key in (port.name, f"arg{number}"):
-        if key in stored:
+def _find(
+    file: str, stored: Mapping[str, Any], number: int, names: Sequence[str]
+) -> np.ndarray[Any, Any]:
+    """The array for the argument of this number: by its name, if no other has that, or by place."""
+    place, own = f"arg{number}", names[number]
+    keys = [own] if names.count(own) == 1 else []
+    keys += [place] if place not in names or (place == own and not keys) else []
+    match [key for key in keys if key in stored]:
+        case [key]:
             return stored[key]
-    raise ValueError(f"{file} holds no array {port.name} or arg{number} for argument {number}")
+        case [first, second]:
+            raise ValueError(f"{file} holds {first} and {second}, both for argument {number}")
+        case _:
+            raise ValueError(f"{file} holds no array {' or '.join(keys)} for argument {number}")
 
 
 def _fitting(file: str, array: np.ndarray[Any, Any], port: Port) -> np.ndarray[Any, Any]:
     """Floats that npz does not know are stored as float32, or as raw bytes."""
-    if array.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
+    raw = array.dtype.kind == "V" and array.dtype.names is None
+    if raw and port.dtype.kind == "V" and array.dtype.itemsize == port.dtype.itemsize:
         array = array.view(port.dtype)
     if array.dtype == np.float32 and is_inexact(port.dtype) and port.dtype.kind == "V":
         array = array.astype(port.dtype)

@@ -38,9 +38,9 @@ def track_noise_scale(
 
     Put it first in `optax.chain`, before the optimizer. `decay` is the weight of the past: a tenth
     of the steps or so is a good length, as both parts change along training. Batches may differ in
-    size, and those of fewer than two examples are left out. `per`: all parameters together, or
-    each alone. See `hlo_surgery.noise_scale`. Raises ValueError for another `per`, and where
-    `optax.masked` hides parameters from "global".
+    size, and those of fewer than two examples are left out, as are those of which a part is NaN.
+    `per`: all parameters together, or each alone. See `hlo_surgery.noise_scale`. Raises ValueError
+    for another `per`, and where `optax.masked` hides parameters from "global".
 
     >>> import optax
     >>> from hlo_surgery.estimators import NoiseScale
@@ -67,7 +67,9 @@ def track_noise_scale(
                 "chain it outside of the mask, or ask for per='parameter'"
             )
         averages = ema_update(state.averages, given[NAME], decay)
-        tells = given.get("batch_size", 2) >= 2
+        # Nor do microbatches of one example each, however many there are.
+        unknown = sum(jnp.isnan(x).any() for x in jax.tree.leaves(given[NAME]))
+        tells = (jnp.asarray(given.get("batch_size", 2)) >= 2) & (unknown == 0)
         kept = jax.tree.map(lambda new, old: jnp.where(tells, new, old), averages, state.averages)
         return updates, NoiseScaleState(kept)
 

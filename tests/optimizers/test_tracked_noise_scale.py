@@ -102,6 +102,41 @@ def test_accumulated_microbatches_give_the_mean_of_their_parts():
     assert_close(ho.noise_scale(state), *np.mean(parts, 0))
 
 
+def masked_loss(params, x, mask):
+    """Of no example at all its gradient is NaN."""
+    losses = params["w"] * x[:, 0] + params["v"] * x[:, 1]
+    return jnp.sum(mask * losses) / jnp.sum(mask)
+
+
+@pytest.mark.parametrize("counts", [(6, 1), (0, 6), (1, 6, 2), (1, 1), (0, 1)])
+def test_microbatches_of_fewer_than_two_are_left_out(counts):
+    """Here behind a whole batch that told both parts; they told NaN for ever."""
+    tracked = optax.chain(ho.track_noise_scale(0.5), optax.sgd(0.1))
+    optimizer = ho.multi_steps(tracked, len(counts))
+    step = hs.train_step(
+        masked_loss, optimizer, batch_argnums=(1, 2), is_real=lambda params, x, mask: mask
+    )
+    params, state = jax.tree.map(jnp.copy, PARAMS), optimizer.init(PARAMS)
+    for x, count in zip(itertools.cycle(BATCHES), (6,) * len(counts) + counts, strict=False):
+        mask = jnp.arange(6) < count
+        params, state, _ = step(
+            params, state, jnp.asarray(x, jnp.float32), mask.astype(jnp.float32)
+        )
+    cycle = itertools.cycle(BATCHES)
+    whole, parts = ([next(cycle)[:n] for n in sizes] for sizes in ((6,) * len(counts), counts))
+    expected = [mean_of_parts(group) for group in (whole, parts)]
+    weights = [1.0, 2.0] if any(len(part) > 1 for part in parts) else [1.0, 0.0]
+    assert_close(ho.noise_scale(state), *np.average(expected, axis=0, weights=weights))
+    assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(params))
+
+
+def mean_of_parts(batches):
+    """Both parts of each batch of two examples or more, weighted by their number."""
+    told = [x for x in batches if len(x) > 1]
+    each = [averaged([x], 0.0, [0, 1]) for x in told]
+    return np.average(each, axis=0, weights=[len(x) for x in told]) if told else np.zeros(2)
+
+
 def test_batches_of_fewer_than_two_are_left_out():
     optimizer = ho.track_noise_scale(0.9)
     state = optimizer.init(PARAMS)

@@ -146,3 +146,24 @@ def test_the_sign_of_nan_stays_nan():
     np.testing.assert_array_equal(
         found[:, [0, 2, 3]], np.sign(gradients(x, y)).mean(0)[:, [0, 2, 3]].astype(float)
     )
+
+
+@pytest.mark.parametrize("power", [2, 19, 40, 99])
+def test_many_examples_of_a_mean_loss(power):
+    """B ** power alone is no float."""
+    draw = np.random.default_rng(power)
+    x, y = (draw.uniform(0.5, 1, (96, k)).astype(np.float32) for k in (3, 2))
+    w = {"w": jnp.ones((3, 2)), "b": jnp.ones(2), "table": jnp.ones((4, 2))}
+
+    def mean_loss(w, x, y, row):
+        return jnp.mean(jnp.sum((x @ w["w"] + w["b"] + w["table"][row]) * y, -1))
+
+    rows = np.arange(96, dtype=np.int32) % 4
+    how = {"batch_argnums": (1, 2, 3), "strategy": "square"}
+    f = hs.grad(mean_loss, statistics=hs.mean_power(power), **how)
+    _, found = f(w, x, y, rows)
+    wide = y.astype(np.float64)
+    at = np.eye(4)[rows]
+    each = {"w": x[:, :, None] * wide[:, None], "b": wide, "table": at[:, :, None] * wide[:, None]}
+    for name, g in each.items():
+        np.testing.assert_allclose(found[name], (g**power).mean(0), rtol=1e-4)

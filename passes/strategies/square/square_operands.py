@@ -30,7 +30,7 @@ from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
-from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
+from hlo_surgery.passes.terms.monomials.binary_exponents import as_scaled, times_power_of_two
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
 from hlo_surgery.passes.terms.steps import (
     Axis,
@@ -46,6 +46,8 @@ from hlo_surgery.passes.terms.steps import (
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
 
 Phi = Callable[[jax.Array], jax.Array]
+# A factor, as m and e of m * 2**e.
+By = tuple[jax.Array | float, jax.Array | float]
 # What `_squared_site` can contract; a convolution sums several products into an element.
 SQUARED = {"stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"}
 
@@ -103,15 +105,23 @@ def squared_mean(
     real: jax.Array | None = None,
 ) -> jax.Array:
     """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`."""
-    scale = phi(jnp.asarray(size, dtype)) / size if mean_loss else jnp.asarray(1 / size, dtype)
-    powers = tail_powers(sliced, given)
+    scale, powers = jnp.asarray(1 / size, dtype), tail_powers(sliced, given)
     of_site = partial(_squared_site, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real)
-    power = sum(powers.values())
+    # A gradient is so many times what its example adds. Phi of that number may leave the range.
+    times = _as_powers(size, dtype) if mean_loss else (1.0, 0.0)
+    by = times[0], sum(powers.values()) + times[1]
     sites = {
-        s.op.results[0]: of_site(s, [given[key] for key in s.inputs], power=power)
-        for s in sliced.sites
+        s.op.results[0]: of_site(s, [given[key] for key in s.inputs], by=by) for s in sliced.sites
     }
     return moved_statistic(sliced, sites, given, phi, dtype, powers=powers)
+
+
+def _as_powers(size: Any, dtype: jnp.dtype) -> By:
+    """A number of examples as m * 2**e; of one that is known, numbers of Python."""
+    if isinstance(size, int):
+        exponent = size.bit_length() - 1
+        return size / 2**exponent, float(exponent)
+    return as_scaled(jnp.asarray(size, jnp.finfo(dtype).dtype))
 
 
 def weighted_squares(
@@ -132,7 +142,7 @@ def weighted_squares(
     def at_site(site: Step) -> jax.Array:
         own = [_widened_numbers(given[key]) for key in site.inputs]
         operands = weighted_site(site, own, weights, finite)
-        return _squared_site(site, operands, phi=phi, scale=scale, real=finite, power=power)
+        return _squared_site(site, operands, phi=phi, scale=scale, real=finite, by=(1.0, power))
 
     def of_padding(x: jax.Array) -> jax.Array:
         return jnp.sum(phi(weights)) * phi(x)
@@ -154,22 +164,23 @@ def _squared_site(
     phi: Phi,
     scale: jax.Array,
     real: jax.Array | None,
-    power: jax.Array | float,
+    by: By,
 ) -> jax.Array:
-    """The contraction of phi of the operands, times phi of 2**power.
+    """The contraction of phi of the operands, one of them multiplied `by` m * 2**e before.
 
     Its scale is taken in with the smaller one, not with the result.
     """
-    op = site.op
+    op, (mantissa, power) = site.op, by
     if op.name == "stablehlo.dot_general":
         left, right = contracted(op).values()
         dims = ((left.summed, right.summed), (left.batch, right.batch))
-        factors = zip(_balanced(site, operands, phi, scale, power), site.inputs, strict=True)
+        first, second = _balanced(site, operands, phi, scale, power)
+        factors = zip((first * mantissa, second), site.inputs, strict=True)
         lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
         return lax.dot_general(lhs, rhs, dims, precision(op), preferred_element_type=lhs.dtype)
     if op.name == "stablehlo.reduce":
-        terms = phi(raised(operands[0], power))
+        terms = phi(raised(operands[0], power) * mantissa)
         return (
             jnp.sum(of_real_examples(terms, site.inputs[0][1], real), contracted(op)[0].summed)
             * scale
@@ -177,12 +188,11 @@ def _squared_site(
     scattered = raise_op(op)
     assert scattered is not None
     base, indices, updates = operands
+    terms = phi(raised(updates, power) * mantissa)
     return scattered(
         jnp.zeros_like(base),
         indices,
-        (of_real_examples(phi(raised(updates, power)), site.inputs[2][1], real) * scale).astype(
-            base.dtype
-        ),
+        (of_real_examples(terms, site.inputs[2][1], real) * scale).astype(base.dtype),
     )[0]
 
 
@@ -194,8 +204,11 @@ def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Ar
 
 
 def raised(x: jax.Array, power: jax.Array | float) -> jax.Array:
-    """x * 2**power, in at least float32; a power that is a number of Python is 0."""
-    return x if isinstance(power, float | int) else times_power_of_two(widened(x), power)
+    """x * 2**power, in at least float32, where that is not 1."""
+    if isinstance(power, float | int) and power == 0:
+        return x
+    wide = widened(x)
+    return times_power_of_two(wide, jnp.asarray(power, jnp.finfo(wide.dtype).dtype))
 
 
 def _balanced(
