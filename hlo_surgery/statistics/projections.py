@@ -12,6 +12,8 @@ from hlo_surgery.statistics.derived import Derived, Groups, Per
 from hlo_surgery.statistics.found import Found
 
 Measure = Projected | DenselyProjected
+# XLA ends the process on an array of k * k for each example that has more bytes than 64 bits count.
+LARGEST = 1 << 20
 KINDS: dict[str, type[Measure]] = {"kronecker": Projected, "dense": DenselyProjected}
 
 
@@ -39,7 +41,7 @@ def projected(
     (Park et al., "TRAK: Attributing Model Behavior at Scale", section 3.2; Choe et al., "What is
     Your Data Worth to GPT?", section 3.)
 
-    Raises ValueError for what is no positive k, or no such kind.
+    Raises ValueError for what is no k from 1 to 2**20, or no such kind.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
@@ -68,8 +70,8 @@ def projected(
 
 def _check(k: int, seed: int, kind: str) -> None:
     """Raises ValueError for arguments that are none."""
-    if not (isinstance(k, int) and k >= 1) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"projected takes an integer k >= 1, such as 16, not {k!r}")
+    if not (isinstance(k, int) and 1 <= k <= LARGEST) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"projected takes an integer k from 1 to 2**20, such as 16, not {k!r}")
     if not (isinstance(seed, int) and 0 <= seed < SEEDS):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"projected takes an integer seed from 0 to 2**64 - 1, not {seed!r}")
     if kind not in KINDS:

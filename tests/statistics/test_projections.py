@@ -207,9 +207,10 @@ def test_no_setting_changes_a_sign(settings, seed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 0}, "an integer k >= 1"),
-        ({"k": 2.5}, "an integer k >= 1"),
-        ({"k": True}, "an integer k >= 1"),
+        ({"k": 0}, "an integer k from 1"),
+        ({"k": 2.5}, "an integer k from 1"),
+        ({"k": True}, "an integer k from 1"),
+        ({"k": 10**9}, "an integer k from 1"),
         ({"k": 2, "seed": -1}, "an integer seed from 0"),
         ({"k": 2, "seed": 1 << 64}, "an integer seed from 0"),
         ({"k": 2, "kind": "sparse"}, "a kind of kronecker or dense"),
