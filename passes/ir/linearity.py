@@ -22,22 +22,28 @@ SOLVE_CALLS = frozenset(
     for end in ("", "_ffi")
 )
 
-# Factorisations that LAPACK does matrix by matrix, over leading batch dimensions.
+# Factorisations, and products with factors, that LAPACK does matrix by matrix, over leading batch
+# dimensions.
 BATCHED_CALLS = frozenset(
     f"lapack_{t}{name}{end}"
     for t in "sdcz"
     for name in (
         "potrf",
         "geqrf",
+        "geqp3",
         "orgqr",
         "ungqr",
+        "ormqr",
+        "unmqr",
         "getrf",
         "gesdd",
+        "gesvd",
         "syevd",
         "heevd",
         "geev",
         "gehrd",
         "sytrd",
+        "hetrd",
         "gtsv",
     )
     for end in ("", "_ffi")

@@ -16,6 +16,7 @@ from hlo_surgery.passes.ir.constants import EVALUATED, is_splat
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
+from hlo_surgery.passes.normalise.called_functions import hold_called
 from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 from hlo_surgery.passes.normalise.constraints import set_aside
 from hlo_surgery.passes.normalise.custom_calls import CallAxes, declare_calls
@@ -37,6 +38,7 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     does not fit.
     """
     hold_constants(module)
+    hold_called(module)
     hold_bodies(module)
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")

@@ -41,7 +41,7 @@ def hold_bodies(module: Module) -> None:
     ops = mlir.all_operations(module)
     composites = [op for op in ops if _is_per_example(op)]
     names = dict.fromkeys(map(_decomposition, composites))
-    bodies = {name: mlir.to_text(_body(functions, name)) for name in names}
+    bodies = {name: mlir.to_text(flat_function(functions, name)) for name in names}
     for op in composites:
         _hold(op, bodies[_decomposition(op)])
 
@@ -65,7 +65,7 @@ def _decomposition(op: Operation) -> str:
     return str(cast(Any, op.attributes["decomposition"]).value)
 
 
-def _body(functions: Functions, name: str) -> Module:
+def flat_function(functions: Functions, name: str) -> Module:
     """A module of its own for a function and all that it calls, flat."""
     with mlir.context(), ir.Location.unknown():
         made = ir.Module.create()

@@ -34,7 +34,7 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
     summed_operands,
 )
-from hlo_surgery.passes.owners.constants import as_constant, demoted
+from hlo_surgery.passes.owners.constants import as_constant, data_in, demoted
 from hlo_surgery.passes.owners.contributions.lost_rows import settle, settle_flow
 from hlo_surgery.passes.owners.contributions.placed_rows import (
     even_rows,
@@ -149,12 +149,14 @@ def _classify_results(owners: Owners, op: Operation) -> None:
 
 
 def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
-    """Mixed data is a constant of the batch; a sum over places of examples is no constant."""
+    """Mixed data is a constant of the batch; a sum over places of examples is no constant, and of
+    data it stays data, which may differ by place.
+    """
     reason = owners.positional.get(result)
     if reason and (isinstance(known, Summed) or is_shared(known)):
         assert isinstance(known, Owned | Summed)
-        first = known.data if known.data in owners.positional.values() else reason
-        return replace(known, data=first)
+        told = data_in(known) is not None or known.data in owners.positional.values()
+        return known if told else replace(known, data=reason)
     if reason and isinstance(known, Owned):
         return Mixed(reason, unknown=True)
     if isinstance(known, Mixed) and owners.contributions and not known.unknown:

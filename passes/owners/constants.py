@@ -30,7 +30,7 @@ from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import spots_of
 from hlo_surgery.passes.owners.labelling.indices import column
 from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers, Places, join
-from hlo_surgery.passes.owners.products_of_sums import UNDIVIDED
+from hlo_surgery.passes.owners.products.products_of_sums import UNDIVIDED
 
 
 def data_in(known: Class) -> Reason | None:
@@ -98,7 +98,7 @@ def differs_by_place(op: Operation, classes: Sequence[Class], found: Meeting) ->
     """Data that is not the same at all places along which the examples beside it lie."""
     for i, known in enumerate(classes):
         data = data_in(known)
-        if data and not _meets_alike(op.operands[i], i, found):
+        if data and not meets_alike(op.operands[i], i, found):
             return data
     return None
 
@@ -108,10 +108,10 @@ def differs_beside(owners: Owners, op: Operation, classes: Sequence[Class], numb
     pairs = zip(classes, op.operands, strict=True)
     labels = [c.labels if isinstance(c, Owned) else owners.nobodys(v).labels for c, v in pairs]
     found = meeting(owners, op, labels, owners.steps)
-    return found is None or not _meets_alike(op.operands[number], number, found)
+    return found is None or not meets_alike(op.operands[number], number, found)
 
 
-def _meets_alike(value: Value, number: int, found: Meeting) -> bool:
+def meets_alike(value: Value, number: int, found: Meeting) -> bool:
     """Whether an operand is the same at all places along which what meets it has other owners."""
     others = [x for k, x in enumerate(found.frame.owners) if k != number]
     if not others:

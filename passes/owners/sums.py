@@ -48,7 +48,12 @@ from hlo_surgery.passes.owners.constants import (
     rearranged,
 )
 from hlo_surgery.passes.owners.offsets import refused_as_uneven
-from hlo_surgery.passes.owners.products_of_sums import FACTOR, multiplies_elements, product_of
+from hlo_surgery.passes.owners.products.places_of_sums import scaled_by_place
+from hlo_surgery.passes.owners.products.products_of_sums import (
+    FACTOR,
+    multiplies_elements,
+    product_of,
+)
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
 
@@ -123,6 +128,9 @@ def _one_sum(
     """A sum of all these, some of which may be one example's."""
     if refused := refused_as_uneven(owners, op, classes):
         return [refused] * len(op.results)
+    scale = None if owners.contributions else scaled_by_place(owners, op, classes, terms)
+    if scale:
+        return [rearranged(op, scale)] * len(op.results)
     data = added_data(op, classes, terms)
     other = _other_reading(owners, op, classes, again)
     return [Summed(_site(classes), data, c if isinstance(c, Owned) else None) for c in other]

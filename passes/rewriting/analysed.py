@@ -24,6 +24,7 @@ from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.measures.real_examples import flags_and_count
+from hlo_surgery.passes.normalise.called_functions import release_called
 from hlo_surgery.passes.normalise.constraints import put_back
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.normalise.devices.kernels import call_on_each
@@ -247,6 +248,7 @@ def finished(
     names = [{"jax.result_info": label} for label in labels]
     set_results(mlir.main_function(module.code), [*results, *made], names)
     release_bodies(module.code)
+    release_called(module.code)
     sharding_rules.strip(module.code)
     release_constants(module.code)
     drop_round_trips(module.code)

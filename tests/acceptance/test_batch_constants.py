@@ -78,6 +78,27 @@ def repeated(w, s, e):
     return s + (e[0] > 0), one(w, times)
 
 
+def mixed_up(w, x):
+    """Mixup before an activation, with itself for one: rows of data that no example owns, beside
+    each its own target.
+    """
+    other = jnp.concatenate([x[:1], x[:0:-1]])
+    return jnp.mean((jnp.tanh(x + other) @ w - x[:, :1]) ** 2)
+
+
+def mixed_labels(mix):
+    """Mixup of inputs and of labels: the loss is linear in what each example adds to the labels."""
+
+    def loss(w, x):
+        predicted = jax.nn.log_softmax(jnp.cos(mix(x)) @ w[:, :3])
+        return -jnp.mean(jnp.sum(mix(x) * predicted, 1))
+
+    return loss
+
+
+MIXING = jnp.eye(B) + jnp.asarray(np.eye(B)[[0, 3, 2, 1]], jnp.float32)
+
+
 def keyed(w, key, e):
     return jax.random.fold_in(key, jnp.int32(100 * e[0])), one(w, e * jax.random.uniform(key))
 
@@ -110,6 +131,9 @@ REARRANGED = {
     "reversed": mapped(product, lambda x: x[::-1]),
     "reversed without a loop": lambda w, x: mean_of(w, x * x[::-1]),
     "written at one example's place": written_at_one_place,
+    "mixed with another's": mixed_up,
+    "and its label too": mixed_labels(lambda x: 0.6 * x + 0.4 * x[::-1]),
+    "by a matrix": mixed_labels(lambda x: MIXING @ x),
 }
 
 
@@ -204,6 +228,10 @@ CONSTANT = {
     "a mean over microbatches": (
         lambda w, x: microbatches_beside(w, x, jnp.mean(x, 0)),
         lambda w, x, m: one(w, x * jnp.mean(m, 0)),
+    ),
+    "a deviation that scales the parameters": (
+        lambda w, x: mean_of(w * jnp.std(x, 0)[:, None], x),
+        lambda w, x, m: one(w * jnp.std(m, 0)[:, None], x),
     ),
     "a loop's total in the next": (
         total_of_a_loop,

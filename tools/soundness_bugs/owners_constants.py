@@ -82,13 +82,25 @@ CONSTANTS = [
         "a product of sums as an ordinary constant",
     ),
     Bug(
-        "owners/products_of_sums.py",
+        "owners/products/places_of_sums.py",
+        "if not rows or site.name in ELEMENTWISE | PICKING:\n        return rows",
+        "if not rows or site.name in ELEMENTWISE | PICKING:\n        return False",
+        "data that differs by place times rows of examples that were added to others'",
+    ),
+    Bug(
+        "owners/products/places_of_sums.py",
+        "return found is None or not found.adds_up(0) or _lays_out(site, classes, found)",
+        "return found is None or not found.adds_up(0)",
+        "data that differs by place times rows that a matrix adds up",
+    ),
+    Bug(
+        "owners/products/products_of_sums.py",
         "if by_operand or multiplies_elements(op):",
         "if by_operand:",
         "a product of all elements of a sum",
     ),
     Bug(
-        "owners/products_of_sums.py",
+        "owners/products/products_of_sums.py",
         "by_operand = len(summed) > 1 and",
         "by_operand = len(summed) > 2 and",
         "a product of two sums as an ordinary constant",
@@ -104,6 +116,12 @@ CONSTANTS = [
         "if isinstance(known, Mixed) and value not in owners.trained:",
         "if isinstance(known, Mixed):",
         "whatever is mixed as a constant of the batch",
+    ),
+    Bug(
+        "owners/analysis.py",
+        "told = data_in(known) is not None or known.data in owners.positional.values()",
+        "told = known.data in owners.positional.values()",
+        "data of the batch that lies beside the examples as places",
     ),
     Bug(
         "owners/constants.py",

@@ -167,8 +167,8 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
-        "    if linearity.overwrites(op):\n",
-        "    if op.operands:\n",
+        "if linearity.overwrites(op) and _whole_windows_fit(owners, op):",
+        "if _whole_windows_fit(owners, op):",
         "what an update is added to, as overwritten",
     ),
     Bug(

@@ -136,16 +136,4 @@ SHARES = [
         "",
         "terms with a constant of some examples alone, or of one twice",
     ),
-    Bug(
-        OFFSETS,
-        "        if len(users) != 1 or users[0].name != ADD:",
-        "        if False:",
-        "a constant beside a sum so far that is used as well",
-    ),
-    Bug(
-        OFFSETS,
-        " or owners.following or _is_in_branch(op):",
-        " or owners.following:",
-        "terms with a constant of some examples alone, in a branch",
-    ),
 ]

@@ -260,6 +260,17 @@ def scatter(
     asked = _of_indices(operands[1], windows_of(op), mlir.shape(op.operands[2]))
     new = joined([operands[2], *asked])
     old = operands[0]
-    if linearity.overwrites(op):
+    if linearity.overwrites(op) and _whole_windows_fit(owners, op):
         old = cleared(owners.steps, old, spots, shape, separable=False)
     return new, landed(owners.steps, new, spots, shape, drops=True), old
+
+
+def _whole_windows_fit(owners: Owners, op: Operation) -> bool:
+    """Whether a scatter's windows start at zero along dimensions as long as they are: elsewhere
+    they are dropped.
+    """
+    windows = windows_of(op)
+    shape, indices = mlir.shape(op.operands[0]), op.operands[1]
+    whole = [k for dim, k in windows.columns.items() if windows.sizes[dim] == shape[dim] > 0]
+    starts = [column(owners, indices, k, windows.vector_dim) for k in whole]
+    return all(start is not None and not start.any() for start in starts)

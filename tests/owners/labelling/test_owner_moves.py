@@ -171,6 +171,21 @@ def test_one_element_that_is_overwritten_leaves_the_others_to_their_owners():
     assert (elements(landed) == np.where(np.arange(24).reshape(SHAPE) == 17, 1, NONE)).all()
 
 
+@pytest.mark.parametrize("start", [-1, 0, 1])
+def test_a_window_as_long_as_the_array_lands_at_its_start_or_nowhere(start):
+    numbers = lax.ScatterDimensionNumbers((0, 1), (), (0,))
+    (op,) = lowered_ops(
+        "stablehlo.scatter",
+        lambda x, u: lax.scatter(x, np.array([start]), u, numbers, mode="drop"),
+        jnp.zeros(SHAPE),
+        jnp.zeros(SHAPE),
+    )
+    old, new = drawn(SHAPE, 0), drawn(SHAPE, 1)
+    index = labelled(np.full(1, NONE))
+    _, _, stays = scatter(Owners(4), op, [labelled(old), index, labelled(new)])
+    assert_widened(stays, np.full(SHAPE, NONE) if start == 0 else old)
+
+
 def gathered(index, owners):
     """The labels of x[i], for the owners of x and of i."""
     (op,) = lowered_ops(

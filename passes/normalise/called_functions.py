@@ -1,0 +1,71 @@
+"""Called functions: what custom calls name of their module, as `ApproxTopK` its comparator.
+
+    custom_call @ApproxTopK(%x, ..) {called_computations = [@larger]}
+        =>   custom_call @ApproxTopK(%x, ..) {hlo_surgery.called = ["func @main ..."]}
+
+Inlining leaves nothing but main, and an op may be copied into a module of its own: a call carries
+its functions as text until all is done.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Module, Operation, func, ir
+from hlo_surgery.passes.normalise.per_example_calls import flat_function
+
+CALLED, HELD = "called_computations", "hlo_surgery.called"
+NAME = "hlo_surgery_called"
+
+
+def hold_called(module: Module) -> None:
+    """Have each custom call carry the functions that it names."""
+    functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
+    for op in mlir.all_operations(module):
+        if HELD in op.attributes:
+            del op.attributes[HELD]
+        names = _called(op)
+        if names:
+            _hold(op, [mlir.to_text(flat_function(functions, name)) for name in names])
+
+
+def release_called(module: Module) -> None:
+    """Have the functions beside main again, one for all calls that carry the same."""
+    made: dict[str, str] = {}
+    for op in mlir.all_operations(module):
+        if HELD in op.attributes:
+            texts = [str(text.value) for text in cast(Any, op.attributes[HELD])]
+            for text in texts:
+                made.setdefault(text, f"{NAME}_{len(made)}")
+            _release(op, [made[text] for text in texts])
+    _add(module, made)
+
+
+def _called(op: Operation) -> list[str]:
+    if op.name != CUSTOM_CALL or CALLED not in op.attributes:
+        return []
+    return [str(name.value) for name in cast(Any, op.attributes[CALLED])]
+
+
+def _hold(op: Operation, texts: list[str]) -> None:
+    with mlir.context():
+        op.attributes[HELD] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
+        op.attributes[CALLED] = ir.ArrayAttr.get([])
+
+
+def _release(op: Operation, names: list[str]) -> None:
+    with mlir.context():
+        op.attributes[CALLED] = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(n) for n in names])
+    del op.attributes[HELD]
+
+
+def _add(module: Module, made: Mapping[str, str]) -> None:
+    """Functions by text, under these names."""
+    for text, name in made.items():
+        held = mlir.parse(text)
+        function = cast(Any, mlir.main_function(held).operation.clone())
+        with mlir.context():
+            function.attributes["sym_name"] = ir.StringAttr.get(name)
+            function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        module.body.append(function)
