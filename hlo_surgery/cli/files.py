@@ -90,16 +90,15 @@ def read_inputs(file: str | None, arguments: Sequence[Port], seed: int) -> Array
     if file is None:
         return draw_inputs(arguments, seed)
     stored = _read_npz(file)
-    known = {key for i, port in enumerate(arguments) for key in (port.name, f"arg{i}")}
+    names = [port.name for port in arguments]
+    known = {key for number, name in enumerate(names) for key in (name, f"arg{number}")}
     unknown = sorted(set(stored) - known)
     if unknown:
-        names = ", ".join(port.name for port in arguments)
         raise ValueError(
-            f"{file} holds {', '.join(unknown)}; the module has no such arguments, but {names}"
+            f"{file} holds {', '.join(unknown)}; the module has no such arguments, but "
+            f"{', '.join(names)}"
         )
-    found = [
-        _find(file, stored, i, [port.name for port in arguments]) for i in range(len(arguments))
-    ]
+    found = [_find(file, stored, number, names) for number in range(len(names))]
     return [_fitting(file, *pair) for pair in zip(found, arguments, strict=True)]
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, func
 from hlo_surgery.passes.ir.source_lines import inlined_location
-from hlo_surgery.passes.ir.structure import calls_of
+from hlo_surgery.passes.ir.structure import calls_of, functions_of
 
 
 def inline_calls(module: Module) -> None:
@@ -14,7 +14,7 @@ def inline_calls(module: Module) -> None:
     MLIR's own `inline` pass does nothing in jaxlib, where the func dialect's inliner interface is
     not registered.
     """
-    functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
+    functions = functions_of(module)
     main = mlir.main_function(module)
     for name in calls_of(module):
         for call in [

@@ -44,12 +44,17 @@ def check_structure(code: mlir.Module) -> None:
     calls_of(code)
 
 
+def functions_of(code: mlir.Module) -> dict[str, func.FuncOp]:
+    """The functions of a module, by name."""
+    return {f.name.value: f for f in code.body.operations if isinstance(f, func.FuncOp)}
+
+
 def calls_of(code: mlir.Module) -> dict[str, int]:
     """How many calls deep each reached function leads, by name, after all it calls, main last.
 
     Raises ValueError where one calls itself, or has no body of one block.
     """
-    functions = {f.name.value: f for f in code.body.operations if isinstance(f, func.FuncOp)}
+    functions = functions_of(code)
     main = mlir.main_function(code)
     callees = {main.name.value: _callees(main, functions)}
     depths: dict[str, int] = {}

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Module, Operation, func, ir
+from hlo_surgery.passes.ir.mlir import Module, Operation, ir
+from hlo_surgery.passes.ir.structure import functions_of
 from hlo_surgery.passes.normalise.per_example_calls import flat_function
 
 CALLED, HELD = "called_computations", "hlo_surgery.called"
@@ -21,7 +22,7 @@ NAME = "hlo_surgery_called"
 
 def hold_called(module: Module) -> None:
     """Have each custom call carry the functions that it names."""
-    functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
+    functions = functions_of(module)
     for op in mlir.all_operations(module):
         if HELD in op.attributes:
             del op.attributes[HELD]

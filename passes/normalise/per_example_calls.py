@@ -7,7 +7,6 @@ Its function is held as text in the call, which is then like any other that was 
 is done, its ops stand in place of it.
 """
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.declared_calls import ATTRIBUTE as DECLARED
@@ -18,14 +17,13 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.inlining import inline_calls, move_body
 from hlo_surgery.passes.ir.mlir import Module, Operation, func, ir
 from hlo_surgery.passes.ir.placement import drop_placement
+from hlo_surgery.passes.ir.structure import Functions, functions_of
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
 
 NAME = "hlo_surgery.per_example_call"
 # What `hs.per_example_call` says of the composite: the axes, and the name of its function.
 AXES, FUNCTION = "example_axes", "function"
 BODY = "hlo_surgery.body"
-
-Functions = Mapping[str, func.FuncOp]
 
 
 def hold_bodies(module: Module) -> None:
@@ -37,7 +35,7 @@ def hold_bodies(module: Module) -> None:
         for name in (DECLARED, BODY):
             if name in op.attributes:
                 del op.attributes[name]
-    functions = {f.name.value: f for f in module.body.operations if isinstance(f, func.FuncOp)}
+    functions = functions_of(module)
     ops = mlir.all_operations(module)
     composites = [op for op in ops if _is_per_example(op)]
     names = dict.fromkeys(map(_decomposition, composites))

@@ -155,7 +155,9 @@ def _as_constant(owners: Owners, result: Value, known: Class) -> Class:
     reason = owners.positional.get(result)
     if reason and (isinstance(known, Summed) or is_shared(known)):
         assert isinstance(known, Owned | Summed)
-        told = data_in(known) is not None or known.data in owners.positional.values()
+        # In contributions what differs by place belongs to its place, data or not.
+        is_data = owners.contributions is None and data_in(known) is not None
+        told = is_data or known.data in owners.positional.values()
         return known if told else replace(known, data=reason)
     if reason and isinstance(known, Owned):
         return Mixed(reason, unknown=True)

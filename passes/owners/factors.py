@@ -20,7 +20,7 @@ from hlo_surgery.passes.dataflow.fused_attention import attention_rule
 from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE, Rule
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.labelling.digits import regrouped
 from hlo_surgery.passes.owners.labelling.frames import Frame, OnFactors, framed
@@ -83,12 +83,17 @@ class Meeting:
         return [a for f, axes in self.frame.axes.items() if f not in kept for a in axes]
 
 
+def has_elements(value: Value) -> bool:
+    """Whether an array has elements."""
+    return 0 not in mlir.shape(value)
+
+
 def have_elements(op: Operation) -> bool:
     """Whether all arrays that go into an op have elements. Indices need none: without numbers they
     say that nothing moves, as those of `x.at[:]`.
     """
     indices = INDICES.get(op.name)
-    return all(0 not in mlir.shape(v) for i, v in enumerate(op.operands) if i != indices)
+    return all(has_elements(v) for i, v in enumerate(op.operands) if i != indices)
 
 
 def counts_by(rule: Rule, factors: Sequence[int], size: int) -> bool:

@@ -7,7 +7,6 @@ values alone they would be no others', though as a term of a gradient they are n
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 import numpy as np
 
@@ -50,18 +49,10 @@ def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -
     owners.uneven.difference_update(op.results)
     if not any(is_uneven(owners, known) for known in classes):
         return None
-    if owners.contributions or owners.following or _is_in_branch(op):
+    if owners.contributions or owners.following or mlir.is_in_branch(op):
         return uneven_at(op)
     owners.uneven.update(op.results)
     return None
-
-
-def _is_in_branch(op: Operation) -> bool:
-    """Whether an op may not run."""
-    parent = cast(Any, op).parent
-    while parent is not None and parent.operation.name == "stablehlo.while":
-        parent = parent.operation.parent
-    return parent is not None and parent.operation.name in mlir.CONTROL_FLOW
 
 
 def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:

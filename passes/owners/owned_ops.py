@@ -33,7 +33,7 @@ from hlo_surgery.passes.owners.constants import (
     differs_where_put,
     rearranged,
 )
-from hlo_surgery.passes.owners.factors import Meeting, have_elements, meeting
+from hlo_surgery.passes.owners.factors import Meeting, has_elements, have_elements, meeting
 from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
@@ -80,7 +80,7 @@ def classify_owned(
     operands = [c.labels for c in classes]
     if not all(c.is_shared for c in captured):
         return _lumped(owners, op, [*classes, *captured])
-    if op.name in UNTOLD and not (have_elements(op) and all(map(_has_elements, op.results))):
+    if op.name in UNTOLD and not (have_elements(op) and all(map(has_elements, op.results))):
         return _of_nothing(owners, op, classes)
     if _is_alike(op, classes):
         labels = next(c.labels for c in classes if not c.is_shared)
@@ -126,10 +126,6 @@ def _placed_data(
     data = differs_by_index(owners, op, classes, labels)
     data = data or differs_where_put(owners, op, classes, labels)
     return data or differs_by_step(owners, op, classes, labels.inside(owners.steps).owners)
-
-
-def _has_elements(value: mlir.Value) -> bool:
-    return 0 not in mlir.shape(value)
 
 
 def _is_alike(op: Operation, classes: Sequence[Owned]) -> bool:
@@ -210,7 +206,7 @@ def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class
 
 def _of_nothing(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Class]:
     """Ops on arrays without elements: what is made is empty, or made of the others alone."""
-    if not any(_has_elements(r) for r in op.results):
+    if not any(has_elements(r) for r in op.results):
         return [owners.nobodys(r) for r in op.results]
     if op.name in ("stablehlo.scatter", "stablehlo.dynamic_update_slice"):
         return [classes[0]]

@@ -100,21 +100,13 @@ AVERAGED = {
 }
 
 
+@pytest.mark.parametrize("mode", ["refuse", "contribution"])
 @pytest.mark.parametrize("name", AVERAGED)
-def test_what_differs_by_group_is_not_averaged_over_all(name):
+def test_what_differs_by_group_is_not_averaged_over_all(name, mode):
     with pytest.raises(hs.Refusal, match="for each example's position, but no example") as refused:
-        hs.grad(AVERAGED[name], statistics=hs.norms())(W, X)
+        hs.grad(AVERAGED[name], statistics=hs.norms(), on_mixing=mode)(W, X)
     assert refused.value.where.startswith(__file__)
     assert "as a batch argument" in refused.value.help
-
-
-@pytest.mark.parametrize("name", AVERAGED)
-def test_nor_is_it_in_contributions(name):
-    """Where it may be met as data of the batch first."""
-    said = "for each example's position, but no example|a constant made of the whole batch"
-    with pytest.raises(hs.Refusal, match=said) as refused:
-        hs.grad(AVERAGED[name], statistics=hs.norms(), on_mixing="contribution")(W, X)
-    assert refused.value.where.startswith(__file__)
 
 
 EXACT = {

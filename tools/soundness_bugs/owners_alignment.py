@@ -138,7 +138,7 @@ ALIGNMENT = [
     Bug(
         "owners/alignment/positions.py",
         "if not wanted or not have_elements(op):",
-        "if not wanted or not all(map(_has_elements, op.operands)):",
+        "if not wanted or not all(map(has_elements, op.operands)):",
         "weights of the examples onto which all of their rows are put, at no numbers",
     ),
     Bug(
@@ -179,7 +179,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
-        "if is_shared(search.owners.of(value)) and _has_elements(value):",
+        "if is_shared(search.owners.of(value)) and has_elements(value):",
         "if search.owners.of(value) == search.owners.nobodys(value) and not mlir.shape(value):",
         "weights of the examples that are made of others",
     ),

@@ -119,7 +119,7 @@ CONSTANTS = [
     ),
     Bug(
         "owners/analysis.py",
-        "told = data_in(known) is not None or known.data in owners.positional.values()",
+        "told = is_data or known.data in owners.positional.values()",
         "told = known.data in owners.positional.values()",
         "data of the batch that lies beside the examples as places",
     ),

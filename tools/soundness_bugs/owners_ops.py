@@ -5,8 +5,8 @@ from tools.soundness_bugs.bug import Bug
 OPS = [
     Bug(
         "owners/owned_ops.py",
-        "not (have_elements(op) and all(map(_has_elements, op.results)))",
-        "not all(map(_has_elements, (*op.operands, *op.results)))",
+        "not (have_elements(op) and all(map(has_elements, op.results)))",
+        "not all(map(has_elements, (*op.operands, *op.results)))",
         "what is put into all of an array, at no numbers, as if nothing were put there",
     ),
     Bug(

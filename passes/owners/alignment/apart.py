@@ -21,6 +21,7 @@ from hlo_surgery.passes.ir.constants import COPIES
 from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, sums_of
 from hlo_surgery.passes.owners.alignment.updated_rows import updates_some
@@ -51,13 +52,7 @@ MET_HELP = (
     "these up, in a loop or not; of one loss of all groups the gradient does not say whose is what"
 )
 # What leaves elements as they are, and puts nothing beside them.
-MOVES = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        *("broadcast_in_dim", "convert", "dynamic_slice"),
-        *("reshape", "reverse", "slice", "transpose"),
-    )
-)
+MOVES = ops_of(Kind.MOVES) | {"stablehlo.convert", "stablehlo.dynamic_slice"}
 
 
 def find_apart(owners: Owners, block: Block) -> Apart:

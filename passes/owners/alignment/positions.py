@@ -44,7 +44,7 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.contributions.places import MEETING, views
-from hlo_surgery.passes.owners.factors import have_elements, meeting
+from hlo_surgery.passes.owners.factors import has_elements, have_elements, meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
@@ -229,10 +229,6 @@ def _is_splat(value: Value) -> bool:
     )
 
 
-def _has_elements(value: Value) -> bool:
-    return 0 not in mlir.shape(value)
-
-
 def if_uneven(search: Search, value: Value, places: Labels) -> Iterator[Placed]:
     """The value with these places, but for digits along which it is the same everywhere."""
     numbers, within = places.owners, range(places.steps, places.owners.ndim)
@@ -266,7 +262,7 @@ def _behind(search: Search, placed: Placed) -> Iterator[Placed]:
     if op is None or placed.in_sum or op.name in PASSING:
         return
     for value, places in places_behind(op, placed.number, placed.places):
-        if is_shared(search.owners.of(value)) and _has_elements(value):
+        if is_shared(search.owners.of(value)) and has_elements(value):
             yield from if_uneven(search, value, places)
 
 

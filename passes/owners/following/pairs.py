@@ -9,7 +9,7 @@ be zero, or under the maximum, which is asked when the program runs (pair_weight
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -170,7 +170,7 @@ def _result(
         return of_terms(following, op, (one, other), masked)
     if not masked:
         return mixed(op, PAIRS, help=SEGMENTS_HELP)
-    if len(op.results) > 1 or _is_in_branch(op):
+    if len(op.results) > 1 or mlir.is_in_branch(op):
         return unfollowed(op)
     if lost == varying:
         return _site(weighing, classes)
@@ -218,7 +218,7 @@ def _scattered(
 ) -> Class:
     """Pairs that are added up at given places, as in the gradient of a table of distances."""
     new, (added,) = classes[-1], linearity.added_results(op)[:1]
-    alone = all(map(is_shared, classes[:-1])) and len(op.results) == 1 and not _is_in_branch(op)
+    alone = all(map(is_shared, classes[:-1])) and len(op.results) == 1 and not mlir.is_in_branch(op)
     if not isinstance(new, Paired) or not (added and alone and mlir.is_inexact(op.results[0])):
         return unfollowed(op)
     if not masked:
@@ -242,11 +242,3 @@ def _adds(op: Operation) -> bool:
 def _is_maximum(op: Operation) -> bool:
     maximum = "stablehlo.maximum"
     return op.name == "stablehlo.reduce" and linearity.combined_by(op, maximum)[0]
-
-
-def _is_in_branch(op: Operation) -> bool:
-    """Whether an op may not run at all: then nothing is asked of its operands."""
-    parent = cast(Any, op).parent
-    while parent.operation.name == "stablehlo.while":
-        parent = parent.operation.parent
-    return parent.operation.name != "func.func"

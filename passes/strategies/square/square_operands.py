@@ -106,7 +106,7 @@ def squared_mean(
 ) -> jax.Array:
     """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`."""
     # Real, as phi of a complex number may be.
-    scale, powers = jnp.asarray(1 / size, dtype).real, tail_powers(sliced, given)
+    scale, powers = jnp.asarray(1 / size, jnp.finfo(dtype).dtype), tail_powers(sliced, given)
     of_site = partial(_squared_site, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real)
     # A gradient is so many times what its example adds. Phi of that number may leave the range.
     times = _as_powers(size, dtype) if mean_loss else (1.0, 0.0)
