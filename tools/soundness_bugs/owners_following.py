@@ -90,8 +90,8 @@ FOLLOWING = [
         "scores that are sorted",
     ),
     Bug(
-        FOLDER + "pairs.py",
-        'return parent.operation.name != "func.func"',
+        "ir/mlir.py",
+        'return parent is not None and parent.operation.name != "func.func"',
         "return parent is None",
         "weights that are asked for where they are not computed",
     ),
