@@ -17,8 +17,14 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.loops.added_values import added_values
-from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.classes import (
+    is_shared,
+    is_sum,
+)
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.terms.translation import step_number
 
 

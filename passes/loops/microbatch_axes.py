@@ -15,8 +15,15 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    Mixed,
+    Owned,
+)
 from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.translation import translated
 

@@ -20,8 +20,16 @@ from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, summed_operands_of
 from hlo_surgery.passes.loops.microbatch_axes import members_of, microbatch_axes
 from hlo_surgery.passes.owners.alignment.constant_parts import has_constant_part
-from hlo_surgery.passes.owners.classes import Mixed, Owned, Owners, Summed, is_sum
+from hlo_surgery.passes.owners.classes import (
+    Mixed,
+    Owned,
+    Summed,
+    is_sum,
+)
 from hlo_surgery.passes.owners.labelling.labels import NONE, Numbers
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.terms.axes import Axes, Class, Labelled
 
 

@@ -22,12 +22,10 @@ from hlo_surgery.passes.owners.branches import classify_case
 from hlo_surgery.passes.owners.classes import (
     TOO_MANY,
     Class,
-    Contributions,
     Crossed,
     Followed,
     Mixed,
     Owned,
-    Owners,
     Paired,
     Summed,
     is_shared,
@@ -52,6 +50,10 @@ from hlo_surgery.passes.owners.following.terms import Following
 from hlo_surgery.passes.owners.labelling.labels import Labels, TooManyLabels, own_rows
 from hlo_surgery.passes.owners.loops import classify_while
 from hlo_surgery.passes.owners.owned_ops import classify_owned
+from hlo_surgery.passes.owners.owners import (
+    Contributions,
+    Owners,
+)
 from hlo_surgery.passes.owners.sums import classify_sums, constant
 
 OUTSIDE = "the op's body uses values of the examples from outside"

@@ -9,12 +9,18 @@ from collections.abc import Sequence
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Class, Owners, is_shared
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    is_shared,
+)
 from hlo_surgery.passes.owners.loops import (
     ClassifyBlock,
     decided,
     join_classes,
     owned_decision,
+)
+from hlo_surgery.passes.owners.owners import (
+    Owners,
 )
 
 TOGETHER = "the examples decide together which branch is taken"

@@ -25,11 +25,20 @@ from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.step_positions import POSITIONAL
-from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, Summed, mixed
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    Mixed,
+    Owned,
+    Summed,
+    mixed,
+)
 from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import spots_of
 from hlo_surgery.passes.owners.labelling.indices import column
 from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers, Places, join
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.owners.products.products_of_sums import UNDIVIDED
 
 

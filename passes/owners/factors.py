@@ -21,10 +21,12 @@ from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE, Rule
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.labelling.digits import regrouped
 from hlo_surgery.passes.owners.labelling.frames import Frame, OnFactors, framed
 from hlo_surgery.passes.owners.labelling.labels import MANY, Digits, Labels, Numbers, join, over
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 Dims = tuple[tuple[int, ...], ...]
 

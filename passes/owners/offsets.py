@@ -14,8 +14,17 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Class, Mixed, Owned, Owners, mixed, owned_operands
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    Mixed,
+    Owned,
+    mixed,
+    owned_operands,
+)
 from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 ADD = "stablehlo.add"
 

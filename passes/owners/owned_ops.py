@@ -20,7 +20,6 @@ from hlo_surgery.passes.owners.classes import (
     PICKING,
     Class,
     Owned,
-    Owners,
     Summed,
     mixed,
     owned_operands,
@@ -56,6 +55,9 @@ from hlo_surgery.passes.owners.offsets import (
     is_uneven,
     refused_as_uneven,
     uneven_at,
+)
+from hlo_surgery.passes.owners.owners import (
+    Owners,
 )
 
 INDEXED = {

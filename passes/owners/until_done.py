@@ -20,7 +20,15 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.owners.classes import Owned, Owners, has_one_each, has_owners, is_bare
+from hlo_surgery.passes.owners.classes import (
+    Owned,
+    has_one_each,
+    has_owners,
+    is_bare,
+)
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.owners.same_values import are_same
 from hlo_surgery.passes.owners.truths import Truths, chosen, truth_of
 

@@ -11,9 +11,17 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.owners import classes
-from hlo_surgery.passes.owners.classes import CountedLoop, Mixed, Owned, Owners, Summed
+from hlo_surgery.passes.owners.classes import (
+    Mixed,
+    Owned,
+    Summed,
+)
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.owners.owners import (
+    CountedLoop,
+    Owners,
+)
 from hlo_surgery.passes.terms.axes import Axes, Class, Counter, Labelled, Shared
 
 # Sites alone are told whose the rows are (`Axes.sites`).

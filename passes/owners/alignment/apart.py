@@ -26,16 +26,18 @@ from hlo_surgery.passes.normalise.constraints import unmarked
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, sums_of
 from hlo_surgery.passes.owners.alignment.updated_rows import updates_some
 from hlo_surgery.passes.owners.classes import (
-    Apart,
     Class,
     Owned,
-    Owners,
     is_shared,
     is_sum,
 )
 from hlo_surgery.passes.owners.constants import data_in, rearranged
 from hlo_surgery.passes.owners.labelling.labels import examples_at
 from hlo_surgery.passes.owners.offsets import covers, uneven_at
+from hlo_surgery.passes.owners.owners import (
+    Apart,
+    Owners,
+)
 from hlo_surgery.passes.owners.shares.even_shares import UNKNOWN, have_even_shares
 from hlo_surgery.passes.owners.shares.share_forms import where_groups_met
 

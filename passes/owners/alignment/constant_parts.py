@@ -14,7 +14,13 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.classes import (
+    is_shared,
+    is_sum,
+)
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 
 def holds_constant(owners: Owners, gradient: Value) -> bool:

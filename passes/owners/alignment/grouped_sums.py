@@ -25,11 +25,18 @@ from hlo_surgery.passes.owners.alignment.placements import (
     told_apart,
 )
 from hlo_surgery.passes.owners.alignment.positions import Search, if_uneven
-from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.classes import (
+    Owned,
+    is_shared,
+    is_sum,
+)
 from hlo_surgery.passes.owners.factors import Meeting, meeting
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.indexed_moves import along, spots_of
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Numbers, Places
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 UPDATE = "stablehlo.dynamic_update_slice"
 

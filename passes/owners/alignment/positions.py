@@ -37,7 +37,6 @@ from hlo_surgery.passes.owners.classes import (
     Class,
     Crossed,
     Owned,
-    Owners,
     Summed,
     is_constant_or_sum,
     is_shared,
@@ -48,6 +47,9 @@ from hlo_surgery.passes.owners.factors import has_elements, have_elements, meeti
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 MOVED = (
     "rows of a parameter are moved along the examples before they meet them, and so it is not "

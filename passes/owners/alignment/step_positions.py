@@ -16,7 +16,13 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
-from hlo_surgery.passes.owners.classes import Owners, is_bare, is_sum
+from hlo_surgery.passes.owners.classes import (
+    is_bare,
+    is_sum,
+)
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.owners.shares.step_constants import uneven_steps
 
 POSITIONAL = "sums a value that holds something for each example's position, but no example"

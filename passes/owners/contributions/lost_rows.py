@@ -22,11 +22,9 @@ from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.owners.classes import (
     Class,
-    Contributions,
     Crossed,
     Mixed,
     Owned,
-    Owners,
     Summed,
     is_bare,
     is_constant_or_sum,
@@ -35,6 +33,10 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.contributions.places import places_of
 from hlo_surgery.passes.owners.factors import Dims, on_factors
+from hlo_surgery.passes.owners.owners import (
+    Contributions,
+    Owners,
+)
 
 LOST = "rows that may be the examples' own are summed, and it is not known which row is whose"
 ROWS = "this gradient has rows of its own for the examples, and they meet"

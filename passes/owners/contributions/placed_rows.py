@@ -4,8 +4,16 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.alignment.positions import Search, if_uneven, met_directly, searched
-from hlo_surgery.passes.owners.classes import Class, Owned, Owners, Summed, is_constant_or_sum
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    Owned,
+    Summed,
+    is_constant_or_sum,
+)
 from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 
 def placed_values(owners: Owners, block: Block) -> dict[Value, Labels]:

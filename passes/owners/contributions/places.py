@@ -23,11 +23,13 @@ from hlo_surgery.passes.owners.classes import (
     Crossed,
     Mixed,
     Owned,
-    Owners,
     Summed,
     mixed,
 )
 from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
 MEETING = "each example meets others, whose values are used as constants"

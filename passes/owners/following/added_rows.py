@@ -7,7 +7,13 @@ gradient: then it does not matter whether a group has rows of several examples.
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Followed, Owners, is_shared
+from hlo_surgery.passes.owners.classes import (
+    Followed,
+    is_shared,
+)
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 
 def added_rows(owners: Owners) -> set[Value]:

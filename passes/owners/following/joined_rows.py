@@ -12,12 +12,14 @@ from hlo_surgery.passes.owners.classes import (
     Class,
     Followed,
     Owned,
-    Owners,
     Paired,
     is_shared,
 )
 from hlo_surgery.passes.owners.following.operand_terms import labels_of, unfollowed
 from hlo_surgery.passes.owners.following.terms import Term
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 NOW_OTHERS = "a value of this loop or branch has rows of examples now, and something else then"
 

@@ -23,7 +23,6 @@ from hlo_surgery.passes.owners.classes import (
     Class,
     Followed,
     Owned,
-    Owners,
     Paired,
     Summed,
     is_shared,
@@ -52,6 +51,9 @@ from hlo_surgery.passes.owners.following.term_meetings import (
 )
 from hlo_surgery.passes.owners.following.term_moves import MOVES
 from hlo_surgery.passes.owners.following.terms import Following, Term, join
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 Terms = tuple[Term, ...]
 Varying = frozenset[int]

@@ -16,7 +16,14 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
-from hlo_surgery.passes.owners.classes import ELEMENTWISE, Followed, Owners, is_shared
+from hlo_surgery.passes.owners.classes import (
+    ELEMENTWISE,
+    Followed,
+    is_shared,
+)
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 STRAY = (
     "a term of the gradient rests on no example, and may belong to rows, of which examples have "

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers, scatter_numbers
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indices import column, places
@@ -31,6 +30,9 @@ from hlo_surgery.passes.owners.labelling.labels import (
 )
 from hlo_surgery.passes.owners.labelling.landing import Spot, cleared, landed
 from hlo_surgery.passes.owners.labelling.moves import spread, taken
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 
 def dynamic_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:

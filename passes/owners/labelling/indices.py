@@ -18,9 +18,12 @@ from hlo_surgery.passes.ir.attributes import integer
 from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import CountedLoop, Owners
 from hlo_surgery.passes.owners.labelling.integer_ops import RULES, Numbers, Undefined
 from hlo_surgery.passes.owners.labelling.labels import Places
+from hlo_surgery.passes.owners.owners import (
+    CountedLoop,
+    Owners,
+)
 
 MOST_NUMBERS = 1 << 20
 

@@ -21,12 +21,14 @@ from hlo_surgery.passes.owners.classes import (
     PICKING,
     Class,
     Owned,
-    Owners,
     Summed,
     is_shared,
 )
 from hlo_surgery.passes.owners.constants import data_in, meets_alike
 from hlo_surgery.passes.owners.factors import Meeting, meeting
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 
 def scaled_by_place(

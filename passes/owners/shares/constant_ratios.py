@@ -12,8 +12,15 @@ import math
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import ELEMENTWISE, Owned, Owners, is_shared
+from hlo_surgery.passes.owners.classes import (
+    ELEMENTWISE,
+    Owned,
+    is_shared,
+)
 from hlo_surgery.passes.owners.labelling.step_numbers import step_numbers
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
 from hlo_surgery.passes.owners.shares.row_constants import (
     DYNAMIC_SLICE,

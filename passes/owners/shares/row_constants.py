@@ -13,8 +13,16 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
-from hlo_surgery.passes.owners.classes import Class, Owned, Owners, Summed, is_shared
+from hlo_surgery.passes.owners.classes import (
+    Class,
+    Owned,
+    Summed,
+    is_shared,
+)
 from hlo_surgery.passes.owners.labelling.labels import counts_at
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 
 DYNAMIC_SLICE = "stablehlo.dynamic_slice"
 Examples = frozenset[int]

@@ -19,10 +19,17 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
-from hlo_surgery.passes.owners.classes import Owned, Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.classes import (
+    Owned,
+    is_shared,
+    is_sum,
+)
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import MOST_LABELS, counts_at
 from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, within
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.owners.shares.row_constants import are_the_same_in_rows, has_constant
 from hlo_surgery.passes.owners.shares.weighted_terms import (
     RULES,

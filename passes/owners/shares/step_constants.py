@@ -16,7 +16,13 @@ from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import next_terms
-from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.classes import (
+    is_shared,
+    is_sum,
+)
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.owners.shares.step_weights import step_forms
 
 UNEVEN_STEPS = (

@@ -17,9 +17,15 @@ from hlo_surgery.passes.owners.alignment.constant_parts import (
     constant_terms,
     holds_constant,
 )
-from hlo_surgery.passes.owners.classes import Owners, is_shared, is_sum
+from hlo_surgery.passes.owners.classes import (
+    is_shared,
+    is_sum,
+)
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from hlo_surgery.passes.owners.shares.weighted_terms import (
     Form,
     added,

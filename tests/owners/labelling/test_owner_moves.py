@@ -7,7 +7,6 @@ from jax import lax
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.owners import owned_ops
-from hlo_surgery.passes.owners.classes import Owners
 from hlo_surgery.passes.owners.constants import FIRST_INDEX
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
@@ -17,6 +16,9 @@ from hlo_surgery.passes.owners.labelling.indexed_moves import (
 )
 from hlo_surgery.passes.owners.labelling.labels import MANY, NONE
 from hlo_surgery.passes.owners.labelling.moves import MOVES
+from hlo_surgery.passes.owners.owners import (
+    Owners,
+)
 from tests.owners.labelling.test_labels import assert_widened, drawn, elements, labelled
 from tests.raising.single_ops import execute, lowered_ops
 
