@@ -62,7 +62,7 @@ def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -
         uneven = [any(uneven) and all(has_nobodys(classes[i]) for i in own)]
     if not any(uneven):
         return None
-    if owners.contributions or owners.following or mlir.is_in_branch(op):
+    if owners.contributions or owners.following:
         return uneven_at(op)
     owners.uneven.update(op.results)
     return None

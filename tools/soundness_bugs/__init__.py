@@ -33,6 +33,7 @@ TESTS = (
     "tests/owners/test_emission.py",
     "tests/acceptance/test_near_misses.py",
     "tests/microbatches/test_some_rows.py",
+    "tests/microbatches/test_same_constants.py",
     "tests/microbatches/test_even_shares.py",
     "tests/microbatches/test_group_shares.py",
     "tests/microbatches/test_row_constants.py",

@@ -8,6 +8,7 @@ RATIOS = "owners/shares/constant_ratios.py"
 ROWS = "owners/shares/row_constants.py"
 APART = "owners/alignment/apart.py"
 OFFSETS = "owners/offsets.py"
+TERMS = "owners/shares/weighted_terms.py"
 
 SHARES = [
     Bug(
@@ -114,8 +115,8 @@ SHARES = [
     ),
     Bug(
         ROWS,
-        "labels.varies_along(dim) and len(labels.digits[dim]) == 1 for",
-        "labels.shape for",
+        "isinstance(known, Owned) and all(counts_examples(known.labels, dim) for dim in _cut(op))",
+        "isinstance(known, Owned)",
         "other positions of the examples at each step, as their rows",
     ),
     Bug(
@@ -135,5 +136,113 @@ SHARES = [
         "    owners.uneven.update(op.results)\n",
         "",
         "terms with a constant of some examples alone, or of one twice",
+    ),
+    Bug(
+        FORMS,
+        "    if any(op is None or op.name in mlir.CONTROL_FLOW for op in makers.values()):",
+        "    if any(op is None for op in makers.values()):",
+        "all that a loop is given, as what it sums",
+    ),
+    Bug(
+        FORMS,
+        "    if op.name == mlir.BARRIER:",
+        "    if False:",
+        "what passes a barrier beside a sum, as a part of it",
+    ),
+    Bug(
+        FORMS,
+        "[op.operands[i] for i in own_operands(owners, op)]",
+        "list(op.operands)",
+        "examples of whose data a constant is made, as those of the sum it scales",
+    ),
+    Bug(
+        RATIOS,
+        "    if not (is_product or all(",
+        "    if False and not (is_product or all(",
+        "ops that are not linear in constants",
+    ),
+    Bug(
+        RATIOS,
+        "_all(op)) for op in (one, other))):",
+        "_all(op)) for op in (one,))):",
+        "a maximum where the other group has a sum",
+    ),
+    Bug(
+        RATIOS,
+        "    if not same or not all(",
+        "    if not all(",
+        "constants that pass other kernels",
+    ),
+    Bug(
+        RATIOS,
+        "    return all(_are_examples(owners, v, dim) for v in (one, other) for dim in differing)",
+        "    return True",
+        "rows of other numbers of positions",
+    ),
+    Bug(
+        RATIOS,
+        "    is_one = one.operands[0] == other.operands[0]",
+        "    is_one = True",
+        "rows of other arrays, as those of one",
+    ),
+    Bug(
+        RATIOS,
+        "    return is_one and finds_rows(owners, one) and finds_rows(owners, other)",
+        "    return is_one",
+        "other columns of one array, as its rows",
+    ),
+    Bug(
+        ROWS,
+        "    return not differs and owners",
+        "    return owners",
+        "constants in rows that differ from step to step",
+    ),
+    Bug(
+        ROWS,
+        "own.keys() >= wanted and set(own.values()) == {1}",
+        "own.keys() >= wanted",
+        "examples that lie across places of constants",
+    ),
+    Bug(
+        ROWS,
+        "own.keys() >= wanted and set(own.values()) == {1}",
+        "set(own.values()) == {1}",
+        "a constant in the rows of some of those that are summed",
+    ),
+    Bug(
+        ROWS,
+        "    if op is None or op.name in mlir.CONTROL_FLOW:",
+        "    if op is None:",
+        "constants of a branch that differ from row to row",
+    ),
+    Bug(
+        ROWS,
+        "    return labels.varies_along(dim) and len(labels.digits[dim]) == 1",
+        "    return labels.varies_along(dim)",
+        "every third number of all rows",
+    ),
+    Bug(
+        ROWS,
+        "is_slice and counts_examples(labels, dim)",
+        "counts_examples(labels, dim)",
+        "another column of each row",
+    ),
+    Bug(
+        TERMS,
+        "if is_product else 1 / numbers)\n    return None",
+        "if is_product else 1 / numbers)\n    return operands[0]",
+        "sums so far that are scaled by what only a run tells",
+    ),
+    Bug(
+        APART,
+        "                alone |= _examples_of_steps(owners, [known for _, known in taken])",
+        "                alone |= {examples} if 0 < len(examples) < owners.size else set()",
+        "constants of single examples that all are taken, but one a step",
+    ),
+    Bug(
+        OFFSETS,
+        "        if len(users) != 1 or users[0].name != ADD:",
+        "        if len(users) != 1:",
+        "a constant that is carried on behind a barrier, as the sum so far",
     ),
 ]

@@ -45,8 +45,8 @@ def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
 def narrowed(numbers: Numbers) -> Numbers:
     """Axes along which all is the same get size 1."""
     for axis, size in enumerate(numbers.shape):
-        first = numbers.take([0], axis)
-        numbers = first if size > 1 and (numbers == first).all() else numbers
+        first = numbers.take([0], axis) if size > 1 else numbers
+        numbers = first if (numbers == first).all() else numbers
     return numbers
 
 

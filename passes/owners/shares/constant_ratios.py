@@ -23,8 +23,8 @@ from hlo_surgery.passes.owners.owners import (
 )
 from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
 from hlo_surgery.passes.owners.shares.row_constants import (
-    DYNAMIC_SLICE,
-    are_the_same_in_rows,
+    SLICES,
+    counts_examples,
     finds_rows,
     has_constant,
     own_operands,
@@ -35,7 +35,6 @@ from hlo_surgery.passes.owners.shares.weighted_terms import ROUNDING
 NONE_HELD = 0.0
 PRODUCTS = frozenset(f"stablehlo.{name}" for name in ("multiply", "dot_general"))
 DIVIDE = "stablehlo.divide"
-SLICES = frozenset(["stablehlo.slice", DYNAMIC_SLICE])
 # What makes as much of each of any number of rows, or adds them up.
 SPREADS = ELEMENTWISE | frozenset(["stablehlo.broadcast_in_dim"])
 SUMS = frozenset(["stablehlo.dot_general", "stablehlo.reduce"])
@@ -90,9 +89,8 @@ def _are_examples(owners: Owners, value: Value, dim: int) -> bool:
     known = owners.of(value)
     if not isinstance(known, Owned):
         return False
-    labels, is_one = known.labels, mlir.shape(value)[dim] == 1
-    along = labels.varies_along(dim) and len(labels.digits[dim]) == 1
-    return known.is_shared or is_one or along
+    is_one = mlir.shape(value)[dim] == 1
+    return known.is_shared or is_one or counts_examples(known.labels, dim)
 
 
 def _of_numbers(owners: Owners, one: Value, other: Value) -> Ratio:
@@ -107,13 +105,11 @@ def _of_numbers(owners: Owners, one: Value, other: Value) -> Ratio:
 
 
 def _take_rows_of_one(owners: Owners, one: Operation | None, other: Operation | None) -> bool:
-    """Whether two values are rows of one, of which all examples' hold the same constants."""
+    """Whether two values are rows of one."""
     if one is None or other is None or not {one.name, other.name} <= SLICES:
         return False
-    source, everyone = one.operands[0], [frozenset(range(owners.size))]
-    if source != other.operands[0] or not all(finds_rows(owners, op) for op in (one, other)):
-        return False
-    return not mlir.loops_around(source) and are_the_same_in_rows(owners, source, (), everyone)
+    is_one = one.operands[0] == other.operands[0]
+    return is_one and finds_rows(owners, one) and finds_rows(owners, other)
 
 
 def _operands(owners: Owners, one: Operation | None, other: Operation | None) -> list[Pair] | None:
@@ -126,7 +122,7 @@ def _operands(owners: Owners, one: Operation | None, other: Operation | None) ->
     is_product = not own and one.name in (*PRODUCTS, DIVIDE)
     if own != own_operands(owners, other):
         return None
-    if not (is_product or linearity.is_linear(one, own or _all(one))):
+    if not (is_product or all(linearity.is_linear(op, own or _all(op)) for op in (one, other))):
         return None
     pairs = list(zip(one.operands, other.operands, strict=True))
     alike = all(v.type == w.type for v, w in (*pairs, (one.results[0], other.results[0])))

@@ -19,12 +19,14 @@ from hlo_surgery.passes.owners.classes import (
     Summed,
     is_shared,
 )
-from hlo_surgery.passes.owners.labelling.labels import counts_at
+from hlo_surgery.passes.owners.labelling.indexed_moves import windows_of
+from hlo_surgery.passes.owners.labelling.labels import Labels, counts_at
 from hlo_surgery.passes.owners.owners import (
     Owners,
 )
 
-DYNAMIC_SLICE = "stablehlo.dynamic_slice"
+DYNAMIC_SLICE, GATHER = "stablehlo.dynamic_slice", "stablehlo.gather"
+SLICES = frozenset(["stablehlo.slice", DYNAMIC_SLICE])
 Examples = frozenset[int]
 
 
@@ -41,7 +43,7 @@ def constant_bearers(owners: Owners, value: Value) -> set[Value]:
 
 def _bearers(owners: Owners, value: Value) -> list[Value]:
     op, known = mlir.defining_operation(value), owners.of(value)
-    if op is None or not _may_hold(known) or op.name in mlir.CONTROL_FLOW:
+    if op is None or not _may_hold(known):
         return []
     own = own_operands(owners, op)
     return [op.operands[i] for i in own] if linearity.is_linear(op, own) else []
@@ -73,11 +75,11 @@ def are_the_same_in_rows(
 
 
 def _covers(known: Class, steps: Sequence[int], examples: Sequence[Examples]) -> bool:
-    """Whether at each step these examples own elements, and all that do as many."""
+    """Whether at each step these examples own elements, and all that do one row."""
     assert isinstance(known, Owned)
     counts = counts_at(known.labels, steps)
     pairs = zip(counts, examples, strict=True)
-    return all(own.keys() >= wanted and len(set(own.values())) == 1 for own, wanted in pairs)
+    return all(own.keys() >= wanted and set(own.values()) == {1} for own, wanted in pairs)
 
 
 def _is_made_alike(owners: Owners, value: Value) -> bool:
@@ -85,10 +87,12 @@ def _is_made_alike(owners: Owners, value: Value) -> bool:
     step, goes into a value; other than where it looks for their rows.
     """
     op = mlir.defining_operation(value)
-    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
+    if op is None or op.name in mlir.CONTROL_FLOW:
         return False
     if op.name == DYNAMIC_SLICE and finds_rows(owners, op):
         return True
+    if op.name in SLICES | {GATHER} and not _picks_alike(owners, op):
+        return False
     beside = [v for v in op.operands if is_shared(owners.of(v))]
     loops = mlir.enclosing_loops(op)
     differs = any(varies(owners.varying, loop, v) for loop in loops for v in beside)
@@ -98,9 +102,26 @@ def _is_made_alike(owners: Owners, value: Value) -> bool:
 def finds_rows(owners: Owners, op: Operation) -> bool:
     """Whether a slice leaves out examples, and nothing else."""
     known = owners.of(op.operands[0])
+    return isinstance(known, Owned) and all(counts_examples(known.labels, dim) for dim in _cut(op))
+
+
+def _picks_alike(owners: Owners, op: Operation) -> bool:
+    """Whether a slice or gather takes the same places of each example, or nothing of it."""
+    known = owners.of(op.operands[0])
     if not isinstance(known, Owned):
-        return False
-    sizes = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
-    moved = [dim for dim, (whole, part) in enumerate(zip(*sizes, strict=True)) if whole != part]
-    labels = known.labels
-    return all(labels.varies_along(dim) and len(labels.digits[dim]) == 1 for dim in moved)
+        return True
+    labels, is_slice = known.labels, op.name in SLICES
+    cut = [dim for dim in _cut(op) if labels.varies_along(dim)]
+    return all(is_slice and counts_examples(labels, dim) for dim in cut)
+
+
+def _cut(op: Operation) -> list[int]:
+    """The dimensions of which a slice or gather takes a part at a time."""
+    part = windows_of(op).sizes if op.name == GATHER else mlir.shape(op.results[0])
+    sizes = zip(mlir.shape(op.operands[0]), part, strict=True)
+    return [dim for dim, (whole, own) in enumerate(sizes) if whole != own]
+
+
+def counts_examples(labels: Labels, dim: int) -> bool:
+    """Whether a dimension counts examples, and nothing else."""
+    return labels.varies_along(dim) and len(labels.digits[dim]) == 1

@@ -30,7 +30,11 @@ from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, within
 from hlo_surgery.passes.owners.owners import (
     Owners,
 )
-from hlo_surgery.passes.owners.shares.row_constants import are_the_same_in_rows, has_constant
+from hlo_surgery.passes.owners.shares.row_constants import (
+    are_the_same_in_rows,
+    has_constant,
+    own_operands,
+)
 from hlo_surgery.passes.owners.shares.weighted_terms import (
     RULES,
     Form,
@@ -204,7 +208,11 @@ def _groups(owners: Owners, value: Value) -> list[Group]:
 
 def _summed_in(owners: Owners, value: Value) -> list[Value]:
     op = mlir.defining_operation(value)
-    return list(op.operands) if op is not None and is_sum(owners.of(value)) else []
+    if op is None or not is_sum(owners.of(value)):
+        return []
+    if op.name == mlir.BARRIER:
+        return [op.operands[mlir.results(op).index(value)]]
+    return [op.operands[i] for i in own_operands(owners, op)]
 
 
 def _of_loop(search: _Search, loop: Operation, number: int) -> Shares:
