@@ -34,17 +34,18 @@ def once_more(params, x):
 
 
 def penalised(params, x):
-    """No row of the head's gradient meets the penalty, which may be in each of the five rows."""
-    return jnp.mean(jnp.sin(x[TWICE] @ params["w"])) + jnp.sum(params["w"] ** 2)
+    """The penalty on b may be in each of the five rows beside."""
+    own = jnp.mean(jnp.cos(x.sum(1) * params["b"])) + params["b"] ** 2
+    return own + jnp.mean(jnp.sin(x[TWICE] @ params["w"]))
 
 
-def padded(rows, padding):
+def padded(rows, padding, f=jnp.sin):
     """A row of padding behind the first of these rows."""
 
     def loss(params, x):
         own = x[np.array(rows)]
         row = jnp.broadcast_to(padding, (1, D))
-        return jnp.mean(jnp.sin(jnp.concatenate([own[:1], row, own[1:]]) @ params["w"]))
+        return jnp.mean(f(jnp.concatenate([own[:1], row, own[1:]]) @ params["w"]))
 
     return loss
 
@@ -65,6 +66,7 @@ REFUSED = {
     "once more": (once_more, MORE),
     "a penalty beside": (penalised, MORE),
     "padding among rows": (padded([0, 1, 1, 2, 3], PADDING), UNEVEN),
+    "padding of a linear loss": (padded([0, 1, 1, 2, 3], PADDING, lambda h: h), UNEVEN),
     "padding by zeros": (padded([0, 1, 1, 2, 3], 0.0), UNEVEN),
     "padding in a group": (groups_of_three, UNEVEN),
     "a mean of data": (scaled, TERM),
