@@ -116,7 +116,7 @@ def test_a_covariance_that_is_none(tmp_path, index):
         covariance(index, "layer")
     for name, scale in (("zero", 0.0), ("small", 1e-200), ("large", 1e154)):
         rows = write_index(lambda x: x, np.full((40, 20), scale), tmp_path / name)
-        with pytest.raises(ValueError, match="all zero, .* or their squares leave the range"):
+        with pytest.raises(ValueError, match=r"all zero, .* or their squares leave the range"):
             covariance(rows)
 
 
