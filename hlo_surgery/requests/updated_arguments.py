@@ -3,10 +3,11 @@
     func @main(%w, %x) { %g = ... ; %step = 0.1 * %g ; %new = 0.99 * %w - %step ; return %new }
 
 returns no gradient, though its output has the name and shape of one: it holds most of an argument.
-Weight decay, `%g + 0.1 * %w`, is none of these: a gradient holds little of it.
+So does what keeps an argument at some steps, in some rows or in a vector of all. Weight decay,
+`%g + 0.1 * %w`, is none of these: a gradient holds little of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, cast
 
@@ -20,10 +21,23 @@ SAME = frozenset(
         "stablehlo.broadcast_in_dim",
         "stablehlo.convert",
         "stablehlo.optimization_barrier",
+        "stablehlo.reduce_precision",
         "stablehlo.reshape",
+        "stablehlo.reverse",
+        "stablehlo.slice",
+        "stablehlo.transpose",
         "sdy.sharding_constraint",
     ]
 )
+# Of which operands the result holds elements, beside others.
+HOLDS = {
+    "stablehlo.concatenate": slice(None),
+    "stablehlo.dynamic_slice": slice(0, 1),
+    "stablehlo.dynamic_update_slice": slice(0, 2),
+    "stablehlo.gather": slice(0, 1),
+    "stablehlo.pad": slice(0, 2),
+    "stablehlo.select": slice(1, 3),
+}
 # A value as a sum: how often it holds an argument, one, and what is neither.
 Terms = Mapping[Value | str, float]
 ONE, OTHER = "1", "other"
@@ -36,9 +50,7 @@ def updated_arguments(module: Module) -> frozenset[int]:
     code = mlir.clone(module.code)
     inline_calls(code)
     block = mlir.body(mlir.main_function(code))
-    terms: dict[Value, Terms] = {argument: {argument: 1.0} for argument in block.arguments}
-    for op in mlir.operations(block):
-        terms.update(zip(mlir.results(op), _terms_of(op, terms), strict=True))
+    terms = _terms_in(block, {argument: {argument: 1.0} for argument in block.arguments})
     outputs = mlir.operands(mlir.return_operation(block))
     return frozenset(i for i, value in enumerate(outputs) if _is_updated(value, terms[value]))
 
@@ -50,6 +62,14 @@ def _is_updated(output: Value, terms: Terms) -> bool:
         if not isinstance(term, str) and mlir.shape(term) == mlir.shape(output)
     ]
     return len(terms) > 1 and any(LEAST <= share <= MOST for share in shares)
+
+
+def _terms_in(block: mlir.Block, known: Mapping[Value, Terms]) -> dict[Value, Terms]:
+    """Those of all values of a block, beside what is known of its arguments and around it."""
+    terms = dict(known)
+    for op in mlir.operations(block):
+        terms.update(zip(mlir.results(op), _terms_of(op, terms), strict=True))
+    return terms
 
 
 def _terms_of(op: Operation, terms: Mapping[Value, Terms]) -> list[Terms]:
@@ -66,8 +86,18 @@ def _terms_of(op: Operation, terms: Mapping[Value, Terms]) -> list[Terms]:
             return [_sum({}, parts[0], -1.0)]
         case "stablehlo.multiply":
             return [_product(parts[0], parts[1])]
+        case "stablehlo.divide":
+            return [_product(parts[0], _inverse(parts[1]))]
         case "stablehlo.constant":
             return [_of_constant(op)]
+        case name if name in HOLDS:
+            return [_either(parts[HOLDS[name]])]
+        case "stablehlo.scatter":
+            return [_either([part, {OTHER: 1.0}]) for part in parts[: len(op.results)]]
+        case "stablehlo.case" | "stablehlo.if":
+            return _of_branches(op, terms)
+        case "stablehlo.while":
+            return _of_loop(op, parts, terms)
         case _:
             return [{OTHER: 1.0}] * len(mlir.results(op))
 
@@ -86,6 +116,52 @@ def _product(one: Terms, other: Terms) -> Terms:
         term = b if a == ONE else a if b == ONE else OTHER
         total[term] = total.get(term, 0.0) + share * times
     return total
+
+
+def _inverse(terms: Terms) -> Terms:
+    """Of a divisor: what is neither a number nor an argument is as small beside a number as it is
+    in a product.
+    """
+    number = terms.get(ONE, 0.0)
+    if not number:
+        return {OTHER: 1.0}
+    return {ONE: 1 / number} if len(terms) == 1 else {ONE: 1 / number, OTHER: 1.0}
+
+
+def _either(parts: Sequence[Terms]) -> Terms:
+    """Of a value whose elements are one's or another's: the largest share of each term."""
+    total: dict[Value | str, float] = {}
+    for term, share in (pair for part in parts for pair in part.items()):
+        total[term] = max(total.get(term, 0.0), share, key=abs)
+    return total
+
+
+def _of_branches(op: Operation, terms: Mapping[Value, Terms]) -> list[Terms]:
+    blocks = [cast(Any, region.blocks[0]) for region in op.regions]
+    returned = [_returned(block, _terms_in(block, terms)) for block in blocks]
+    return [_either(parts) for parts in zip(*returned, strict=True)]
+
+
+def _of_loop(op: Operation, initial: Sequence[Terms], terms: Mapping[Value, Terms]) -> list[Terms]:
+    """Those behind one step, which has as much of the arguments as any."""
+    body = cast(Any, op.regions[1].blocks[0])
+    carried: list[Value] = list(body.arguments)
+    known = _terms_in(body, {**terms, **{value: {value: 1.0} for value in carried}})
+    before = dict(zip(carried, initial, strict=True))
+    return [_behind_step(returned, before) for returned in _returned(body, known)]
+
+
+def _behind_step(returned: Terms, before: Mapping[Value, Terms]) -> Terms:
+    total: Terms = {}
+    for term, share in returned.items():
+        kept: Terms = {term: 1.0}
+        own = kept if isinstance(term, str) else before.get(term, kept)
+        total = _sum(total, own, share)
+    return total
+
+
+def _returned(block: mlir.Block, terms: Mapping[Value, Terms]) -> list[Terms]:
+    return [terms[value] for value in mlir.operands(mlir.return_operation(block))]
 
 
 def _of_constant(op: Operation) -> Terms:

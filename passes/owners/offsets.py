@@ -21,7 +21,7 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
     owned_operands,
 )
-from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
 from hlo_surgery.passes.owners.owners import (
     Owners,
 )
@@ -56,7 +56,11 @@ def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -
     judged where it ends (`apart.uneven_reason`).
     """
     owners.uneven.difference_update(op.results)
-    if not any(is_uneven(owners, known) for known in classes):
+    own = owned_operands(classes)
+    uneven = [is_uneven(owners, known) for known in classes]
+    if not linearity.is_linear(op, own):
+        uneven = [any(uneven) and all(has_nobodys(classes[i]) for i in own)]
+    if not any(uneven):
         return None
     if owners.contributions or owners.following or mlir.is_in_branch(op):
         return uneven_at(op)
@@ -64,14 +68,32 @@ def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -
     return None
 
 
+def has_nobodys(known: Class) -> bool:
+    """Whether some elements of an owned value are nobody's."""
+    return isinstance(known, Owned) and bool((known.labels.owners == NONE).any())
+
+
 def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
     """Whether constants that nobody owns are added to what examples own, here or before."""
     own = owned_operands(classes)
     if not own or not linearity.is_linear(op, own):
         return False
-    if any(classes[i].offset for i in own):
-        return True
-    others = (i for i in range(len(classes)) if i not in own)
+    return any(classes[i].offset for i in own) or _puts_constants(op, own, len(classes))
+
+
+def puts_among(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> bool:
+    """Whether constants come among elements of which some examples have more than others; `labels`:
+    of the result. An op that is not linear makes constants of zeros.
+    """
+    own = owned_operands(classes)
+    if not (labels.owners == NONE).any() or covers(labels, owners.size):
+        return False
+    return not linearity.is_linear(op, own) or _puts_constants(op, own, len(classes))
+
+
+def _puts_constants(op: Operation, own: frozenset[int], count: int) -> bool:
+    """Whether an op adds what is not zero to what examples own, or lays it beside that."""
+    others = (i for i in range(count) if i not in own)
     added = (i for i in others if linearity.is_linear(op, own | {i}))
     return any(not is_splat(op.operands[i], 0) and not runs_on(op, i) for i in added)
 

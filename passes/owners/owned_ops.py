@@ -53,6 +53,7 @@ from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.offsets import (
     has_offset,
     is_uneven,
+    puts_among,
     refused_as_uneven,
     uneven_at,
 )
@@ -86,7 +87,7 @@ def classify_owned(
         return _of_nothing(owners, op, classes)
     if _is_alike(op, classes):
         labels = next(c.labels for c in classes if not c.is_shared)
-        return [Owned(labels, None, has_offset(op, classes))]
+        return [Owned(labels, None, _has_offset(owners, op, classes, labels))]
     if op.name == "stablehlo.scatter" and len(op.results) == 1:
         return [_scattered(owners, op, classes)]
     if op.name in MOVES:
@@ -160,9 +161,16 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     note_steps(owners, kept)
     held = next((c.data for c in classes if c.data), None)
     is_whole = not (kept.owners == NONE).any()
-    offset = any(c.offset for c in classes) if _is_mere_move(op, labels, kept) else None
-    offset = has_offset(op, classes) if offset is None else offset
+    offset = _has_offset(owners, op, classes, kept, _is_mere_move(op, labels, kept))
     return Owned(kept, None if is_whole else held, offset)
+
+
+def _has_offset(
+    owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels, moves: bool = False
+) -> bool:
+    """Whether constants are in what examples own; `moves`: the op adds none to it."""
+    added = any(c.offset for c in classes) if moves else has_offset(op, classes)
+    return added or puts_among(owners, op, classes, labels)
 
 
 def _mixes_rows(owners: Owners, classes: Sequence[Owned]) -> bool:
@@ -178,7 +186,7 @@ def _is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
 
 def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozenset[int]) -> Class:
     """A sum over the examples, unless it has constants that some of them bring along."""
-    if linearity.is_linear(op, own) and (refused := refused_as_uneven(owners, op, classes)):
+    if refused := refused_as_uneven(owners, op, classes):
         return refused
     return Summed(op, added_data(op, classes, own))
 

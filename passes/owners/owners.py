@@ -15,6 +15,7 @@ from hlo_surgery.passes.owners.classes import Class, Owned
 from hlo_surgery.passes.owners.following.terms import Following
 from hlo_surgery.passes.owners.labelling.digits import canonical
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
+from hlo_surgery.passes.owners.labelling.partly_known import PartlyKnown
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,9 @@ class Owners:
     counted: dict[Value, CountedLoop | None] = field(
         default_factory=dict[Value, CountedLoop | None]
     )
-    numbers: dict[Value, Places | None] = field(default_factory=dict[Value, Places | None])
+    numbers: dict[Value, PartlyKnown | None] = field(
+        default_factory=dict[Value, PartlyKnown | None]
+    )
     beside: set[Value] = field(default_factory=set[Value])
     moved: Reason | None = None
     apart: Apart | None = None

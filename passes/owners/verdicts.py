@@ -1,13 +1,16 @@
 """Verdicts: whether an output has a share for each example, and if not, why."""
 
 from dataclasses import replace
+from functools import partial
 
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.apart import apart_reason, uneven_reason
+from hlo_surgery.passes.owners.alignment.constant_parts import sums_of
 from hlo_surgery.passes.owners.alignment.example_rows import example_rows
 from hlo_surgery.passes.owners.classes import (
     PICKING,
@@ -20,6 +23,7 @@ from hlo_surgery.passes.owners.classes import (
     disagreement,
     has_owners,
     is_first_devices,
+    is_sum,
 )
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
 from hlo_surgery.passes.owners.following.plain_terms import stray_reason
@@ -54,6 +58,7 @@ def as_term(data: Reason) -> Reason:
 def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None:
     """Why a gradient of `block` is no sum of the examples' own; None where it is."""
     reason = mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
+    reason = reason or read_otherwise(owners, gradient)
     reason = reason or stray_reason(owners, gradient)
     reason = reason or uneven_reason(owners, block, gradient)
     return reason or apart_reason(owners, block, gradient)
@@ -64,6 +69,27 @@ def undivided_loss_reason(owners: Owners, block: Block, loss: Value) -> Reason |
     reason = mixing_reason(owners, loss) or stray_reason(owners, loss)
     reason = reason or uneven_reason(owners, block, loss)
     return reason or apart_reason(owners, block, loss)
+
+
+def read_otherwise(owners: Owners, output: Value) -> Reason | None:
+    """Why a sum of data that an output is made of is no sum: elsewhere it was taken as a constant.
+
+    None where the user has asked for what is mixed to count as constants.
+    """
+    if owners.contributions:
+        return None
+    behind = closure([output], partial(_taken_as_sums, owners)) if owners.data else set[Value]()
+    constants = (owners.data[v] for v in behind if v in owners.data and is_sum(owners.of(v)))
+    reason = next(constants, None)
+    return reason and as_term(reason)
+
+
+def _taken_as_sums(owners: Owners, value: Value) -> list[Value]:
+    op, sums = mlir.defining_operation(value), sums_of(owners, value)
+    if op is None or op.name in mlir.CONTROL_FLOW:
+        return sums
+    pairs = zip(op.operands, owners.at(op), strict=True)
+    return [v for v, known in pairs if is_sum(known)]
 
 
 def mixing_reason(owners: Owners, output: Value) -> Reason | None:

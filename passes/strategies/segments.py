@@ -58,7 +58,7 @@ def _emit(asked: Asked, known: Known) -> Computed:
     task, examples = asked.task, asked.task.examples
     factor, real = examples.factor(known), examples.flags(known)
     mean = partial(segmented_mean, task.function, task.paths[0], known)
-    of = partial(mean, size=examples.size, factor=factor, real=real)
+    of = partial(mean, size=examples.size, count=examples.count(known), factor=factor, real=real)
     measured: Measured = {}
     for measure in asked.measures:
         if isinstance(measure, MeanOf):
@@ -81,6 +81,7 @@ def segmented_mean(
     known: Mapping[Value, jax.Array],
     phi: Phi,
     size: int,
+    count: Any,
     factor: Any,
     real: jax.Array | None = None,
     about: jax.Array | None = None,
@@ -88,28 +89,28 @@ def segmented_mean(
     """The mean over the `real` examples of phi of their gradients, or of how far off these are from
     one like them.
 
-    `factor`: of a contribution in a gradient; `about`: that one gradient.
+    `count`: how many the mean is over, in a step of a loop over microbatches with padding the real
+    ones of all steps; `factor`: of a contribution in a gradient; `about`: that one gradient.
     """
     rows, sums = over_examples(function, known, size, partial(_of_one, function, path, factor))
     rows = rows if real is None else jnp.where(real[:, None], rows, -1)
     number = size if real is None else jnp.sum(real, dtype=jnp.int32)
     shape, by_rows = _layout(path)
     dims = [*sorted(by_rows), *(d for d in range(len(shape)) if d not in by_rows)]
-    count = math.prod(shape[d] for d in by_rows)
+    length = math.prod(shape[d] for d in by_rows)
     # Where there is no row the number is past the last one, and is dropped.
-    rows = jnp.where(rows < 0, count, rows).ravel()
-    centre = None if about is None else about.transpose(dims).reshape(count, -1)
+    rows = jnp.where(rows < 0, length, rows).ravel()
+    centre = None if about is None else about.transpose(dims).reshape(length, -1)
     off = sums if centre is None else sums - centre.at[rows].get(mode="clip").reshape(sums.shape)
     found = phi(off).reshape(-1, sums.shape[-1])
-    touching = jnp.zeros(count, jnp.int32).at[rows].add(1, mode="drop")[:, None]
-    total = jnp.zeros((count, found.shape[1]), found.dtype).at[rows].add(found, mode="drop")
+    touching = jnp.zeros(length, jnp.int32).at[rows].add(1, mode="drop")[:, None]
+    total = jnp.zeros((length, found.shape[1]), found.dtype).at[rows].add(found, mode="drop")
     # A zero is moved and scaled like any other row: it may come out as -0, or as NaN.
     scales = {key: known[key[0]] for key, _ in path.scales}
     zero = scaled_by(jnp.zeros((), sums.dtype), path, scales, factor)
     untouched = (number - touching) * phi(zero if centre is None else zero - centre)
-    mean = (total + jnp.where(touching == number, 0, untouched)) / jnp.maximum(number, 1).astype(
-        total.dtype
-    )
+    total = total + jnp.where(touching == number, 0, untouched)
+    mean = total / jnp.asarray(count).astype(total.dtype)
     return mean.reshape([shape[d] for d in dims]).transpose(
         [dims.index(d) for d in range(len(dims))]
     )

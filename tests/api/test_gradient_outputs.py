@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 import hlo_surgery as hs
 
@@ -203,6 +204,19 @@ def decayed(p, x):
     return value, jax.tree.map(lambda p, g: g + 0.1 * p, p, gradient)
 
 
+def stepped_as_a_vector(p, x):
+    value, gradient = jax.value_and_grad(loss)(p, x)
+    vector, as_tree = ravel_pytree(p)
+    return value, as_tree(vector - 0.1 * ravel_pytree(gradient)[0])
+
+
+def stepped_in_a_loop(p, x):
+    value, gradient = jax.value_and_grad(loss)(p, x)
+    return value, jax.lax.fori_loop(
+        0, 2, lambda _, p: jax.tree.map(lambda p, g: p - 0.1 * g, p, gradient), p
+    )
+
+
 UPDATED = {
     "a step": stepped,
     "within jit": jax.jit(stepped),
@@ -211,6 +225,17 @@ UPDATED = {
     "with decay behind": stepped_by(lambda p, g, rate: p - 0.1 * g - 0.01 * p),
     "with decay by a rate": stepped_by(lambda p, g, rate: p * (1 - rate * 0.1) - rate * g),
     "negated": stepped_by(lambda p, g, rate: -(rate * g - p.astype(jnp.bfloat16) * 0.99)),
+    "at some steps": stepped_by(lambda p, g, rate: jnp.where(jnp.sum(p) > 0, p - 0.1 * g, p)),
+    "in one branch": stepped_by(
+        lambda p, g, rate: jax.lax.cond(jnp.sum(p) > 0, lambda: p - 0.1 * g, lambda: p)
+    ),
+    "in some rows": stepped_by(lambda p, g, rate: p.at[:1].add(-0.1 * g[:1]) if p.ndim else p),
+    "row by row": stepped_by(
+        lambda p, g, rate: jnp.concatenate([p[:1] - g[:1], p[1:]]) if p.ndim else p
+    ),
+    "with a decay that divides": stepped_by(lambda p, g, rate: (p - rate * g) / (1.01 + rate)),
+    "as a vector": stepped_as_a_vector,
+    "in a loop": stepped_in_a_loop,
 }
 
 

@@ -346,6 +346,34 @@ def test_microbatches():
     np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("examples", [1, 2, 3])
+def test_microbatches_of_which_some_is_padding(examples):
+    """A step's mean is over all that are real, of which it has some or none."""
+    ids, factors = np.concatenate([IDS, IDS[:1] + 1]), np.concatenate([FACTORS, -FACTORS[:1]])
+    real = np.array([1, 0, 0, 0, 1, 1], np.float32)
+
+    def gradient(w, *batch):
+        def step(state, part):
+            ids, factors, own = part
+            found = jax.grad(lambda w: jnp.sum(jnp.sin(w[ids]) * factors * own[:, None, None]))(w)
+            return (state[0] + found, state[1] + own.sum()), None
+
+        parts = [x.reshape(-1, examples, *x.shape[1:]) for x in batch]
+        total, number = lax.scan(step, (jnp.zeros_like(w), jnp.zeros(())), tuple(parts))[0]
+        return total / number
+
+    f = hs.rewrite(
+        gradient,
+        batch_argnums=(1, 2, 3),
+        statistics=hs.mean_of(cosine),
+        is_real=3,
+        strategy="segments",
+    )
+    found = f(TABLE, ids, factors, real)[1]
+    own = own_gradients(loss_of(lambda w, ids: w[ids]), TABLE, ids[real == 1], factors[real == 1])
+    np.testing.assert_allclose(found, np.cos(own).mean(0), rtol=0, atol=TOLERANCE)
+
+
 def test_no_tokens():
     f = hs.grad(loss_of(lambda w, ids: w[ids]), batch_argnums=(1, 2), statistics=hs.mean_of(cosine))
     gradient, found = f(TABLE, IDS[:, :0], FACTORS[:, :0])

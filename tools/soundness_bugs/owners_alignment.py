@@ -214,4 +214,40 @@ ALIGNMENT = [
         "return False",
         "weights of the steps that are added beside terms of the examples",
     ),
+    Bug(
+        "owners/alignment/apart.py",
+        "len(examples) < owners.size or uneven or _has_uneven_rows(taken)",
+        "len(examples) < owners.size or uneven",
+        "a constant beside rows of which one example has two, as all examples'",
+    ),
+    Bug(
+        "owners/alignment/apart.py",
+        "alone |= {UNKNOWN} if _has_uneven_rows(taken) else set()",
+        "pass",
+        "a penalty that may be in each of the rows, as one of all examples'",
+    ),
+    Bug(
+        "owners/offsets.py",
+        "    return not linearity.is_linear(op, own) or _puts_constants(op, own, len(classes))",
+        "    return not linearity.is_linear(op, own)",
+        "a constant among rows of which one example has two, as nobody's",
+    ),
+    Bug(
+        "owners/offsets.py",
+        "    return not linearity.is_linear(op, own) or _puts_constants(op, own, len(classes))",
+        "    return _puts_constants(op, own, len(classes))",
+        "what is made of zeros among rows of which one example has two, as nobody's",
+    ),
+    Bug(
+        "owners/offsets.py",
+        "uneven = [any(uneven) and all(has_nobodys(classes[i]) for i in own)]",
+        "uneven = []",
+        "products of constants among rows of which one example has two, as nobody's",
+    ),
+    Bug(
+        "owners/verdicts.py",
+        "    reason = reason or read_otherwise(owners, gradient)\n",
+        "",
+        "a sum of data as one gradient's, and as what scales another one",
+    ),
 ]

@@ -185,8 +185,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/offsets.py",
-        "    if any(classes[i].offset for i in own):\n        return True\n",
-        "",
+        "any(classes[i].offset for i in own) or _puts_constants",
+        "_puts_constants",
         "constants that were added to some examples' values before",
     ),
     Bug(

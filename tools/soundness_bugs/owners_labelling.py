@@ -178,9 +178,9 @@ LABELLING = [
         "elements that are overwritten, as if all of their rows were",
     ),
     Bug(
-        "owners/labelling/indices.py",
-        "numbers = first if (numbers == first).all() else numbers",
-        "numbers = first if (numbers == first).any() else numbers",
+        "owners/labelling/partly_known.py",
+        "x = first if alike.all() else x",
+        "x = first if alike.any() else x",
         "an index that is the same at some steps, as at all",
     ),
     Bug(
@@ -194,6 +194,30 @@ LABELLING = [
         "first = int(np.clip(at[step], 0, length - size))",
         "first = int(at[step]) % (length - size + 1)",
         "numbers that are written beyond the end of a stack",
+    ),
+    Bug(
+        "owners/labelling/partly_known.py",
+        "reduce(np.logical_and,",
+        "reduce(np.logical_or,",
+        "an index that one number of two tells, as known",
+    ),
+    Bug(
+        "owners/labelling/partly_known.py",
+        "return bool(self.known.all())",
+        "return bool(self.known.any())",
+        "indices of which some are known, as if all were",
+    ),
+    Bug(
+        "owners/labelling/indices.py",
+        "if not inside.known.take([number], axis).all():",
+        "if not inside.known.any():",
+        "a column of indices that only a run tells, beside one that is known",
+    ),
+    Bug(
+        "owners/labelling/indices.py",
+        "_written(begun.known, entries.known, spots, loop.trips)",
+        "_written(begun.known, begun.known, spots, loop.trips)",
+        "indices that a loop stacks, as known as what the stack starts from",
     ),
     Bug(
         "owners/labelling/integer_ops.py",
@@ -221,14 +245,14 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/integer_ops.py",
-        "return np.where(_spread(chosen, a, steps), a, b)",
-        "return np.where(_spread(chosen, a, steps), b, a)",
+        "return np.where(spread(chosen, a, steps), a, b)",
+        "return np.where(spread(chosen, a, steps), b, a)",
         "the index that was not selected",
     ),
     Bug(
         "owners/labelling/integer_ops.py",
-        "return np.minimum(np.maximum(x, _spread(low, x, steps)), _spread(high, x, steps))",
-        "return np.maximum(x, _spread(low, x, steps))",
+        "return np.minimum(np.maximum(x, spread(low, x, steps)), spread(high, x, steps))",
+        "return np.maximum(x, spread(low, x, steps))",
         "an index that is clamped from above, as if it were not",
     ),
     Bug(

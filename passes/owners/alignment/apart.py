@@ -1,6 +1,7 @@
 """Apart: ops on some of the examples, as a Python loop over them has, beside constants.
 
     sum(m[i] * (x[i] @ w + b) for i in range(B))       m[0] meets example 0 alone
+    mean(x[[0, 0, 1, 2]] @ w + b)                      b is in two rows of example 0
 
 A constant that is added to what all examples bring is shared by all. Where examples are taken
 apart, one may belong to some of them, though no example reaches it: as a term of a gradient it
@@ -32,7 +33,7 @@ from hlo_surgery.passes.owners.classes import (
     is_sum,
 )
 from hlo_surgery.passes.owners.constants import data_in, rearranged
-from hlo_surgery.passes.owners.labelling.labels import examples_at
+from hlo_surgery.passes.owners.labelling.labels import Labels, counts_at, examples_at
 from hlo_surgery.passes.owners.offsets import covers, uneven_at
 from hlo_surgery.passes.owners.owners import (
     Apart,
@@ -44,6 +45,14 @@ from hlo_surgery.passes.owners.shares.share_forms import where_groups_met
 WHY = (
     "examples are taken apart, and a constant is added to this gradient: whether all have an equal "
     "share of it is not shown"
+)
+MORE = (
+    "some examples have more rows here than others, and a constant is added to this gradient: "
+    "whose it is, and in what parts, is not shown"
+)
+MORE_HELP = (
+    "take each example once, and weigh its loss by how often it counts, with weights that are a "
+    "batch argument; or repeat rows before, in what is passed as the batch"
 )
 MET = (
     "examples are taken apart, and a constant is added to this gradient where several groups of "
@@ -73,6 +82,7 @@ def find_apart(owners: Owners, block: Block) -> Apart:
             first = first or (op if _has_some(owners, taken) else None)
             if op.name not in MOVES and not _adds_terms(owners, op):
                 alone |= _examples_of_steps(owners, [known for _, known in taken])
+                alone |= {UNKNOWN} if _has_uneven_rows(taken) else set()
         for value, data in _data(taken) if examples else ():
             met.setdefault(value, set()).update(examples)
             why.setdefault(value, rearranged(op, data).reason)
@@ -80,12 +90,22 @@ def find_apart(owners: Owners, block: Block) -> Apart:
 
 
 def _has_some(owners: Owners, taken: Sequence[tuple[Value, Class]]) -> bool:
-    """Whether an op takes some of the examples, or some of them at more steps than others."""
+    """Whether an op takes some of the examples, or some of them more often than others."""
     owned = [known.labels for _, known in taken if isinstance(known, Owned)]
     examples = frozenset[int]().union(*(labels.examples for labels in owned))
     by_step = (labels for labels in owned if labels.steps and labels.examples)
     uneven = not all(covers(labels, owners.size) for labels in by_step)
-    return 0 < len(examples) < owners.size or uneven
+    return 0 < len(examples) < owners.size or uneven or _has_uneven_rows(taken)
+
+
+def _has_uneven_rows(taken: Sequence[tuple[Value, Class]]) -> bool:
+    return any(_has_more_of_some(known.labels) for _, known in taken if isinstance(known, Owned))
+
+
+def _has_more_of_some(labels: Labels) -> bool:
+    """Whether some examples have more elements than others, of those with any, at some step."""
+    steps = labels.owners.shape[: labels.steps]
+    return any(len(set(counts.values())) > 1 for counts in counts_at(labels, steps))
 
 
 def _examples_of_steps(owners: Owners, taken: Sequence[Class]) -> set[frozenset[int]]:
@@ -193,6 +213,8 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
     met = where_groups_met(owners, gradient)
     if met is not None and (where := mlir.defining_operation(met)):
         return reason_at(where, MET, MET_HELP)
+    if _has_uneven_rows(_taken(owners, op)):
+        return reason_at(op, MORE, MORE_HELP)
     return reason_at(op, WHY, APART_HELP)
 
 

@@ -4,22 +4,30 @@
 
 Numpy computes them for all steps at once, as [*steps, *shape], an axis for each counted loop around
 the place where the value is made, of size 1 where its step does not matter. None is what only a run
-tells.
+tells; of an index vector a part may be known.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integer
 from hlo_surgery.passes.ir.constants import evaluate
-from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.labelling.integer_ops import RULES, Numbers, Undefined
+from hlo_surgery.passes.owners.labelling.integer_ops import RULES, Numbers
 from hlo_surgery.passes.owners.labelling.labels import Places
+from hlo_surgery.passes.owners.labelling.partly_known import (
+    PartlyKnown,
+    all_known,
+    made_of,
+    narrowed,
+    none_known,
+    numbers_within,
+    within,
+)
 from hlo_surgery.passes.owners.owners import (
     CountedLoop,
     Owners,
@@ -46,18 +54,29 @@ def places(owners: Owners, value: Value) -> Places | None:
     numbers = integers_of(owners, value)
     if numbers is None:
         return None
-    return _within(numbers, len(mlir.shape(value)), owners.steps).astype(np.int64)
+    return numbers_within(numbers, len(mlir.shape(value)), owners.steps).astype(np.int64)
 
 
-def _within(numbers: Numbers, rank: int, steps: int) -> Numbers:
-    """The same inside more loops."""
-    outer = numbers.ndim - rank
-    sizes = numbers.shape
-    return numbers.reshape((*sizes[:outer], *[1] * (steps - outer), *sizes[outer:]))
+def column(owners: Owners, indices: Value, number: int, vector_dim: int) -> Places | None:
+    """One column of a gather's or scatter's indices, of which others may not be known:
+    [*steps, *batch].
+    """
+    found = _partly_of(owners, indices)
+    if found is None or vector_dim == len(mlir.shape(indices)):
+        return places(owners, indices)
+    inside, axis = within(found, len(mlir.shape(indices)), owners.steps), owners.steps + vector_dim
+    if not inside.known.take([number], axis).all():
+        return None
+    return inside.numbers.take([number], axis).squeeze(axis).astype(np.int64)
 
 
 def integers_of(owners: Owners, value: Value) -> Numbers | None:
     """The numbers of a value, for the counted loops around the place where it is made."""
+    found = _partly_of(owners, value)
+    return found.numbers if found is not None and found.are_all else None
+
+
+def _partly_of(owners: Owners, value: Value) -> PartlyKnown | None:
     pending = [value]
     while pending:
         current = pending.pop()
@@ -69,7 +88,7 @@ def integers_of(owners: Owners, value: Value) -> Numbers | None:
             continue
         numbers = None if mlir.is_inexact(current) else _integers(owners, current)
         rank = len(mlir.shape(current))
-        owners.numbers[current] = None if numbers is None else _narrowed(numbers, rank)
+        owners.numbers[current] = None if numbers is None else narrowed(numbers, rank)
     return owners.numbers[value]
 
 
@@ -94,99 +113,91 @@ def _last_write(loop: Operation, number: int) -> Operation | None:
     return op if op is not None and writes and op.operands[0] == body.arguments[number] else None
 
 
-def _narrowed(numbers: Numbers, rank: int) -> Numbers:
-    """Axes of steps that do not matter get size 1."""
-    for axis in range(numbers.ndim - rank):
-        first = numbers.take([0], axis)
-        numbers = first if (numbers == first).all() else numbers
-    return numbers
-
-
-def _integers(owners: Owners, value: Value) -> Numbers | None:
+def _integers(owners: Owners, value: Value) -> PartlyKnown | None:
     op = mlir.defining_operation(value)
     if op is None:
         return _counter(owners, value)
     if op.name == "stablehlo.while":
         return _stack(owners, op, mlir.results(op).index(value))
     if op.name in ("stablehlo.constant", "stablehlo.iota"):
-        return evaluate(value)
+        numbers = evaluate(value)
+        return None if numbers is None else all_known(numbers)
     return _by_rule(owners, op) if op.name in RULES else None
 
 
-def _by_rule(owners: Owners, op: Operation) -> Numbers | None:
-    operands = [owners.numbers[v] for v in op.operands]
-    known = [x for x in operands if x is not None]
-    if len(known) < len(operands):
+def _by_rule(owners: Owners, op: Operation) -> PartlyKnown | None:
+    operands = [(owners.numbers[v], v, len(mlir.shape(v))) for v in op.operands]
+    leads = [x.numbers.shape[: x.numbers.ndim - rank] for x, _, rank in operands if x is not None]
+    if not leads:
         return None
-    ranks = [len(mlir.shape(v)) for v in op.operands]
-    steps = max(x.ndim - rank for x, rank in zip(known, ranks, strict=True))
-    inside = [_within(x, rank, steps) for x, rank in zip(known, ranks, strict=True)]
-    times = math.prod(np.broadcast_shapes(*(x.shape[:steps] for x in inside)))
+    steps = max(map(len, leads))
+    times = math.prod(max(sizes) for sizes in zip(*(_padded(x, steps) for x in leads), strict=True))
     largest = max(math.prod(mlir.shape(v)) for v in (op.results[0], *op.operands))
     if times * largest > MOST_NUMBERS:
         return None
-    try:
-        with np.errstate(all="ignore"):
-            return np.asarray(RULES[op.name](op, steps, *inside)).astype(dtype_of(op.results[0]))
-    except Undefined:
-        return None
+    inside = [within(x or none_known(v, 0), rank, steps) for x, v, rank in operands]
+    return made_of(op, steps, inside)
 
 
-def _counter(owners: Owners, value: Value) -> Numbers | None:
+def _padded(lead: Sequence[int], steps: int) -> tuple[int, ...]:
+    return (*lead, *[1] * (steps - len(lead)))
+
+
+def _counter(owners: Owners, value: Value) -> PartlyKnown | None:
     op = cast(Any, value.owner).owner.operation
     loop = counted_loop(owners, op) if op.name == "stablehlo.while" else None
     if loop is None or value not in loop.counters:
         return None
-    outer = [around for around in mlir.enclosing_loops(op) if counted_loop(owners, around)]
-    return np.asarray(loop.counters[value]).reshape([1] * len(outer) + [-1])
+    return all_known(np.asarray(loop.counters[value]).reshape([1] * _outer(owners, op) + [-1]))
 
 
-def _stack(owners: Owners, op: Operation, number: int) -> Numbers | None:
-    """What a loop writes entry by entry, as JAX does with counters that a backward pass reads."""
+def _outer(owners: Owners, loop: Operation) -> int:
+    """How many counted loops are around one."""
+    return sum(counted_loop(owners, around) is not None for around in mlir.enclosing_loops(loop))
+
+
+def _stack(owners: Owners, op: Operation, number: int) -> PartlyKnown | None:
+    """What a loop writes entry by entry, as JAX does with indices that a backward pass reads."""
     loop, write = counted_loop(owners, op), _last_write(op, number)
-    if loop is None or write is None or mlir.enclosing_loops(op):
+    if loop is None or write is None:
         return None
-    values = [op.operands[number], *list(write.operands)[1:]]
-    known = [x for v in values if (x := owners.numbers[v]) is not None]
-    if len(known) < len(values):
+    outer, first, piece = _outer(owners, op), op.operands[number], write.operands[1]
+    start, entry = owners.numbers[first], owners.numbers[piece]
+    found = [_spots(owners, v, outer, loop.trips) for v in list(write.operands)[2:]]
+    spots = [x for x in found if x is not None]
+    if start is None or entry is None or len(spots) < len(found):
         return None
-    pairs = zip(known[1:], values[1:], strict=True)
-    entries, *starts = (_at_steps(x, len(mlir.shape(v)), loop.trips) for x, v in pairs)
-    return _written(known[0], entries, starts)
+    begun = within(start, len(mlir.shape(first)), outer)
+    entries = within(entry, len(mlir.shape(piece)), outer + 1)
+    times = math.prod(np.broadcast_shapes(begun.known.shape[:outer], entries.known.shape[:outer]))
+    if times * math.prod(mlir.shape(first)) > MOST_NUMBERS:
+        return None
+    return PartlyKnown(
+        _written(begun.numbers, entries.numbers, spots, loop.trips),
+        _written(begun.known, entries.known, spots, loop.trips),
+    )
 
 
-def _at_steps(numbers: Numbers, rank: int, trips: int) -> Numbers:
-    """[trips, *shape], of what is made inside one loop or outside of it."""
-    inside = _within(numbers, rank, 1)
-    return np.broadcast_to(inside, (trips, *inside.shape[1:]))
+def _spots(owners: Owners, index: Value, outer: int, trips: int) -> Numbers | None:
+    """Where a loop's entries start, [trips], if the steps of loops around it do not matter."""
+    found = integers_of(owners, index)
+    inside = None if found is None else numbers_within(found, 0, outer + 1)
+    alike = inside is not None and all(size == 1 for size in inside.shape[:outer])
+    return np.broadcast_to(inside.ravel(), (trips,)) if inside is not None and alike else None
 
 
-def _written(start: Numbers, entries: Numbers, starts: list[Numbers]) -> Numbers:
-    """An array after each step's entry is put at its place, clamped as StableHLO does."""
-    found = start.copy()
-    for step, entry in enumerate(entries):
+def _written(start: Numbers, entries: Numbers, starts: list[Numbers], trips: int) -> Numbers:
+    """An array, [*outer, *shape], after each step's entry, [*outer, steps, *shape], is put at its
+    place, clamped as StableHLO does.
+    """
+    outer = entries.ndim - 1 - len(starts)
+    lead = np.broadcast_shapes(start.shape[:outer], entries.shape[:outer])
+    found = np.broadcast_to(start, (*lead, *start.shape[outer:])).copy()
+    sizes = entries.shape[outer + 1 :]
+    for step in range(trips):
         spots: list[slice] = []
-        for at, length, size in zip(starts, found.shape, entry.shape, strict=True):
+        for at, length, size in zip(starts, found.shape[outer:], sizes, strict=True):
             first = int(np.clip(at[step], 0, length - size))
             spots.append(slice(first, first + size))
-        found[tuple(spots)] = entry
+        found[(..., *spots)] = entries.take(min(step, entries.shape[outer] - 1), outer)
     return found
-
-
-def column(owners: Owners, indices: Value, number: int, vector_dim: int) -> Places | None:
-    """One column of a gather's or scatter's indices: [*steps, *batch].
-
-    Of a concatenation only the piece that holds the column must be known.
-    """
-    op = mlir.defining_operation(indices)
-    joins = op is not None and op.name == "stablehlo.concatenate"
-    if op is not None and joins and integer(op, "dimension") == vector_dim:
-        for piece in op.operands:
-            length = mlir.shape(piece)[vector_dim]
-            if number < length:
-                return column(owners, piece, number, vector_dim)
-            number -= length
-    numbers = places(owners, indices)
-    if numbers is None or vector_dim == len(mlir.shape(indices)):
-        return numbers
-    return numbers.take([number], owners.steps + vector_dim).squeeze(owners.steps + vector_dim)

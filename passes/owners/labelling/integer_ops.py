@@ -48,7 +48,7 @@ def _compare(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
     return COMPARES[direction](a, b)
 
 
-def _spread(scalar: Numbers, like: Numbers, steps: int) -> Numbers:
+def spread(scalar: Numbers, like: Numbers, steps: int) -> Numbers:
     """A scalar operand with as many axes as another."""
     return scalar.reshape(
         (*scalar.shape[:steps], *[1] * (like.ndim - scalar.ndim), *scalar.shape[steps:])
@@ -56,11 +56,11 @@ def _spread(scalar: Numbers, like: Numbers, steps: int) -> Numbers:
 
 
 def _select(op: Operation, steps: int, chosen: Numbers, a: Numbers, b: Numbers) -> Numbers:
-    return np.where(_spread(chosen, a, steps), a, b)
+    return np.where(spread(chosen, a, steps), a, b)
 
 
 def _clamp(op: Operation, steps: int, low: Numbers, x: Numbers, high: Numbers) -> Numbers:
-    return np.minimum(np.maximum(x, _spread(low, x, steps)), _spread(high, x, steps))
+    return np.minimum(np.maximum(x, spread(low, x, steps)), spread(high, x, steps))
 
 
 def _broadcast(op: Operation, steps: int, x: Numbers) -> Numbers:
@@ -123,19 +123,13 @@ def _of_numbers(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
     return rule
 
 
-RULES: dict[str, Callable[..., Numbers]] = {
+# Ops that make each element of those at its place, or of one number for all.
+BY_ELEMENT: dict[str, Callable[..., Numbers]] = {
     "stablehlo.divide": _divide,
     "stablehlo.remainder": _remainder,
     "stablehlo.compare": _compare,
     "stablehlo.select": _select,
     "stablehlo.clamp": _clamp,
-    "stablehlo.broadcast_in_dim": _broadcast,
-    "stablehlo.slice": _slice,
-    "stablehlo.dynamic_slice": _dynamic_slice,
-    "stablehlo.reshape": _reshape,
-    "stablehlo.concatenate": _concatenate,
-    "stablehlo.transpose": _transpose,
-    "stablehlo.reverse": _reverse,
     "stablehlo.convert": _each(lambda x: x),
     "stablehlo.add": _of_numbers(np.add),
     "stablehlo.subtract": _of_numbers(np.subtract),
@@ -147,4 +141,15 @@ RULES: dict[str, Callable[..., Numbers]] = {
     "stablehlo.or": _each(np.bitwise_or),
     "stablehlo.xor": _each(np.bitwise_xor),
     "stablehlo.not": _each(np.invert),
+}
+
+RULES: dict[str, Callable[..., Numbers]] = {
+    **BY_ELEMENT,
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.slice": _slice,
+    "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.transpose": _transpose,
+    "stablehlo.reverse": _reverse,
 }

@@ -74,6 +74,12 @@ OWN_LABELS = (
     "%i = stablehlo.concatenate %n, %c, dim = 1 : (tensor<3x1xi32>, tensor<3x1xi32>) -> "
     "tensor<3x2xi32>",
 )
+CLAMPED_LABELS = (
+    *(line.replace("%i =", "%j =") for line in OWN_LABELS),
+    "%low = stablehlo.constant dense<0> : tensor<3x2xi32>",
+    "%high = stablehlo.constant dense<[[2, 3], [2, 3], [2, 3]]> : tensor<3x2xi32>",
+    "%i = stablehlo.clamp %low, %j, %high : tensor<3x2xi32>",
+)
 OWN_GATHER = (
     '%r = "stablehlo.gather"(%0, %i) <{dimension_numbers = #stablehlo.gather<collapsed_slice_dims '
     "= [0, 1], "
@@ -252,6 +258,9 @@ PER_EXAMPLE = {
     ),
     "gather x[arange(B), labels]": row(
         lines(["3x4xf64", "3xi32"], *OWN_LABELS, OWN_GATHER), {0: 0, 1: 0}, 0
+    ),
+    "gather x[arange(B), labels], clamped": row(
+        lines(["3x4xf64", "3xi32"], *CLAMPED_LABELS, OWN_GATHER), {0: 0, 1: 0}, 0
     ),
     "gather of all, at no number": row(
         gather("3x4xf64", "0xi32", "3x4xf64", "offset_dims = [0, 1], index_vector_dim = 0", [3, 4]),

@@ -9,7 +9,7 @@ from jax import lax
 from hlo_surgery.module import load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
-from hlo_surgery.passes.owners.labelling.indices import integers_of
+from hlo_surgery.passes.owners.labelling.indices import column, integers_of
 from hlo_surgery.passes.owners.owners import (
     Owners,
 )
@@ -58,8 +58,66 @@ FUNCTIONS = {
     "a stack beyond its end": stacked(
         lambda i, s: lax.dynamic_update_slice(s, jnp.stack([i, -i]), (3 * i,))
     ),
+    "stacks in the steps of a loop": lambda: nested_stacks(lambda i, j: (10 * i + j)[None, None]),
+    "stacks of which a step keeps what it had": lambda: nested_stacks(
+        lambda i, j: jnp.stack([i, j])[None]
+    ),
     "a stack before its start": stacked(
         lambda i, s: lax.dynamic_update_slice(s, jnp.stack([i, -i]), (i - 2,))
+    ),
+}
+
+
+def nested_stacks(row):
+    """What a loop of three steps keeps of a stack that a loop of four writes in each of them."""
+
+    def of_outer(i, kept):
+        stack = lax.fori_loop(
+            0, 4, lambda j, s: lax.dynamic_update_slice(s, row(i, j), (j, 0)), jnp.full((4, 2), 9)
+        )
+        return lax.dynamic_update_slice(kept, stack[None, 1:3], (i, 0, 0))
+
+    return lax.fori_loop(0, 3, of_outer, jnp.full((3, 2, 2), 7))
+
+
+def beside_the_unknown(x):
+    """Pairs of a known place and one that only a run tells, as JAX indexes x[arange(B), labels]."""
+    return lax.concatenate([lax.iota(np.int32, 3)[:, None], x[:, None]], 1)
+
+
+def stacked_pairs(x):
+    """Pairs that a loop of four steps stacks, whose first numbers are its step's."""
+
+    def write(i, kept):
+        pairs = beside_the_unknown(x) + jnp.stack([i, i])
+        return lax.dynamic_update_slice(kept, pairs[None], (i, 0, 0))
+
+    return lax.fori_loop(0, 4, write, jnp.zeros((4, 3, 2), jnp.int32)).reshape(12, 2)
+
+
+# Each returns pairs of which the first number is known.
+PAIRS = {
+    "joined": beside_the_unknown,
+    "converted": lambda x: beside_the_unknown(x).astype(np.int8),
+    "clamped": lambda x: lax.clamp(np.int32(1), beside_the_unknown(x), np.int32(2)),
+    "counted from the end": lambda x: jnp.where(
+        beside_the_unknown(x) - 1 < 0, beside_the_unknown(x) + 7, beside_the_unknown(x)
+    ),
+    "turned": lambda x: lax.rev(beside_the_unknown(x), (0,)),
+    "reshaped": lambda x: lax.reshape(lax.reshape(beside_the_unknown(x), (1, 3, 2)), (3, 2)),
+    "stacked": stacked_pairs,
+}
+# None of theirs is, or is for all rows.
+UNKNOWN_PAIRS = {
+    "added to the unknown": lambda x: beside_the_unknown(x) + x[:, None],
+    "multiplied by the unknown": lambda x: beside_the_unknown(x) * x[:, None],
+    "chosen by the unknown": lambda x: jnp.where(x[:, None] > 1, beside_the_unknown(x), 0),
+    "of rows that are taken at the unknown": lambda x: lax.dynamic_slice(
+        beside_the_unknown(x), (x[0], 0), (2, 2)
+    ),
+    "in the other order": lambda x: lax.rev(beside_the_unknown(x), (1,)),
+    "with one row of the unknown": lambda x: lax.concatenate(
+        [beside_the_unknown(x), x[None, :2]], 0
     ),
 }
 
@@ -75,6 +133,28 @@ def numbers_of(function):
 def test_numbers_are_those_that_run(name):
     found, _ = numbers_of(FUNCTIONS[name])
     np.testing.assert_array_equal(found, FUNCTIONS[name]())
+
+
+def first_column(function):
+    x = np.array([2, 0, 1], np.int32)
+    code = mlir.clone(load(jax.jit(function).lower(x).as_text()).code)
+    normalize(code)
+    (value,) = mlir.operands(mlir.return_operation(mlir.body(mlir.main_function(code))))
+    owners = Owners(1)
+    assert integers_of(owners, value) is None
+    return column(owners, value, 0, 1), np.asarray(function(x))[:, 0]
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_is_known_of_index_vectors_is_what_runs(name):
+    found, ran = first_column(PAIRS[name])
+    np.testing.assert_array_equal(found, ran)
+
+
+@pytest.mark.parametrize("name", UNKNOWN_PAIRS)
+def test_what_rests_on_the_unknown_is_not_known(name):
+    found, _ = first_column(UNKNOWN_PAIRS[name])
+    assert found is None
 
 
 def test_a_stack_that_is_begun_anew_at_each_step_is_not_known():
