@@ -39,7 +39,7 @@ from hlo_surgery.attribution.row_files import (
 from hlo_surgery.attribution.rows_apart import Check, mixed_rows
 from hlo_surgery.attribution.sole_writer import FILE as LOCK
 from hlo_surgery.attribution.sole_writer import sole_writer
-from hlo_surgery.integers import integer_of
+from hlo_surgery.counted import integer_of
 
 # A kill loses what was written since the last commit, which is what may take time.
 COMMIT_SECONDS = 1.0

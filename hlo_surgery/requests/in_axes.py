@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.integers import integer_of
+from hlo_surgery.counted import integer_of
 from hlo_surgery.planning.plan import listing
 from hlo_surgery.requests.leaves import is_array, kind_of
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from hlo_surgery.integers import integer_of
+from hlo_surgery.counted import integer_of
 from hlo_surgery.passes.measures.measures import (
     MeanOf,
     PerExampleGradients,

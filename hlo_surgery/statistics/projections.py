@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.integers import integer_of
+from hlo_surgery.counted import integer_of
 from hlo_surgery.passes.measures.projections import DenselyProjected, Projected
 from hlo_surgery.passes.measures.signs import COLUMNS, OUTPUTS, SEEDS, random_signs
 from hlo_surgery.statistics.derived import Derived, Groups, Per

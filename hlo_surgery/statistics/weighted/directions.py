@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.integers import integer_of
+from hlo_surgery.counted import integer_of
 from hlo_surgery.passes.measures.measures import Gram
 from hlo_surgery.statistics.derived import Derived, Groups
 from hlo_surgery.statistics.found import Found
