@@ -51,6 +51,7 @@ TESTS = (
     "tests/loops/test_parts_of_stacks.py",
     "tests/strategies/test_golden_strategies.py",
     "tests/strategies/test_ghost_norms.py",
+    "tests/statistics/test_kronecker.py",
     "tests/loops/test_loop_dtypes.py",
     "tests/acceptance/test_batch_gradients.py",
     "tests/acceptance/test_control_flow_refusals.py",
