@@ -59,7 +59,7 @@ TESTS = (
     "tests/acceptance/test_batch_constants.py",
     "tests/acceptance/test_products_of_sums.py",
     "tests/acceptance/test_group_masks.py",
-    "tests/acceptance/test_uneven_rows.py",
+    "tests/microbatches/test_uneven_rows.py",
     "tests/loops/test_split_batches.py",
     "tests/loops/test_views.py",
     "tests/loops/test_parts.py",
