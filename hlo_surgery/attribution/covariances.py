@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.attribution.blocks import block_slices, matrix
-from hlo_surgery.attribution.index import Index
+from hlo_surgery.attribution.index import Index, check_index
 from hlo_surgery.attribution.named_rows import Rows, rows_like
 from hlo_surgery.statistics.derived import positive
 
@@ -37,7 +37,7 @@ def covariance(index: Index, per: Literal["parameter", "global"] = "parameter") 
     section 3). Products are float32, of rows scaled to lie near one, and are added up over blocks
     of rows in float64; the unit is that of rows, squared.
 
-    Raises ValueError where it is not finite, or all zero.
+    Raises TypeError for what is no index; ValueError where a block is not finite, or all zero.
 
     >>> import tempfile
     >>> from hlo_surgery.attribution import write_index
@@ -49,7 +49,7 @@ def covariance(index: Index, per: Literal["parameter", "global"] = "parameter") 
     """
     if per not in ("parameter", "global"):
         raise ValueError(f"per is 'parameter' or 'global', not {per!r}")
-    names = tuple(index.rows)
+    names = tuple(check_index("covariance", index).rows)
     groups = [names] if per == "global" else [(name,) for name in names]
     shapes = {name: x.shape[1:] for name, x in index.rows.items()}
     return Covariance({group: _mean_outer(index.rows, group) for group in groups}, shapes)
@@ -64,8 +64,9 @@ def _mean_outer(rows: Rows, names: Names) -> np.ndarray:
     mean = np.asarray(total / len(rows[names[0]]))
     if not (np.isfinite(mean).all() and np.trace(mean) > 0):
         raise ValueError(
-            f"the rows {', '.join(names)} are all zero, or their squares leave the range of "
-            "float64; scale them in f"
+            f"the rows {', '.join(names)} are all zero, as those of a parameter that no example "
+            "reaches, or their squares leave the range of float64; leave them out of what f "
+            "returns, or scale them in f"
         )
     return mean
 

@@ -61,3 +61,12 @@ def open_index(path: str | os.PathLike[str]) -> Index:
     rows = mapped(files, header.examples)
     check_digests(files, header.examples, header.row_digests)
     return Index(folder, rows, header.settings)
+
+
+def check_index(function: str, index: Index) -> Index:
+    """The index itself. Raises TypeError for what is none, as the path of one."""
+    if not isinstance(index, Index):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"{function} takes an index, not {index!r}; open_index(path) opens the one at a path"
+        )
+    return index

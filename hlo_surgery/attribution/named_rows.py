@@ -20,7 +20,7 @@ def named(tree: Any) -> dict[str, Any]:
 def rows_like(shapes: Mapping[str, Sequence[int]], tree: Any) -> Rows:
     """A pytree's rows by name, or those of a dict that is by name already, each [Q, *shape].
 
-    Raises ValueError for other names or shapes, and where a number is not finite.
+    Raises ValueError for other names or shapes, and where a number is complex or not finite.
     """
     is_by_name = isinstance(tree, Mapping) and set(tree) == set(shapes)
     found = dict(tree) if is_by_name else named(tree)
@@ -32,6 +32,8 @@ def rows_like(shapes: Mapping[str, Sequence[int]], tree: Any) -> Rows:
     rows = {name: np.asarray(found[name]) for name in shapes}
     _check_shapes(rows, shapes)
     for name, values in rows.items():
+        if np.iscomplexobj(values):
+            raise ValueError(f"queries have {name} of {values.dtype}; rows are real numbers")
         if not np.isfinite(values).all():
             raise ValueError(f"queries have numbers in {name} that are not finite")
     return rows

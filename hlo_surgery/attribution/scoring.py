@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.attribution.blocks import block_slices, matrix
-from hlo_surgery.attribution.index import Index
+from hlo_surgery.attribution.index import Index, check_index
 from hlo_surgery.attribution.named_rows import rows_like
 
 
@@ -21,8 +21,9 @@ def scores(index: Index, queries: Any) -> np.ndarray:
     section 3). What is in memory is [Q, N] and a block of rows. Computed in float32, or in what
     is wider of rows and queries where JAX's x64 is on.
 
-    Raises ValueError for queries of other names or shapes than the index, or not finite, and where
-    a score is not finite; one that is too small for the dtype is zero.
+    Raises TypeError for what is no index, as its path is none; ValueError for queries of other
+    names or shapes than the index, complex or not finite, and where a score is not finite; one that
+    is too small for the dtype is zero.
 
     >>> import tempfile
     >>> from hlo_surgery.attribution import write_index
@@ -31,7 +32,7 @@ def scores(index: Index, queries: Any) -> np.ndarray:
     ...     print(scores(index, np.array([[1.0, 2.0, 3.0]])))
     [[1. 2. 3.]]
     """
-    names = tuple(index.rows)
+    names = tuple(check_index("scores", index).rows)
     asked = rows_like({name: x.shape[1:] for name, x in index.rows.items()}, queries)
     wide = jnp.asarray(matrix(asked, names))
     found = np.concatenate(

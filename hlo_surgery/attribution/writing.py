@@ -39,6 +39,7 @@ from hlo_surgery.attribution.row_files import (
 from hlo_surgery.attribution.rows_apart import Check, mixed_rows
 from hlo_surgery.attribution.sole_writer import FILE as LOCK
 from hlo_surgery.attribution.sole_writer import sole_writer
+from hlo_surgery.counted import integer_of
 
 # A kill loses what was written since the last commit, which is what may take time.
 COMMIT_SECONDS = 1.0
@@ -116,9 +117,10 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _positive(batch_size: int) -> int:
-    if not (isinstance(batch_size, int) and batch_size > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+    size = integer_of(batch_size)
+    if size is None or size < 1:
         raise ValueError(f"batch_size is a positive integer, such as 64, not {batch_size!r}")
-    return batch_size
+    return size
 
 
 def _begun(folder: Path, wanted: Header, first: Rows, data: Any) -> Header:

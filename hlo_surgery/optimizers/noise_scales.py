@@ -1,6 +1,7 @@
 """The gradient noise scale along training, from a transformation's averages of its two parts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,9 +19,10 @@ from hlo_surgery.statistics import noise
 from hlo_surgery.statistics.derived import Statistic
 
 NAME = "noise_scale"
+# Of a single example, as a last batch may be, both parts are NaN here and no error.
 STATISTICS: dict[str, Statistic] = {
-    "global": noise.noise_scale(),
-    "parameter": noise.noise_scale("parameter"),
+    "global": replace(noise.noise_scale(), refuses_fewer=False),
+    "parameter": replace(noise.noise_scale("parameter"), refuses_fewer=False),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from hlo_surgery.counted import integer_of
 from hlo_surgery.planning.plan import listing
 from hlo_surgery.requests.leaves import is_array, kind_of
 
@@ -102,17 +103,18 @@ def example_count(sizes: Mapping[str, int], rows_per_example: int, help: str = "
     >>> example_count({"pairs": 6, "weights": 3}, 2)
     3
     """
-    if isinstance(rows_per_example, bool) or not isinstance(rows_per_example, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+    rows = integer_of(rows_per_example)
+    if rows is None:
         raise TypeError(f"rows_per_example is {rows_per_example!r}; it is an integer")
-    if rows_per_example < 1:
+    if rows < 1:
         raise ValueError(f"rows_per_example is {rows_per_example}; each example has a row at least")
     most = max(sizes.values())
-    if most % rows_per_example:
+    if most % rows:
         raise ValueError(
-            f"the batch arguments have {most} rows along their axes, which are no examples of "
-            f"{rows_per_example}; rows_per_example must divide them"
+            f"the batch arguments have {most} rows along their axes, which are no whole examples "
+            f"of {rows} rows each; rows_per_example must divide them"
         )
-    count = most // rows_per_example
+    count = most // rows
     if not set(sizes.values()) <= {count, most}:
         raise ValueError(different_sizes(sizes) + help)
     return count

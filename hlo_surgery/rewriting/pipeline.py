@@ -159,7 +159,8 @@ def explain_module(
 
 def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     """The six steps, on the module in place."""
-    module = analyse(code, roles_of(request), names, reweights(request))
+    measures = [m for statistic in request.statistics.values() for m in measures_of(statistic)]
+    module = analyse(code, roles_of(request), names, reweights(request), measures)
     _refuse_unprotected(module.axes.data, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))

@@ -30,7 +30,8 @@ class Derived:
     gradients of one example; `joins`: how those of parts of a batch make that of the whole, None
     where they rest on the whole.
     `crossed`: it says which examples met others. `about_mean`: it takes the mean gradient.
-    `least`: examples it is defined for. `parts`: the named tuple of several arrays for each
+    `least`: examples it is defined for; a batch of fewer is an error where it `refuses_fewer`, and
+    else has NaN. `parts`: the named tuple of several arrays for each
     gradient or group, which `combine` returns one after the other. `of_tree`: the statistic
     itself, once the gradient is known, a pytree of `jax.ShapeDtypeStruct`.
     """
@@ -47,6 +48,7 @@ class Derived:
     crossed: bool = False
     about_mean: bool = False
     least: int = 1
+    refuses_fewer: bool = True
     wholes: bool = False
     returns: Any = None
     of_tree: Callable[[Any], "Derived"] | None = None

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from hlo_surgery.counted import integer_of
 from hlo_surgery.passes.measures.measures import (
     MeanOf,
     PerExampleGradients,
@@ -128,11 +129,12 @@ def mean_power(k: int) -> MeanOf:
     >>> float(f(1.0, jnp.array([-1.0, 3.0]))[1])  # of the gradients -1 and 3
     13.0
     """
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+    power = integer_of(k)
+    if power is None or power < 1:
         raise ValueError(
             f"mean_power takes an integer k >= 1, not {k!r}; for other powers use mean_of"
         )
-    return MeanOf(f"mean_power({k})", _Power(k), factorable=True, complex_factorable=True)
+    return MeanOf(f"mean_power({power})", _Power(power), factorable=True, complex_factorable=True)
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,9 @@ def inner_products(direction: Literal["mean"] | Any = "mean", per: Per = "global
 
     `direction`: "mean" for the mean gradient, or a pytree of arrays like the gradient; or m of
     them, stacked in front of each array: `jax.tree.map(lambda *d: jnp.stack(d), d1, d2)`. They may
-    be traced. `per` is as in `norms`. Of a dumped module the gradient is a dict by the outputs'
-    names. Raises ValueError where a direction is not like the gradient.
+    be traced. Of complex numbers it is the real part, as in `gram`. `per` is as in `norms`. Of a
+    dumped module the gradient is a dict by the outputs' names. Raises ValueError where a direction
+    is not like the gradient.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs

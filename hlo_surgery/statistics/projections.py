@@ -6,6 +6,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.counted import integer_of
 from hlo_surgery.passes.measures.projections import DenselyProjected, Projected
 from hlo_surgery.passes.measures.signs import COLUMNS, OUTPUTS, SEEDS, random_signs
 from hlo_surgery.statistics.derived import Derived, Groups, Per
@@ -51,8 +52,8 @@ def projected(
     >>> projections.shape
     (5, 2, 2)
     """
-    _check(k, seed, kind)
-    measure = KINDS[kind](k, seed)
+    columns, number = _checked(k, seed, kind)
+    measure = KINDS[kind](columns, number)
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
         each = [_signed(measure, i, x) for i, x in enumerate(found.of(measure))]
@@ -61,21 +62,23 @@ def projected(
         wide = [_as_wide(measure, i, x) for i, x in enumerate(each)]
         return [jnp.sum(jnp.stack([wide[i] for i in group]), 0) for group in groups]
 
-    chosen = {"seed": seed, "kind": kind} if kind != "kronecker" else {"seed": seed}
-    arguments = [str(k), *(f"{name}={value!r}" for name, value in chosen.items() if value)]
+    chosen = {"seed": number, "kind": kind} if kind != "kronecker" else {"seed": number}
+    arguments = [str(columns), *(f"{name}={value!r}" for name, value in chosen.items() if value)]
     grouped = [] if per == "parameter" else [f"per={per!r}" if isinstance(per, str) else "per=..."]
     name = f"projected({', '.join([*arguments, *grouped])})"
     return Derived(name, combine, (measure,), "group", per)
 
 
-def _check(k: int, seed: int, kind: str) -> None:
-    """Raises ValueError for arguments that are none."""
-    if not (isinstance(k, int) and 1 <= k <= LARGEST) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _checked(k: int, seed: int, kind: str) -> tuple[int, int]:
+    """k and the seed as Python's. Raises ValueError for arguments that are none."""
+    columns, number = integer_of(k), integer_of(seed)
+    if columns is None or not 1 <= columns <= LARGEST:
         raise ValueError(f"projected takes an integer k from 1 to 2**20, such as 16, not {k!r}")
-    if not (isinstance(seed, int) and 0 <= seed < SEEDS):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if number is None or not 0 <= number < SEEDS:
         raise ValueError(f"projected takes an integer seed from 0 to 2**64 - 1, not {seed!r}")
     if kind not in KINDS:
         raise ValueError(f"projected takes a kind of {' or '.join(KINDS)}, not {kind!r}")
+    return columns, number
 
 
 def _signed(measure: Measure, i: int, x: jax.Array) -> jax.Array:

@@ -50,9 +50,18 @@ def in_location(name: str) -> str:
 
 
 # Stages that outputs and statistics have in common.
-LIFT, HOIST, STACK, STEPS, AGAIN, PADDING, FOLLOWING = map(
+LIFT, HOIST, HOISTED_STACK, STACK, STEPS, AGAIN, PADDING, FOLLOWING = map(
     Scope,
-    ("lift", "hoist", "stack", "microbatches", "second pass", "padding", "ids"),
+    (
+        "lift",
+        "hoist",
+        "hoisted stack",
+        "stack",
+        "microbatches",
+        "second pass",
+        "padding",
+        "ids",
+    ),
 )
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.counters import Numbers, counter_values, values_over
 from hlo_surgery.passes.dataflow.linked import behind_barriers
-from hlo_surgery.passes.emit.scopes import HOIST
+from hlo_surgery.passes.emit.scopes import HOISTED_STACK
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -106,7 +106,7 @@ def _contract_behind(
         each = jax.vmap(of_step, in_axes=dims)(*(known[v] for v, _ in sources))
         return [jnp.moveaxis(each, 0, found.scan.dim).reshape(mlir.shape(loop.results[number]))]
 
-    (stack,) = splice(values, contracted, after_loop(loop), term.site.op, scope=HOIST)
+    (stack,) = splice(values, contracted, after_loop(loop), term.site.op, scope=HOISTED_STACK)
     body = cast(Any, loop.regions[1].blocks[0])
     mlir.return_operation(body).operands[number] = body.arguments[number]
     loop.results[number].replace_all_uses_with(stack)

@@ -1,5 +1,6 @@
 """Moments: squares of magnitudes, variances from sums about any centre, and their bias."""
 
+import math
 from typing import Any
 
 import jax
@@ -19,8 +20,6 @@ def central_moment(square: jax.Array, mean: jax.Array) -> jax.Array:
 
 def unbiased(count: Any) -> Any:
     """n / (n - 1); NaN where so many examples have no variance."""
-    return (
-        jnp.where(count > 1, count / jnp.maximum(count - 1, 1), jnp.nan)
-        if isinstance(count, jax.Array)
-        else count / (count - 1)
-    )
+    if isinstance(count, jax.Array):
+        return jnp.where(count > 1, count / jnp.maximum(count - 1, 1), jnp.nan)
+    return count / (count - 1) if count > 1 else math.nan

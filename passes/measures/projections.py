@@ -48,9 +48,9 @@ class Projected(RowMeasure):
         left = self.signs(gradient.shape, first).astype(own.dtype)
         if not second:
             return jnp.matmul(own.ravel(), left, precision="highest") / math.sqrt(self.k)
-        matrix = own.reshape(len(left), -1)
+        right = self.signs(gradient.shape, second).astype(own.dtype)
+        matrix = own.reshape(len(left), len(right))
         found = jnp.matmul(left.T, matrix, precision="highest")
-        right = self.signs(gradient.shape, second).astype(matrix.dtype)
         return jnp.matmul(found, right, precision="highest") / self.k
 
     def taking(self, kind: jax.ShapeDtypeStruct) -> Taking:
@@ -98,7 +98,8 @@ class DenselyProjected(RowMeasure):
         """R' g over the root of k, a block of elements at a time."""
         flat = widened(gradient).ravel()
         width = min(BLOCK, max(flat.size, 1))
-        blocks = jnp.pad(flat, (0, -flat.size % width)).reshape(-1, width)
+        count = max(-(-flat.size // width), 1)
+        blocks = jnp.pad(flat, (0, count * width - flat.size)).reshape(count, width)
 
         def add(total: jax.Array, number: jax.Array) -> tuple[jax.Array, None]:
             signs = random_signs(self.seed, (BLOCKS, number), width, self.k)

@@ -55,7 +55,7 @@ def signs_of(seed: int, k: int, shape: Sequence[int], dims: Sequence[int]) -> ja
     """
     found = jnp.ones((1, k), jnp.float32)
     for d in dims:
-        if shape[d] > 1:
+        if shape[d] != 1:
             own = random_signs(seed, (DIMENSIONS, len(shape) - d), shape[d], k)
             found = (found[:, None] * own).reshape(-1, k)
     return found

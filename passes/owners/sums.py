@@ -141,13 +141,13 @@ def _one_sum(
 def _other_reading(
     owners: Owners, op: Operation, classes: Sequence[Class], again: Transfer
 ) -> Sequence[Class | None]:
-    """What the op makes where sums of data before it are constants, if that may be an example's
-    value.
+    """What the op makes where sums before it are constants, if that may be an example's value: sums
+    of data, and in contributions any.
     """
     summed = summed_operands(classes)
-    is_data = all(not owners.is_trained(op, i) for i in summed)
+    trained = any(owners.is_trained(op, i) for i in summed)
     read = [c for c in classes if isinstance(c, Summed) and c.instead]
-    if not is_data or not (read or owned_operands(classes)):
+    if (trained and owners.contributions is None) or not (read or owned_operands(classes)):
         return [None] * len(op.results)
     data, taken, uneven = dict(owners.data), dict(owners.taken), set(owners.uneven)
     found = again(owners, op, demoted(owners, op, classes, summed))
@@ -166,7 +166,8 @@ def _beside_owned(
     if steady:
         return again(owners, op, demoted(owners, op, classes, steady))
     rows = any(isinstance(c, Owned) and c.labels.varies for c in many)
-    within = rows and not _is_from_earlier_steps(owners, op, classes)
+    alone = owners.contributions is None and _is_from_earlier_steps(owners, op, classes)
+    within = rows and not alone
     if linearity.is_linear(op, summed | own) and (data == summed or not within):
         return _one_sum(owners, op, classes, summed | own, again)
     if _sums_onto(owners, op, classes, summed, again):

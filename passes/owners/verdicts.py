@@ -72,16 +72,22 @@ def undivided_loss_reason(owners: Owners, block: Block, loss: Value) -> Reason |
 
 
 def read_otherwise(owners: Owners, output: Value) -> Reason | None:
-    """Why a sum of data that an output is made of is no sum: elsewhere it was taken as a constant.
+    """Why a sum that an output is made of is no sum: elsewhere it was taken as a constant.
 
-    None where the user has asked for what is mixed to count as constants.
+    Where the user has asked for what is mixed to count as constants, sums may be both, but for one
+    that goes on with an example's row: elsewhere it was that row.
     """
-    if owners.contributions:
-        return None
     behind = closure([output], partial(_taken_as_sums, owners)) if owners.data else set[Value]()
-    constants = (owners.data[v] for v in behind if v in owners.data and is_sum(owners.of(v)))
+    constants = (owners.data[v] for v in behind if v in owners.data and _is_one(owners, v))
     reason = next(constants, None)
     return reason and as_term(reason)
+
+
+def _is_one(owners: Owners, value: Value) -> bool:
+    """Whether a value is a sum; in contributions, one that may be an example's row as well."""
+    known = owners.of(value)
+    rows = isinstance(known, Summed) and known.instead is not None and has_owners(known.instead)
+    return rows if owners.contributions else is_sum(known)
 
 
 def _taken_as_sums(owners: Owners, value: Value) -> list[Value]:

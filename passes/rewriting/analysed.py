@@ -23,6 +23,8 @@ from hlo_surgery.passes.ir.mlir import Block, Module, Value
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
+from hlo_surgery.passes.loops.scanned_gradients import scanned_gradient
+from hlo_surgery.passes.measures.measure import Measure, OfPositions
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.called_functions import release_called
 from hlo_surgery.passes.normalise.constraints import put_back
@@ -95,8 +97,15 @@ class Analysed:
         return [outputs[number] for number in self.roles.gradients]
 
 
-def analyse(code: Module, roles: Roles, names: Sequence[str], reweights: bool) -> Analysed:
-    """Normalise a module in place, classify its values, and free it of loops; `names`: of outputs.
+def analyse(
+    code: Module,
+    roles: Roles,
+    names: Sequence[str],
+    reweights: bool,
+    measures: Sequence[Measure] = (),
+) -> Analysed:
+    """Normalise a module in place, classify its values, and free it of loops; `names`: of outputs,
+    `measures`: of what is asked of the gradients.
 
     Raises Refusal for what is no program on static arrays, and where examples have no share of an
     output.
@@ -104,7 +113,7 @@ def analyse(code: Module, roles: Roles, names: Sequence[str], reweights: bool) -
     module = _normalised(code, roles)
     _refuse_undivided(undivided_outputs(module), names)
     module.trusted = _trusted_calls(module)
-    _free_of_loops(module, reweights)
+    _free_of_loops(module, reweights, measures)
     return module
 
 
@@ -178,17 +187,35 @@ def _trusted_calls(module: Analysed) -> list[Trusted]:
     return list(dict.fromkeys(said for op, said in declared if not behind.isdisjoint(op.results)))
 
 
-def _free_of_loops(module: Analysed, reweights: bool) -> None:
+def _free_of_loops(module: Analysed, reweights: bool, measures: Sequence[Measure]) -> None:
     """Move contractions out of loops, and of those in the steps of microbatches; out of scans only
-    where weights behind need it.
+    where weights behind need it, or what is asked of a stack is not all had inside.
     """
-    hoists: list[Hoist] = [hoist_accumulations, *([hoist_stacks] if reweights else [])]
-    for hoist in hoists if module.roles.size > 1 else []:
-        _hoist(module, hoist, module.axes, module.block, module.gradients)
-        steps = find_microbatches(module.owners, module.gradients)
-        if steps:
-            _hoist(module, hoist, steps.axes, steps.body, steps.nest[-1].values)
+    if module.roles.size > 1:
+        _hoist_everywhere(module, hoist_accumulations)
+        if reweights or _parts_company(module, measures):
+            _hoist_everywhere(module, hoist_stacks)
     _forget_unused(module)
+
+
+def _hoist_everywhere(module: Analysed, hoist: Hoist) -> None:
+    _hoist(module, hoist, module.axes, module.block, module.gradients)
+    steps = find_microbatches(module.owners, module.gradients)
+    if steps:
+        _hoist(module, hoist, steps.axes, steps.body, steps.nest[-1].values)
+
+
+def _parts_company(module: Analysed, measures: Sequence[Measure]) -> bool:
+    """Whether measures of positions, which are had where a stack's contractions are, are asked for
+    along with others that the loop cannot stack, and which are so had of the whole stack.
+    """
+    if not any(isinstance(measure, OfPositions) for measure in measures):
+        return False
+    steps = find_microbatches(module.owners, module.gradients)
+    inner = [(steps.axes, value) for value in steps.nest[-1].values] if steps else []
+    places = [*((module.axes, value) for value in module.gradients), *inner]
+    scans = [scan for axes, value in places if (scan := scanned_gradient(axes, value))]
+    return any(not m.is_stackable(scan.behind, scan.write) for scan in scans for m in measures)
 
 
 def _hoist(

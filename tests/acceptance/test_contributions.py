@@ -227,3 +227,63 @@ def test_what_is_not_mixed_is_each_examples_own(loss):
     alone = jnp.where(jnp.eye(B, dtype=bool)[:, :, None], X, 0)
     terms = B * jnp.stack([jax.grad(loss)(w, x) for x in alone])
     np.testing.assert_allclose(found[1]["all"], terms, rtol=1e-5, atol=1e-6)
+
+
+def of_running_means(w, scale, mean, part, slope):
+    """The loss of a microbatch, and the mean of what has come so far; row b with copy b."""
+    h = rows(part, w)
+    mean = 0.5 * mean + 0.5 * h.mean(0)
+    off = h - mean
+    loss = squares(jnp.sin(off * scale))
+    return loss + jnp.mean(off * scale) if slope else loss, lax.stop_gradient(mean)
+
+
+def accumulated(size, slope):
+    """The gradient over microbatches of so many examples, through which the mean is carried."""
+
+    def of_shared(p, mean, part):
+        copies = jnp.broadcast_to(p["w"], (size, WIDTH, WIDTH))
+        return of_running_means(copies, p["scale"], mean, part, slope)
+
+    def gradient(p, x):
+        def step(state, part):
+            total, mean = state
+            found, mean = jax.grad(of_shared, has_aux=True)(p, mean, part)
+            return (jax.tree.map(lambda a, b: a + b * size / B, total, found), mean), None
+
+        start = jax.tree.map(jnp.zeros_like, p), jnp.zeros(WIDTH)
+        return lax.scan(step, start, x.reshape(-1, size, WIDTH))[0][0]
+
+    asked = {"batch_argnums": 1, "statistics": hs.per_example(), **CONTRIBUTION}
+    return hs.rewrite(gradient, **asked)
+
+
+RUNNING = {"w": PARAMS["w"], "scale": draw(4, WIDTH)}
+
+
+@pytest.mark.parametrize(("size", "slope"), [(1, False), (2, False), (2, True), (3, True)])
+def test_what_earlier_steps_summed_is_a_constant_beside_rows(size, slope):
+    """A running mean goes from one microbatch to the next: beside a row it belongs to nobody."""
+
+    def of_copies(copies):
+        mean, losses = jnp.zeros(WIDTH), []
+        for i in range(0, B, size):
+            w, scale, part = copies["w"][i:][:size], copies["scale"][i:][:size], X[i:][:size]
+            loss, mean = of_running_means(w, scale, mean, part, slope)
+            losses.append(loss * size / B)
+        return sum(losses)
+
+    copies = jax.tree.map(lambda w: jnp.stack([w] * B), RUNNING)
+    found = accumulated(size, slope)(RUNNING, X)[1]
+    for name, each in jax.grad(of_copies)(copies).items():
+        expected = B * each
+        close = {"rtol": 0, "atol": 2e-5 * float(jnp.abs(expected).max()), "err_msg": name}
+        np.testing.assert_allclose(found[name], expected, **close)
+
+
+def test_a_row_that_is_a_term_of_a_sum_as_well_is_refused():
+    """The gradient of a linear loss is the sum of what a step has, the mean of earlier ones in it;
+    elsewhere that is the step's own row.
+    """
+    with pytest.raises(hs.Refusal, match="no example's share is known"):
+        accumulated(1, True)(RUNNING, X)

@@ -82,6 +82,17 @@ def test_of_rows_by_themselves_an_example_is_one():
         hs.grad(loss, statistics=hs.norms())(params, x)
 
 
+def test_a_number_of_rows_of_numpy_is_one():
+    x = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
+    found, expected = (
+        hs.grad(lambda w, x: jnp.mean((x @ w) ** 2), statistics=hs.norms(), rows_per_example=rows)(
+            jnp.ones(3), x
+        )[1]
+        for rows in (np.int64(2), 2)
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_rows_of_other_pairs_are_others():
     """Neighbours of two pairs meet."""
 

@@ -41,7 +41,7 @@ def held(index):
         np.testing.assert_array_equal(index.rows[name], rows)
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 23, 1000])
+@pytest.mark.parametrize("batch_size", [1, np.int64(4), 23, 1000])
 def test_rows_are_those_of_f(tmp_path, batch_size):
     index = write_index(rows_of, DATA, tmp_path / "index", batch_size=batch_size)
     held(index)

@@ -116,7 +116,7 @@ def test_a_covariance_that_is_none(tmp_path, index):
         covariance(index, "layer")
     for name, scale in (("zero", 0.0), ("small", 1e-200), ("large", 1e154)):
         rows = write_index(lambda x: x, np.full((40, 20), scale), tmp_path / name)
-        with pytest.raises(ValueError, match="all zero, or their squares leave the range"):
+        with pytest.raises(ValueError, match=r"all zero, .* or their squares leave the range"):
             covariance(rows)
 
 
@@ -144,3 +144,25 @@ def test_scores_that_float32_does_not_hold_are_refused(tmp_path):
     index = write_index(lambda x: x, np.full((4, 3), 1e25, np.float32), tmp_path)
     with pytest.raises(ValueError, match="scores leave the range of float32; scale"):
         scores(index, index.rows)
+
+
+def test_what_is_no_index_is_named(index):
+    path = str(index.path)
+    with pytest.raises(TypeError, match=r"scores takes an index.*open_index\(path\)"):
+        scores(path, QUERIES)
+    with pytest.raises(TypeError, match="covariance takes an index"):
+        covariance(path)
+
+
+def test_complex_queries_are_refused(index):
+    queries = QUERIES | {"b": QUERIES["b"] * 1j}
+    with pytest.raises(ValueError, match=r"queries have \['b'\] of complex128"):
+        scores(index, queries)
+    with pytest.raises(ValueError, match=r"queries have \['b'\] of complex128"):
+        preconditioned(queries, covariance(index), damping=0.1)
+
+
+def test_rows_that_are_all_zero_are_to_be_left_out(tmp_path):
+    index = write_index(lambda rows: rows, ROWS | {"unused": np.zeros((N, 2))}, tmp_path)
+    with pytest.raises(ValueError, match=r"rows \['unused'\] are all zero.*leave them out"):
+        covariance(index)

@@ -96,7 +96,7 @@ def of_groups(p, x):
 
 
 def penalised(p, x):
-    return jnp.mean(fit(p, x)) + 0.5 * sum(jnp.sum(leaf**2) for leaf in p.values())
+    return jnp.mean(fit(p, x)) + 0.05 * sum(jnp.sum(leaf**2) for leaf in p.values())
 
 
 PICKED = {

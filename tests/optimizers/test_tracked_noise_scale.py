@@ -80,6 +80,7 @@ def averaged(batches, decay, columns):
 
 
 BATCHES = np.random.default_rng(0).normal(0.5, 1, (4, 6, 2))
+COLUMNS = {"global": [0, 1], "parameter": [0]}
 
 
 @pytest.mark.parametrize("optimizer", [optax.adam(0.1), ho.micro_adam(0.1)])
@@ -100,6 +101,22 @@ def test_accumulated_microbatches_give_the_mean_of_their_parts():
     state = trained(ho.multi_steps(tracked, 2), BATCHES[:2])
     parts = [averaged(BATCHES[i : i + 1], 0.0, [0, 1]) for i in range(2)]
     assert_close(ho.noise_scale(state), *np.mean(parts, 0))
+
+
+@pytest.mark.parametrize("per", ["global", "parameter"])
+def test_a_last_batch_of_one_example_is_left_out(per):
+    """It was an error in the middle of training."""
+    tracked = optax.chain(ho.track_noise_scale(0.5, per), optax.sgd(0.1))
+    found = ho.noise_scale(trained(tracked, [BATCHES[0], BATCHES[1][:1]]))
+    assert_close(
+        found if per == "global" else found["w"], *averaged(BATCHES[:1], 0.5, COLUMNS[per])
+    )
+
+
+def test_microbatches_of_one_example_each_tell_nothing():
+    tracked = optax.chain(ho.track_noise_scale(0.5), optax.sgd(0.1))
+    state = trained(ho.multi_steps(tracked, 2), BATCHES[:1, :2].reshape(2, 1, 2))
+    assert np.isnan(ho.noise_scale(state).ratio)
 
 
 def masked_loss(params, x, mask):

@@ -104,6 +104,63 @@ def test_factors_of_a_model_of_sequences(form):
     held(f(SEQUENCE, IDS)[1], expected_of_sequence(form))
 
 
+BESIDE = {
+    "weights": hs.clipped_mean(0.1),
+    "products": hs.gram(),
+    "all gradients": hs.per_example(),
+    "projections": hs.projected(2),
+}
+
+
+@pytest.mark.parametrize("other", BESIDE.values(), ids=BESIDE)
+def test_what_else_is_asked_changes_no_factor(other):
+    """Layers' biases, contracted behind the scan, were read as rows of one table, and what a scan
+    cannot stack made factors be refused.
+    """
+    asked = {"factors": hs.kronecker_factors("reduce"), "other": other}
+    found = hs.grad(sequence, statistics=asked)(SEQUENCE, IDS)[1]
+    held(found["factors"], expected_of_sequence("reduce"))
+    alone = hs.grad(sequence, statistics=other)(SEQUENCE, IDS)[1]
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), found["other"], alone
+    )
+
+
+SCANNED = {
+    "numbers": (lambda h, w: jnp.tanh(h * w), draw(LAYERS)),
+    "vectors": (lambda h, w: jnp.tanh(h + (h @ w)[..., None]), draw(LAYERS, D)),
+    "scales": (lambda h, w: jnp.tanh(h * w), draw(LAYERS, D)),
+    "kernels": (lambda h, w: jnp.tanh(h @ w), draw(LAYERS, D, D)),
+    "positions": (lambda h, w: jnp.tanh(h + w), draw(LAYERS, T, D)),
+    "tables": (lambda h, w: jnp.tanh(h + w[(h[..., 0] > 0).astype(int)]), draw(LAYERS, 2, D)),
+    "a bias of one element": (lambda h, w: jnp.tanh(h + w), draw(LAYERS, 1)),
+}
+
+
+REFUSED = "positions", "tables", "a bias of one element"
+
+
+@pytest.mark.parametrize(("step", "w"), SCANNED.values(), ids=SCANNED)
+def test_stacked_layers_stand_in_front_whatever_else_is_asked(step, w):
+    """Or are refused, where what is stacked cannot be told from what each layer has."""
+
+    def loss(w, x):
+        h, _ = jax.lax.scan(lambda h, own: (step(h, own), None), x, w)
+        return jnp.mean(jnp.sum(h**2, (1, 2)))
+
+    f = functools.partial(hs.grad, loss, batch_argnums=1)
+    x = draw(B, T, D)
+    alone = f(statistics=hs.kronecker_factors())(w, x)[1]
+    asked = {"factors": hs.kronecker_factors(), "clipped": hs.clipped_mean(0.1)}
+    try:
+        found = f(statistics=asked)(w, x)[1]["factors"]
+    except hs.Refusal:
+        assert any(step is SCANNED[name][0] for name in REFUSED)
+    else:
+        held({"w": found}, {"w": alone})
+        assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, alone)
+
+
 def test_factors_beside_padding_and_of_a_sum():
     real = jnp.zeros(B, int).at[jnp.array(REAL)].set(1)
 

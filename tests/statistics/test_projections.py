@@ -222,6 +222,22 @@ def test_bad_arguments_say_what_to_write(arguments, message):
         hs.projected(**arguments)
 
 
+EMPTY = [(0,), (0, 4), (4, 0), (2, 0, 3), (0, 4, 5)]
+
+
+@pytest.mark.parametrize("kind", ["kronecker", "dense"])
+@pytest.mark.parametrize("shape", EMPTY, ids=str)
+def test_a_parameter_without_elements_has_zeros(shape, kind):
+    def loss(params, x):
+        return jnp.mean((x @ params["w"] + jnp.sum(params["empty"]) * x[:, 0]) ** 2)
+
+    f = hs.grad(loss, batch_argnums=1, statistics=hs.projected(3, kind=kind))
+    _, found = f({"empty": jnp.ones(shape), "w": jnp.ones(D)}, draw(B, D))
+    assert found["empty"].shape[:2] == (B, 3)
+    assert not found["empty"].any()
+    assert found["w"].any()
+
+
 @pytest.mark.parametrize("asked", ["default", "highest"])
 def test_factors_are_rounded_as_the_gradient_is(asked):
     def loss(w, x):

@@ -202,6 +202,19 @@ def test_wrong_use(call, said):
         call()
 
 
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, jnp.int32])
+def test_integers_of_other_libraries_are_integers(integer):
+    two = integer(2)
+    asked = {
+        "power": (hs.mean_power(two), hs.mean_power(2)),
+        "projected": (hs.projected(two, seed=two), hs.projected(2, seed=2)),
+        "top": (hs.top_directions(two), hs.top_directions(2)),
+    }
+    for name, (given, plain) in asked.items():
+        jax.tree.map(np.testing.assert_array_equal, graded(given)[1], graded(plain)[1])
+        assert given.name == plain.name, name
+
+
 def test_weights_of_numpy_are_weights():
     found, expected = (
         graded(hs.weighted_mean(lambda norms, of=of: of.ones(norms.shape)))[1] for of in (np, jnp)

@@ -4,6 +4,24 @@ from tools.soundness_bugs.bug import Bug
 
 CONTRIBUTIONS = [
     Bug(
+        "owners/sums.py",
+        "alone = owners.contributions is None and _is_from_earlier_steps(owners, op, classes)",
+        "alone = _is_from_earlier_steps(owners, op, classes)",
+        "rows beside a sum of earlier steps, as terms of that sum",
+    ),
+    Bug(
+        "owners/sums.py",
+        "if (trained and owners.contributions is None) or not (",
+        "if trained or not (",
+        "one example's row beside a sum of earlier steps, as a term of that sum",
+    ),
+    Bug(
+        "owners/verdicts.py",
+        "return rows if owners.contributions else is_sum(known)",
+        "return not owners.contributions and is_sum(known)",
+        "a value that is an example's row here and a sum there",
+    ),
+    Bug(
         "owners/analysis.py",
         "settle(owners, notes, op, found)\n",
         "notes.unplaced.clear()\n",

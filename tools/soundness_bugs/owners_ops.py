@@ -101,20 +101,20 @@ OPS = [
     ),
     Bug(
         "owners/owned_ops.py",
-        "    offset = has_offset(op, classes) if offset is None else offset\n",
-        "    offset = bool(offset)\n",
+        "if moves else has_offset(op, classes)",
+        "if moves else False",
         "a constant that is added to some examples' values",
     ),
     Bug(
         "owners/owned_ops.py",
-        "return [Owned(labels, None, has_offset(op, classes))]",
+        "return [Owned(labels, None, _has_offset(owners, op, classes, labels))]",
         "return [Owned(labels)]",
         "a constant that is added to some examples' values, element by element",
     ),
     Bug(
         "owners/owned_ops.py",
-        "(refused := refused_as_uneven(owners, op, classes))",
-        "(refused := None)",
+        "if refused := refused_as_uneven(owners, op, classes):",
+        "if refused := None:",
         "a sum of what has a constant for some examples",
     ),
     Bug(

@@ -3,6 +3,7 @@
 from tools.soundness_bugs.bug import Bug
 
 READING, KEPT = "terms/epilogue.py", "terms/kept_examples.py"
+SIDES = "strategies/kronecker/sides.py"
 TERMS = [
     Bug(
         READING,
@@ -39,5 +40,17 @@ TERMS = [
         "    return jnp.argmax(jnp.asarray(counter.numbers, number.dtype) == number)\n",
         "    return number\n",
         "a loop's counter taken for the number of its step",
+    ),
+    Bug(
+        SIDES,
+        "if scope_of(path.site.op) == HOISTED_STACK:",
+        "if False:",
+        "layers' biases, stacked by a loop, taken for the rows of a table",
+    ),
+    Bug(
+        SIDES,
+        "len(_wide(path, own)) < 2 and tuple(order)",
+        "tuple(order)",
+        "positions of stacked layers taken for elements of a bias",
     ),
 ]

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.counted import integer_of
 from hlo_surgery.passes.measures.measures import Gram
 from hlo_surgery.statistics.derived import Derived, Groups
 from hlo_surgery.statistics.found import Found
@@ -48,21 +49,22 @@ def top_directions(k: int) -> Derived:
     >>> values.tolist(), directions.tolist()
     ([4.0, 3.0], [[1.0, 0.0], [0.0, 1.0]])
     """
-    if not (isinstance(k, int) and k >= 1) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+    count = integer_of(k)
+    if count is None or count < 1:
         raise ValueError(f"top_directions takes an integer k >= 1, such as 3, not {k!r}")
 
     def combine(found: Found, groups: Groups) -> list[jax.Array]:
-        values, weights = _singular(found, groups, k)
+        values, weights = _singular(found, groups, count)
         sums = [found.weighted([w] * len(groups[0])) for w in weights]
         return [values, *(jnp.stack(each) for each in zip(*sums, strict=True))]
 
     def of_tree(gradient: Any) -> Derived:
         returns = TopDirections("", jax.tree.map(lambda _: "", gradient))
-        own: Any = {"like": "own", "reweights": True, "least": k, "returns": returns}
+        own: Any = {"like": "own", "reweights": True, "least": count, "returns": returns}
         return Derived(name, combine, measures, **own)
 
-    name, measures = f"top_directions({k})", (Gram(), NORMS)
-    return Derived(name, combine, measures, reweights=True, least=k, of_tree=of_tree)
+    name, measures = f"top_directions({count})", (Gram(), NORMS)
+    return Derived(name, combine, measures, reweights=True, least=count, of_tree=of_tree)
 
 
 def _singular(found: Found, groups: Groups, k: int) -> tuple[jax.Array, list[jax.Array]]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hlo_surgery.passes.emit.scopes import HOISTED_STACK, scope_of
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import convolution_numbers, integers, scatter_numbers
 from hlo_surgery.passes.ir.mlir import Operation
@@ -69,7 +70,28 @@ def sides_of(path: Path) -> Sides | None:
     """The sides of one path; None where no axis parts them."""
     if path.order is None:
         return _of_part(path)
+    if scope_of(path.site.op) == HOISTED_STACK:
+        return _of_stack(path)
+    return _of_site(path)
+
+
+def _of_stack(path: Path) -> Sides | None:
+    """Of the contractions of all steps of a loop at once, the steps in front: as of each step's,
+    where what is stacked can be told from what a step sums; else None.
+    """
+    op, order = path.site.op, path.order or ()
+    if op.name != "stablehlo.reduce":
+        sides = _of_site(path)
+        return sides if sides and sides.stacked[:1] == (0,) else None
+    own = tuple(range(1, len(order)))
+    is_vector = len(_wide(path, own)) < 2 and tuple(order) == (0, *own)
+    return Sides((0,), (), own, "", False, apart="right") if is_vector else None
+
+
+def _of_site(path: Path) -> Sides | None:
+    """The sides of a path whose site is all there is to its gradient."""
     op = path.site.op
+    assert path.order is not None
     stacked, first, second = (_axes(path.order, dims) for dims in _site_dims(op))
     left, right = sorted((first, second), key=lambda axes: _wide(path, axes) or axes)
     if not _in_order(path, left, right):
