@@ -143,25 +143,37 @@ def _of_branches(op: Operation, terms: Mapping[Value, Terms]) -> list[Terms]:
 
 
 def _of_loop(op: Operation, initial: Sequence[Terms], terms: Mapping[Value, Terms]) -> list[Terms]:
-    """Those behind one step, which has as much of the arguments as any."""
+    """Those behind one step, which has as much of what it starts from as any.
+
+    What is the same at all steps is added as often as there are steps, as a penalty of each
+    microbatch is, and a parameter is not.
+    """
     body = cast(Any, op.regions[1].blocks[0])
     carried: list[Value] = list(body.arguments)
     known = _terms_in(body, {**terms, **{value: {value: 1.0} for value in carried}})
-    before = dict(zip(carried, initial, strict=True))
-    return [_behind_step(returned, before) for returned in _returned(body, known)]
+    passed = [a == b for a, b in zip(carried, _ends(body), strict=True)]
+    changed = zip(carried, initial, passed, strict=True)
+    before = {carry: start for carry, start, same in changed if not same}
+    behind = [_behind_step(returned, before) for returned in _returned(body, known)]
+    found = zip(passed, initial, behind, strict=True)
+    return [start if same else own for same, start, own in found]
 
 
 def _behind_step(returned: Terms, before: Mapping[Value, Terms]) -> Terms:
     total: Terms = {}
     for term, share in returned.items():
-        kept: Terms = {term: 1.0}
-        own = kept if isinstance(term, str) else before.get(term, kept)
+        itself: Terms = {term: 1.0}
+        own = itself if isinstance(term, str) else before.get(term, {OTHER: 1.0})
         total = _sum(total, own, share)
     return total
 
 
+def _ends(block: mlir.Block) -> list[Value]:
+    return mlir.operands(mlir.return_operation(block))
+
+
 def _returned(block: mlir.Block, terms: Mapping[Value, Terms]) -> list[Terms]:
-    return [terms[value] for value in mlir.operands(mlir.return_operation(block))]
+    return [terms[value] for value in _ends(block)]
 
 
 def _of_constant(op: Operation) -> Terms:

@@ -94,7 +94,7 @@ UNEVEN = {
     )[0],
     "two a step and a constant": two_a_step_and_a_constant,
     "from a constant to an example": lambda w, x: lax.fori_loop(
-        0, B, lambda i, c: jnp.where(i == 1, x[2] * w, c), w + 1.0
+        0, B, lambda i, c: jnp.where(i == 1, x[2] * w, c), w**2 + 1.0
     ),
 }
 
