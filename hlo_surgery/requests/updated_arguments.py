@@ -41,8 +41,9 @@ HOLDS = {
 # A value as a sum: how often it holds an argument, one, and what is neither.
 Terms = Mapping[Value | str, float]
 ONE, OTHER = "1", "other"
-# An argument's share in its update, unlike that of weights in the gradient of their decay.
-LEAST, MOST = 0.5, 1.0
+# An argument's share in its update, by a learning rate times a decay of a tenth at the most: unlike
+# that of weights in the gradient of their decay, or of a bias in that of a square.
+LEAST, MOST = 0.9, 1.0
 
 
 def updated_arguments(module: Module) -> frozenset[int]:

@@ -1,5 +1,6 @@
 """Verdicts: whether an output has a share for each example, and if not, why."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
@@ -55,10 +56,15 @@ def as_term(data: Reason) -> Reason:
     return replace(data, why=f"{TERM}: {data.why}", help=help)
 
 
-def undivided_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None:
-    """Why a gradient of `block` is no sum of the examples' own; None where it is."""
+def undivided_reason(
+    owners: Owners, block: Block, gradient: Value, asked: Collection[Value]
+) -> Reason | None:
+    """Why a gradient of `block` is no sum of the examples' own; None where it is.
+
+    `asked`: what all gradients that are asked for are made of.
+    """
     reason = mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
-    reason = reason or read_otherwise(owners, gradient)
+    reason = reason or read_otherwise(owners, gradient, asked)
     reason = reason or stray_reason(owners, gradient)
     reason = reason or uneven_reason(owners, block, gradient)
     return reason or apart_reason(owners, block, gradient)
@@ -71,16 +77,25 @@ def undivided_loss_reason(owners: Owners, block: Block, loss: Value) -> Reason |
     return reason or apart_reason(owners, block, loss)
 
 
-def read_otherwise(owners: Owners, output: Value) -> Reason | None:
-    """Why a sum that an output is made of is no sum: elsewhere it was taken as a constant.
+def read_otherwise(owners: Owners, output: Value, asked: Collection[Value]) -> Reason | None:
+    """Why a sum that an output is made of is no sum: on the way to what is asked for, it was taken
+    as a constant.
 
     Where the user has asked for what is mixed to count as constants, sums may be both, but for one
     that goes on with an example's row: elsewhere it was that row.
     """
     behind = closure([output], partial(_taken_as_sums, owners)) if owners.data else set[Value]()
-    constants = (owners.data[v] for v in behind if v in owners.data and _is_one(owners, v))
+    both = (v for v in behind if v in owners.data and _is_one(owners, v))
+    constants = (owners.data[v] for v in both if _scales(owners, v, asked))
     reason = next(constants, None)
     return reason and as_term(reason)
+
+
+def _scales(owners: Owners, value: Value, asked: Collection[Value]) -> bool:
+    """Whether an op on the way to what is asked for took a sum as something else."""
+    users = [op for op in mlir.users(value) if any(result in asked for result in op.results)]
+    taken = [zip(op.operands, owners.at(op), strict=False) for op in users]
+    return any(v == value and not is_sum(known) for pairs in taken for v, known in pairs)
 
 
 def _is_one(owners: Owners, value: Value) -> bool:

@@ -165,7 +165,10 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     roles, owners, outputs = module.roles, module.owners, module.outputs
     if roles.size == 1:
         return {}
-    reasons = {n: undivided_reason(owners, module.block, outputs[n]) for n in roles.gradients}
+    asked = ancestors([outputs[n] for n in roles.gradients])
+    reasons = {
+        n: undivided_reason(owners, module.block, outputs[n], asked) for n in roles.gradients
+    }
     losses = {n: undivided_loss_reason(owners, module.block, outputs[n]) for n in roles.losses}
     reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
     worded = {n: reason or _unworded(module.axes, outputs[n]) for n, reason in reasons.items()}

@@ -7,6 +7,7 @@ import pytest
 
 from hlo_surgery.module import load
 from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
@@ -23,7 +24,9 @@ def reason(loss):
     sharding_rules.populate(code)
     block = mlir.body(main)
     (gradient,) = mlir.operands(mlir.return_operation(block))
-    return undivided_reason(find_owners(main, {1: 0}, B, [0]), block, gradient)
+    return undivided_reason(
+        find_owners(main, {1: 0}, B, [0]), block, gradient, ancestors([gradient])
+    )
 
 
 @pytest.mark.parametrize("name", MOVES)

@@ -4,6 +4,7 @@ import jax
 
 from hlo_surgery.module import load
 from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
@@ -35,4 +36,5 @@ def reasons_in(text, axes, contribution=False):
     outputs = mlir.operands(mlir.return_operation(block))
     sharding_rules.populate(code)
     owners = find_owners(main, axes, size, range(len(outputs)), contribution)
-    return [undivided_reason(owners, block, output) for output in outputs]
+    asked = ancestors(outputs)
+    return [undivided_reason(owners, block, output, asked) for output in outputs]

@@ -97,8 +97,11 @@ def test_a_loop_that_updates_parameters_is_told_where_to_ask(name):
         return all_calls(params, optimizer, batches, without)[0]
 
     rows = [a.reshape(-1, *a.shape[2:]) for a in stacked()]
+    asked = {"batch_argnums": (1, 2), "statistics": hs.norms()}
+    with pytest.raises(ValueError, match="updated parameters, no gradient"):
+        hs.rewrite(updated, **asked)(TRAINING.params, *rows)
     with pytest.raises(hs.Refusal) as refused:
-        hs.rewrite(updated, batch_argnums=(1, 2), statistics=hs.norms())(TRAINING.params, *rows)
+        hs.rewrite(updated, gradients=lambda p: p, **asked)(TRAINING.params, *rows)
     why, help = REFUSED[name]
     assert why in refused.value.why
     assert help in refused.value.help

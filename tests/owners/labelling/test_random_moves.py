@@ -8,6 +8,7 @@ import pytest
 
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.analysis import find_owners
@@ -25,7 +26,7 @@ def accepted(code):
     (found,) = mlir.operands(mlir.return_operation(block))
     owners = find_owners(main, {1: 0}, B, [0])
     sharding_rules.strip(code)
-    return undivided_reason(owners, block, found) is None and not owners.data
+    return undivided_reason(owners, block, found, ancestors([found])) is None and not owners.data
 
 
 def mixes(code):
