@@ -246,7 +246,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/verdicts.py",
-        "    reason = reason or read_otherwise(owners, gradient)\n",
+        "    reason = reason or read_otherwise(owners, gradient, asked)\n",
         "",
         "a sum of data as one gradient's, and as what scales another one",
     ),
