@@ -25,7 +25,7 @@ from hlo_surgery.declaring import per_example_call
 from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.measures.kronecker import KroneckerFactors
+from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.crossings import crossed
 from hlo_surgery.statistics.elementwise import (
@@ -64,6 +64,7 @@ from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
 
 __all__ = [
+    "Eigenbases",
     "KroneckerFactors",
     "Module",
     "Refusal",

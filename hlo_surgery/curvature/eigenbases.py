@@ -5,21 +5,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.measures.kronecker import KroneckerFactors, is_factors
+from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors, is_factors
 
 
 def eigenbases(factors: Any) -> Any:
-    """The eigenvectors of each of the `KroneckerFactors` in a pytree, in columns, by increasing
-    eigenvalues; a side that is a diagonal stays as it is, and stands for its own axes.
+    """The eigenvectors of each of the `KroneckerFactors` in a pytree, as `Eigenbases`: in columns,
+    by increasing eigenvalues; a side that is a diagonal stays as it is, and stands for its axes.
 
     >>> left, right = eigenbases(KroneckerFactors(jnp.diag(jnp.array([2.0, 1.0])), jnp.eye(1)))
     >>> jnp.abs(left).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
 
-    def of_one(found: KroneckerFactors) -> KroneckerFactors:
+    def of_one(found: KroneckerFactors) -> Eigenbases:
         rank = max(side.ndim for side in found)
-        return KroneckerFactors(
+        return Eigenbases(
             *(side if side.ndim < rank else jnp.linalg.eigh(side)[1] for side in found)
         )
 

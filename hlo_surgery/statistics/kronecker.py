@@ -6,6 +6,7 @@ import jax
 
 from hlo_surgery.passes.measures.joins import MEANS
 from hlo_surgery.passes.measures.kronecker import (
+    Eigenbases,
     KroneckerFactor,
     KroneckerFactors,
     fits,
@@ -75,13 +76,13 @@ def second_moment_in(bases: Any) -> Derived:
     """The mean over the examples of `|P' g_b Q|**2`, elementwise and like the gradient, with the
     orthonormal columns of P and Q for each parameter: the second moments of EK-FAC.
 
-    `bases`: `KroneckerFactors(P, Q)` in place of each parameter, as `eigenbases` makes them of
-    Kronecker factors; they may be traced. Of one position an example, as in dense layers of
+    `bases`: `Eigenbases(P, Q)` in place of each parameter, as `eigenbases` makes them of Kronecker
+    factors; they may be traced. Of one position an example, as in dense layers of
     vectors, it costs two thin contractions and one of squares; of several each example's gradient
     is made and turned. (George et al., "Fast Approximate Natural Gradient Descent in a
     Kronecker-factored Eigenbasis", section 3.)
 
-    Raises ValueError where the bases are not like the gradient.
+    Raises ValueError where the bases are not like the gradient, or are the factors themselves.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
@@ -110,9 +111,10 @@ def _bases_of(gradient: Any, bases: Any) -> list[Any]:
     """Those of each array; ValueError where there is not one for each, of its axes."""
     own = leaves_like(gradient, bases, "second_moment_in", is_factors)
     kinds = jax.tree.leaves(gradient)
-    if not all(fits(kind, basis) for kind, basis in zip(kinds, own, strict=True)):
+    are_bases = all(isinstance(basis, Eigenbases) for basis in own)
+    if not (are_bases and all(map(fits, kinds, own))):
         raise ValueError(
-            "second_moment_in takes KroneckerFactors in place of each parameter, as eigenbases "
+            "second_moment_in takes Eigenbases in place of each parameter, as eigenbases "
             "makes them of what kronecker_factors finds of the same gradient"
         )
     return own

@@ -44,8 +44,18 @@ class KroneckerFactors(NamedTuple):
     right: jax.Array
 
 
+class Eigenbases(KroneckerFactors):
+    """Orthonormal columns in place of factors, as `eigenbases` makes them: where the one is asked
+    for the other is refused, though both have the same shapes.
+
+    >>> import jax.numpy as jnp
+    >>> Eigenbases(jnp.eye(2), jnp.eye(1)).left.shape
+    (2, 2)
+    """
+
+
 def is_factors(x: Any) -> bool:
-    """Whether this is a pair of factors, which is a leaf among parameters."""
+    """Whether this is a pair of factors or bases, which is a leaf among parameters."""
     return isinstance(x, KroneckerFactors)
 
 

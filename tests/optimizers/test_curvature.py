@@ -180,6 +180,15 @@ def test_curvature_of_other_parameters_is_wrong_use(optimizer):
         ho.with_curvature(ho.adam(0.1).init(PARAMS), PARAMS)
 
 
+def test_eigenbases_are_no_factors():
+    """Both have the same shapes."""
+    left, right = jnp.eye(3), 2 * jnp.eye(2)
+    state = ho.kfac(0.1).init(jnp.ones((3, 2)))
+    ho.with_curvature(state, hs.KroneckerFactors(left, right))
+    with pytest.raises(ValueError, match="the curvature is not like the parameters"):
+        ho.with_curvature(state, hs.eigenbases(hs.KroneckerFactors(left, right)))
+
+
 def test_masked_parameters_have_no_curvature():
     labels = {"b": "still", "v": "taught", "w": "taught"}
     parts = {"still": optax.set_to_zero(), "taught": ho.kfac(0.1)}

@@ -83,8 +83,8 @@ def orthonormal(size):
 def test_bases_may_part_axes_elsewhere_than_the_products_do(parted):
     left, right = parted
     bases = {
-        "w": hs.KroneckerFactors(orthonormal(left), orthonormal(right)),
-        "b": hs.KroneckerFactors(orthonormal(F), jnp.ones((1, 1))),
+        "w": hs.Eigenbases(orthonormal(left), orthonormal(right)),
+        "b": hs.Eigenbases(orthonormal(F), jnp.ones((1, 1))),
     }
     own = jax.vmap(lambda row: jax.grad(squares)(DENSE, row[None]))(ROWS_OF_X)
     found = hs.grad(squares, statistics=hs.second_moment_in(bases))(DENSE, ROWS_OF_X)[1]
@@ -96,7 +96,7 @@ def test_second_moments_of_complex_gradients_are_of_magnitudes():
     def loss(w, x):
         return jnp.mean(jnp.sum(jnp.abs(x @ w) ** 2, -1))
 
-    w, sides = draw(D, F) + 1j * draw(D, F), hs.KroneckerFactors(jnp.eye(D), jnp.eye(F))
+    w, sides = draw(D, F) + 1j * draw(D, F), hs.Eigenbases(jnp.eye(D), jnp.eye(F))
     asked = {"turned": hs.second_moment_in(sides), "squares": hs.second_moment()}
     found = hs.grad(loss, statistics=asked)(w, ROWS_OF_X)[1]
     np.testing.assert_allclose(found["turned"], found["squares"], rtol=1e-5)
@@ -110,6 +110,9 @@ def test_bases_of_another_gradient_are_wrong_use():
     swapped = {"w": basis["b"], "b": basis["w"]}
     with pytest.raises(ValueError, match="must be like the gradient"):
         hs.grad(squares, statistics=hs.second_moment_in(basis["w"]))(DENSE, ROWS_OF_X)
-    for wrong in (swapped, DENSE, flipped, flat, long):
-        with pytest.raises(ValueError, match="takes KroneckerFactors in place of each parameter"):
+    factors = jax.tree.map(
+        lambda own: hs.KroneckerFactors(*own), basis, is_leaf=lambda x: isinstance(x, tuple)
+    )
+    for wrong in (swapped, DENSE, flipped, flat, long, factors):
+        with pytest.raises(ValueError, match="takes Eigenbases in place of each parameter"):
             hs.grad(squares, statistics=hs.second_moment_in(wrong))(DENSE, ROWS_OF_X)

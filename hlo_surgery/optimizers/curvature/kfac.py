@@ -13,7 +13,7 @@ from hlo_surgery.optimizers.hyperparameters import check_decay
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import StatisticsTransformation, chained, with_statistics
 from hlo_surgery.passes.ir.element_types import widened_tree
-from hlo_surgery.passes.measures.kronecker import fits, is_factors
+from hlo_surgery.passes.measures.kronecker import Eigenbases, fits, is_factors
 from hlo_surgery.statistics.derived import positive
 
 
@@ -95,4 +95,6 @@ def kfac(
 
 
 def _fits(momentum: jax.Array, found: Any) -> bool:
-    return fits(momentum, found) if is_factors(found) else jnp.shape(found) == momentum.shape
+    if is_factors(found):
+        return fits(momentum, found) and not isinstance(found, Eigenbases)
+    return jnp.shape(found) == momentum.shape

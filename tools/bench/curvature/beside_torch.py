@@ -76,7 +76,7 @@ def rotated_squares(model: Model, bases: Found) -> Callable[[], Found]:
         params = {name: {**model.params[name], "w": kernels[name]} for name in model.layers}
         return loss(model)(params, x, y)
 
-    asked = hs.second_moment_in({name: hs.KroneckerFactors(*pair) for name, pair in bases.items()})
+    asked = hs.second_moment_in({name: hs.Eigenbases(*pair) for name, pair in bases.items()})
     f = hs.grad(of_kernels, batch_argnums=(1, 2), statistics=asked)
     return compiled(model, lambda p, x, y: f(kernels(model, p), x, y)[1])
 
