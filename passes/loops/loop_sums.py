@@ -22,9 +22,7 @@ from hlo_surgery.passes.owners.classes import (
     is_sum,
 )
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.terms.translation import step_number
 
 

@@ -21,9 +21,7 @@ from hlo_surgery.passes.owners.classes import (
     Owned,
 )
 from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.translation import translated
 

@@ -27,9 +27,7 @@ from hlo_surgery.passes.owners.classes import (
     is_sum,
 )
 from hlo_surgery.passes.owners.labelling.labels import NONE, Numbers
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.terms.axes import Axes, Class, Labelled
 
 

@@ -19,9 +19,7 @@ from hlo_surgery.passes.owners.loops import (
     join_classes,
     owned_decision,
 )
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 TOGETHER = "the examples decide together which branch is taken"
 

@@ -24,9 +24,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.digits import regrouped
 from hlo_surgery.passes.owners.labelling.frames import Frame, OnFactors, framed
 from hlo_surgery.passes.owners.labelling.labels import MANY, Digits, Labels, Numbers, join, over
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 Dims = tuple[tuple[int, ...], ...]
 

@@ -44,9 +44,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     over,
 )
 from hlo_surgery.passes.owners.offsets import uneven_at
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.until_done import any_going_on, frozen_carries
 
 ClassifyBlock = Callable[[Owners, Block], None]

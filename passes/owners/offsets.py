@@ -22,9 +22,7 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 ADD = "stablehlo.add"
 

@@ -57,9 +57,7 @@ from hlo_surgery.passes.owners.offsets import (
     refused_as_uneven,
     uneven_at,
 )
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 INDEXED = {
     "stablehlo.dynamic_slice": dynamic_slice,

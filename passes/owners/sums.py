@@ -47,9 +47,7 @@ from hlo_surgery.passes.owners.constants import (
     rearranged,
 )
 from hlo_surgery.passes.owners.offsets import refused_as_uneven
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.products.places_of_sums import scaled_by_place
 from hlo_surgery.passes.owners.products.products_of_sums import (
     FACTOR,

@@ -26,9 +26,7 @@ from hlo_surgery.passes.owners.classes import (
     has_owners,
     is_bare,
 )
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.same_values import are_same
 from hlo_surgery.passes.owners.truths import Truths, chosen, truth_of
 

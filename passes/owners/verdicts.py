@@ -29,9 +29,7 @@ from hlo_surgery.passes.owners.classes import (
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
 from hlo_surgery.passes.owners.following.plain_terms import stray_reason
 from hlo_surgery.passes.owners.offsets import covers, uneven_at
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 TERM = (
     "a constant made of the whole batch is a term of the gradient, of which no example's share "

@@ -34,12 +34,8 @@ from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.owners.analysis import find_owners
-from hlo_surgery.passes.owners.classes import (
-    Mixed,
-)
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.classes import Mixed
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.verdicts import undivided_loss_reason, undivided_reason
 from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
 from hlo_surgery.passes.rewriting.round_trips import drop_round_trips

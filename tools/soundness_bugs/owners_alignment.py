@@ -216,13 +216,13 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/apart.py",
-        "len(examples) < owners.size or uneven or _has_uneven_rows(taken)",
-        "len(examples) < owners.size or uneven",
+        "op if uneven or _has_some(owners, labels) else None",
+        "op if _has_some(owners, labels) else None",
         "a constant beside rows of which one example has two, as all examples'",
     ),
     Bug(
         "owners/alignment/apart.py",
-        "alone |= {UNKNOWN} if _has_uneven_rows(taken) else set()",
+        "alone |= {UNKNOWN} if uneven else set()",
         "pass",
         "a penalty that may be in each of the rows, as one of all examples'",
     ),

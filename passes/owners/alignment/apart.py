@@ -10,7 +10,7 @@ own is no constant that all share.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -69,6 +69,7 @@ MOVES = ops_of(Kind.MOVES) | {"stablehlo.convert", "stablehlo.dynamic_slice"}
 def find_apart(owners: Owners, block: Block) -> Apart:
     """Where a block takes examples apart, and the data that some of them meet alone."""
     first, alone = None, set[frozenset[int]]()
+    is_uneven = cache(_has_more_of_some)
     met, why = dict[Value, set[int]](), dict[Value, Reason]()
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if not len(op.results):
@@ -79,27 +80,28 @@ def find_apart(owners: Owners, block: Block) -> Apart:
             first = first or op
             alone.add(UNKNOWN)
         if mlir.is_inexact(op.results[0]) and op.name not in mlir.CONTROL_FLOW:
-            first = first or (op if _has_some(owners, taken) else None)
+            labels = _labels(taken)
+            uneven = any(map(is_uneven, labels))
+            first = first or (op if uneven or _has_some(owners, labels) else None)
             if op.name not in MOVES and not _adds_terms(owners, op):
-                alone |= _examples_of_steps(owners, [known for _, known in taken])
-                alone |= {UNKNOWN} if _has_uneven_rows(taken) else set()
+                alone |= _examples_of_steps(owners, labels)
+                alone |= {UNKNOWN} if uneven else set()
         for value, data in _data(taken) if examples else ():
             met.setdefault(value, set()).update(examples)
             why.setdefault(value, rearranged(op, data).reason)
     return Apart(first, frozenset(alone), {v: why[v] for v in _met_by_some(owners, block, met)})
 
 
-def _has_some(owners: Owners, taken: Sequence[tuple[Value, Class]]) -> bool:
-    """Whether an op takes some of the examples, or some of them more often than others."""
-    owned = [known.labels for _, known in taken if isinstance(known, Owned)]
+def _has_some(owners: Owners, owned: Sequence[Labels]) -> bool:
+    """Whether an op takes some of the examples, or some of them at more steps than others."""
     examples = frozenset[int]().union(*(labels.examples for labels in owned))
     by_step = (labels for labels in owned if labels.steps and labels.examples)
     uneven = not all(covers(labels, owners.size) for labels in by_step)
-    return 0 < len(examples) < owners.size or uneven or _has_uneven_rows(taken)
+    return 0 < len(examples) < owners.size or uneven
 
 
-def _has_uneven_rows(taken: Sequence[tuple[Value, Class]]) -> bool:
-    return any(_has_more_of_some(known.labels) for _, known in taken if isinstance(known, Owned))
+def _labels(taken: Sequence[tuple[Value, Class]]) -> list[Labels]:
+    return [known.labels for _, known in taken if isinstance(known, Owned)]
 
 
 def _has_more_of_some(labels: Labels) -> bool:
@@ -108,9 +110,8 @@ def _has_more_of_some(labels: Labels) -> bool:
     return any(len(set(counts.values())) > 1 for counts in counts_at(labels, steps))
 
 
-def _examples_of_steps(owners: Owners, taken: Sequence[Class]) -> set[frozenset[int]]:
+def _examples_of_steps(owners: Owners, labels: Sequence[Labels]) -> set[frozenset[int]]:
     """The examples of what an op takes at each step of the loops around, where these are some."""
-    labels = [known.labels for known in taken if isinstance(known, Owned)]
     depth = max((own.steps for own in labels), default=0)
     shapes = [own.inside(depth).owners.shape[:depth] for own in labels]
     steps = np.broadcast_shapes(*shapes)
@@ -213,7 +214,7 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
     met = where_groups_met(owners, gradient)
     if met is not None and (where := mlir.defining_operation(met)):
         return reason_at(where, MET, MET_HELP)
-    if _has_uneven_rows(_taken(owners, op)):
+    if any(map(_has_more_of_some, _labels(_taken(owners, op)))):
         return reason_at(op, MORE, MORE_HELP)
     return reason_at(op, WHY, APART_HELP)
 

@@ -18,9 +18,7 @@ from hlo_surgery.passes.owners.classes import (
     is_shared,
     is_sum,
 )
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 
 def holds_constant(owners: Owners, gradient: Value) -> bool:

@@ -16,12 +16,8 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
-from hlo_surgery.passes.owners.classes import (
-    is_shared,
-)
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.classes import is_shared
+from hlo_surgery.passes.owners.owners import Owners
 
 WHY = (
     "no example reaches this gradient, and it may have a row for each: whether row b is example "

@@ -34,9 +34,7 @@ from hlo_surgery.passes.owners.factors import Meeting, meeting
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.indexed_moves import along, spots_of
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Numbers, Places
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 UPDATE = "stablehlo.dynamic_update_slice"
 

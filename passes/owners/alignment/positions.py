@@ -47,9 +47,7 @@ from hlo_surgery.passes.owners.factors import has_elements, have_elements, meeti
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 MOVED = (
     "rows of a parameter are moved along the examples before they meet them, and so it is not "

@@ -20,9 +20,7 @@ from hlo_surgery.passes.owners.classes import (
     is_bare,
     is_sum,
 )
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.shares.step_constants import uneven_steps
 
 POSITIONAL = "sums a value that holds something for each example's position, but no example"

@@ -26,9 +26,7 @@ from hlo_surgery.passes.owners.labelling.indexed_moves import along, spots_of, w
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Places
 from hlo_surgery.passes.owners.labelling.landing import Spot
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 RETURNS = ("stablehlo.return", "func.return", mlir.BARRIER)
 # What takes all sums of groups alike, or by weights that lie beside them.

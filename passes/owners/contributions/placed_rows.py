@@ -11,9 +11,7 @@ from hlo_surgery.passes.owners.classes import (
     is_constant_or_sum,
 )
 from hlo_surgery.passes.owners.labelling.labels import Labels
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 
 def placed_values(owners: Owners, block: Block) -> dict[Value, Labels]:

@@ -27,9 +27,7 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
 )
 from hlo_surgery.passes.owners.labelling.labels import Labels
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
 MEETING = "each example meets others, whose values are used as constants"

@@ -11,9 +11,7 @@ from hlo_surgery.passes.owners.classes import (
     Followed,
     is_shared,
 )
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 
 def added_rows(owners: Owners) -> set[Value]:

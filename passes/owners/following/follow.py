@@ -50,9 +50,7 @@ from hlo_surgery.passes.owners.following.term_moves import MOVES, Labels
 from hlo_surgery.passes.owners.following.terms import Following, Term
 from hlo_surgery.passes.owners.offsets import uneven_at
 from hlo_surgery.passes.owners.owned_ops import REDUCED
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 Transfer = Callable[[Owners, Operation, Sequence[Class]], list[Class]]
 GIVEN = "what hs.constant marks, made of several examples, is taken as given"

@@ -17,9 +17,7 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.following.operand_terms import labels_of, unfollowed
 from hlo_surgery.passes.owners.following.terms import Term
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 NOW_OTHERS = "a value of this loop or branch has rows of examples now, and something else then"
 

@@ -51,9 +51,7 @@ from hlo_surgery.passes.owners.following.term_meetings import (
 )
 from hlo_surgery.passes.owners.following.term_moves import MOVES
 from hlo_surgery.passes.owners.following.terms import Following, Term, join
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 Terms = tuple[Term, ...]
 Varying = frozenset[int]

@@ -21,9 +21,7 @@ from hlo_surgery.passes.owners.classes import (
     Followed,
     is_shared,
 )
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 STRAY = (
     "a term of the gradient rests on no example, and may belong to rows, of which examples have "

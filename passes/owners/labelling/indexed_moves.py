@@ -30,9 +30,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
 )
 from hlo_surgery.passes.owners.labelling.landing import Spot, cleared, landed
 from hlo_surgery.passes.owners.labelling.moves import spread, taken
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 
 def dynamic_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:

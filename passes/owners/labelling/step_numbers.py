@@ -15,9 +15,8 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.indices import integers_of
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.labelling.partly_known import numbers_within
+from hlo_surgery.passes.owners.owners import Owners
 
 # [*steps], an axis for each counted loop, of size 1 where its step does not matter.
 StepNumbers = npt.NDArray[Any]
@@ -88,4 +87,4 @@ def _of_floats(op: Operation, operands: list[StepNumbers]) -> StepNumbers | None
 
 def within(numbers: StepNumbers, steps: int) -> StepNumbers:
     """The same inside more loops."""
-    return numbers.reshape((*numbers.shape, *[1] * (steps - numbers.ndim)))
+    return numbers_within(numbers, 0, steps)

@@ -26,9 +26,7 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.constants import data_in, meets_alike
 from hlo_surgery.passes.owners.factors import Meeting, meeting
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 
 def scaled_by_place(

@@ -18,9 +18,7 @@ from hlo_surgery.passes.owners.classes import (
     is_shared,
 )
 from hlo_surgery.passes.owners.labelling.step_numbers import step_numbers
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
 from hlo_surgery.passes.owners.shares.row_constants import (
     SLICES,

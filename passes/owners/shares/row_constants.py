@@ -21,9 +21,7 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.labelling.indexed_moves import windows_of
 from hlo_surgery.passes.owners.labelling.labels import Labels, counts_at
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 DYNAMIC_SLICE, GATHER = "stablehlo.dynamic_slice", "stablehlo.gather"
 SLICES = frozenset(["stablehlo.slice", DYNAMIC_SLICE])

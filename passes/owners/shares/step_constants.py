@@ -20,9 +20,7 @@ from hlo_surgery.passes.owners.classes import (
     is_shared,
     is_sum,
 )
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.shares.step_weights import step_forms
 
 UNEVEN_STEPS = (

@@ -10,9 +10,7 @@ from hlo_surgery.module import load
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.owners.labelling.indices import column, integers_of
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 
 ROWS = np.arange(-6, 6, dtype=np.int32).reshape(3, 4)
 ONES = np.full((3, 4), 4, np.int32)

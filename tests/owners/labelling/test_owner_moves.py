@@ -16,9 +16,7 @@ from hlo_surgery.passes.owners.labelling.indexed_moves import (
 )
 from hlo_surgery.passes.owners.labelling.labels import MANY, NONE
 from hlo_surgery.passes.owners.labelling.moves import MOVES
-from hlo_surgery.passes.owners.owners import (
-    Owners,
-)
+from hlo_surgery.passes.owners.owners import Owners
 from tests.owners.labelling.test_labels import assert_widened, drawn, elements, labelled
 from tests.raising.single_ops import execute, lowered_ops
 
