@@ -33,9 +33,9 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
 )
 from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting
-from hlo_surgery.passes.owners.labelling.indexed_moves import spots_of
 from hlo_surgery.passes.owners.labelling.indices import column
 from hlo_surgery.passes.owners.labelling.labels import Labels, Numbers, Places, join
+from hlo_surgery.passes.owners.labelling.spots import spots_of
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.products.products_of_sums import UNDIVIDED
 

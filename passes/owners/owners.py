@@ -13,9 +13,9 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Class, Owned
 from hlo_surgery.passes.owners.following.terms import Following
+from hlo_surgery.passes.owners.labelling.bounds import Bounds
 from hlo_surgery.passes.owners.labelling.digits import canonical
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
-from hlo_surgery.passes.owners.labelling.partly_known import PartlyKnown
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,7 @@ class Owners:
     counted: dict[Value, CountedLoop | None] = field(
         default_factory=dict[Value, CountedLoop | None]
     )
-    numbers: dict[Value, PartlyKnown | None] = field(
-        default_factory=dict[Value, PartlyKnown | None]
-    )
+    numbers: dict[Value, Bounds | None] = field(default_factory=dict[Value, Bounds | None])
     beside: set[Value] = field(default_factory=set[Value])
     moved: Reason | None = None
     apart: Apart | None = None

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import hlo_surgery as hs
 
@@ -92,6 +93,52 @@ def test_whose_constants_are_is_not_shown(name):
     loss, why = REFUSED[name]
     with pytest.raises(hs.Refusal, match=why):
         gradients(loss)
+
+
+def taken(rows):
+    return lambda params, x, at: jnp.sum(head(params, rows(x, at))) / B
+
+
+def by_step(params, x, at):
+    return lax.scan(lambda s, i: (s + jnp.sum(head(params, x[i])), None), 0.0, at)[0] / B
+
+
+def the_last(params, x, at):
+    """What a loop carries is another example's at each step."""
+    last = lax.scan(lambda _, i: (x[i], None), jnp.zeros(D), jnp.arange(B))[0]
+    return head(params, last)
+
+
+# Rows of which only a run tells whose they are.
+UNSEEN = {
+    "rows": taken(lambda x, at: x[at]),
+    "one row": taken(lambda x, at: x[at[0]]),
+    "some rows in order": taken(lambda x, at: lax.dynamic_slice_in_dim(x, at[0], 2)),
+    "rows in one order or the other": taken(lambda x, at: jnp.where(at[:, None] > 1, x, x[::-1])),
+    "one of two rows": taken(lambda x, at: lax.cond(at[0] > 1, lambda: x[0], lambda: x[1])),
+    "rows of which one is written over": taken(
+        lambda x, at: lax.dynamic_update_slice(x, x[:1], (at[0], 0))
+    ),
+    "the rows of a loop's steps": by_step,
+    "the last row of a loop": the_last,
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_rows_that_only_a_run_tells_leave_constants_to_nobody(name):
+    f = hs.grad(UNSEEN[name], batch_argnums=(1,), statistics=hs.per_example())
+    with pytest.raises(hs.Refusal, match="equal share of it is not shown") as refused:
+        f(PARAMS, X, np.array([0, 0, 1, 2]))
+    assert "['b']" in str(refused.value)
+
+
+def test_what_examples_alone_bring_is_theirs_wherever_it_is_found():
+    def loss(w, x, at):
+        return taken(lambda x, at: x[at])({"w": w, "b": 0.0}, x, at)
+
+    f = hs.grad(loss, batch_argnums=(1,), statistics=hs.per_example())
+    _, found = f(PARAMS["w"], X, np.array([0, 0, 1, 2]))
+    np.testing.assert_allclose(found, X * np.array([2, 1, 1, 0])[:, None], rtol=1e-6)
 
 
 def test_an_even_number_of_rows_gives_even_shares():

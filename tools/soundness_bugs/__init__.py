@@ -6,15 +6,16 @@ from tools.soundness_bugs.bug import Bug
 from tools.soundness_bugs.elsewhere import ELSEWHERE
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
-from tools.soundness_bugs.owners_alignment import ALIGNMENT
-from tools.soundness_bugs.owners_conditions import CONDITIONS
-from tools.soundness_bugs.owners_constants import CONSTANTS, HELD
-from tools.soundness_bugs.owners_contributions import CONTRIBUTIONS
-from tools.soundness_bugs.owners_control_flow import CONTROL_FLOW
-from tools.soundness_bugs.owners_following import FOLLOWING
-from tools.soundness_bugs.owners_labelling import LABELLING
-from tools.soundness_bugs.owners_ops import OPS
-from tools.soundness_bugs.owners_shares import SHARES
+from tools.soundness_bugs.owners.alignment import ALIGNMENT
+from tools.soundness_bugs.owners.conditions import CONDITIONS
+from tools.soundness_bugs.owners.constants import CONSTANTS, HELD
+from tools.soundness_bugs.owners.contributions import CONTRIBUTIONS
+from tools.soundness_bugs.owners.control_flow import CONTROL_FLOW
+from tools.soundness_bugs.owners.following import FOLLOWING
+from tools.soundness_bugs.owners.indices import INDICES
+from tools.soundness_bugs.owners.labelling import LABELLING
+from tools.soundness_bugs.owners.ops import OPS
+from tools.soundness_bugs.owners.shares import SHARES
 from tools.soundness_bugs.terms import TERMS
 
 __all__ = ["BUGS", "TESTS", "Bug", "tests_of"]
@@ -25,6 +26,8 @@ TESTS = (
     "tests/owners/labelling/test_labels.py",
     "tests/owners/labelling/test_owner_moves.py",
     "tests/owners/labelling/test_integers.py",
+    "tests/owners/labelling/test_bounds.py",
+    "tests/owners/labelling/test_flat_rows.py",
     "tests/owners/test_contributed.py",
     "tests/owners/test_accepted.py",
     "tests/owners/claims/test_owner_claims.py",
@@ -84,6 +87,7 @@ OWNERS = [
     *CONDITIONS,
     *CONTROL_FLOW,
     *LABELLING,
+    *INDICES,
     *ALIGNMENT,
     *SHARES,
     *CONTRIBUTIONS,

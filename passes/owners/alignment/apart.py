@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from hlo_surgery.passes.dataflow.ancestors import ancestors
-from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import COPIES
 from hlo_surgery.passes.ir.errors import APART_HELP, Reason
@@ -64,6 +64,14 @@ MET_HELP = (
 )
 # What leaves elements as they are, and puts nothing beside them.
 MOVES = ops_of(Kind.MOVES) | {"stablehlo.convert", "stablehlo.dynamic_slice"}
+# What picks elements, by numbers or truths.
+PICKS = {
+    "stablehlo.gather",
+    "stablehlo.scatter",
+    "stablehlo.dynamic_slice",
+    "stablehlo.dynamic_update_slice",
+    "stablehlo.select",
+}
 
 
 def find_apart(owners: Owners, block: Block) -> Apart:
@@ -76,7 +84,7 @@ def find_apart(owners: Owners, block: Block) -> Apart:
             continue
         taken = _taken(owners, op)
         examples = frozenset[int]().union(*(_examples_in(known) for _, known in taken))
-        if updates_some(owners, op):
+        if updates_some(owners, op) or _picks_unseen(owners, op):
             first = first or op
             alone.add(UNKNOWN)
         if mlir.is_inexact(op.results[0]) and op.name not in mlir.CONTROL_FLOW:
@@ -90,6 +98,32 @@ def find_apart(owners: Owners, block: Block) -> Apart:
             met.setdefault(value, set()).update(examples)
             why.setdefault(value, rearranged(op, data).reason)
     return Apart(first, frozenset(alone), {v: why[v] for v in _met_by_some(owners, block, met)})
+
+
+def _picks_unseen(owners: Owners, op: Operation) -> bool:
+    """Whether an op picks rows of the examples, and of which, or how many of each, is not known: it
+    makes a sum of what examples own, and adds nothing up.
+    """
+    if op.name in PICKS:
+        return (
+            is_sum(owners.of(op.results[0]))
+            and not linearity.sums(op, 0)
+            and any(isinstance(known, Owned) and known.labels.examples for known in owners.at(op))
+        )
+    return any(
+        is_sum(owners.of(result)) and bool(_examples_in(owners.of(value)))
+        for result, value in _returned(op)
+    )
+
+
+def _returned(op: Operation) -> Iterator[tuple[Value, Value]]:
+    """Each result of a loop or branch, with what a body returns for it."""
+    if op.name not in mlir.CONTROL_FLOW:
+        return
+    bodies = op.regions[1:] if op.name == "stablehlo.while" else op.regions
+    for body in bodies:
+        returned = mlir.operands(mlir.return_operation(body.blocks[0]))
+        yield from zip(op.results, returned, strict=True)
 
 
 def _has_some(owners: Owners, owned: Sequence[Labels]) -> bool:

@@ -32,8 +32,8 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.factors import Meeting, meeting
 from hlo_surgery.passes.owners.labelling.digits import all_whole
-from hlo_surgery.passes.owners.labelling.indexed_moves import along, spots_of
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Numbers, Places
+from hlo_surgery.passes.owners.labelling.spots import along, spots_of
 from hlo_surgery.passes.owners.owners import Owners
 
 UPDATE = "stablehlo.dynamic_update_slice"

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
 
+import numpy as np
+
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.linked import linked
 from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
@@ -46,7 +48,7 @@ from hlo_surgery.passes.owners.contributions.places import MEETING, views
 from hlo_surgery.passes.owners.factors import has_elements, have_elements, meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.labels import Labels, join
+from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, Labels, join
 from hlo_surgery.passes.owners.owners import Owners
 
 MOVED = (
@@ -177,12 +179,16 @@ def _views(owners: Owners, op: Operation) -> list[list[Class]]:
 
 
 def _gathered_directly(search: Search, op: Operation) -> Iterator[tuple[Value, Labels]]:
-    """What is gathered from at numbers of the examples, outside of loops."""
+    """What is gathered from at numbers of the examples, outside of loops: what several of them may
+    look up is no one's.
+    """
     if op.name != "stablehlo.gather" or mlir.enclosing_loops(op):
         return
     result = search.owners.of(op.results[0])
     if _has_rows(result) and is_shared(search.owners.at(op)[0]) and isinstance(result, Owned):
-        yield op.operands[0], gathered_from(search.owners, op, result.labels)
+        rows = gathered_from(search.owners, op, result.labels)
+        alone = np.where(rows.owners == MANY, np.int32(NONE), rows.owners).astype(np.int32)
+        yield op.operands[0], Labels(rows.digits, alone)
 
 
 def _has_rows(known: Class) -> bool:

@@ -22,10 +22,10 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.labelling.digits import all_whole
-from hlo_surgery.passes.owners.labelling.indexed_moves import along, spots_of, windows_of
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Places
 from hlo_surgery.passes.owners.labelling.landing import Spot
+from hlo_surgery.passes.owners.labelling.spots import along, spots_of, windows_of
 from hlo_surgery.passes.owners.owners import Owners
 
 RETURNS = ("stablehlo.return", "func.return", mlir.BARRIER)

@@ -3,8 +3,8 @@
     while %i < 4 { %s = dynamic_slice %x, 3 - %i }     3 - %i: [3, 2, 1, 0]
 
 Numpy computes them for all steps at once, as [*steps, *shape], an axis for each counted loop around
-the place where the value is made, of size 1 where its step does not matter. None is what only a run
-tells; of an index vector a part may be known.
+the place where the value is made, of size 1 where its step does not matter. Of what only a run
+tells there may be bounds; a number is known where its bounds are one.
 """
 
 import math
@@ -17,23 +17,26 @@ from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.labelling.integer_ops import RULES, Numbers
-from hlo_surgery.passes.owners.labelling.labels import Places
-from hlo_surgery.passes.owners.labelling.partly_known import (
-    PartlyKnown,
+from hlo_surgery.passes.owners.labelling.bounds import (
+    Bounds,
     all_known,
-    made_of,
     narrowed,
-    none_known,
     numbers_within,
+    of_type,
     within,
 )
+from hlo_surgery.passes.owners.labelling.chosen_numbers import CHOICES, chosen_from
+from hlo_surgery.passes.owners.labelling.integer_ops import RULES, Numbers
+from hlo_surgery.passes.owners.labelling.interval_ops import made_of
+from hlo_surgery.passes.owners.labelling.labels import Places
 from hlo_surgery.passes.owners.owners import (
     CountedLoop,
     Owners,
 )
 
 MOST_NUMBERS = 1 << 20
+# In a wider type, numbers of which nothing is known have the bounds of their own.
+CONVERT = "stablehlo.convert"
 
 
 def counted_loop(owners: Owners, op: Operation) -> CountedLoop | None:
@@ -61,22 +64,39 @@ def column(owners: Owners, indices: Value, number: int, vector_dim: int) -> Plac
     """One column of a gather's or scatter's indices, of which others may not be known:
     [*steps, *batch].
     """
-    found = _partly_of(owners, indices)
-    if found is None or vector_dim == len(mlir.shape(indices)):
-        return places(owners, indices)
-    inside, axis = within(found, len(mlir.shape(indices)), owners.steps), owners.steps + vector_dim
-    if not inside.known.take([number], axis).all():
+    found = column_bounds(owners, indices, number, vector_dim)
+    return found.low if found is not None and found.are_all_known else None
+
+
+def column_bounds(owners: Owners, indices: Value, number: int, vector_dim: int) -> Bounds | None:
+    """The bounds of one column of a gather's or scatter's indices: [*steps, *batch]."""
+    found = bounds_of(owners, indices)
+    if found is None:
         return None
-    return inside.numbers.take([number], axis).squeeze(axis).astype(np.int64)
+    rank, axis = len(mlir.shape(indices)), owners.steps + vector_dim
+    inside = within(found, rank, owners.steps)
+    if vector_dim < rank:
+        inside = inside.each(lambda x: x.take([number], axis).squeeze(axis))
+    return inside.each(_as_places)
+
+
+def _as_places(numbers: Numbers) -> Places:
+    """In 64 bits with a sign; beyond these no array has a place."""
+    if numbers.dtype == np.uint64:
+        numbers = np.minimum(numbers, np.iinfo(np.int64).max)
+    return numbers.astype(np.int64)
 
 
 def integers_of(owners: Owners, value: Value) -> Numbers | None:
     """The numbers of a value, for the counted loops around the place where it is made."""
-    found = _partly_of(owners, value)
-    return found.numbers if found is not None and found.are_all else None
+    found = bounds_of(owners, value)
+    return found.low if found is not None and found.are_all_known else None
 
 
-def _partly_of(owners: Owners, value: Value) -> PartlyKnown | None:
+def bounds_of(owners: Owners, value: Value) -> Bounds | None:
+    """The bounds of a value, for the counted loops around the place where it is made; None where
+    no more is known than its type.
+    """
     pending = [value]
     while pending:
         current = pending.pop()
@@ -97,9 +117,11 @@ def _made_from(value: Value) -> list[Value]:
     op = mlir.defining_operation(value)
     if op is None or mlir.is_inexact(value):
         return []
+    number = mlir.results(op).index(value)
+    if op.name in CHOICES:
+        return chosen_from(op, number)
     if op.name != "stablehlo.while":
         return list(op.operands) if op.name in RULES else []
-    number = mlir.results(op).index(value)
     write = _last_write(op, number)
     entries = list(write.operands)[1:] if write is not None else []
     return [op.operands[number], *entries]
@@ -113,7 +135,7 @@ def _last_write(loop: Operation, number: int) -> Operation | None:
     return op if op is not None and writes and op.operands[0] == body.arguments[number] else None
 
 
-def _integers(owners: Owners, value: Value) -> PartlyKnown | None:
+def _integers(owners: Owners, value: Value) -> Bounds | None:
     op = mlir.defining_operation(value)
     if op is None:
         return _counter(owners, value)
@@ -122,28 +144,28 @@ def _integers(owners: Owners, value: Value) -> PartlyKnown | None:
     if op.name in ("stablehlo.constant", "stablehlo.iota"):
         numbers = evaluate(value)
         return None if numbers is None else all_known(numbers)
-    return _by_rule(owners, op) if op.name in RULES else None
+    return _by_rule(owners, op, value) if op.name in RULES or op.name in CHOICES else None
 
 
-def _by_rule(owners: Owners, op: Operation) -> PartlyKnown | None:
-    operands = [(owners.numbers[v], v, len(mlir.shape(v))) for v in op.operands]
-    leads = [x.numbers.shape[: x.numbers.ndim - rank] for x, _, rank in operands if x is not None]
-    if not leads:
+def _by_rule(owners: Owners, op: Operation, value: Value) -> Bounds | None:
+    operands = [(owners.numbers[v], v, len(mlir.shape(v))) for v in _made_from(value)]
+    leads = [x.low.shape[: x.low.ndim - rank] for x, _, rank in operands if x is not None]
+    if not leads and (op.name != CONVERT or mlir.is_inexact(op.operands[0])):
         return None
-    steps = max(map(len, leads))
+    steps = max(map(len, leads), default=0)
     times = math.prod(max(sizes) for sizes in zip(*(_padded(x, steps) for x in leads), strict=True))
-    largest = max(math.prod(mlir.shape(v)) for v in (op.results[0], *op.operands))
+    largest = max(math.prod(mlir.shape(v)) for v in (value, *(v for _, v, _ in operands)))
     if times * largest > MOST_NUMBERS:
         return None
-    inside = [within(x or none_known(v, 0), rank, steps) for x, v, rank in operands]
-    return made_of(op, steps, inside)
+    inside = [within(x or of_type(v, 0), rank, steps) for x, v, rank in operands]
+    return made_of(op, mlir.results(op).index(value), steps, inside)
 
 
 def _padded(lead: Sequence[int], steps: int) -> tuple[int, ...]:
     return (*lead, *[1] * (steps - len(lead)))
 
 
-def _counter(owners: Owners, value: Value) -> PartlyKnown | None:
+def _counter(owners: Owners, value: Value) -> Bounds | None:
     op = cast(Any, value.owner).owner.operation
     loop = counted_loop(owners, op) if op.name == "stablehlo.while" else None
     if loop is None or value not in loop.counters:
@@ -156,7 +178,7 @@ def _outer(owners: Owners, loop: Operation) -> int:
     return sum(counted_loop(owners, around) is not None for around in mlir.enclosing_loops(loop))
 
 
-def _stack(owners: Owners, op: Operation, number: int) -> PartlyKnown | None:
+def _stack(owners: Owners, op: Operation, number: int) -> Bounds | None:
     """What a loop writes entry by entry, as JAX does with indices that a backward pass reads."""
     loop, write = counted_loop(owners, op), _last_write(op, number)
     if loop is None or write is None:
@@ -169,12 +191,12 @@ def _stack(owners: Owners, op: Operation, number: int) -> PartlyKnown | None:
         return None
     begun = within(start, len(mlir.shape(first)), outer)
     entries = within(entry, len(mlir.shape(piece)), outer + 1)
-    times = math.prod(np.broadcast_shapes(begun.known.shape[:outer], entries.known.shape[:outer]))
+    times = math.prod(np.broadcast_shapes(begun.low.shape[:outer], entries.low.shape[:outer]))
     if times * math.prod(mlir.shape(first)) > MOST_NUMBERS:
         return None
-    return PartlyKnown(
-        _written(begun.numbers, entries.numbers, spots, loop.trips),
-        _written(begun.known, entries.known, spots, loop.trips),
+    return Bounds(
+        _written(begun.low, entries.low, spots, loop.trips),
+        _written(begun.high, entries.high, spots, loop.trips),
     )
 
 

@@ -43,9 +43,13 @@ def _remainder(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
 
 
 def _compare(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
+    return COMPARES[direction_of(op)](a, b)
+
+
+def direction_of(op: Operation) -> str:
+    """How a comparison compares, as "LT"."""
     attribute = cast(Any, stablehlo).ComparisonDirectionAttr(op.attributes["comparison_direction"])
-    direction = str(attribute.value)
-    return COMPARES[direction](a, b)
+    return str(attribute.value)
 
 
 def spread(scalar: Numbers, like: Numbers, steps: int) -> Numbers:
@@ -135,6 +139,8 @@ BY_ELEMENT: dict[str, Callable[..., Numbers]] = {
     "stablehlo.subtract": _of_numbers(np.subtract),
     "stablehlo.multiply": _of_numbers(np.multiply),
     "stablehlo.negate": _of_numbers(np.negative),
+    "stablehlo.sign": _of_numbers(np.sign),
+    "stablehlo.abs": _of_numbers(np.abs),
     "stablehlo.minimum": _each(np.minimum),
     "stablehlo.maximum": _each(np.maximum),
     "stablehlo.and": _each(np.bitwise_and),

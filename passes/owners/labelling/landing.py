@@ -7,29 +7,77 @@ holds at each of them; the axis of a step on which no place depends is kept.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from hlo_surgery.passes.owners.labelling.digits import all_whole, regrouped, whole
 from hlo_surgery.passes.owners.labelling.labels import (
     ABOVE_ALL,
+    MOST_LABELS,
     NONE,
     Labels,
     Numbers,
     Places,
+    TooManyLabels,
     between,
     check_count,
 )
+
+
+@dataclass(frozen=True)
+class Range:
+    """Along a dimension of an array, one of the places from `low` to `high`: [*steps, *update]."""
+
+    low: Places
+    high: Places
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is one place for each element."""
+        return bool((self.low == self.high).all())
+
+    @property
+    def count(self) -> int:
+        """How many places the longest has."""
+        return 1 + int((self.high - self.low).max(initial=0))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether these are few enough to look at each."""
+        return self.low.size * self.count <= MOST_LABELS
+
+    def places(self) -> Places:
+        """All of them along one more axis, the last: [*steps, *update, count]."""
+        return np.minimum(self.low[..., None] + np.arange(self.count), self.high[..., None])
+
 
 # Along a dimension of the array: known places [*steps, *update]; or the places that elements have
 # along this dimension of the update; or, as None, any place.
 Spot = Places | int | None
 
 
+def known_spot(spot: Spot | Range) -> Spot:
+    """The places that are known."""
+    if isinstance(spot, Range):
+        return spot.low if spot.is_known else None
+    return spot
+
+
+def first_open(spots: Mapping[int, Spot | Range]) -> int | None:
+    """The first dimension along which places are not known, but few enough to look at each."""
+    for dim, spot in spots.items():
+        if isinstance(spot, Range) and not spot.is_known:
+            return dim if spot.is_short else None
+    return None
+
+
 def landed(
     steps: int,
     update: Labels,
-    spots: Sequence[Spot],
+    spots: Sequence[Spot | Range],
     shape: Sequence[int],
     drops: bool = False,
 ) -> Labels:
@@ -38,7 +86,37 @@ def landed(
 
     The digits of dimensions whose elements stay at their own place are kept.
     """
-    update = update.inside(steps)
+    known = [known_spot(spot) for spot in spots]
+    dim = first_open(dict(enumerate(spots)))
+    if dim is not None:
+        with suppress(TooManyLabels):
+            return _landed_in(steps, update, cast(Range, spots[dim]), dim, known, shape, drops)
+    return _landed(steps, update.inside(steps), known, shape, drops)
+
+
+def _landed_in(
+    steps: int,
+    update: Labels,
+    places: Range,
+    dim: int,
+    known: Sequence[Spot],
+    shape: Sequence[int],
+    drops: bool,
+) -> Labels:
+    """Of an update whose elements land on one of several places along a dimension: as if each
+    landed on all of these, along one more dimension of the update.
+    """
+    every = places.places()
+    count = every.shape[-1]
+    wide = Labels((*update.digits, (count,)), update.owners[..., None])
+    spots = [spot[..., None] if isinstance(spot, np.ndarray) else spot for spot in known]
+    spots[dim] = every
+    return _landed(steps, wide.inside(steps), spots, shape, drops)
+
+
+def _landed(
+    steps: int, update: Labels, spots: Sequence[Spot], shape: Sequence[int], drops: bool
+) -> Labels:
     fine = [_own_digits(steps, update, spots, k) for k in range(len(update.shape))]
     first = np.cumsum([0, *map(len, fine)])
     groups = [fine[spot] if isinstance(spot, int) else [shape[d]] for d, spot in enumerate(spots)]

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.labelling.bounds import numbers_within
 from hlo_surgery.passes.owners.labelling.indices import integers_of
-from hlo_surgery.passes.owners.labelling.partly_known import numbers_within
 from hlo_surgery.passes.owners.owners import Owners
 
 # [*steps], an axis for each counted loop, of size 1 where its step does not matter.

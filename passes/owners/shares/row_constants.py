@@ -19,8 +19,8 @@ from hlo_surgery.passes.owners.classes import (
     Summed,
     is_shared,
 )
-from hlo_surgery.passes.owners.labelling.indexed_moves import windows_of
 from hlo_surgery.passes.owners.labelling.labels import Labels, counts_at
+from hlo_surgery.passes.owners.labelling.spots import windows_of
 from hlo_surgery.passes.owners.owners import Owners
 
 DYNAMIC_SLICE, GATHER = "stablehlo.dynamic_slice", "stablehlo.gather"

@@ -250,4 +250,22 @@ ALIGNMENT = [
         "",
         "a sum of data as one gradient's, and as what scales another one",
     ),
+    Bug(
+        "owners/alignment/positions.py",
+        "alone = np.where(rows.owners == MANY,",
+        "alone = np.where(rows.owners != NONE,",
+        "rows that one example alone may look up, as nobody's",
+    ),
+    Bug(
+        "owners/alignment/apart.py",
+        "if updates_some(owners, op) or _picks_unseen(owners, op):",
+        "if updates_some(owners, op):",
+        "a constant in rows of examples that only a run tells, as of all alike",
+    ),
+    Bug(
+        "owners/alignment/apart.py",
+        "for result, value in _returned(op)",
+        "for result, value in list[tuple[Value, Value]]()",
+        "a constant beside the rows of a loop's last step, as of all alike",
+    ),
 ]

@@ -1,0 +1,89 @@
+"""Chosen numbers: integers of which an op takes one of those that it is given.
+
+    %i = reduce(%x, iota) argmax        0 to L - 1
+    %p = sort(%x, iota)                 0 to L - 1, each
+
+Which it is, only a run tells; it lies between the least and the greatest of those.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integer, integers
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.labelling.bounds import Bounds, ends_of
+from hlo_surgery.passes.owners.labelling.integer_ops import spread
+
+# Ops that return one of their operands at each place.
+PICKS = {
+    "stablehlo.select": (1, 2),
+    "stablehlo.minimum": (0, 1),
+    "stablehlo.maximum": (0, 1),
+}
+
+
+def chosen_from(op: Operation, number: int) -> list[Value]:
+    """The operands of which a result has its numbers."""
+    if op.name == "stablehlo.reduce":
+        count = len(op.results)
+        return [op.operands[number], op.operands[count + number]]
+    return [op.operands[number]]
+
+
+def of_choice(op: Operation, number: int, steps: int, given: Sequence[Bounds]) -> Bounds | None:
+    """The bounds of a result, of those of `chosen_from`."""
+    return CHOICES[op.name](op, number, steps, *given)
+
+
+def _reduced(op: Operation, number: int, steps: int, x: Bounds, start: Bounds) -> Bounds | None:
+    if not _is_one_of_two(op, number):
+        return None
+    axes = tuple(steps + dim for dim in integers(op, "dimensions"))
+    least, greatest = ends_of(x.low.dtype)
+    low = x.low.min(axes, initial=greatest.item())
+    high = x.high.max(axes, initial=least.item())
+    start = start.each(lambda numbers: spread(numbers, low, steps))
+    return Bounds(np.minimum(low, start.low), np.maximum(high, start.high))
+
+
+def _is_one_of_two(op: Operation, number: int) -> bool:
+    """Whether a reduction's body returns one of what it compares, result by result."""
+    body, count = op.regions[0].blocks[0], len(op.results)
+    own = [body.arguments[number], body.arguments[count + number]]
+    pending = [mlir.operands(mlir.return_operation(body))[number]]
+    while pending:
+        value = pending.pop()
+        maker = mlir.defining_operation(value)
+        if value in own:
+            continue
+        if maker is None or maker.name not in PICKS:
+            return False
+        pending += [maker.operands[i] for i in PICKS[maker.name]]
+    return True
+
+
+def _sorted(op: Operation, number: int, steps: int, x: Bounds) -> Bounds:
+    axis = steps + integer(op, "dimension")
+    return _all_along(x, (axis,), x.low.shape)
+
+
+def _gathered(op: Operation, number: int, steps: int, x: Bounds) -> Bounds:
+    within = tuple(range(steps, x.low.ndim))
+    shape = (*x.low.shape[:steps], *mlir.shape(op.results[0]))
+    return _all_along(x, within, shape)
+
+
+def _all_along(x: Bounds, axes: tuple[int, ...], shape: Sequence[int]) -> Bounds:
+    least, greatest = ends_of(x.low.dtype)
+    low = x.low.min(axes, initial=greatest.item(), keepdims=True)
+    high = x.high.max(axes, initial=least.item(), keepdims=True)
+    return Bounds(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
+
+
+CHOICES: dict[str, Callable[..., Bounds | None]] = {
+    "stablehlo.reduce": _reduced,
+    "stablehlo.sort": _sorted,
+    "stablehlo.gather": _gathered,
+}

@@ -1,0 +1,191 @@
+"""Interval ops: what ops make of integers of which bounds are known.
+
+What moves elements moves their bounds. Of an op that makes each element of those at its place, what
+it makes of known ones is known, and wraps as the op's type does; between bounds nothing may wrap,
+or nothing is known.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.owners.labelling.bounds import Bounds, ends_of, tell_nothing
+from hlo_surgery.passes.owners.labelling.chosen_numbers import CHOICES, of_choice
+from hlo_surgery.passes.owners.labelling.integer_ops import (
+    BY_ELEMENT,
+    RULES,
+    Numbers,
+    Undefined,
+    direction_of,
+    spread,
+)
+
+# Sums and products of numbers up to here fit into 64 bits.
+WIDEST = 1 << 31
+Interval = Callable[..., tuple[Numbers, Numbers]]
+
+
+def made_of(op: Operation, number: int, steps: int, operands: Sequence[Bounds]) -> Bounds | None:
+    """Those of one of an op's results, by its number; None if nothing is known of it."""
+    try:
+        with np.errstate(all="ignore"):
+            found = _made_of(op, number, steps, operands)
+    except Undefined:
+        return None
+    return None if found is None or tell_nothing(found) else found
+
+
+def _made_of(op: Operation, number: int, steps: int, operands: Sequence[Bounds]) -> Bounds | None:
+    if op.name in CHOICES:
+        return of_choice(op, number, steps, operands)
+    if op.name in BY_ELEMENT:
+        return _by_element(op, steps, operands)
+    if op.name != "stablehlo.dynamic_slice":
+        low, high = ([getattr(x, end) for x in operands] for end in ("low", "high"))
+        return Bounds(RULES[op.name](op, steps, *low), RULES[op.name](op, steps, *high))
+    array, *starts = operands
+    if not all(start.are_all_known for start in starts):
+        return None
+    return array.each(lambda x: RULES[op.name](op, steps, x, *(start.low for start in starts)))
+
+
+def _by_element(op: Operation, steps: int, operands: Sequence[Bounds]) -> Bounds:
+    dtype = dtype_of(op.results[0])
+    exact = RULES[op.name](op, steps, *(x.low for x in operands)).astype(dtype)
+    like = max((x.low for x in operands), key=np.ndim)
+    known = reduce(np.logical_and, (spread(x.known, like, steps) for x in operands))
+    low, high = INTERVALS.get(op.name, _any_number)(op, steps, *operands)
+    return Bounds(np.where(known, exact, low), np.where(known, exact, high))
+
+
+def _any_number(op: Operation, steps: int, *operands: Bounds) -> tuple[Numbers, Numbers]:
+    return ends_of(dtype_of(op.results[0]))
+
+
+def _in_order(op: Operation, steps: int, *operands: Bounds) -> tuple[Numbers, Numbers]:
+    """Of an op that makes no less of greater numbers."""
+    low, high = ([getattr(x, end) for x in operands] for end in ("low", "high"))
+    return RULES[op.name](op, steps, *low), RULES[op.name](op, steps, *high)
+
+
+def _of_truths(op: Operation, steps: int, *operands: Bounds) -> tuple[Numbers, Numbers]:
+    truths = dtype_of(op.results[0]) == np.bool_
+    return (_in_order if truths else _any_number)(op, steps, *operands)
+
+
+def _complement(op: Operation, steps: int, x: Bounds) -> tuple[Numbers, Numbers]:
+    return np.invert(x.high), np.invert(x.low)
+
+
+def _compare(op: Operation, steps: int, a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
+    """Whether it is always so, and whether it may be."""
+    less = (a.high < b.low, a.low < b.high)
+    at_most = (a.high <= b.low, a.low <= b.high)
+    alike = (a.known & b.known & (a.low == b.low), at_most[1] & (b.low <= a.high))
+    return {
+        "LT": less,
+        "LE": at_most,
+        "EQ": alike,
+        "GT": _neither(*at_most),
+        "GE": _neither(*less),
+        "NE": _neither(*alike),
+    }[direction_of(op)]
+
+
+def _neither(always: Numbers, may: Numbers) -> tuple[Numbers, Numbers]:
+    return ~may, ~always
+
+
+def _select(
+    op: Operation, steps: int, chosen: Bounds, a: Bounds, b: Bounds
+) -> tuple[Numbers, Numbers]:
+    always, may = (spread(x, a.low, steps) for x in (chosen.low, chosen.high))
+    low, high = np.minimum(a.low, b.low), np.maximum(a.high, b.high)
+    return (
+        np.where(always, a.low, np.where(may, low, b.low)),
+        np.where(always, a.high, np.where(may, high, b.high)),
+    )
+
+
+def _convert(op: Operation, steps: int, x: Bounds) -> tuple[Numbers, Numbers]:
+    if dtype_of(op.results[0]) == np.bool_:
+        return (x.low > 0) | (x.high < 0), (x.low != 0) | (x.high != 0)
+    return _wide(lambda x: (x.low, x.high))(op, steps, x)
+
+
+def _wide(rule: Interval) -> Interval:
+    """In 64 bits, of numbers of which that has room for sums and products; what does not fit into
+    the op's type may be any number of it.
+    """
+
+    def interval(op: Operation, steps: int, *operands: Bounds) -> tuple[Numbers, Numbers]:
+        least, greatest = ends_of(dtype_of(op.results[0]))
+        narrow = [_narrow(x) for x in operands]
+        low, high = rule(*(x for x, _ in narrow))
+        fits = reduce(np.logical_and, (fits for _, fits in narrow))
+        fits = fits & (low >= int(least)) & (high <= int(greatest))
+        return (
+            np.where(fits, low.astype(least.dtype), least),
+            np.where(fits, high.astype(least.dtype), greatest),
+        )
+
+    return interval
+
+
+def _narrow(x: Bounds) -> tuple[Bounds, Numbers]:
+    """Numbers in 64 bits, and which of them are not too large; zeros for the others."""
+    # The greatest of this type alone have no room in 64 bits with a sign.
+    large = x.high > WIDEST if x.high.dtype == np.uint64 else np.zeros_like(x.high, np.bool_)
+    low, high = (np.where(large, 0, end).astype(np.int64) for end in (x.low, x.high))
+    fits = ~large & (low >= -WIDEST) & (high <= WIDEST)
+    return Bounds(np.where(fits, low, 0), np.where(fits, high, 0)), fits
+
+
+def _product(a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
+    ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return reduce(np.minimum, ends), reduce(np.maximum, ends)
+
+
+# No type has these, nor sums of two of them: bounds of what may be any number.
+LEAST, GREATEST = np.int64(-(1 << 62)), np.int64(1 << 62)
+
+
+def _quotient(a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
+    """Over one positive number; rounded to zero, which keeps the order."""
+    one = b.known & (b.low > 0)
+    by = np.where(one, b.low, 1)
+    low, high = ((x - np.fmod(x, by)) // by for x in (a.low, a.high))
+    return np.where(one, low, LEAST), np.where(one, high, GREATEST)
+
+
+def _remainder(a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
+    """Over one positive number, with the sign of what is divided."""
+    one = b.known & (b.low > 0)
+    by = np.where(one, b.low, 1)
+    alike = (a.low >= 0) & (a.low // by == a.high // by)
+    low = np.where(alike, a.low % by, np.clip(a.low, 1 - by, 0))
+    high = np.where(alike, a.high % by, np.clip(a.high, 0, by - 1))
+    return np.where(one, low, LEAST), np.where(one, high, GREATEST)
+
+
+INTERVALS: dict[str, Interval] = {
+    "stablehlo.sign": _in_order,
+    "stablehlo.minimum": _in_order,
+    "stablehlo.maximum": _in_order,
+    "stablehlo.clamp": _in_order,
+    "stablehlo.and": _of_truths,
+    "stablehlo.or": _of_truths,
+    "stablehlo.not": _complement,
+    "stablehlo.compare": _compare,
+    "stablehlo.select": _select,
+    "stablehlo.convert": _convert,
+    "stablehlo.add": _wide(lambda a, b: (a.low + b.low, a.high + b.high)),
+    "stablehlo.subtract": _wide(lambda a, b: (a.low - b.high, a.high - b.low)),
+    "stablehlo.negate": _wide(lambda x: (-x.high, -x.low)),
+    "stablehlo.multiply": _wide(_product),
+    "stablehlo.divide": _wide(_quotient),
+    "stablehlo.remainder": _wide(_remainder),
+}

@@ -1,0 +1,176 @@
+"""Rows of all examples in one array, of which each example looks up its own: at T b + t."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+
+B, T, D = 4, 5, 3
+W = 0.5 * jax.random.normal(jax.random.key(0), (D, D))
+X = jax.random.normal(jax.random.key(1), (B, T, D))
+PLACES = jax.random.randint(jax.random.key(2), (B, T), -3, 9)
+
+
+def first(x, step=T):
+    """The first row of each example."""
+    return step * jnp.arange(len(x))
+
+
+def losses(rows, x):
+    return jnp.mean(jnp.sum(jnp.tanh(rows.reshape(len(x), -1)) ** 2, 1))
+
+
+def flat(w, x):
+    return (x @ w).reshape(-1, D)
+
+
+def clipped(w, x, t):
+    return losses(flat(w, x)[jnp.clip(t, 0, T - 1) + first(x)[:, None]], x)
+
+
+def greatest(w, x, t):
+    return losses(flat(w, x)[first(x) + jnp.argmax(x.sum(-1), 1)], x)
+
+
+def greatest_of_what_is_trained(w, x, t):
+    h = flat(w, x)
+    return losses(h[first(x) + jnp.argmax(h.reshape(x.shape).sum(-1), 1)], x)
+
+
+def first_few(w, x, t):
+    return losses(flat(w, x)[first(x)[:, None] + lax.top_k(x.sum(-1), 2)[1]], x)
+
+
+def in_order(w, x, t):
+    return losses(flat(w, x)[(first(x)[:, None] + jnp.argsort(t, 1)).reshape(-1)], x)
+
+
+def left_over(w, x, t):
+    return losses(flat(w, x)[first(x)[:, None] + lax.rem(jnp.maximum(t, 0), T)], x)
+
+
+def put(w, x, t):
+    at = jnp.clip(t, 0, T - 1) + first(x)[:, None]
+    return losses(jnp.zeros((len(x) * T, D)).at[at.ravel()].add(flat(w, x)), x)
+
+
+def sliced(w, x, t):
+    """Two rows from a place that each example gives."""
+    start = T * jnp.arange(len(x)) + jnp.clip(t[:, 0], 0, T - 2)
+    return losses(jnp.stack([lax.dynamic_slice(flat(w, x), (s, 0), (2, D)) for s in start]), x)
+
+
+def updated(w, x, t):
+    h = flat(w, x)
+    for b in range(len(x)):
+        at = (T * b + jnp.clip(t[b, 0], 0, T - 1), 0)
+        h = lax.dynamic_update_slice(h, jnp.sin(x[b, :1] @ w), at)
+    return losses(h, x)
+
+
+OWN = [
+    clipped,
+    greatest,
+    greatest_of_what_is_trained,
+    first_few,
+    in_order,
+    left_over,
+    put,
+    sliced,
+    updated,
+]
+
+
+def own_gradients(loss):
+    return np.stack([jax.grad(loss)(W, X[b : b + 1], PLACES[b : b + 1]) for b in range(B)])
+
+
+@pytest.mark.parametrize("loss", OWN)
+def test_rows_that_lie_among_an_examples_own_are_its_own(loss):
+    asked = {"second": hs.second_moment(), "norms": hs.norms()}
+    found = hs.grad(loss, batch_argnums=(1, 2), statistics=asked)(W, X, PLACES)[1]
+    own = own_gradients(loss)
+    np.testing.assert_allclose(found["second"], np.mean(own**2, 0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found["norms"], np.sqrt((own**2).sum((1, 2))), rtol=1e-4)
+
+
+def beyond(w, x, t):
+    return losses(flat(w, x)[jnp.clip(t, 0, T) + first(x)[:, None]], x)
+
+
+def before(w, x, t):
+    return losses(flat(w, x)[jnp.clip(t, -1, T - 1) + first(x)[:, None]], x)
+
+
+def put_beyond(w, x, t):
+    at = jnp.clip(t, 0, T) + first(x)[:, None]
+    return losses(jnp.zeros((len(x) * T, D)).at[at.ravel()].add(flat(w, x)), x)
+
+
+def of_any(w, x, t):
+    return losses(flat(w, x)[t + first(x)[:, None]], x)
+
+
+def of_rows_of_another_length(w, x, t):
+    return losses(flat(w, x)[jnp.clip(t, 0, T - 1) + first(x, T - 1)[:, None]], x)
+
+
+def put_from_zero_on(w, x, t):
+    at = jnp.maximum(t, 0) + first(x)[:, None]
+    return losses(jnp.zeros((len(x) * T, D)).at[at.ravel()].add(flat(w, x)), x)
+
+
+def that_wrap(w, x, t):
+    """In eight bits 17 * 15 is -1."""
+    at = lax.rem(jnp.clip(t.astype(np.int8), 0, 15) * np.int8(17), np.int8(T))
+    return losses(flat(w, x)[jnp.clip(at + first(x)[:, None], 0, None)], x)
+
+
+def sliced_beyond(w, x, t):
+    start = T * jnp.arange(len(x)) + jnp.clip(t[:, 0], 0, T - 1)
+    return losses(jnp.stack([lax.dynamic_slice(flat(w, x), (s, 0), (2, D)) for s in start]), x)
+
+
+def updated_beyond(w, x, t):
+    h = flat(w, x)
+    for b in range(len(x)):
+        at = (T * b + jnp.clip(t[b, 0], 0, T), 0)
+        h = lax.dynamic_update_slice(h, jnp.sin(x[b, :1] @ w), at)
+    return losses(h, x)
+
+
+MIXED = [
+    beyond,
+    before,
+    put_beyond,
+    put_from_zero_on,
+    of_any,
+    of_rows_of_another_length,
+    that_wrap,
+    sliced_beyond,
+    updated_beyond,
+]
+
+
+@pytest.mark.parametrize("loss", MIXED)
+def test_rows_that_may_be_anothers_are_refused(loss):
+    with pytest.raises(hs.Refusal):
+        hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(W, X, PLACES)
+
+
+def penalised(params, rows):
+    """A column of a table, looked up at numbers of the data, and a penalty of all of it."""
+    looked_up = jnp.tanh(params["table"][jnp.clip(rows, 0, 4), 0] * params["scale"])
+    return jnp.mean(looked_up) + jnp.sum(params["table"] ** 2)
+
+
+def test_a_table_whose_rows_data_picks_lies_beside_no_example():
+    params = {"table": jax.random.normal(jax.random.key(3), (7, 2)), "scale": jnp.float32(0.7)}
+    rows = jnp.asarray([4, 0, 6, 1])
+    moments = hs.grad(penalised, batch_argnums=1, statistics=hs.second_moment())(params, rows)[1]
+    own = [jax.grad(penalised)(params, rows[b : b + 1]) for b in range(len(rows))]
+    wanted = jax.tree.map(lambda *each: np.mean(np.square(each), 0), *own)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4), moments, wanted)
