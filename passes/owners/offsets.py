@@ -81,11 +81,13 @@ def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:
 
 def puts_among(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> bool:
     """Whether constants come among elements of which some examples have more than others; `labels`:
-    of the result. An op that is not linear makes constants of zeros.
+    of the result. An op that is not linear makes constants of zeros, but one that overwrites rows.
     """
     own = owned_operands(classes)
     if not (labels.owners == NONE).any() or covers(labels, owners.size):
         return False
+    if op.name == "stablehlo.scatter" and linearity.overwrites(op):
+        return any(not is_splat(op.operands[i], 0) for i in {0, 2} - own)
     return not linearity.is_linear(op, own) or _puts_constants(op, own, len(classes))
 
 

@@ -5,6 +5,7 @@ sum, if the op adds up their terms or is linear in all that is owned; else they 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, call_names, declared_axes
@@ -272,7 +273,18 @@ def _result(
             return mixed(op, OTHERWISE, help=DECLARED_HELP)
         help = CALL_HELP if is_kernel(op) else MIXING_HELP
         return mixed(op, _meeting_in(op, found), help=help)
-    return settled(owners, op, classes, labels)
+    known = settled(owners, op, classes, labels)
+    if isinstance(known, Owned) and _adds_nobodys(op, classes, found, number):
+        return replace(known, offset=True)
+    return known
+
+
+def _adds_nobodys(op: Operation, classes: Sequence[Owned], found: Meeting, number: int) -> bool:
+    """Whether an op adds up an example's terms and constants beside them, as of rows of padding."""
+    if not (linearity.sums(op, number) and any(c.offset for c in classes)):
+        return False
+    rows = float((found.met == NONE).mean())
+    return rows > float((found.result(number).owners == NONE).mean())
 
 
 def _meeting_in(op: Operation, found: Meeting) -> str:
