@@ -16,6 +16,7 @@ import numpy as np
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import evaluate
+from hlo_surgery.passes.ir.element_types import is_static_array
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.bounds import (
     Bounds,
@@ -150,7 +151,7 @@ def _integers(owners: Owners, value: Value) -> Bounds | None:
 def _by_rule(owners: Owners, op: Operation, value: Value) -> Bounds | None:
     operands = [(owners.numbers[v], v, len(mlir.shape(v))) for v in _made_from(value)]
     leads = [x.low.shape[: x.low.ndim - rank] for x, _, rank in operands if x is not None]
-    if not leads and (op.name != CONVERT or mlir.is_inexact(op.operands[0])):
+    if not leads and not (op.name == CONVERT and _is_of_integers(op.operands[0])):
         return None
     steps = max(map(len, leads), default=0)
     times = math.prod(max(sizes) for sizes in zip(*(_padded(x, steps) for x in leads), strict=True))
@@ -159,6 +160,10 @@ def _by_rule(owners: Owners, op: Operation, value: Value) -> Bounds | None:
         return None
     inside = [within(x or of_type(v, 0), rank, steps) for x, v, rank in operands]
     return made_of(op, mlir.results(op).index(value), steps, inside)
+
+
+def _is_of_integers(value: Value) -> bool:
+    return is_static_array(value) and not mlir.is_inexact(value)
 
 
 def _padded(lead: Sequence[int], steps: int) -> tuple[int, ...]:
