@@ -23,7 +23,15 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.digits import regrouped
 from hlo_surgery.passes.owners.labelling.frames import Frame, OnFactors, framed
-from hlo_surgery.passes.owners.labelling.labels import MANY, Digits, Labels, Numbers, join, over
+from hlo_surgery.passes.owners.labelling.labels import (
+    MANY,
+    NONE,
+    Digits,
+    Labels,
+    Numbers,
+    join,
+    over,
+)
 from hlo_surgery.passes.owners.owners import Owners
 
 Dims = tuple[tuple[int, ...], ...]
@@ -63,6 +71,12 @@ class Meeting:
         varying = {f for f, own in axes if any(a in lost and self.met.shape[a] > 1 for a in own)}
         single = not (self.apart == MANY).any()
         return single and varying <= self.rule.reduced and linearity.sums(self.op, index)
+
+    def adds_nobodys(self, index: int) -> bool:
+        """Whether a result adds up an example's terms and nobody's, as of rows of padding."""
+        rows = float((self.met == NONE).mean())
+        left = float((self.result(index).owners == NONE).mean())
+        return rows > left and linearity.sums(self.op, index)
 
     def keeps_rows(self) -> bool:
         """Whether owners vary along factors that the op does not sum over."""

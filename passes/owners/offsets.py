@@ -22,9 +22,15 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
+from hlo_surgery.passes.owners.labelling.spots import are_seen
 from hlo_surgery.passes.owners.owners import Owners
 
 ADD = "stablehlo.add"
+# The operands that an indexed move picks from, where these are not the first alone.
+PICKED_FROM = {
+    "stablehlo.dynamic_update_slice": frozenset([0, 1]),
+    "stablehlo.scatter": frozenset([0, 2]),
+}
 
 UNEVEN = (
     "a constant is added to what belongs to some examples, and it is not shown that each of them "
@@ -89,6 +95,27 @@ def puts_among(owners: Owners, op: Operation, classes: Sequence[Owned], labels: 
     if op.name == "stablehlo.scatter" and linearity.overwrites(op):
         return any(not is_splat(op.operands[i], 0) for i in {0, 2} - own)
     return not linearity.is_linear(op, own) or _puts_constants(op, own, len(classes))
+
+
+def picks_unseen(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> bool:
+    """Whether constants may be in the place of what some examples own, and others do not: what an
+    op picks, at places that are not known and that no example says, may be the one or the other.
+    `labels`: of the result.
+    """
+    if labels.is_nobodys or covers(labels, owners.size):
+        return False
+    values = PICKED_FROM.get(op.name, frozenset([0]))
+    asked = (known for i, known in enumerate(classes) if i not in values)
+    if not all(known.is_shared for known in asked) or are_seen(owners, op, classes[0].labels):
+        return False
+    return any(_has_constants(op.operands[i], classes[i]) for i in values)
+
+
+def _has_constants(value: Value, known: Owned) -> bool:
+    """Whether elements of a value that nobody owns may be other than zero, where examples own it
+    unevenly, or not at all.
+    """
+    return not is_splat(value, 0) if known.is_shared else known.offset and has_nobodys(known)
 
 
 def _puts_constants(op: Operation, own: frozenset[int], count: int) -> bool:

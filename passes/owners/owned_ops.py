@@ -54,6 +54,7 @@ from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.offsets import (
     has_offset,
     is_uneven,
+    picks_unseen,
     puts_among,
     refused_as_uneven,
     uneven_at,
@@ -115,6 +116,8 @@ def _adds_to_some(owners: Owners, classes: Sequence[Owned]) -> bool:
 
 
 def _indexed(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
+    if picks_unseen(owners, op, classes, labels):
+        return uneven_at(op)
     data = _placed_data(owners, op, classes, labels)
     return rearranged(op, data) if data else _moved(owners, op, classes, labels)
 
@@ -206,7 +209,8 @@ def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class
     labels = joined([old, landed])
     if data := _placed_data(owners, op, classes, labels):
         return rearranged(op, data)
-    if _adds_to_some(owners, [classes[0], classes[2]]):
+    picks = linearity.overwrites(op) and picks_unseen(owners, op, classes, labels)
+    if picks or _adds_to_some(owners, [classes[0], classes[2]]):
         return uneven_at(op)
     if labels.is_conflicting and not new.is_conflicting and linearity.sums(op, 0):
         return summed(owners, op, classes, owned_operands(classes) - {1})
@@ -274,17 +278,8 @@ def _result(
         help = CALL_HELP if is_kernel(op) else MIXING_HELP
         return mixed(op, _meeting_in(op, found), help=help)
     known = settled(owners, op, classes, labels)
-    if isinstance(known, Owned) and _adds_nobodys(op, classes, found, number):
-        return replace(known, offset=True)
-    return known
-
-
-def _adds_nobodys(op: Operation, classes: Sequence[Owned], found: Meeting, number: int) -> bool:
-    """Whether an op adds up an example's terms and constants beside them, as of rows of padding."""
-    if not (linearity.sums(op, number) and any(c.offset for c in classes)):
-        return False
-    rows = float((found.met == NONE).mean())
-    return rows > float((found.result(number).owners == NONE).mean())
+    added = any(c.offset for c in classes) and found.adds_nobodys(number)
+    return replace(known, offset=True) if isinstance(known, Owned) and added else known
 
 
 def _meeting_in(op: Operation, found: Meeting) -> str:

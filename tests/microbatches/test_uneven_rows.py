@@ -132,6 +132,48 @@ def test_rows_that_only_a_run_tells_leave_constants_to_nobody(name):
     assert "['b']" in str(refused.value)
 
 
+ONES = jnp.ones((B, D))
+
+
+def beside(rows):
+    """A mean over rows, of one example and of nobody, beside one over all examples."""
+    return lambda params, x, at: jnp.mean(jnp.sin(rows(x, at[0]) @ params["w"])) + once(params, x)
+
+
+def once(params, x):
+    return jnp.mean(jnp.sin(head(params, x)))
+
+
+# Rows of which some are ones, or may be: what these bring is every example's, in equal parts.
+AMONG_ONES = {
+    "put at a known place": beside(lambda x, k: ONES.at[1].set(x[0])),
+    "put anywhere": beside(lambda x, k: lax.dynamic_update_slice(ONES, x[:1], (k, 0))),
+    "written anywhere": beside(lambda x, k: ONES.at[jnp.stack([k, k + 2])].set(x[0])),
+    "laid beside": beside(lambda x, k: jnp.stack([x[:1], ONES[:1]], 1)),
+    "looked up": beside(lambda x, k: jnp.concatenate([x[:1], ONES])[k]),
+    "sliced": beside(lambda x, k: lax.dynamic_slice_in_dim(jnp.concatenate([x[:1], ONES]), k, 2)),
+}
+
+
+@pytest.mark.parametrize("name", AMONG_ONES)
+def test_constants_in_place_of_one_examples_rows_are_not_its_own(name):
+    f = hs.grad(AMONG_ONES[name], batch_argnums=(1,), statistics=hs.per_example())
+    with pytest.raises(hs.Refusal, match=UNEVEN):
+        f(PARAMS, X, np.array([1]))
+
+
+ZEROS = beside(lambda x, k: lax.dynamic_update_slice(jnp.zeros((B, D)), x[:1], (k, 0)))
+
+
+def test_zeros_in_place_of_one_examples_rows_bring_nothing():
+    _, found = hs.grad(ZEROS, batch_argnums=(1,), statistics=hs.per_example())(
+        PARAMS, X, np.array([1])
+    )
+    own = np.cos(X @ PARAMS["w"] + PARAMS["b"])[:, None] * X
+    own[0] += np.cos(X[0] @ PARAMS["w"]) * X[0]
+    np.testing.assert_allclose(found["w"], own, rtol=1e-5, atol=1e-6)
+
+
 def test_what_examples_alone_bring_is_theirs_wherever_it_is_found():
     def loss(w, x, at):
         return taken(lambda x, at: x[at])({"w": w, "b": 0.0}, x, at)

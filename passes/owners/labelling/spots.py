@@ -15,7 +15,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers, scatter_numbers
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.indices import column_bounds
-from hlo_surgery.passes.owners.labelling.labels import Places
+from hlo_surgery.passes.owners.labelling.labels import Labels, Places
 from hlo_surgery.passes.owners.labelling.landing import Range, Spot, known_spot
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -23,6 +23,22 @@ from hlo_surgery.passes.owners.owners import Owners
 def spots_of(owners: Owners, op: Operation) -> list[Spot]:
     """Where along each dimension the elements of an update, or of a scatter's, land."""
     return [known_spot(spot) for spot in ranges_of(owners, op)]
+
+
+def are_seen(owners: Owners, op: Operation, source: Labels) -> bool:
+    """Whether the places of an indexed move are known; of what is taken from an array, those along
+    which its owners vary, by `source`.
+    """
+    if op.name in ("stablehlo.dynamic_update_slice", "stablehlo.scatter"):
+        return all(spot is not None for spot in spots_of(owners, op))
+    dims = [dim for dim in range(len(source.shape)) if source.varies_along(dim)]
+    if op.name == "stablehlo.gather":
+        ranges = [range_of(owners, op, windows_of(op), dim) for dim in dims]
+    else:
+        sizes = mlir.shape(op.results[0])
+        cut = [dim for dim in dims if sizes[dim] != source.shape[dim]]
+        ranges = [start_of(owners, op.operands[1 + dim]) for dim in cut]
+    return all(known_spot(found) is not None for found in ranges)
 
 
 def ranges_of(owners: Owners, op: Operation) -> list[Range | int | None]:

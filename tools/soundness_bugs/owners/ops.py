@@ -252,4 +252,22 @@ OPS = [
         "key = (op.attributes[ATTRIBUTE], kinds, len(operands), steps, op.name)",
         "what the first op of a kind does, whatever the examples of the next are",
     ),
+    Bug(
+        "owners/factors.py",
+        "rows = float((self.met == NONE).mean())",
+        "rows = 0.0",
+        "constants that are added up with one example's rows, as its own",
+    ),
+    Bug(
+        "owners/owned_ops.py",
+        "    if picks_unseen(owners, op, classes, labels):\n        return uneven_at(op)\n",
+        "",
+        "a constant that may be in the place of one example's row, as its own",
+    ),
+    Bug(
+        "owners/owned_ops.py",
+        "picks = linearity.overwrites(op) and picks_unseen(owners, op, classes, labels)",
+        "picks = False",
+        "constants that may be written over by one example's row, as its own",
+    ),
 ]
