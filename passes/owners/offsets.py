@@ -102,13 +102,13 @@ def picks_unseen(owners: Owners, op: Operation, classes: Sequence[Owned], labels
     op picks, at places that are not known and that no example says, may be the one or the other.
     `labels`: of the result.
     """
-    if labels.is_nobodys or covers(labels, owners.size):
-        return False
     values = PICKED_FROM.get(op.name, frozenset([0]))
     asked = (known for i, known in enumerate(classes) if i not in values)
-    if not all(known.is_shared for known in asked) or are_seen(owners, op, classes[0].labels):
+    constants = any(_has_constants(op.operands[i], classes[i]) for i in values)
+    if not constants or not all(known.is_shared for known in asked):
         return False
-    return any(_has_constants(op.operands[i], classes[i]) for i in values)
+    uneven = not (labels.is_nobodys or covers(labels, owners.size))
+    return uneven and not are_seen(owners, op, classes[0].labels)
 
 
 def _has_constants(value: Value, known: Owned) -> bool:

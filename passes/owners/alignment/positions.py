@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
 
-import numpy as np
-
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.linked import linked
 from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
@@ -48,7 +46,7 @@ from hlo_surgery.passes.owners.contributions.places import MEETING, views
 from hlo_surgery.passes.owners.factors import has_elements, have_elements, meeting
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, Labels, join
+from hlo_surgery.passes.owners.labelling.labels import Labels, join, owned_alone
 from hlo_surgery.passes.owners.owners import Owners
 
 MOVED = (
@@ -186,9 +184,7 @@ def _gathered_directly(search: Search, op: Operation) -> Iterator[tuple[Value, L
         return
     result = search.owners.of(op.results[0])
     if _has_rows(result) and is_shared(search.owners.at(op)[0]) and isinstance(result, Owned):
-        rows = gathered_from(search.owners, op, result.labels)
-        alone = np.where(rows.owners == MANY, np.int32(NONE), rows.owners).astype(np.int32)
-        yield op.operands[0], Labels(rows.digits, alone)
+        yield op.operands[0], owned_alone(gathered_from(search.owners, op, result.labels))
 
 
 def _has_rows(known: Class) -> bool:

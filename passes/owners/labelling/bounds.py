@@ -36,6 +36,20 @@ class Bounds:
         """Whether every number is known."""
         return bool(self.known.all())
 
+    @property
+    def numbers(self) -> Numbers | None:
+        """The numbers, where all are known."""
+        return self.low if self.are_all_known else None
+
+    @property
+    def count(self) -> int:
+        """How many numbers the widest have between them."""
+        return 1 + int((self.high - self.low).max(initial=0))
+
+    def every(self) -> Numbers:
+        """All numbers between them along one more axis, the last: [*steps, *shape, count]."""
+        return np.minimum(self.low[..., None] + np.arange(self.count), self.high[..., None])
+
     def each(self, move: Callable[[Numbers], Numbers]) -> "Bounds":
         """The same done to the least and the greatest."""
         return Bounds(move(self.low), move(self.high))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.labelling.bounds import Bounds
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indices import column
@@ -28,7 +29,6 @@ from hlo_surgery.passes.owners.labelling.labels import (
     over,
 )
 from hlo_surgery.passes.owners.labelling.landing import (
-    Range,
     Spot,
     cleared,
     first_open,
@@ -59,30 +59,30 @@ def dynamic_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> 
     return joined([labels, *(spread(x, sizes) for x in operands[1:] if not x.is_nobodys)])
 
 
-def _start(owners: Owners, index: Value, labels: Labels, dim: int) -> Range | None:
+def _start(owners: Owners, index: Value, labels: Labels, dim: int) -> Bounds | None:
     return start_of(owners, index) if labels.varies_along(dim) else None
 
 
-def _key_of(spot: Spot | Range) -> object:
+def _key_of(spot: Spot | Bounds) -> object:
     """What tells places from others."""
-    if isinstance(spot, Range):
+    if isinstance(spot, Bounds):
         return (_key_of(spot.low), _key_of(spot.high))
     return (spot.shape, spot.tobytes()) if isinstance(spot, np.ndarray) else spot
 
 
-def _cut(labels: Labels, starts: dict[int, Range | None], sizes: Sequence[int]) -> Labels:
+def _cut(labels: Labels, starts: dict[int, Bounds | None], sizes: Sequence[int]) -> Labels:
     for dim, start in starts.items():
         labels = _cut_along(labels, start, dim, sizes[dim])
     return labels
 
 
-def _cut_along(labels: Labels, start: Range | None, dim: int, size: int) -> Labels:
+def _cut_along(labels: Labels, start: Bounds | None, dim: int, size: int) -> Labels:
     last = labels.shape[dim] - size
     if start is not None:
-        first = Range(np.clip(start.low, 0, last), np.clip(start.high, 0, last))
-        if first.is_known:
+        first = start.each(lambda places: np.clip(places, 0, last))
+        if first.are_all_known:
             return taken(labels, dim, first.low[..., None] + np.arange(size))
-        labels = taken(labels, dim, Range(first.low, first.high + size - 1).places())
+        labels = taken(labels, dim, Bounds(first.low, first.high + size - 1).every())
     one = over(labels.owners, labels.axes(dim))
     return taken(Labels(labels.digits, one), dim, np.zeros(size, np.int64))
 
@@ -116,7 +116,7 @@ def _looked_up(
     steps: int,
     rank: int,
     source: Labels,
-    ranges: Mapping[int, Range | int | None],
+    ranges: Mapping[int, Bounds | int | None],
     shape: Sequence[int],
 ) -> Labels:
     """The owners at places of an array. Those along one dimension may be ranges, of which all
@@ -127,8 +127,8 @@ def _looked_up(
         spot = ranges.get(dim)
         if isinstance(spot, int):
             picked.append(along(length, spot, rank)[..., None])
-        elif isinstance(spot, Range) and (spot.is_known or dim == opened):
-            picked.append(spot.places())
+        elif isinstance(spot, Bounds) and (spot.are_all_known or dim == opened):
+            picked.append(spot.every())
         else:
             labels = over(labels, source.axes(dim))
             picked.append(np.zeros([1] * (rank + 1), np.int64))

@@ -51,22 +51,12 @@ def counted_loop(owners: Owners, op: Operation) -> CountedLoop | None:
     return owners.counted[key]
 
 
-def places(owners: Owners, value: Value) -> Places | None:
-    """The numbers of an integer value, for the loops around what is classified now:
-    [*steps, *shape].
-    """
-    numbers = integers_of(owners, value)
-    if numbers is None:
-        return None
-    return numbers_within(numbers, len(mlir.shape(value)), owners.steps).astype(np.int64)
-
-
 def column(owners: Owners, indices: Value, number: int, vector_dim: int) -> Places | None:
     """One column of a gather's or scatter's indices, of which others may not be known:
     [*steps, *batch].
     """
     found = column_bounds(owners, indices, number, vector_dim)
-    return found.low if found is not None and found.are_all_known else None
+    return None if found is None else found.numbers
 
 
 def column_bounds(owners: Owners, indices: Value, number: int, vector_dim: int) -> Bounds | None:
@@ -91,7 +81,7 @@ def _as_places(numbers: Numbers) -> Places:
 def integers_of(owners: Owners, value: Value) -> Numbers | None:
     """The numbers of a value, for the counted loops around the place where it is made."""
     found = bounds_of(owners, value)
-    return found.low if found is not None and found.are_all_known else None
+    return None if found is None else found.numbers
 
 
 def bounds_of(owners: Owners, value: Value) -> Bounds | None:
@@ -145,7 +135,7 @@ def _integers(owners: Owners, value: Value) -> Bounds | None:
     if op.name in ("stablehlo.constant", "stablehlo.iota"):
         numbers = evaluate(value)
         return None if numbers is None else all_known(numbers)
-    return _by_rule(owners, op, value) if op.name in RULES or op.name in CHOICES else None
+    return _by_rule(owners, op, value) if _made_from(value) else None
 
 
 def _by_rule(owners: Owners, op: Operation, value: Value) -> Bounds | None:

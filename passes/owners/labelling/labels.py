@@ -92,6 +92,12 @@ class Labels:
         return Labels(self.digits, self.owners.reshape(new))
 
 
+def owned_alone(labels: Labels) -> Labels:
+    """The same, but what several examples own is nobody's."""
+    alone = np.where(labels.owners == MANY, np.int32(NONE), labels.owners)
+    return Labels(labels.digits, alone.astype(np.int32))
+
+
 def is_in_order(labels: Labels) -> bool:
     """Whether examples lie in their order along a digit, or along two, at every step alike."""
     if not labels.varies or any(size > 1 for size in labels.owners.shape[: labels.steps]):

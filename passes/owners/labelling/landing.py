@@ -8,11 +8,11 @@ holds at each of them; the axis of a step on which no place depends is kept.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
+from hlo_surgery.passes.owners.labelling.bounds import Bounds
 from hlo_surgery.passes.owners.labelling.digits import all_whole, regrouped, whole
 from hlo_surgery.passes.owners.labelling.labels import (
     ABOVE_ALL,
@@ -26,58 +26,29 @@ from hlo_surgery.passes.owners.labelling.labels import (
     check_count,
 )
 
-
-@dataclass(frozen=True)
-class Range:
-    """Along a dimension of an array, one of the places from `low` to `high`: [*steps, *update]."""
-
-    low: Places
-    high: Places
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is one place for each element."""
-        return bool((self.low == self.high).all())
-
-    @property
-    def count(self) -> int:
-        """How many places the longest has."""
-        return 1 + int((self.high - self.low).max(initial=0))
-
-    @property
-    def is_short(self) -> bool:
-        """Whether these are few enough to look at each."""
-        return self.low.size * self.count <= MOST_LABELS
-
-    def places(self) -> Places:
-        """All of them along one more axis, the last: [*steps, *update, count]."""
-        return np.minimum(self.low[..., None] + np.arange(self.count), self.high[..., None])
-
-
 # Along a dimension of the array: known places [*steps, *update]; or the places that elements have
-# along this dimension of the update; or, as None, any place.
+# along this dimension of the update; or, as None, any place. Bounds of places that are not known
+# stand for one of those between.
 Spot = Places | int | None
 
 
-def known_spot(spot: Spot | Range) -> Spot:
+def known_spot(spot: Spot | Bounds) -> Spot:
     """The places that are known."""
-    if isinstance(spot, Range):
-        return spot.low if spot.is_known else None
-    return spot
+    return spot.numbers if isinstance(spot, Bounds) else spot
 
 
-def first_open(spots: Mapping[int, Spot | Range]) -> int | None:
+def first_open(spots: Mapping[int, Spot | Bounds]) -> int | None:
     """The first dimension along which places are not known, but few enough to look at each."""
     for dim, spot in spots.items():
-        if isinstance(spot, Range) and not spot.is_known:
-            return dim if spot.is_short else None
+        if isinstance(spot, Bounds) and not spot.are_all_known:
+            return dim if spot.low.size * spot.count <= MOST_LABELS else None
     return None
 
 
 def landed(
     steps: int,
     update: Labels,
-    spots: Sequence[Spot | Range],
+    spots: Sequence[Spot | Bounds],
     shape: Sequence[int],
     drops: bool = False,
 ) -> Labels:
@@ -90,14 +61,14 @@ def landed(
     dim = first_open(dict(enumerate(spots)))
     if dim is not None:
         with suppress(TooManyLabels):
-            return _landed_in(steps, update, cast(Range, spots[dim]), dim, known, shape, drops)
+            return _landed_in(steps, update, cast(Bounds, spots[dim]), dim, known, shape, drops)
     return _landed(steps, update.inside(steps), known, shape, drops)
 
 
 def _landed_in(
     steps: int,
     update: Labels,
-    places: Range,
+    places: Bounds,
     dim: int,
     known: Sequence[Spot],
     shape: Sequence[int],
@@ -106,7 +77,7 @@ def _landed_in(
     """Of an update whose elements land on one of several places along a dimension: as if each
     landed on all of these, along one more dimension of the update.
     """
-    every = places.places()
+    every = places.every()
     count = every.shape[-1]
     wide = Labels((*update.digits, (count,)), update.owners[..., None])
     spots = [spot[..., None] if isinstance(spot, np.ndarray) else spot for spot in known]

@@ -14,9 +14,10 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers, scatter_numbers
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.labelling.bounds import Bounds, all_known, narrowed
 from hlo_surgery.passes.owners.labelling.indices import column_bounds
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places
-from hlo_surgery.passes.owners.labelling.landing import Range, Spot, known_spot
+from hlo_surgery.passes.owners.labelling.landing import Spot, known_spot
 from hlo_surgery.passes.owners.owners import Owners
 
 
@@ -41,7 +42,7 @@ def are_seen(owners: Owners, op: Operation, source: Labels) -> bool:
     return all(known_spot(found) is not None for found in ranges)
 
 
-def ranges_of(owners: Owners, op: Operation) -> list[Range | int | None]:
+def ranges_of(owners: Owners, op: Operation) -> list[Bounds | int | None]:
     """Between which places along each dimension they land."""
     shape = mlir.shape(op.results[0])
     if op.name == "stablehlo.dynamic_update_slice":
@@ -102,7 +103,7 @@ def windows_of(op: Operation) -> Windows:
     )
 
 
-def range_of(owners: Owners, op: Operation, windows: Windows, dim: int) -> Range | int | None:
+def range_of(owners: Owners, op: Operation, windows: Windows, dim: int) -> Bounds | int | None:
     """Where along a dimension of the array each element lies that is taken, or put."""
     length, size = mlir.shape(op.operands[0])[dim], windows.sizes[dim]
     if dim in windows.alike:
@@ -113,32 +114,30 @@ def range_of(owners: Owners, op: Operation, windows: Windows, dim: int) -> Range
     if dim in windows.own:
         inner = inner + along(size, windows.own[dim], windows.rank)
     if dim not in windows.columns:
-        return Range(inner, inner)
+        return all_known(inner)
     start = column_bounds(owners, op.operands[1], windows.columns[dim], windows.vector_dim)
     if start is None:
         return None
     # What a gather would take from outside is taken from the edge; a scatter drops it, wherever.
     edges = (0, length - size) if op.name == "stablehlo.gather" else (-size, length)
     start = start.each(lambda first: np.clip(first, *edges))
+    if _is_anywhere(start, length - size):
+        return None
     # NumPy adds arrays of no dimension to a number, which is no array of places.
     placed = start.each(
         lambda first: np.asarray(inner + in_batch(first, windows.batch, windows.rank, owners.steps))
     )
-    return _narrow(Range(placed.low, placed.high))
+    return placed if placed.are_all_known else narrowed(placed, 0)
 
 
-def _narrow(places: Range) -> Range:
-    """With axes of size 1 along which they are the same; known ones are left as they are."""
-    for axis in range(0 if places.is_known else places.low.ndim):
-        low, high = places.low.take([0], axis), places.high.take([0], axis)
-        if (places.low == low).all() and (places.high == high).all():
-            places = Range(low, high)
-    return places
+def _is_anywhere(start: Bounds, last: int) -> bool:
+    """Whether bounds leave all of a dimension open, as no bounds do."""
+    return not start.are_all_known and bool((start.low <= 0).all() and (start.high >= last).all())
 
 
 def _update_spot(
     owners: Owners, index: Value, dim: int, shape: Sequence[int], sizes: Sequence[int]
-) -> Range | int | None:
+) -> Bounds | int | None:
     if sizes[dim] == shape[dim]:
         return dim
     start = start_of(owners, index)
@@ -150,7 +149,7 @@ def _update_spot(
         first = np.clip(start, 0, shape[dim] - sizes[dim])
         return first.reshape((*first.shape, *[1] * rank)) + along(sizes[dim], dim, rank)
 
-    return Range(placed(start.low), placed(start.high))
+    return start.each(placed)
 
 
 def along(size: int, dim: int, rank: int) -> Places:
@@ -160,10 +159,9 @@ def along(size: int, dim: int, rank: int) -> Places:
     return np.arange(size).reshape(sizes)
 
 
-def start_of(owners: Owners, index: Value) -> Range | None:
+def start_of(owners: Owners, index: Value) -> Bounds | None:
     """Between which numbers a scalar index lies: [*steps]."""
-    found = column_bounds(owners, index, 0, 0)
-    return None if found is None else Range(found.low, found.high)
+    return column_bounds(owners, index, 0, 0)
 
 
 def in_batch(numbers: Any, batch: Sequence[int], rank: int, steps: int) -> Any:

@@ -93,10 +93,10 @@ def test_elements_keep_their_owners(name, seed):
 
 def _known(op):
     """The numbers of the indices, by the analysis' own evaluation."""
-    from hlo_surgery.passes.owners.labelling.indices import places
+    from hlo_surgery.passes.owners.labelling.indices import integers_of
 
     first = {"stablehlo.dynamic_slice": 1, "stablehlo.gather": 1}.get(op.name, len(op.operands))
-    return [places(Owners(3), v).astype(np.int32) for v in list(op.operands)[first:]]
+    return [integers_of(Owners(3), v).astype(np.int32) for v in list(op.operands)[first:]]
 
 
 @pytest.mark.parametrize("start", [(1, 4), (3, 9), (-2, 1)])

@@ -251,9 +251,9 @@ ALIGNMENT = [
         "a sum of data as one gradient's, and as what scales another one",
     ),
     Bug(
-        "owners/alignment/positions.py",
-        "alone = np.where(rows.owners == MANY,",
-        "alone = np.where(rows.owners != NONE,",
+        "owners/labelling/labels.py",
+        "alone = np.where(labels.owners == MANY,",
+        "alone = np.where(labels.owners != NONE,",
         "rows that one example alone may look up, as nobody's",
     ),
     Bug(

@@ -17,8 +17,8 @@ INDICES = [
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
-        "first = Range(np.clip(start.low, 0, last), np.clip(start.high, 0, last))",
-        "first = Range(np.mod(start.low, last + 1), np.mod(start.high, last + 1))",
+        "lambda places: np.clip(places, 0, last)",
+        "lambda places: np.mod(places, last + 1)",
         "slices beyond an end, as if they went on at the other",
     ),
     Bug(
@@ -132,7 +132,7 @@ INDICES = [
     ),
     Bug(
         "owners/labelling/indices.py",
-        "vector_dim)\n    return found.low if found is not None and found.are_all_known else None",
+        "vector_dim)\n    return None if found is None else found.numbers",
         "vector_dim)\n    return found.low if found is not None and found.known.any() else None",
         "a column of indices that only a run tells, beside one that is known",
     ),
@@ -233,15 +233,15 @@ INDICES = [
         "a sum of numbers, as one of them",
     ),
     Bug(
-        "owners/labelling/landing.py",
+        "owners/labelling/bounds.py",
         "return 1 + int((self.high - self.low).max(initial=0))",
         "return max(1, int((self.high - self.low).max(initial=0)))",
         "the last place at which a row may lie",
     ),
     Bug(
         "owners/labelling/landing.py",
-        "return spot.low if spot.is_known else None",
-        "return spot.low",
+        "return spot.numbers if isinstance(spot, Bounds) else spot",
+        "return spot.low if isinstance(spot, Bounds) else spot",
         "the first place at which a row may lie, as its place",
     ),
 ]
