@@ -8,8 +8,6 @@ values alone they would be no others', though as a term of a gradient they are n
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP
@@ -43,16 +41,9 @@ def uneven_at(op: Operation) -> Mixed:
     return mixed(op, UNEVEN, help=APART_HELP)
 
 
-def covers(labels: Labels, size: int) -> bool:
-    """Whether each of the examples owns as many elements, over all steps."""
-    flat = labels.owners.ravel()
-    counts = np.bincount(flat[flat >= 0], minlength=size)
-    return len(set(counts.tolist())) == 1
-
-
 def is_uneven(owners: Owners, known: Class) -> bool:
     """Whether constants are added to what some examples own, and not to the others'."""
-    return isinstance(known, Owned) and known.offset and not covers(known.labels, owners.size)
+    return isinstance(known, Owned) and known.offset and not known.labels.covers(owners.size)
 
 
 def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed | None:
@@ -90,7 +81,7 @@ def puts_among(owners: Owners, op: Operation, classes: Sequence[Owned], labels: 
     of the result. An op that is not linear makes constants of zeros, but one that overwrites rows.
     """
     own = owned_operands(classes)
-    if not (labels.owners == NONE).any() or covers(labels, owners.size):
+    if not (labels.owners == NONE).any() or labels.covers(owners.size):
         return False
     if op.name == "stablehlo.scatter" and linearity.overwrites(op):
         return any(not is_splat(op.operands[i], 0) for i in {0, 2} - own)
@@ -104,14 +95,14 @@ def picks_unseen(owners: Owners, op: Operation, classes: Sequence[Owned], labels
     """
     values = PICKED_FROM.get(op.name, frozenset([0]))
     asked = (known for i, known in enumerate(classes) if i not in values)
-    constants = any(_has_constants(op.operands[i], classes[i]) for i in values)
+    constants = any(has_constants(op.operands[i], classes[i]) for i in values)
     if not constants or not all(known.is_shared for known in asked):
         return False
-    uneven = not (labels.is_nobodys or covers(labels, owners.size))
+    uneven = not (labels.is_nobodys or labels.covers(owners.size))
     return uneven and not are_seen(owners, op, classes[0].labels)
 
 
-def _has_constants(value: Value, known: Owned) -> bool:
+def has_constants(value: Value, known: Owned) -> bool:
     """Whether elements of a value that nobody owns may be other than zero, where examples own it
     unevenly, or not at all.
     """

@@ -91,7 +91,7 @@ def classify_owned(
     if op.name == "stablehlo.scatter" and len(op.results) == 1:
         return [_scattered(owners, op, classes)]
     if op.name in MOVES:
-        return [_moved(owners, op, classes, MOVES[op.name](op, operands))]
+        return [_moved(owners, op, classes, MOVES[op.name](op, operands, owners.size))]
     if op.name in INDEXED:
         return [_indexed(owners, op, classes, INDEXED[op.name](owners, op, operands))]
     return _by_factors(owners, op, classes)

@@ -68,8 +68,9 @@ class Owners:
     their trips. `loops`: the counted loops around what is classified now, outermost first.
     `beside`: values that run along with the examples and are not theirs. `moved`: why rows of
     parameters are not known to be whose. `apart`: where examples are taken apart, once asked.
-    `uneven`: sums to which some of the examples bring constants. `grouped`: the places of sums of
-    which each element is one over some of the examples. `varying`: what may differ from
+    `stand_ins`: what may be constant instead of some examples', once asked, and where that is
+    chosen. `uneven`: sums to which some of the examples bring constants. `grouped`: the places of
+    sums of which each element is one over some of the examples. `varying`: what may differ from
     step to step, by the first result of a loop. `contributions`: where all that is mixed counts as
     constant, not data alone. `following`: what is known of owners that ids give, where some do.
     """
@@ -92,6 +93,7 @@ class Owners:
     beside: set[Value] = field(default_factory=set[Value])
     moved: Reason | None = None
     apart: Apart | None = None
+    stand_ins: dict[Value, Operation] | None = None
     uneven: set[Value] = field(default_factory=set[Value])
     grouped: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
@@ -132,7 +134,7 @@ class Owners:
         """Labels as they are kept: in canonical form, the one object for equal ones."""
         labels = self.intern(labels)
         if labels not in self.canonical:
-            self.canonical[labels] = self.intern(canonical(labels))
+            self.canonical[labels] = self.intern(canonical(labels, self.size))
         return self.canonical[labels]
 
     def remembered(self, key: object, made: Callable[[], Labels]) -> Labels:

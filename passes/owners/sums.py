@@ -163,7 +163,7 @@ def _beside_owned(
     steady = frozenset(i for i in constants if many and not _differs(owners, op, classes, i))
     if steady:
         return again(owners, op, demoted(owners, op, classes, steady))
-    rows = any(isinstance(c, Owned) and c.labels.varies for c in many)
+    rows = any(isinstance(c, Owned) and c.labels.has_several for c in many)
     alone = owners.contributions is None and _is_from_earlier_steps(owners, op, classes)
     within = rows and not alone
     if linearity.is_linear(op, summed | own) and (data == summed or not within):
@@ -214,7 +214,7 @@ def _adds(op: Operation) -> bool:
 
 def _joins_a_sum(known: Class) -> bool:
     """Whether a value may be a term of a sum: no rows of several examples."""
-    return isinstance(known, Summed) or (isinstance(known, Owned) and not known.labels.varies)
+    return isinstance(known, Summed) or (isinstance(known, Owned) and not known.labels.has_several)
 
 
 def _not_linear(

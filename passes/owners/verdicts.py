@@ -28,8 +28,9 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
 from hlo_surgery.passes.owners.following.plain_terms import stray_reason
-from hlo_surgery.passes.owners.offsets import covers, uneven_at
+from hlo_surgery.passes.owners.offsets import uneven_at
 from hlo_surgery.passes.owners.owners import Owners
+from hlo_surgery.passes.owners.shares.stand_ins import stand_in_reason
 
 TERM = (
     "a constant made of the whole batch is a term of the gradient, of which no example's share "
@@ -65,6 +66,7 @@ def undivided_reason(
     reason = reason or read_otherwise(owners, gradient, asked)
     reason = reason or stray_reason(owners, gradient)
     reason = reason or uneven_reason(owners, block, gradient)
+    reason = reason or stand_in_reason(owners, block, gradient)
     return reason or apart_reason(owners, block, gradient)
 
 
@@ -72,6 +74,7 @@ def undivided_loss_reason(owners: Owners, block: Block, loss: Value) -> Reason |
     """Why a loss is no sum of the examples' own; None where it is."""
     reason = mixing_reason(owners, loss) or stray_reason(owners, loss)
     reason = reason or uneven_reason(owners, block, loss)
+    reason = reason or stand_in_reason(owners, block, loss)
     return reason or apart_reason(owners, block, loss)
 
 
@@ -128,7 +131,7 @@ def mixing_reason(owners: Owners, output: Value) -> Reason | None:
             op = mlir.defining_operation(output)
             if op and is_first_devices(op) and has_owners(owners.of(output)):
                 return disagreement(op)
-            if offset and not covers(labels, owners.size):
+            if offset and not labels.covers(owners.size):
                 return _uneven(output)
             return as_term(data) if data and not vanishes(output) else None
 

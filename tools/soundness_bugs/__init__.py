@@ -16,6 +16,7 @@ from tools.soundness_bugs.owners.indices import INDICES
 from tools.soundness_bugs.owners.labelling import LABELLING
 from tools.soundness_bugs.owners.ops import OPS
 from tools.soundness_bugs.owners.shares import SHARES
+from tools.soundness_bugs.owners.stand_ins import STAND_INS
 from tools.soundness_bugs.terms import TERMS
 
 __all__ = ["BUGS", "TESTS", "Bug", "tests_of"]
@@ -64,6 +65,7 @@ TESTS = (
     "tests/acceptance/test_products_of_sums.py",
     "tests/acceptance/test_group_masks.py",
     "tests/microbatches/test_uneven_rows.py",
+    "tests/owners/claims/test_stand_ins.py",
     "tests/loops/test_split_batches.py",
     "tests/loops/test_views.py",
     "tests/loops/test_parts.py",
@@ -90,6 +92,7 @@ OWNERS = [
     *INDICES,
     *ALIGNMENT,
     *SHARES,
+    *STAND_INS,
     *CONTRIBUTIONS,
     *FOLLOWING,
 ]

@@ -34,7 +34,7 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.constants import data_in, rearranged
 from hlo_surgery.passes.owners.labelling.labels import Labels, counts_at, examples_at
-from hlo_surgery.passes.owners.offsets import covers, uneven_at
+from hlo_surgery.passes.owners.offsets import uneven_at
 from hlo_surgery.passes.owners.owners import (
     Apart,
     Owners,
@@ -130,7 +130,7 @@ def _has_some(owners: Owners, owned: Sequence[Labels]) -> bool:
     """Whether an op takes some of the examples, or some of them at more steps than others."""
     examples = frozenset[int]().union(*(labels.examples for labels in owned))
     by_step = (labels for labels in owned if labels.steps and labels.examples)
-    uneven = not all(covers(labels, owners.size) for labels in by_step)
+    uneven = not all(labels.covers(owners.size) for labels in by_step)
     return 0 < len(examples) < owners.size or uneven
 
 
@@ -259,9 +259,14 @@ def uneven_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
     uneven = next((v for v in behind if v in owners.uneven), None)
     if uneven is None:
         return None
-    owners.apart = owners.apart or find_apart(owners, block)
-    if have_even_shares(owners, output, owners.apart.examples):
+    if has_even_shares(owners, block, output):
         return None
     op = mlir.defining_operation(uneven)
     assert op is not None
     return uneven_at(op).reason
+
+
+def has_even_shares(owners: Owners, block: Block, output: Value) -> bool:
+    """Whether there are constants in an output of which all examples have as much each."""
+    owners.apart = owners.apart or find_apart(owners, block)
+    return have_even_shares(owners, output, owners.apart.examples)

@@ -70,7 +70,7 @@ def places_behind(op: Operation, number: int, places: Labels) -> Iterator[tuple[
     elif op.name == "stablehlo.slice":
         yield op.operands[0], _before_slice(op, places)
     elif op.name == "stablehlo.reverse":
-        yield op.operands[0], MOVES[op.name](op, [places])
+        yield op.operands[0], MOVES[op.name](op, [places], len(places.examples))
     elif op.name == "stablehlo.concatenate":
         yield from _before_concatenate(op, places)
     else:
@@ -123,7 +123,7 @@ def places_ahead(
     if op.name in MOVES:
         operands = [nobodys(mlir.shape(v)) for v in op.operands]
         operands[number] = places
-        yield op.results[0], MOVES[op.name](op, operands)
+        yield op.results[0], MOVES[op.name](op, operands, len(places.examples))
         return
     rule = rule_of(op, shared_matrix=False)
     if rule is None:

@@ -3,6 +3,7 @@
     regrouped   ((B, L),) as dimensions [k, B/k, L]  =>  ((k,), (B/k,), (L,))
     whole       ((B, L),)                            =>  ((B * L,),)
     canonical   ((2, B), (D,)), owners [2, B, D], all by B alone  =>  owners [1, B, 1]
+    compact     the same, where NONE stays
 
 Every element keeps its owner, but that `canonical` may put one where NONE was.
 """
@@ -94,13 +95,20 @@ def all_whole(labels: Labels) -> Labels:
     return whole(labels, range(len(labels.digits)))
 
 
-def canonical(labels: Labels) -> Labels:
+def canonical(labels: Labels, size: int) -> Labels:
     """The same with few digits: an axis is kept only where one owner for all along it would not do.
 
-    Sound, since an owner may stand for NONE. What repeats along a dimension, or comes in equal
-    runs, has digits of its own for that.
+    Sound, since an owner may stand for NONE where each of the examples, `size` many, then has as
+    many elements. What repeats along a dimension, or comes in equal runs, has digits of its own for
+    that.
     """
-    needed = _merged(Labels(labels.digits, _without_idle_axes(labels.owners)))
+    few = Labels(labels.digits, _without_idle_axes(labels.owners))
+    return compact(few if few.covers(size) else labels)
+
+
+def compact(labels: Labels) -> Labels:
+    """The same with few digits: an axis is kept only where owners differ along it."""
+    needed = _merged(Labels(labels.digits, _without_equal_axes(labels.owners)))
     return _outside(_merged(_with_own_digits(needed)))
 
 
@@ -115,14 +123,18 @@ def _outside(labels: Labels) -> Labels:
 
 
 def _without_idle_axes(owners: Numbers) -> Numbers:
-    """NONE gets an owner only where others stay beside: what one example alone has a place in is
-    not spread over all places.
-    """
+    """NONE gets the owner of what is beside it, along axes along which that is one."""
     for axis in reversed(range(owners.ndim)):
         if owners.shape[axis] > 1:
             one = over(owners, [axis])
-            alone = owners.size == owners.shape[axis] and bool((owners != one).any())
-            owners = owners if alone or (one == MANY).any() else one
+            owners = owners if (one == MANY).any() else one
+    return owners
+
+
+def _without_equal_axes(owners: Numbers) -> Numbers:
+    for axis in reversed(range(owners.ndim)):
+        first = owners.take([0], axis) if owners.shape[axis] > 1 else owners
+        owners = first if (owners == first).all() else owners
     return owners
 
 

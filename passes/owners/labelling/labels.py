@@ -74,6 +74,19 @@ class Labels:
         """Whether elements of one step may have different owners."""
         return any(size > 1 for size in self.owners.shape[self.steps :])
 
+    @cached_property
+    def has_several(self) -> bool:
+        """Whether elements of one step belong to different examples."""
+        rows = self.owners.reshape(math.prod(self.owners.shape[: self.steps]), -1)
+        lowest = np.where(rows == NONE, ABOVE_ALL, rows).min(1, initial=ABOVE_ALL)
+        return bool((rows.max(1, initial=NONE) > lowest).any())
+
+    def covers(self, size: int) -> bool:
+        """Whether each of the examples, `size` many, owns as many elements, over all steps."""
+        flat = self.owners.ravel()
+        counts = np.bincount(flat[flat >= 0], minlength=size)
+        return len(set(counts.tolist())) == 1
+
     def axes(self, dim: int) -> range:
         """The axes of `owners` for the digits of a dimension."""
         first = self.steps + sum(len(group) for group in self.digits[:dim])

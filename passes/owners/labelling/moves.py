@@ -10,9 +10,10 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
-from hlo_surgery.passes.ir.mlir import Operation
-from hlo_surgery.passes.owners.labelling.digits import canonical, regrouped, whole
-from hlo_surgery.passes.owners.labelling.frames import joined
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.labelling.digits import compact, regrouped, whole
+from hlo_surgery.passes.owners.labelling.frames import joined, same
 from hlo_surgery.passes.owners.labelling.labels import (
     MANY,
     NONE,
@@ -26,7 +27,8 @@ from hlo_surgery.passes.owners.labelling.labels import (
 
 BOUNDS = ("start_indices", "limit_indices", "strides")
 PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
-Move = Callable[[Operation, Sequence[Labels]], Labels]
+Move = Callable[[Operation, Sequence[Labels], int], Labels]
+"""Of an op on labels of so many examples."""
 
 
 def taken(labels: Labels, dim: int, places: Places) -> Labels:
@@ -43,16 +45,16 @@ def taken(labels: Labels, dim: int, places: Places) -> Labels:
     (axis,) = labels.axes(dim)
     owners = _taken_along(labels.owners, axis, places)
     digits = (*labels.digits[:dim], (places.shape[-1],), *labels.digits[dim + 1 :])
-    return canonical(Labels(digits, owners))
+    return compact(Labels(digits, owners))
 
 
 def _with_holes(labels: Labels, dim: int, places: Places) -> Labels:
-    """One example's labels but for places along a dimension that are holes, [.., n]."""
+    """Labels that are the same all along a dimension, but for places that are holes, [.., n]."""
     sizes = [1] * labels.owners.ndim
     sizes[labels.axes(dim).start] = places.shape[-1]
     holes = (places < 0).reshape((-1, places.shape[-1])).all(0).reshape(sizes)
     owners = np.where(holes, np.int32(NONE), labels.owners).astype(np.int32)
-    return canonical(Labels(labels.digits, owners))
+    return compact(Labels(labels.digits, owners))
 
 
 def _taken_along(owners: Numbers, axis: int, places: Places) -> Numbers:
@@ -81,11 +83,11 @@ def spread(labels: Labels, shape: Sequence[int]) -> Labels:
     return everywhere(labels.owners, shape)
 
 
-def _reshape(op: Operation, operands: Sequence[Labels]) -> Labels:
+def _reshape(op: Operation, operands: Sequence[Labels], size: int) -> Labels:
     return regrouped(operands[0], mlir.shape(op.results[0]))
 
 
-def _slice(op: Operation, operands: Sequence[Labels]) -> Labels:
+def _slice(op: Operation, operands: Sequence[Labels], size: int) -> Labels:
     labels = operands[0]
     bounds = zip(*(integers(op, name) for name in BOUNDS), strict=True)
     for dim, bound in enumerate(bounds):
@@ -94,20 +96,23 @@ def _slice(op: Operation, operands: Sequence[Labels]) -> Labels:
     return labels
 
 
-def _reverse(op: Operation, operands: Sequence[Labels]) -> Labels:
+def _reverse(op: Operation, operands: Sequence[Labels], size: int) -> Labels:
     labels = operands[0]
     for dim in integers(op, "dimensions"):
         labels = taken(labels, dim, np.arange(labels.shape[dim])[::-1])
     return labels
 
 
-def _pad(op: Operation, operands: Sequence[Labels]) -> Labels:
+def _pad(op: Operation, operands: Sequence[Labels], size: int) -> Labels:
     labels, shape = operands[0], mlir.shape(op.results[0])
+    fills = not is_splat(op.operands[1], 0)
     amounts = zip(*(integers(op, name) for name in PADDINGS), strict=True)
     for dim, (low, high, between) in enumerate(amounts):
         if (low, high, between) != (0, 0, 0):
             places = _padded_places(labels.shape[dim], shape[dim], low, between)
+            exact = fills and not (labels.varies_along(dim) or labels.covers(size))
             labels = taken(labels, dim, places)
+            labels = _with_holes(labels, dim, places) if exact else labels
     filling = operands[1]
     return labels if filling.is_nobodys else joined([labels, spread(filling, shape)])
 
@@ -120,21 +125,34 @@ def _padded_places(size: int, padded: int, low: int, between: int) -> Places:
     return np.where(inside, before, -1)
 
 
-def _concatenate(op: Operation, operands: Sequence[Labels]) -> Labels:
+def _concatenate(op: Operation, operands: Sequence[Labels], size: int) -> Labels:
     dim, total = integer(op, "dimension"), mlir.shape(op.results[0])[integer(op, "dimension")]
     pairs = zip(operands, op.operands, strict=True)
-    pieces = [(labels, size) for labels, v in pairs if (size := mlir.shape(v)[dim])]
-    if not any(labels.varies_along(dim) for labels, _ in pieces):
-        rows = joined([_resized(labels, dim, 1) for labels, _ in pieces])
-        alone = rows.owners.size == 1 and any(labels.is_nobodys for labels, _ in pieces)
-        if not alone and not (rows.owners == MANY).any():
-            return _resized(rows, dim, total)
-    starts = np.cumsum([0, *(size for _, size in pieces)])
+    pieces = [(labels, v) for labels, v in pairs if mlir.shape(v)[dim]]
+    rows = _rows_of_all(pieces, dim, size)
+    if rows is not None:
+        return _resized(rows, dim, total)
+    starts = np.cumsum([0, *(mlir.shape(v)[dim] for _, v in pieces)])
     placed = [
         _laid_out(labels, dim, int(start), total)
         for (labels, _), start in zip(pieces, starts[:-1], strict=True)
     ]
     return joined(placed)
+
+
+def _rows_of_all(pieces: Sequence[tuple[Labels, Value]], dim: int, size: int) -> Labels | None:
+    """The labels of all pieces together, if their owners do not differ along a dimension; constants
+    get an owner only beside all examples, or where they are zeros and not beside one alone.
+    """
+    if any(labels.varies_along(dim) for labels, _ in pieces):
+        return None
+    each = [_resized(labels, dim, 1) for labels, _ in pieces]
+    rows = joined(each)
+    if (rows.owners == MANY).any():
+        return None
+    alone = rows.owners.size == 1 and any(labels.is_nobodys for labels, _ in pieces)
+    held = (same(own, rows) or is_splat(v, 0) for own, (_, v) in zip(each, pieces, strict=True))
+    return rows if rows.covers(size) or (all(held) and not alone) else None
 
 
 def _laid_out(labels: Labels, dim: int, start: int, total: int) -> Labels:

@@ -25,6 +25,7 @@ from hlo_surgery.passes.owners.shares.row_constants import (
     counts_examples,
     finds_rows,
     has_constant,
+    is_stand_in,
     own_operands,
 )
 from hlo_surgery.passes.owners.shares.weighted_terms import ROUNDING
@@ -120,11 +121,17 @@ def _operands(owners: Owners, one: Operation | None, other: Operation | None) ->
     is_product = not own and one.name in (*PRODUCTS, DIVIDE)
     if own != own_operands(owners, other):
         return None
-    if not (is_product or all(linearity.is_linear(op, own or _all(op)) for op in (one, other))):
+    is_linear = all(linearity.is_linear(op, own or _all(op)) for op in (one, other))
+    if not (is_product or is_linear or all(_are_alike_or_none(owners, op) for op in (one, other))):
         return None
     pairs = list(zip(one.operands, other.operands, strict=True))
     alike = all(v.type == w.type for v, w in (*pairs, (one.results[0], other.results[0])))
     return pairs if alike or one.name in (BY_ROWS if own else SPREADS) else None
+
+
+def _are_alike_or_none(owners: Owners, op: Operation) -> bool:
+    """Whether an op makes the same constants of the same, in what may be constant by a choice."""
+    return is_stand_in(owners, op.results[0]) and not linearity.is_linear(op, _bearing(owners, op))
 
 
 def _takes_sums_as_constants(owners: Owners, op: Operation) -> bool:
@@ -156,6 +163,10 @@ def _of_ops(owners: Owners, one: Value, other: Value, known: dict[Pair, Ratio]) 
     ratios = [ratio for ratio in found if ratio is not None]
     if len(ratios) < len(found):
         return None
+    if _are_alike_or_none(owners, op):
+        own = own_operands(owners, op)
+        alike = all(r == 1.0 or (i in own and r == NONE_HELD) for i, r in enumerate(ratios))
+        return _rows(owners, op) / _rows(owners, twin) if alike else None
     if op.name in PRODUCTS:
         return math.prod(ratios) * _rows(owners, op) / _rows(owners, twin)
     if op.name == DIVIDE:

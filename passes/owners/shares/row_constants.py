@@ -16,8 +16,8 @@ from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import (
     Class,
     Owned,
-    Summed,
     is_shared,
+    is_sum,
 )
 from hlo_surgery.passes.owners.labelling.labels import Labels, counts_at
 from hlo_surgery.passes.owners.labelling.spots import windows_of
@@ -31,28 +31,40 @@ Examples = frozenset[int]
 def has_constant(owners: Owners, value: Value) -> bool:
     """Whether constants are added to what examples bring to a value."""
     bearers = constant_bearers(owners, value)
-    return any(_has_offset(owners.of(v)) or holds_constant(owners, v) for v in bearers)
+    return any(has_constants_in_rows(owners, v) or holds_constant(owners, v) for v in bearers)
 
 
 def constant_bearers(owners: Owners, value: Value) -> set[Value]:
-    """A value and what it is made of by linear ops, back to where its constants come in."""
+    """A value and what it is made of by linear ops, or of what may be constant by any, back to
+    where its constants come in.
+    """
     return closure([value], lambda v: _bearers(owners, v))
 
 
 def _bearers(owners: Owners, value: Value) -> list[Value]:
-    op, known = mlir.defining_operation(value), owners.of(value)
-    if op is None or not _may_hold(known):
+    op = mlir.defining_operation(value)
+    if op is None or not _may_hold(owners, value):
         return []
     own = own_operands(owners, op)
-    return [op.operands[i] for i in own] if linearity.is_linear(op, own) else []
+    followed = linearity.is_linear(op, own) or is_stand_in(owners, value)
+    return [op.operands[i] for i in own] if followed else []
 
 
-def _may_hold(known: Class) -> bool:
-    return isinstance(known, Summed) or _has_offset(known)
+def _may_hold(owners: Owners, value: Value) -> bool:
+    return is_sum(owners.of(value)) or has_constants_in_rows(owners, value)
 
 
-def _has_offset(known: Class) -> bool:
-    return isinstance(known, Owned) and (known.offset or known.data is not None)
+def has_constants_in_rows(owners: Owners, value: Value) -> bool:
+    """Whether what examples own may hold constants."""
+    known = owners.of(value)
+    if not isinstance(known, Owned) or known.is_shared:
+        return False
+    return known.offset or known.data is not None or is_stand_in(owners, value)
+
+
+def is_stand_in(owners: Owners, value: Value) -> bool:
+    """Whether a value may be constant by a choice, and no offset tells that."""
+    return value in (owners.stand_ins or {})
 
 
 def own_operands(owners: Owners, op: Operation) -> frozenset[int]:
@@ -66,8 +78,8 @@ def are_the_same_in_rows(
     """Whether at each step of the loops around each of some examples has as many rows with
     constants behind a value, and the same constants in each; False also where not known.
     """
-    bearers = [v for v in constant_bearers(owners, value) if _may_hold(owners.of(v))]
-    rows = [known for v in bearers if _has_offset(known := owners.of(v))]
+    bearers = [v for v in constant_bearers(owners, value) if _may_hold(owners, v)]
+    rows = [owners.of(v) for v in bearers if has_constants_in_rows(owners, v)]
     made_alike = all(_is_made_alike(owners, v) for v in bearers)
     return made_alike and all(_covers(known, steps, examples) for known in rows)
 

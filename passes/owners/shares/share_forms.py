@@ -31,6 +31,7 @@ from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.shares.row_constants import (
     are_the_same_in_rows,
     has_constant,
+    has_constants_in_rows,
     own_operands,
 )
 from hlo_surgery.passes.owners.shares.weighted_terms import (
@@ -127,8 +128,8 @@ def _made_from(owners: Owners, value: Value) -> list[Value]:
 def _is_told_apart(owners: Owners, value: Value) -> bool:
     """Whether constants in a value can be told from the rest of it: a sum, or one example's."""
     known = owners.of(value)
-    is_one = isinstance(known, Owned) and known.offset and not known.labels.varies
-    return is_sum(known) or is_one
+    is_one = isinstance(known, Owned) and not known.labels.varies
+    return is_sum(known) or (is_one and has_constants_in_rows(owners, value))
 
 
 def _made(search: _Search, value: Value) -> Shares:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from hlo_surgery.passes.owners.labelling.digits import all_whole, canonical, regrouped
+from hlo_surgery.passes.owners.labelling.digits import all_whole, canonical, compact, regrouped
 from hlo_surgery.passes.owners.labelling.frames import joined, same
 from hlo_surgery.passes.owners.labelling.labels import (
     MANY,
@@ -51,18 +51,30 @@ def assert_widened(labels, expected):
 @pytest.mark.parametrize("seed", range(5))
 def test_canonical_labels_keep_every_owner(shape, seed):
     array = drawn(shape, seed)
-    assert_widened(canonical(labelled(array)), array)
+    assert_widened(canonical(labelled(array), 3), array)
+
+
+def test_constants_get_an_owner_where_all_examples_have_as_many():
+    stacked = [[0, NONE], [1, NONE]]
+    assert canonical(labelled(stacked), 2).owners.shape == (2, 1)
+    np.testing.assert_array_equal(elements(canonical(labelled(stacked), 3)), stacked)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compact_labels_are_the_same_in_all_elements(shape):
+    array = drawn(shape, 0)
+    np.testing.assert_array_equal(elements(compact(labelled(array))), array)
 
 
 def test_canonical_labels_are_small():
     rows = np.broadcast_to(np.repeat(np.arange(5), 7)[:, None], (35, 4))
-    found = canonical(labelled(rows))
+    found = canonical(labelled(rows), 5)
     assert found.digits == ((5, 7), (4,))
     assert found.owners.shape == (5, 1, 1)
 
 
 def test_no_axis_is_dropped_along_which_owners_differ():
-    found = canonical(labelled([[0, 1], [1, 0]]))
+    found = canonical(labelled([[0, 1], [1, 0]]), 2)
     np.testing.assert_array_equal(elements(found), [[0, 1], [1, 0]])
 
 
@@ -72,7 +84,7 @@ def test_no_axis_is_dropped_along_which_owners_differ():
 )
 def test_regrouped_labels_are_reshaped_ones(old, new):
     array = drawn(old, 0)
-    for labels in (labelled(array), canonical(labelled(array))):
+    for labels in (labelled(array), canonical(labelled(array), 3)):
         assert_widened(regrouped(labels, new), array.reshape(new))
 
 

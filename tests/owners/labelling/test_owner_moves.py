@@ -58,7 +58,7 @@ PLACED = {
 def moved(op, operands):
     owners = Owners(3)
     if op.name in MOVES:
-        return MOVES[op.name](op, operands)
+        return MOVES[op.name](op, operands, 3)
     return INDEXED[op.name](owners, op, operands)
 
 
@@ -227,5 +227,5 @@ def test_what_fills_up_is_its_owners():
     (op,) = lowered_ops(
         "stablehlo.pad", lambda x, v: lax.pad(x, v, ((1, 0, 0), (0, 0, 0))), jnp.zeros(SHAPE), 0.0
     )
-    found = MOVES["stablehlo.pad"](op, [labelled(np.full(SHAPE, NONE)), labelled(np.int32(2))])
+    found = MOVES["stablehlo.pad"](op, [labelled(np.full(SHAPE, NONE)), labelled(np.int32(2))], 3)
     assert (elements(found) == 2).all()

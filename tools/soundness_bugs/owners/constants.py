@@ -178,7 +178,7 @@ CONSTANTS = [
         "data of the batch beside a sum over positions, as what belongs to positions",
     ),
     Bug(
-        "owners/offsets.py",
+        "owners/labelling/labels.py",
         "return len(set(counts.tolist())) == 1",
         "return counts.size > 0",
         "constants of which some examples have more rows than others",
@@ -203,7 +203,7 @@ CONSTANTS = [
     ),
     Bug(
         "owners/verdicts.py",
-        "if offset and not covers(labels, owners.size):",
+        "if offset and not labels.covers(owners.size):",
         "if offset and not labels.shape:",
         "a gradient of one example's, with a constant, as all have it",
     ),

@@ -48,9 +48,27 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/digits.py",
-        "one = over(owners, [axis])\n            alone",
-        "one = owners.take([0], axis)\n            alone",
+        "one = over(owners, [axis])\n            owners = owners",
+        "one = owners.take([0], axis)\n            owners = owners",
         "what the first of several owns, as if all were its",
+    ),
+    Bug(
+        "owners/labelling/digits.py",
+        "    return compact(few if few.covers(size) else labels)",
+        "    return compact(few)",
+        "constants in some examples' rows, as theirs",
+    ),
+    Bug(
+        "owners/labelling/moves.py",
+        "return rows if rows.covers(size) or (all(held) and not alone) else None",
+        "return rows if not alone else None",
+        "constants that are stacked with some examples' rows, as theirs",
+    ),
+    Bug(
+        "owners/labelling/moves.py",
+        "            labels = _with_holes(labels, dim, places) if exact else labels\n",
+        "",
+        "what is padded by constants, as the examples'",
     ),
     Bug(
         "owners/labelling/frames.py",

@@ -157,14 +157,14 @@ SHARES = [
     ),
     Bug(
         RATIOS,
-        "    if not (is_product or all(",
-        "    if False and not (is_product or all(",
+        "    if not (is_product or is_linear or all(",
+        "    if False and not (is_product or is_linear or all(",
         "ops that are not linear in constants",
     ),
     Bug(
         RATIOS,
-        "_all(op)) for op in (one, other))):",
-        "_all(op)) for op in (one,))):",
+        "_all(op)) for op in (one, other))\n",
+        "_all(op)) for op in (one,))\n",
         "a maximum where the other group has a sum",
     ),
     Bug(
