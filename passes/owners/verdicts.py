@@ -65,16 +65,16 @@ def undivided_reason(
     reason = mixing_reason(owners, gradient) or example_rows(owners, block, gradient)
     reason = reason or read_otherwise(owners, gradient, asked)
     reason = reason or stray_reason(owners, gradient)
-    reason = reason or uneven_reason(owners, block, gradient)
     reason = reason or stand_in_reason(owners, block, gradient)
+    reason = reason or uneven_reason(owners, block, gradient)
     return reason or apart_reason(owners, block, gradient)
 
 
 def undivided_loss_reason(owners: Owners, block: Block, loss: Value) -> Reason | None:
     """Why a loss is no sum of the examples' own; None where it is."""
     reason = mixing_reason(owners, loss) or stray_reason(owners, loss)
-    reason = reason or uneven_reason(owners, block, loss)
     reason = reason or stand_in_reason(owners, block, loss)
+    reason = reason or uneven_reason(owners, block, loss)
     return reason or apart_reason(owners, block, loss)
 
 

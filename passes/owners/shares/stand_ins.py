@@ -65,7 +65,9 @@ Found = dict[Value, StandIn]
 
 
 def stand_in_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
-    """Why constants may be in an output that some examples do not have."""
+    """Why constants may be in an output that some examples do not have. What is found is noted, as
+    shares of other constants are judged by it too.
+    """
     if owners.stand_ins is None:
         found = find_stand_ins(owners, block).items()
         owners.stand_ins = {v: one.choice for v, one in found if Held.HIDDEN in one.held}

@@ -76,7 +76,7 @@ def until(params, x, rows, number):
 def beside_what_is_one_part(params, x, rows, number):
     """Of the products that are summed up one has a factor of the example."""
     one = jnp.concatenate([x[0, 0, :1], ONES[0, 1:]])
-    return jnp.sin(selected(x, rows) * params["w"]) @ one
+    return jnp.sin(selected(x, rows)) @ one * params["b"].sum()
 
 
 def picked_by_it(params, x, rows, number):
@@ -148,9 +148,11 @@ UNLIKE = {
     "constants of their own": lambda p, x, i, rows: masked(p, x, rows[0], 1.0 + i),
     "weights of their own": lambda p, x, i, rows: (1 + i) * masked(p, x, rows[0]),
     "one alone": lambda p, x, i, rows: masked(p, x, rows[0] if i == 0 else True),
-    "another function": lambda p, x, i, rows: (jnp.tanh if i else jnp.cos)(masked(p, x, rows[0])),
-    "an offset that all have": lambda p, x, i, rows: (
-        masked(p, x, rows[0] if i == 0 else True) + p["b"][0]
+    "another function": lambda p, x, i, rows: (
+        (jnp.sin if i else jnp.cos)(jnp.where(rows[0], x, 1.0)).mean() * p["b"].sum()
+    ),
+    "masks of their own beside one that all have": lambda p, x, i, rows: jnp.mean(
+        (jnp.sin(jnp.where(rows[i], x, 1.0)) + jnp.where(rows[0], x, 1.0)) @ p["w"]
     ),
 }
 

@@ -44,12 +44,6 @@ STAND_INS = [
     ),
     Bug(
         STAND,
-        "        if held not in before and _is_some_examples(owners, value):",
-        "        if not before and _is_some_examples(owners, value):",
-        "what more ways lead to, one of them not linear",
-    ),
-    Bug(
-        STAND,
         "    if op.name == SELECT:\n        return 0 in certain",
         "    if op.name == SELECT:\n        return bool(certain)",
         "a constant that an example's value is chosen beside",
