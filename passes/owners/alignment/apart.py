@@ -63,7 +63,11 @@ MET_HELP = (
     "these up, in a loop or not; of one loss of all groups the gradient does not say whose is what"
 )
 # What leaves elements as they are, and puts nothing beside them.
-MOVES = ops_of(Kind.MOVES) | {"stablehlo.convert", "stablehlo.dynamic_slice"}
+MOVES = ops_of(Kind.MOVES) | {
+    "stablehlo.convert",
+    "stablehlo.dynamic_slice",
+    "stablehlo.dynamic_update_slice",
+}
 # What picks elements, by numbers or truths.
 PICKS = {
     "stablehlo.gather",

@@ -5,6 +5,7 @@
 Floats are known to rounding alone. They tell weights, never an index.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hlo_surgery.passes.dataflow.linked import behind_barriers
-from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.dataflow.vanishing import vanishes
+from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.bounds import numbers_within
@@ -57,12 +59,16 @@ def _made_from(value: Value) -> list[Value]:
         return []
     if op.name == mlir.BARRIER:
         return [behind_barriers(value)]
-    # Where a slice is taken makes no difference.
-    return list(op.operands)[: 1 if op.name in SAME else None] if _is_followed(op) else []
+    if op.name in SAME or _is_total(op):
+        # Where a slice is taken makes no difference.
+        return [op.operands[0]]
+    return list(op.operands) if op.name in ARITHMETIC else []
 
 
-def _is_followed(op: Operation) -> bool:
-    return op.name in ARITHMETIC or op.name in SAME
+def _is_total(op: Operation) -> bool:
+    """Whether an op adds up elements, on top of zero."""
+    adds = op.name == "stablehlo.reduce" and len(op.results) == 1 and linearity.sums(op, 0)
+    return adds and vanishes(op.operands[1])
 
 
 def _number(
@@ -94,6 +100,9 @@ def _filling(numbers: StepNumbers, steps: int) -> StepNumbers | None:
 def _of_floats(op: Operation, operands: list[StepNumbers]) -> StepNumbers | None:
     if op.name in SAME or op.name == mlir.BARRIER:
         return operands[0]
+    if _is_total(op):
+        sizes = [math.prod(mlir.shape(v)) for v in (op.operands[0], op.results[0])]
+        return operands[0] * (sizes[0] // max(sizes[1], 1))
     steps = max(numbers.ndim for numbers in operands)
     with np.errstate(all="ignore"):
         found = ARITHMETIC[op.name](*(within(numbers, steps) for numbers in operands))

@@ -44,7 +44,16 @@ def recurrent(params, x):
     return jnp.sum((lax.scan(step, x, x)[1] - x) ** 2) + jnp.sin(params["s"] * x[0])
 
 
-ALONE = {"squares": squares, "normalised": normalised, "recurrent": recurrent}
+def penalised(params, x):
+    return squares(params, x) + jnp.sum(params["b"] ** 2) + params["s"]
+
+
+ALONE = {
+    "penalised": penalised,
+    "squares": squares,
+    "normalised": normalised,
+    "recurrent": recurrent,
+}
 HOW = {"mapped": lambda f: f, "with remat": jax.checkpoint}
 
 
@@ -168,7 +177,35 @@ def constants_along_other_dimensions(params, x):
     return weighed(params, first, rest)
 
 
+def rows_with_penalties(params, x, first, rest):
+    """As many times a penalty beside each row of the whole parts, and beside each of the rest."""
+
+    def squares_of(row, times):
+        return squares(params, row) + times * jnp.sum(params["b"] ** 2)
+
+    whole = B // PART * PART
+    parts = x[:whole].reshape(-1, PART, D)
+    steps = looped(lambda rows: jax.vmap(lambda row: squares_of(row, first))(rows), parts)
+    alone = jax.vmap(lambda row: squares_of(row, rest))(x[whole:])
+    return (jnp.sum(steps) + jnp.sum(alone)) / B
+
+
+def penalties_of_steps_alone(params, x):
+    return rows_with_penalties(params, x, 1.0, 0.0)
+
+
+def penalties_of_the_rest_alone(params, x):
+    return rows_with_penalties(params, x, 0.0, 1.0)
+
+
+def larger_penalties_in_the_rest(params, x):
+    return rows_with_penalties(params, x, 1.0, 3.0)
+
+
 UNLIKE = [
+    penalties_of_steps_alone,
+    penalties_of_the_rest_alone,
+    larger_penalties_in_the_rest,
     other_weights,
     other_constants,
     another_parameter,
