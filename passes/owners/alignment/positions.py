@@ -24,6 +24,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_places, has_constant_part
+from hlo_surgery.passes.owners.alignment.given_rows import PASSING, given_rows
 from hlo_surgery.passes.owners.alignment.placements import (
     keeps_rows,
     narrowed,
@@ -54,7 +55,6 @@ MOVED = (
     "known whose share of this gradient is whose"
 )
 MOVED_HELP = "pass the rows as a batch argument (batch_argnums), in the order of the examples"
-PASSING = mlir.CONTROL_FLOW | {mlir.BARRIER}
 FLOW = PASSING | {"stablehlo.return", "func.return"}
 
 
@@ -157,6 +157,8 @@ def _met_unevenly(search: Search, block: Block) -> Iterator[Placed]:
 def met_directly(search: Search, block: Block) -> Iterator[tuple[Value, Labels]]:
     """What nobody owns and lies beside what the examples own, in one op, and where."""
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
+        if search.owners.contributions is None:
+            yield from given_rows(search.owners, op)
         if op.name in mlir.CONTROL_FLOW or not len(op.results):
             continue
         yield from _gathered_directly(search, op)
