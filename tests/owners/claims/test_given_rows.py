@@ -32,6 +32,10 @@ def by_example(rows):
     return rows.reshape(2, B, D).swapaxes(0, 1)
 
 
+def behind_a_loop(*given):
+    return by_example(lax.fori_loop(0, 2, lambda _, rows: 2 * rows, listed(*given)))
+
+
 def stepped(params, x, scales):
     return lax.fori_loop(0, 2, lambda _, rows: rows + x, constants(params, scales))
 
@@ -61,6 +65,7 @@ def picked(params, x, scales):
 ROWS = {
     "laid out": lambda *given: by_example(listed(*given)),
     "laid out behind an op": lambda *given: by_example(2 * listed(*given)),
+    "laid out behind a loop": behind_a_loop,
     "picked": picked,
     "added to": lambda params, x, scales: listed(params, x, scales) + jnp.tile(x, (2, 1)),
     "put over": put_over,
