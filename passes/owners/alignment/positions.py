@@ -27,6 +27,7 @@ from hlo_surgery.passes.owners.alignment.constant_parts import constant_places, 
 from hlo_surgery.passes.owners.alignment.given_rows import PASSING, given_rows
 from hlo_surgery.passes.owners.alignment.placements import (
     keeps_rows,
+    in_order_of_first,
     narrowed,
     over_operand,
     places_ahead,
@@ -139,8 +140,7 @@ def _moved(owners: Owners, placed: Placed) -> Reason | None:
 
 
 def _placed(search: Search, value: Value, places: Labels) -> Placed:
-    numbers = places.owners
-    key = (places.digits, numbers.shape, numbers.tobytes())
+    key = (places.digits, places.owners.shape, in_order_of_first(places.owners).tobytes())
     return Placed(value, places, key, isinstance(search.owners.of(value), Summed))
 
 
