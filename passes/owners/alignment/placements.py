@@ -43,8 +43,8 @@ def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
 
 
 def in_order_of_first(numbers: Numbers) -> Numbers:
-    """Numbers that are equal where these are, whichever these are: 0 is the first one's that occurs.
-    There are finitely many, however often places are told apart anew. Of no place stays so.
+    """Numbers that are equal where these are, whichever these are: that which occurs first is 0.
+    There are finitely many, however often places are told apart anew. What has no place has none.
     """
     _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     ranks = np.argsort(np.argsort(first))

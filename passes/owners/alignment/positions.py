@@ -26,8 +26,8 @@ from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_places, has_constant_part
 from hlo_surgery.passes.owners.alignment.given_rows import PASSING, given_rows
 from hlo_surgery.passes.owners.alignment.placements import (
-    keeps_rows,
     in_order_of_first,
+    keeps_rows,
     narrowed,
     over_operand,
     places_ahead,

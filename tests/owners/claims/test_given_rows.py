@@ -62,12 +62,6 @@ def picked(params, x, scales):
     return listed(params, x, scales)[np.arange(2 * B).reshape(2, B).T]
 
 
-def turned(params, x, scales):
-    """Places that go back and forth, told apart anew each time: there is an end to it."""
-    rows = jnp.roll(jnp.tile(constants(params, scales), (2, 1)), B, 0)
-    return rows.reshape(2, B, D) + x
-
-
 ROWS = {
     "laid out": lambda *given: by_example(listed(*given)),
     "laid out behind an op": lambda *given: by_example(2 * listed(*given)),
@@ -79,7 +73,6 @@ ROWS = {
     "a carry that is written": written,
     "a carry that gets them": shifted,
     "a branch": branched,
-    "turned over and over": turned,
     "mapped over": lambda *given: lax.map(lambda a: a, listed(*given).reshape(2, B, D)),
 }
 
@@ -111,11 +104,18 @@ def test_constants_that_are_the_same_in_all_rows_are_exact(name):
             np.testing.assert_allclose(each[leaf][b], own, rtol=1e-5)
 
 
-def test_weights_by_place_of_rows_that_are_laid_out_are_refused():
-    def loss(params, x, weights):
-        rows = listed(params, x, ALIKE).reshape(2, B, D).sum(0)
-        return jnp.sum(weights[:, None] * rows @ params["w"])
+def weighed(params, x, weights):
+    rows = listed(params, x, ALIKE).reshape(2, B, D).sum(0)
+    return jnp.sum(weights[:, None] * rows @ params["w"])
 
+
+def turned(params, x, scales):
+    rows = jnp.roll(jnp.tile(constants(params, scales), (2, 1)), B, 0)
+    return jnp.sum((rows.reshape(2, B, D) + x) @ params["w"])
+
+
+@pytest.mark.parametrize("loss", [weighed, turned])
+def test_places_that_go_back_and_forth_come_to_an_end(loss):
     f = hs.rewrite(jax.grad(loss), batch_argnums=1, statistics=hs.norms())
     with pytest.raises(hs.Refusal, match="holds something for each example's position"):
         f(PARAMS, X, BY_PLACE)
