@@ -140,7 +140,8 @@ def _moved(owners: Owners, placed: Placed) -> Reason | None:
 
 
 def _placed(search: Search, value: Value, places: Labels) -> Placed:
-    key = (places.digits, places.owners.shape, in_order_of_first(places.owners).tobytes())
+    told = places.owners if search.owners.contributions else in_order_of_first(places.owners)
+    key = (places.digits, told.shape, told.tobytes())
     return Placed(value, places, key, isinstance(search.owners.of(value), Summed))
 
 
@@ -248,8 +249,7 @@ def _is_even(search: Search, value: Value, places: Labels, axis: int, dim: int, 
     if places.owners.shape[axis] == 1:
         return False
     group, first = places.digits[dim], places.axes(dim).start
-    before = math.prod(group[: axis - first])
-    after = math.prod(group[axis - first + 1 :])
+    before, after = math.prod(group[: axis - first]), math.prod(group[axis - first + 1 :])
     return is_uniform(value, PerExample(dim, before, after), size, search.uniform)
 
 
