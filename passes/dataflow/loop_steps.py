@@ -46,6 +46,8 @@ def _made_from(loop: Operation | None, use: Any) -> Iterator[Value]:
         yield from _made_by_return(loop, op, number)
     elif op.name == "stablehlo.while":
         yield from _state(op, number)
+    elif op.name == mlir.BARRIER:
+        yield op.results[number]
     elif not _takes_the_same(op, number):
         yield from op.results
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.all_hold import all_hold
 from hlo_surgery.passes.ir.constants import elements
@@ -32,6 +33,9 @@ def is_uniform(value: Value, along: PerExample, size: int, known: Known | None =
 
 def _uniform_if(value: Value, along: PerExample, size: int) -> Sequence[Along] | None:
     """What must be uniform for a value to be so; None where it is not, or does not show it."""
+    bare = behind_barriers(value)
+    if bare != value:
+        return [(bare, along, size)]
     op = mlir.defining_operation(value)
     if op is None:
         return None

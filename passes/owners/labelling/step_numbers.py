@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -28,7 +29,13 @@ ARITHMETIC: dict[str, Callable[..., StepNumbers]] = {
     "stablehlo.divide": np.divide,
     "stablehlo.negate": np.negative,
 }
-SAME = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim")
+SAME = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("broadcast_in_dim", "convert", "dynamic_slice", "reshape", "reverse", "slice"),
+        "transpose",
+    )
+)
 
 
 def step_numbers(owners: Owners, value: Value) -> StepNumbers | None:
@@ -46,8 +53,16 @@ def step_numbers(owners: Owners, value: Value) -> StepNumbers | None:
 
 def _made_from(value: Value) -> list[Value]:
     op = mlir.defining_operation(value)
-    is_followed = op is not None and (op.name in ARITHMETIC or op.name in SAME)
-    return list(op.operands) if op is not None and is_followed and mlir.is_inexact(value) else []
+    if op is None or not mlir.is_inexact(value):
+        return []
+    if op.name == mlir.BARRIER:
+        return [behind_barriers(value)]
+    # Where a slice is taken makes no difference.
+    return list(op.operands)[: 1 if op.name in SAME else None] if _is_followed(op) else []
+
+
+def _is_followed(op: Operation) -> bool:
+    return op.name in ARITHMETIC or op.name in SAME
 
 
 def _number(
@@ -77,7 +92,7 @@ def _filling(numbers: StepNumbers, steps: int) -> StepNumbers | None:
 
 
 def _of_floats(op: Operation, operands: list[StepNumbers]) -> StepNumbers | None:
-    if op.name in SAME:
+    if op.name in SAME or op.name == mlir.BARRIER:
         return operands[0]
     steps = max(numbers.ndim for numbers in operands)
     with np.errstate(all="ignore"):

@@ -9,35 +9,43 @@ holds no constant it makes no difference what it is.
 
 import math
 
+from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.attributes import dot_numbers, integers
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import (
     ELEMENTWISE,
+    Class,
     Owned,
+    has_owners,
     is_shared,
 )
+from hlo_surgery.passes.owners.labelling.moves import BOUNDS
 from hlo_surgery.passes.owners.labelling.step_numbers import step_numbers
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
 from hlo_surgery.passes.owners.shares.row_constants import (
-    SLICES,
-    counts_examples,
-    finds_rows,
     has_constant,
     is_stand_in,
     own_operands,
 )
+from hlo_surgery.passes.owners.shares.row_sums import behind_sums, counts_examples
 from hlo_surgery.passes.owners.shares.weighted_terms import ROUNDING
 
 # Where neither holds any; of a product it makes one that holds none either.
 NONE_HELD = 0.0
-PRODUCTS = frozenset(f"stablehlo.{name}" for name in ("multiply", "dot_general"))
+DOT = "stablehlo.dot_general"
+PRODUCTS = frozenset(["stablehlo.multiply", DOT])
 DIVIDE = "stablehlo.divide"
 # What makes as much of each of any number of rows, or adds them up.
-SPREADS = ELEMENTWISE | frozenset(["stablehlo.broadcast_in_dim"])
-SUMS = frozenset(["stablehlo.dot_general", "stablehlo.reduce"])
-BY_ROWS = SPREADS | SUMS | frozenset(["stablehlo.reshape", "stablehlo.transpose"])
+BROADCAST = "stablehlo.broadcast_in_dim"
+SPREADS = ELEMENTWISE | frozenset([BROADCAST])
+SUMS = frozenset([DOT, "stablehlo.reduce"])
+SLICE = "stablehlo.slice"
+RESHAPE = "stablehlo.reshape"
+MOVES = frozenset([RESHAPE, SLICE, "stablehlo.pad", "stablehlo.transpose"])
+BY_ROWS = SPREADS | SUMS | MOVES
 Pair = tuple[Value, Value]
 Ratio = float | None
 
@@ -62,25 +70,40 @@ def constant_ratio(owners: Owners, one: Value, other: Value) -> Ratio:
 
 def _of_pair(owners: Owners, one: Value, other: Value) -> Ratio | list[Pair]:
     """The ratio, or the pairs on whose ratios it rests."""
-    if not _fit(owners, one, other):
-        return None
+    *rows, _ = behind_sums(owners, one, other)
+    if rows != [one, other]:
+        return [(rows[0], rows[1])]
     shared = is_shared(owners.of(one)) and is_shared(owners.of(other))
+    if shared and (ratio := _of_numbers(owners, one, other)) is not None:
+        return ratio
     if not shared and not (has_constant(owners, one) or has_constant(owners, other)):
         return NONE_HELD
-    ratio = _of_numbers(owners, one, other) if shared else None
-    if ratio is not None:
-        return ratio
-    makers = mlir.defining_operation(one), mlir.defining_operation(other)
-    return 1.0 if _take_rows_of_one(owners, *makers) else _operands(owners, *makers)
+    if not _fit(owners, one, other):
+        return None
+    if one == other:
+        return 1.0
+    return _operands(owners, mlir.defining_operation(one), mlir.defining_operation(other))
 
 
 def _fit(owners: Owners, one: Value, other: Value) -> bool:
     """Whether two values are alike, but for the number of examples."""
+    if mlir.element_type(one) != mlir.element_type(other):
+        return False
+    known = owners.of(one), owners.of(other)
+    if all(map(has_owners, known)):
+        return _without_examples(known[0]) == _without_examples(known[1])
     shapes = mlir.shape(one), mlir.shape(other)
-    if mlir.element_type(one) != mlir.element_type(other) or len(shapes[0]) != len(shapes[1]):
+    if len(shapes[0]) != len(shapes[1]):
         return False
     differing = [dim for dim, (m, n) in enumerate(zip(*shapes, strict=True)) if m != n]
     return all(_are_examples(owners, v, dim) for v in (one, other) for dim in differing)
+
+
+def _without_examples(known: Class) -> list[int]:
+    """The sizes of dimensions that do not count examples."""
+    assert isinstance(known, Owned)
+    sizes = enumerate(known.labels.shape)
+    return [n for dim, n in sizes if n != 1 and not counts_examples(known.labels, dim)]
 
 
 def _are_examples(owners: Owners, value: Value, dim: int) -> bool:
@@ -96,24 +119,40 @@ def _of_numbers(owners: Owners, one: Value, other: Value) -> Ratio:
     """The ratio of what nobody owns, where it is the same, or numbers."""
     if mlir.is_inexact(one) and vanishes(one) and vanishes(other):
         return NONE_HELD
-    if are_same(one, other, {}):
+    if are_same(one, other, {}, behind_barriers) or _are_spread_alike(one, other):
         return 1.0
     numbers = [step_numbers(owners, v) if mlir.is_inexact(v) else None for v in (one, other)]
     known = [float(n.flat[0]) for n in numbers if n is not None and n.size == 1 and n.all()]
     return known[0] / known[1] if len(known) == 2 else None
 
 
-def _take_rows_of_one(owners: Owners, one: Operation | None, other: Operation | None) -> bool:
-    """Whether two values are rows of one."""
-    if one is None or other is None or not {one.name, other.name} <= SLICES:
-        return False
-    is_one = one.operands[0] == other.operands[0]
-    return is_one and finds_rows(owners, one) and finds_rows(owners, other)
+def _are_spread_alike(one: Value, other: Value) -> bool:
+    """Whether two values hold the same along the same dimensions, and repeat it along the rest."""
+    (first, dims), (second, others) = _spread(one), _spread(other)
+    return dims == others and are_same(first, second, {}, behind_barriers)
+
+
+def _spread(value: Value) -> tuple[Value, dict[int, int]]:
+    """What a value repeats, and the dimensions that its own have become."""
+    dims = {dim: dim for dim in range(len(mlir.shape(value)))}
+    value = behind_barriers(value)
+    op = mlir.defining_operation(value)
+    while op is not None and op.name == BROADCAST:
+        value = behind_barriers(op.operands[0])
+        into = enumerate(integers(op, "broadcast_dimensions"))
+        sizes = mlir.shape(value)
+        dims = {dim: dims[new] for dim, new in into if sizes[dim] != 1}
+        op = mlir.defining_operation(value)
+    return value, dims
 
 
 def _operands(owners: Owners, one: Operation | None, other: Operation | None) -> list[Pair] | None:
     """The pairs of operands of two ops of one kind, each linear in what may hold constants."""
-    if one is None or other is None or not _adds_or_maps(one) or not is_same_kind(one, other):
+    if one is None or other is None or not _adds_or_maps(one):
+        return None
+    if not (is_same_kind(one, other) or _cut_alike(owners, one, other)):
+        return None
+    if one.name == BROADCAST and not _repeat_alike(one, other):
         return None
     if any(_takes_sums_as_constants(owners, op) for op in (one, other)):
         return None
@@ -126,7 +165,44 @@ def _operands(owners: Owners, one: Operation | None, other: Operation | None) ->
         return None
     pairs = list(zip(one.operands, other.operands, strict=True))
     alike = all(v.type == w.type for v, w in (*pairs, (one.results[0], other.results[0])))
-    return pairs if alike or one.name in (BY_ROWS if own else SPREADS) else None
+    of_any_rows = BY_ROWS if own else SPREADS | MOVES - {RESHAPE}
+    return pairs if alike or one.name in of_any_rows or _is_outer(one) else None
+
+
+def _cut_alike(owners: Owners, one: Operation, other: Operation) -> bool:
+    """Whether two slices take the same places, of all examples."""
+    if {one.name, other.name} != {SLICE}:
+        return False
+    return _places_cut(owners, one) == _places_cut(owners, other)
+
+
+def _places_cut(owners: Owners, op: Operation) -> list[tuple[int, ...]]:
+    """From where to where a slice takes a dimension, for those that do not count examples."""
+    known = owners.of(op.operands[0])
+    whole = [(0, size, 1) for size in mlir.shape(op.operands[0])]
+    bounds = list(zip(*(integers(op, name) for name in BOUNDS), strict=True))
+    return [
+        own
+        for dim, own in enumerate(bounds)
+        if own != whole[dim]
+        or not (isinstance(known, Owned) and counts_examples(known.labels, dim))
+    ]
+
+
+def _repeat_alike(one: Operation, other: Operation) -> bool:
+    """Whether two broadcasts to the same dimensions repeat along the same of them."""
+    into = integers(one, "broadcast_dimensions")
+    shapes = [[mlir.shape(v) for v in (op.operands[0], op.results[0])] for op in (one, other)]
+    return all(
+        (shapes[0][0][dim] == 1) == (shapes[1][0][dim] == 1)
+        for dim, new in enumerate(into)
+        if shapes[0][1][new] != 1 and shapes[1][1][new] != 1
+    )
+
+
+def _is_outer(op: Operation) -> bool:
+    """Whether an op multiplies each element of the one operand by each of the other."""
+    return op.name == DOT and not list(dot_numbers(op).lhs_contracting_dimensions)
 
 
 def _are_alike_or_none(owners: Owners, op: Operation) -> bool:
@@ -156,6 +232,10 @@ def _adds_or_maps(op: Operation) -> bool:
 
 def _of_ops(owners: Owners, one: Value, other: Value, known: dict[Pair, Ratio]) -> Ratio:
     """The ratio of what two ops of one kind make, by those of their operands."""
+    first, second, times = behind_sums(owners, one, other)
+    if (first, second) != (one, other):
+        ratio = known[first, second]
+        return None if ratio is None else ratio * times
     op, twin = mlir.defining_operation(one), mlir.defining_operation(other)
     assert op is not None
     assert twin is not None

@@ -8,6 +8,7 @@ Of a loop's steps each must have the same ones.
 
 from collections.abc import Sequence
 
+from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
@@ -19,12 +20,19 @@ from hlo_surgery.passes.owners.classes import (
     is_shared,
     is_sum,
 )
-from hlo_surgery.passes.owners.labelling.labels import Labels, counts_at
+from hlo_surgery.passes.owners.labelling.labels import counts_at
 from hlo_surgery.passes.owners.labelling.spots import windows_of
 from hlo_surgery.passes.owners.owners import Owners
+from hlo_surgery.passes.owners.shares.row_sums import (
+    DYNAMIC_SLICE,
+    SLICES,
+    counts_examples,
+    cut_dims,
+    finds_rows,
+    written_entry,
+)
 
-DYNAMIC_SLICE, GATHER = "stablehlo.dynamic_slice", "stablehlo.gather"
-SLICES = frozenset(["stablehlo.slice", DYNAMIC_SLICE])
+GATHER = "stablehlo.gather"
 Examples = frozenset[int]
 
 
@@ -45,6 +53,10 @@ def _bearers(owners: Owners, value: Value) -> list[Value]:
     op = mlir.defining_operation(value)
     if op is None or not _may_hold(owners, value):
         return []
+    if op.name == mlir.BARRIER:
+        return [behind_barriers(value)]
+    if entry := written_entry(owners, value):
+        return [entry]
     own = own_operands(owners, op)
     followed = linearity.is_linear(op, own) or is_stand_in(owners, value)
     return [op.operands[i] for i in own] if followed else []
@@ -79,9 +91,17 @@ def are_the_same_in_rows(
     constants behind a value, and the same constants in each; False also where not known.
     """
     bearers = [v for v in constant_bearers(owners, value) if _may_hold(owners, v)]
-    rows = [owners.of(v) for v in bearers if has_constants_in_rows(owners, v)]
     made_alike = all(_is_made_alike(owners, v) for v in bearers)
-    return made_alike and all(_covers(known, steps, examples) for known in rows)
+    # What other loops stack has a row for each example if their stack has.
+    rows = [v for v in bearers if has_constants_in_rows(owners, v) and _is_around(v, value)]
+    return made_alike and all(_covers(owners.of(v), steps, examples) for v in rows)
+
+
+def _is_around(one: Value, other: Value) -> bool:
+    """Whether all loops that the one is in are around the other as well."""
+    loops = ([loop.results[0] for loop in mlir.loops_around(v)] for v in (one, other))
+    own, around = map(set[Value], loops)
+    return own <= around
 
 
 def _covers(known: Class, steps: Sequence[int], examples: Sequence[Examples]) -> bool:
@@ -97,6 +117,8 @@ def _is_made_alike(owners: Owners, value: Value) -> bool:
     step, goes into a value; other than where it looks for their rows.
     """
     op = mlir.defining_operation(value)
+    if written_entry(owners, value) or behind_barriers(value) != value:
+        return True
     if op is None or op.name in mlir.CONTROL_FLOW:
         return False
     if op.name == DYNAMIC_SLICE and finds_rows(owners, op):
@@ -107,12 +129,6 @@ def _is_made_alike(owners: Owners, value: Value) -> bool:
     loops = mlir.enclosing_loops(op)
     differs = any(varies(owners.varying, loop, v) for loop in loops for v in beside)
     return not differs and owners.beside.isdisjoint(beside)
-
-
-def finds_rows(owners: Owners, op: Operation) -> bool:
-    """Whether a slice leaves out examples, and nothing else."""
-    known = owners.of(op.operands[0])
-    return isinstance(known, Owned) and all(counts_examples(known.labels, dim) for dim in _cut(op))
 
 
 def _picks_alike(owners: Owners, op: Operation) -> bool:
@@ -127,11 +143,4 @@ def _picks_alike(owners: Owners, op: Operation) -> bool:
 
 def _cut(op: Operation) -> list[int]:
     """The dimensions of which a slice or gather takes a part at a time."""
-    part = windows_of(op).sizes if op.name == GATHER else mlir.shape(op.results[0])
-    sizes = zip(mlir.shape(op.operands[0]), part, strict=True)
-    return [dim for dim, (whole, own) in enumerate(sizes) if whole != own]
-
-
-def counts_examples(labels: Labels, dim: int) -> bool:
-    """Whether a dimension counts examples, and nothing else."""
-    return labels.varies_along(dim) and len(labels.digits[dim]) == 1
+    return cut_dims(op, windows_of(op).sizes if op.name == GATHER else mlir.shape(op.results[0]))

@@ -6,6 +6,7 @@ FORMS = "owners/shares/share_forms.py"
 EVEN = "owners/shares/even_shares.py"
 RATIOS = "owners/shares/constant_ratios.py"
 ROWS = "owners/shares/row_constants.py"
+SUMS = "owners/shares/row_sums.py"
 APART = "owners/alignment/apart.py"
 OFFSETS = "owners/offsets.py"
 TERMS = "owners/shares/weighted_terms.py"
@@ -79,7 +80,7 @@ SHARES = [
     ),
     Bug(
         RATIOS,
-        "    if are_same(one, other, {}):",
+        "    if are_same(one, other, {}, behind_barriers) or _are_spread_alike(one, other):",
         "    if True:",
         "other constants in each group's rows",
     ),
@@ -114,8 +115,8 @@ SHARES = [
         "constants that differ from row to row of a group",
     ),
     Bug(
-        ROWS,
-        "isinstance(known, Owned) and all(counts_examples(known.labels, dim) for dim in _cut(op))",
+        SUMS,
+        "isinstance(known, Owned) and all(counts_examples(known.labels, dim) for dim in cut)",
         "isinstance(known, Owned)",
         "other positions of the examples at each step, as their rows",
     ),
@@ -181,15 +182,51 @@ SHARES = [
     ),
     Bug(
         RATIOS,
-        "    is_one = one.operands[0] == other.operands[0]",
-        "    is_one = True",
+        "    if one == other:",
+        "    if one.type == other.type:",
         "rows of other arrays, as those of one",
     ),
     Bug(
-        RATIOS,
-        "    return is_one and finds_rows(owners, one) and finds_rows(owners, other)",
-        "    return is_one",
+        SUMS,
+        "(finds_rows(owners, op) or _takes_entry(owners, op)):",
+        "bool(op):",
         "other columns of one array, as its rows",
+    ),
+    Bug(
+        SUMS,
+        "return entry if _takes_turns(owners, write.operands[2 + cut[0]], counted.trips) else None",
+        "return entry",
+        "a stack of which one entry alone is written",
+    ),
+    Bug(
+        SUMS,
+        "        times *= rows / others",
+        "        times *= others / others",
+        "as much of a constant in all, whatever the number of rows",
+    ),
+    Bug(
+        SUMS,
+        "    return sums and (counted or not dims)",
+        "    return sums",
+        "sums over positions, as over examples",
+    ),
+    Bug(
+        RATIOS,
+        "    return _places_cut(owners, one) == _places_cut(owners, other)",
+        "    return True",
+        "another place of each row",
+    ),
+    Bug(
+        RATIOS,
+        "    if one.name == BROADCAST and not _repeat_alike(one, other):",
+        "    if False:",
+        "constants that are repeated along another dimension of each row",
+    ),
+    Bug(
+        RATIOS,
+        "    return dims == others and are_same(first, second, {}, behind_barriers)",
+        "    return are_same(first, second, {}, behind_barriers)",
+        "constants along another dimension of each row",
     ),
     Bug(
         ROWS,
@@ -216,7 +253,7 @@ SHARES = [
         "constants of a branch that differ from row to row",
     ),
     Bug(
-        ROWS,
+        SUMS,
         "    return labels.varies_along(dim) and len(labels.digits[dim]) == 1",
         "    return labels.varies_along(dim)",
         "every third number of all rows",

@@ -92,8 +92,8 @@ STAND_INS = [
     ),
     Bug(
         RATIOS,
-        "not is_same_kind(one, other):",
-        'one.name.count(".") != other.name.count("."):',
+        "    if not (is_same_kind(one, other) or _cut_alike(owners, one, other)):",
+        "    if len(one.operands) != len(other.operands):",
         "another function of the constants in one group than in another",
     ),
 ]
