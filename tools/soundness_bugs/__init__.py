@@ -66,6 +66,7 @@ TESTS = (
     "tests/acceptance/test_group_masks.py",
     "tests/microbatches/test_uneven_rows.py",
     "tests/owners/claims/test_stand_ins.py",
+    "tests/owners/claims/test_given_rows.py",
     "tests/owners/claims/test_rest_steps.py",
     "tests/loops/test_split_batches.py",
     "tests/loops/test_views.py",

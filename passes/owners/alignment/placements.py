@@ -42,6 +42,15 @@ def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
     return np.array(found, np.int32).reshape(shape)
 
 
+def in_order_of_first(numbers: Numbers) -> Numbers:
+    """Numbers that are equal where these are, whichever these are: that which occurs first is 0.
+    There are finitely many, however often places are told apart anew. What has no place has none.
+    """
+    _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
+    ranks = np.argsort(np.argsort(first))
+    return np.where(numbers < 0, numbers, ranks[inverse].reshape(numbers.shape)).astype(np.int32)
+
+
 def narrowed(numbers: Numbers) -> Numbers:
     """Axes along which all is the same get size 1."""
     for axis, size in enumerate(numbers.shape):

@@ -24,7 +24,9 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_places, has_constant_part
+from hlo_surgery.passes.owners.alignment.given_rows import PASSING, given_rows
 from hlo_surgery.passes.owners.alignment.placements import (
+    in_order_of_first,
     keeps_rows,
     narrowed,
     over_operand,
@@ -54,7 +56,6 @@ MOVED = (
     "known whose share of this gradient is whose"
 )
 MOVED_HELP = "pass the rows as a batch argument (batch_argnums), in the order of the examples"
-PASSING = mlir.CONTROL_FLOW | {mlir.BARRIER}
 FLOW = PASSING | {"stablehlo.return", "func.return"}
 
 
@@ -139,8 +140,8 @@ def _moved(owners: Owners, placed: Placed) -> Reason | None:
 
 
 def _placed(search: Search, value: Value, places: Labels) -> Placed:
-    numbers = places.owners
-    key = (places.digits, numbers.shape, numbers.tobytes())
+    told = places.owners if search.owners.contributions else in_order_of_first(places.owners)
+    key = (places.digits, told.shape, told.tobytes())
     return Placed(value, places, key, isinstance(search.owners.of(value), Summed))
 
 
@@ -157,6 +158,8 @@ def _met_unevenly(search: Search, block: Block) -> Iterator[Placed]:
 def met_directly(search: Search, block: Block) -> Iterator[tuple[Value, Labels]]:
     """What nobody owns and lies beside what the examples own, in one op, and where."""
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
+        if search.owners.contributions is None:
+            yield from given_rows(search.owners, op)
         if op.name in mlir.CONTROL_FLOW or not len(op.results):
             continue
         yield from _gathered_directly(search, op)
@@ -246,8 +249,7 @@ def _is_even(search: Search, value: Value, places: Labels, axis: int, dim: int, 
     if places.owners.shape[axis] == 1:
         return False
     group, first = places.digits[dim], places.axes(dim).start
-    before = math.prod(group[: axis - first])
-    after = math.prod(group[axis - first + 1 :])
+    before, after = math.prod(group[: axis - first]), math.prod(group[axis - first + 1 :])
     return is_uniform(value, PerExample(dim, before, after), size, search.uniform)
 
 

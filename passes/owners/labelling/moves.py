@@ -50,8 +50,10 @@ def taken(labels: Labels, dim: int, places: Places) -> Labels:
 
 def _with_holes(labels: Labels, dim: int, places: Places) -> Labels:
     """Labels that are the same all along a dimension, but for places that are holes, [.., n]."""
+    labels = whole(labels, [dim])
+    (axis,) = labels.axes(dim)
     sizes = [1] * labels.owners.ndim
-    sizes[labels.axes(dim).start] = places.shape[-1]
+    sizes[axis] = places.shape[-1]
     holes = (places < 0).reshape((-1, places.shape[-1])).all(0).reshape(sizes)
     owners = np.where(holes, np.int32(NONE), labels.owners).astype(np.int32)
     return compact(Labels(labels.digits, owners))

@@ -14,7 +14,7 @@ from hlo_surgery.passes.owners.labelling.indexed_moves import (
     gather,
     scatter,
 )
-from hlo_surgery.passes.owners.labelling.labels import MANY, NONE
+from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, everywhere
 from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.owners import Owners
 from tests.owners.labelling.test_labels import assert_widened, drawn, elements, labelled
@@ -229,3 +229,13 @@ def test_what_fills_up_is_its_owners():
     )
     found = MOVES["stablehlo.pad"](op, [labelled(np.full(SHAPE, NONE)), labelled(np.int32(2))], 3)
     assert (elements(found) == 2).all()
+
+
+def test_what_fills_up_beside_one_example_stays_nobodys():
+    (op,) = lowered_ops(
+        "stablehlo.pad", lambda x, v: lax.pad(x, v, ((0, 2, 0), (0, 0, 0))), jnp.zeros(SHAPE), 1.0
+    )
+    own = everywhere(np.int32(1), SHAPE)
+    found = elements(MOVES["stablehlo.pad"](op, [own, labelled(np.int32(NONE))], 3))
+    assert (found[: SHAPE[0]] == 1).all()
+    assert (found[SHAPE[0] :] == NONE).all()
