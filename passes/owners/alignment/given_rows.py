@@ -15,6 +15,7 @@ from hlo_surgery.passes.owners.alignment.placements import places_behind, told_a
 from hlo_surgery.passes.owners.classes import Owned, is_shared
 from hlo_surgery.passes.owners.labelling.frames import joined, same
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
+from hlo_surgery.passes.owners.labelling.indices import integers_of
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, owned_alone
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -66,10 +67,17 @@ def _made_of(owners: Owners, op: Operation) -> Iterator[Placing]:
 
 
 def _behind(owners: Owners, op: Operation, places: Labels) -> Iterator[Placing]:
-    if op.name == "stablehlo.gather" and not mlir.enclosing_loops(op):
+    if op.name == "stablehlo.gather" and _is_alike_at_all_steps(owners, op):
         yield op.operands[0], owned_alone(gathered_from(owners, op, places))
     else:
         yield from places_behind(op, 0, places)
+
+
+def _is_alike_at_all_steps(owners: Owners, op: Operation) -> bool:
+    """Whether a gather is in no loop, or takes the same places at each step."""
+    numbers = integers_of(owners, op.operands[1])
+    is_fixed = numbers is not None and numbers.ndim == len(mlir.shape(op.operands[1]))
+    return is_fixed or not mlir.enclosing_loops(op)
 
 
 def _gives(owners: Owners, value: Value, places: Labels) -> bool:
