@@ -30,7 +30,7 @@ from hlo_surgery.passes.owners.shares.row_constants import (
     is_stand_in,
     own_operands,
 )
-from hlo_surgery.passes.owners.shares.row_sums import behind_sums, counts_examples
+from hlo_surgery.passes.owners.shares.row_sums import behind_sums, counts_examples, rows_summed
 from hlo_surgery.passes.owners.shares.weighted_terms import ROUNDING
 
 # Where neither holds any; of a product it makes one that holds none either.
@@ -270,5 +270,4 @@ def _rows(owners: Owners, op: Operation) -> float:
     if op.name not in SUMS:
         return 1.0
     (number, *_) = sorted(_bearing(owners, op))
-    sizes = [math.prod(mlir.shape(v)) for v in (op.operands[number], op.results[0])]
-    return sizes[0] / max(sizes[1], 1)
+    return rows_summed(owners, op, number)

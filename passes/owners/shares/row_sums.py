@@ -18,7 +18,7 @@ from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Owned
 from hlo_surgery.passes.owners.labelling.indices import counted_loop, integers_of
-from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.same_values import is_same_kind
 
@@ -51,7 +51,17 @@ def _are_moved_alike(one: Value, other: Value) -> bool:
     return op.name in MOVES and is_same_kind(op, twin)
 
 
-def _before(owners: Owners, value: Value) -> tuple[Value, int] | None:
+def rows_summed(owners: Owners, op: Operation, number: int) -> float:
+    """How many elements of an operand an op adds up in one; nobody's among examples' do not count,
+    as they are in no example's share.
+    """
+    known = owners.of(op.operands[number])
+    count, sums = (math.prod(mlir.shape(v)) for v in (op.operands[number], op.results[0]))
+    owned = float((known.labels.owners != NONE).mean()) if isinstance(known, Owned) else 1.0
+    return count / max(sums, 1) * (owned or 1.0)
+
+
+def _before(owners: Owners, value: Value) -> tuple[Value, float] | None:
     bare = behind_barriers(value)
     if bare != value:
         return bare, 1
@@ -61,8 +71,7 @@ def _before(owners: Owners, value: Value) -> tuple[Value, int] | None:
     if op.name in MOVES and _ones_apart(op.operands[0]) == _ones_apart(value):
         return op.operands[0], 1
     if op.name == REDUCE and _sums_rows(owners, op):
-        sizes = [math.prod(mlir.shape(v)) for v in (op.operands[0], value)]
-        return op.operands[0], sizes[0] // max(sizes[1], 1)
+        return op.operands[0], rows_summed(owners, op, 0)
     if entry := written_entry(owners, value):
         return entry, 1
     if op.name in SLICES and (finds_rows(owners, op) or _takes_entry(owners, op)):

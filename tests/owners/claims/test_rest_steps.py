@@ -202,7 +202,14 @@ def larger_penalties_in_the_rest(params, x):
     return rows_with_penalties(params, x, 1.0, 3.0)
 
 
+def padding_among_rows(params, x):
+    """Weights by which all rows have as much, and the examples have not, as one row is nobody's."""
+    first = jnp.concatenate([x[:3], jnp.zeros((1, D))]) + 1.0
+    return (3 * jnp.sum(first @ params["v"]) + 4 * jnp.sum((x[3:] + 1.0) @ params["v"])) / B
+
+
 UNLIKE = [
+    padding_among_rows,
     penalties_of_steps_alone,
     penalties_of_the_rest_alone,
     larger_penalties_in_the_rest,
@@ -246,6 +253,20 @@ def test_the_same_constants_beside_parameters():
         return weighed(params, own[:whole], own[whole:])
 
     assert_exact(loss, lambda p, row: jnp.sum((row[:, None] * TABLE + CONSTANTS) * p["v"]))
+
+
+def test_as_much_padding_beside_each():
+    """The near miss of padding among rows that is exact."""
+
+    def loss(params, x):
+        groups = [x[:3], x[3:6], x[6:]]
+        padded = [jnp.concatenate([rows, jnp.zeros_like(rows)]) + 1.0 for rows in groups]
+        return sum(jnp.sum(rows @ params["v"]) for rows in padded) / B
+
+    def alone(params, row):
+        return jnp.sum((row + 1.0) @ params["v"]) + jnp.sum(params["v"])
+
+    assert_exact(loss, alone)
 
 
 def test_the_same_constants_in_tables_of_unequal_parts():

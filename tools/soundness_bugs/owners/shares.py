@@ -104,7 +104,7 @@ SHARES = [
     ),
     Bug(
         RATIOS,
-        "    return sizes[0] / max(sizes[1], 1)",
+        "    return rows_summed(owners, op, number)",
         "    return 1.0",
         "as much of a constant from other numbers of rows",
     ),
@@ -203,6 +203,12 @@ SHARES = [
         "        times *= rows / others",
         "        times *= others / others",
         "as much of a constant in all, whatever the number of rows",
+    ),
+    Bug(
+        SUMS,
+        "    return count / max(sums, 1) * (owned or 1.0)",
+        "    return count / max(sums, 1)",
+        "rows of nobody among examples' rows, as theirs",
     ),
     Bug(
         SUMS,
