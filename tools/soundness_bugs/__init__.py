@@ -12,6 +12,7 @@ from tools.soundness_bugs.owners.constants import CONSTANTS, HELD
 from tools.soundness_bugs.owners.contributions import CONTRIBUTIONS
 from tools.soundness_bugs.owners.control_flow import CONTROL_FLOW
 from tools.soundness_bugs.owners.following import FOLLOWING
+from tools.soundness_bugs.owners.given_rows import GIVEN_ROWS
 from tools.soundness_bugs.owners.indices import INDICES
 from tools.soundness_bugs.owners.labelling import LABELLING
 from tools.soundness_bugs.owners.ops import OPS
@@ -93,6 +94,7 @@ OWNERS = [
     *LABELLING,
     *INDICES,
     *ALIGNMENT,
+    *GIVEN_ROWS,
     *SHARES,
     *STAND_INS,
     *CONTRIBUTIONS,

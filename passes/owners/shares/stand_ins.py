@@ -38,9 +38,7 @@ SELECT, SCATTER, WHILE, DOT, DIVIDE = (
 )
 PRODUCTS = frozenset([DOT, "stablehlo.multiply", "stablehlo.convolution"])
 # Whose every element rests on some of each operand.
-READS_ALL = ELEMENTWISE | frozenset(
-    f"stablehlo.{name}" for name in ("dot_general", "convolution", "gather", "dynamic_slice")
-)
+READS_ALL = ELEMENTWISE | PRODUCTS | frozenset(["stablehlo.gather", "stablehlo.dynamic_slice"])
 
 
 class Held(Flag):
