@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Everything that is measured on a GPU, in under 40 minutes on one, in the order of its worth:
-#   tools/bench_gpu.sh OUT [small]
+#   tools/bench_gpu.sh OUT [full|small [PART ...]]
 # The tables compiled for GPUs that are not here come last, and need no GPU. `small` is a check of the
 # script itself, on CPU too. A part that fails or takes too long leaves its .err, and the rest goes on.
+# Where there is less time: only the parts that are named, such as `agreement measured sites`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=$1 size=${2:-full} python=${PYTHON:-python}
+out=$1 size=${2:-full} parts=("${@:3}") python=${PYTHON:-python}
 export PYTHONPATH="$PWD"
 mkdir -p "$out"
 {
-  git rev-parse HEAD
+  git rev-parse HEAD 2>/dev/null || echo "not a checkout"
   "$python" -c 'import jax; print("jax", jax.__version__, jax.devices())'
   nvidia-smi 2>/dev/null || echo "no GPU"
 } | tee "$out/where.txt"
@@ -18,6 +19,7 @@ mkdir -p "$out"
 run() {
   local name=$1 minutes=$2
   shift 2
+  [ ${#parts[@]} = 0 ] || [[ " ${parts[*]} " = *" $name "* ]] || return 0
   echo "== $name: $*" | tee "$out/$name.txt"
   timeout "${minutes}m" "$python" -m "$@" >>"$out/$name.txt" 2>"$out/$name.err" ||
     echo "failed, or took more than $minutes minutes: see $out/$name.err" | tee -a "$out/$name.txt"
@@ -31,7 +33,9 @@ if [ "$size" = small ]; then
   moments=() mlps=(--batches 16 --widths 32 --depths 2) strategies=(--batches 8 --widths 32)
 fi
 
+run agreement 3 tools.bench.gpu.agreement "${small[@]}"
 run measured 8 tools.bench.gpu.measured --rounds "$rounds" "${small[@]}"
+run sites 3 tools.bench.gpu.dense_sites "${small[@]}"
 run mlp 4 tools.bench.families --families mlp "${mlps[@]}" --rounds "$rounds" --csv "$out/mlp.csv"
 run strategies 4 tools.bench.families --families mlp "${strategies[@]}" --strategies --rounds "$rounds" --csv "$out/strategies.csv"
 run norms 2 tools.bench.norms --rounds "$rounds" "${norms[@]}"

@@ -21,18 +21,23 @@ def median_seconds(
     args: Sequence[Any],
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
+    calls: int = 1,
 ) -> dict[str, float]:
     """Medians over `rounds` rounds, in each of which every function runs once, after a warm-up.
 
-    With `time.process_time` for a clock they are seconds of CPU, of all threads together.
+    With `time.process_time` for a clock they are seconds of CPU, of all threads together. With more
+    `calls`, each round makes as many in a row and waits for the last: seconds of one of them, on a
+    device that runs behind what is asked of it.
     """
     times: dict[str, list[float]] = {name: [] for name in compiled}
     for round_number in range(rounds + 1):
         for name, function in compiled.items():
             start = clock()
-            jax.block_until_ready(function(*args))
+            for _ in range(calls):
+                results = function(*args)
+            jax.block_until_ready(results)
             if round_number:
-                times[name].append(clock() - start)
+                times[name].append((clock() - start) / calls)
     return {name: statistics.median(found) for name, found in times.items()}
 
 

@@ -1,8 +1,9 @@
 """The problems of the GPU tables run where JAX runs: milliseconds and GB, beside what is predicted.
 
-python -m tools.bench.gpu.measured [--rounds 21] [--small]
+python -m tools.bench.gpu.measured [--rounds 21] [--calls 10] [--small]
 
-Against plain, vmap and jax-privacy. `at peak` is counted in the program as it was compiled here.
+Against plain, vmap and jax-privacy. Milliseconds are of a call among as many in a row, as steps of
+a training loop are. `at peak` is counted in the program as it was compiled here.
 """
 
 import argparse
@@ -35,11 +36,11 @@ def print_row(name: str, compiled: Compiled, seconds: float, plain: float) -> No
     )
 
 
-def run(problem: Problem, rounds: int) -> None:
+def run(problem: Problem, rounds: int, calls: int) -> None:
     print(f"\n{problem.title}", flush=True)
     arguments = problem.make()
     compiled = compile_all(functions(problem, None) | by_jax_privacy(problem), arguments)
-    seconds = median_seconds(compiled, arguments, rounds)
+    seconds = median_seconds(compiled, arguments, rounds, calls=calls)
     for name, each in compiled.items():
         print_row(name, each, seconds[name], seconds["plain"])
 
@@ -49,11 +50,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--calls", type=int, default=10, help="in a row, in each round")
     parser.add_argument("--small", action="store_true", help="a tenth of the size")
     options = parser.parse_args()
     print(jax.devices())
     for problem in problems(options.small):
-        run(problem, options.rounds)
+        run(problem, options.rounds, options.calls)
 
 
 if __name__ == "__main__":

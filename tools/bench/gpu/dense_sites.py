@@ -1,0 +1,94 @@
+"""Gradient and second moment of one dense layer where JAX runs, by each strategy, as predicted.
+
+python -m tools.bench.gpu.dense_sites [--rounds 9] [--calls 10] [--small]
+
+Each beside `vmap` and the plain gradient, which includes the forward pass; `predicted` is what the
+plan reckons a strategy takes beside the plain gradient, `took` what it took.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tools.bench.comparison.methods import METHODS, DoesNotApply
+from tools.bench.comparison.strategies import forced
+from tools.bench.side_by_side import compile_all, median_seconds
+from tools.models.layers import Keys
+from tools.models.problem import Problem
+
+STRATEGIES = ("auto", "square", "lift", "loop", "fused")
+SIZES = (
+    (16, 512, 512, 2048),
+    (16, 512, 2048, 512),
+    (16, 512, 512, 8192),
+    (8, 2048, 1024, 4096),
+    (64, 128, 1024, 1024),
+    (256, 16, 1024, 1024),
+    (1024, 1, 1024, 1024),
+)
+SMALL = ((4, 16, 32, 64), (16, 1, 32, 32))
+"""Examples, positions, features and outputs."""
+
+
+def loss(w: jax.Array, x: jax.Array, scale: jax.Array) -> jax.Array:
+    """x, scale: [B, T, D], [B, T, F]. What the layer's outputs get backward differs by example."""
+    return jnp.mean(jnp.sum(jnp.tanh(x @ w).astype(jnp.float32) * scale, (1, 2)))
+
+
+def dense_site(batch: int, positions: int, features: int, outputs: int) -> Problem:
+    """In bfloat16, or in float32 where each example has one position, as MLPs do."""
+    dtype = jnp.float32 if positions == 1 else jnp.bfloat16
+
+    def make() -> tuple[Any, ...]:
+        keys = Keys()
+        x = keys.normal(batch, positions, features).astype(dtype)
+        scale = keys.normal(batch, positions, outputs).astype(dtype)
+        return keys.dense(features, outputs).astype(dtype), x, scale
+
+    shape = f"{features} x {outputs}, {positions} positions, {jnp.dtype(dtype)}"
+    return Problem("dense", loss, make, batch, shape=shape)
+
+
+def methods(problem: Problem) -> tuple[dict[str, Callable[..., Any]], dict[str, float]]:
+    """Functions by name, and what the plan predicts of those that it can."""
+    functions = {name: METHODS[name](problem, None)[0].function for name in ("plain", "jit(vmap)")}
+    predicted: dict[str, float] = {}
+    for strategy in STRATEGIES:
+        try:
+            candidate = forced(strategy)(problem, None)[0]
+        except DoesNotApply:
+            continue
+        functions[strategy] = candidate.function
+        predicted[strategy] = candidate.predicted or 0.0
+    return functions, predicted
+
+
+def run(problem: Problem, rounds: int, calls: int) -> None:
+    print(f"\n{problem.title}", flush=True)
+    arguments = problem.make()
+    functions, predicted = methods(problem)
+    seconds = median_seconds(compile_all(functions, arguments), arguments, rounds, calls=calls)
+    plain = seconds["plain"]
+    for name, took in seconds.items():
+        beside = f"{(took - plain) * 1e6:10.1f} us took" if name != "plain" else ""
+        told = f"{predicted[name] * 1e6:10.1f} us predicted" if name in predicted else ""
+        print(f"{name:12}{took * 1e6:10.1f} us{took / plain:7.2f} x{beside}{told}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--calls", type=int, default=10, help="in a row, in each round")
+    parser.add_argument("--small", action="store_true")
+    options = parser.parse_args()
+    for sizes in SMALL if options.small else SIZES:
+        run(dense_site(*sizes), options.rounds, options.calls)
+
+
+if __name__ == "__main__":
+    main()
