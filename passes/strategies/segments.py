@@ -123,10 +123,20 @@ def _of_one(
     given = dict(zip(function.inputs, operands, strict=True))
     numbers, values, _ = rows_of(path, given)
     numbers, order = lax.sort((numbers, lax.iota(jnp.int32, numbers.shape[0])), num_keys=1)
-    segments = jnp.cumsum(jnp.append(False, numbers[1:] != numbers[:-1]), dtype=jnp.int32)
+    segments = _counted(jnp.append(False, numbers[1:] != numbers[:-1]))
     rows = jnp.full_like(numbers, -1).at[segments].set(numbers, indices_are_sorted=True)
     sums = jnp.zeros_like(values).at[segments].add(values[order], indices_are_sorted=True)
     return rows, scaled_by(sums, path, given, factor)
+
+
+def _counted(flags: jax.Array) -> jax.Array:
+    """[T]: how many are set up to each. Of `jnp.cumsum` JAX makes a loop on GPU since 0.11, with a
+    step for each position; of a sum over windows XLA makes a tree everywhere.
+    """
+    count = flags.shape[0]
+    return lax.reduce_window(
+        flags.astype(jnp.int32), jnp.int32(0), lax.add, (count,), (1,), [(count - 1, 0)]
+    )
 
 
 def _layout(path: Path) -> tuple[list[int], frozenset[int]]:

@@ -1,9 +1,10 @@
 """Gradient and second moment of one dense layer where JAX runs, by each strategy, as predicted.
 
-python -m tools.bench.gpu.dense_sites [--rounds 9] [--calls 10] [--small]
+python -m tools.bench.gpu.dense_sites [--calls 5] [--small]
 
-Each beside `vmap` and the plain gradient, which includes the forward pass; `predicted` is what the
-plan reckons a strategy takes beside the plain gradient, `took` what it took.
+Microseconds that the GPU computes. Each beside `vmap` and the plain gradient, which includes the
+forward pass; `predicted` is what the plan reckons a strategy takes beside the plain gradient,
+`took` what it took.
 """
 
 import argparse
@@ -15,19 +16,22 @@ import jax.numpy as jnp
 
 from tools.bench.comparison.methods import METHODS, DoesNotApply
 from tools.bench.comparison.strategies import forced
-from tools.bench.side_by_side import compile_all, median_seconds
+from tools.bench.gpu.device_time import device_seconds
+from tools.bench.side_by_side import compile_all
 from tools.models.layers import Keys
 from tools.models.problem import Problem
 
 STRATEGIES = ("auto", "square", "lift", "loop", "fused")
 SIZES = (
-    (16, 512, 512, 2048),
-    (16, 512, 2048, 512),
     (16, 512, 512, 8192),
-    (8, 2048, 1024, 4096),
-    (64, 128, 1024, 1024),
     (256, 16, 1024, 1024),
+    (64, 128, 1024, 1024),
+    (8, 2048, 1024, 4096),
     (1024, 1, 1024, 1024),
+    (16, 512, 512, 512),
+    (256, 64, 512, 512),
+    (4, 1024, 4096, 4096),
+    (64, 512, 768, 3072),
 )
 SMALL = ((4, 16, 32, 64), (16, 1, 32, 32))
 """Examples, positions, features and outputs."""
@@ -66,11 +70,12 @@ def methods(problem: Problem) -> tuple[dict[str, Callable[..., Any]], dict[str, 
     return functions, predicted
 
 
-def run(problem: Problem, rounds: int, calls: int) -> None:
+def run(problem: Problem, calls: int) -> None:
     print(f"\n{problem.title}", flush=True)
     arguments = problem.make()
     functions, predicted = methods(problem)
-    seconds = median_seconds(compile_all(functions, arguments), arguments, rounds, calls=calls)
+    compiled = compile_all(functions, arguments)
+    seconds = {name: device_seconds(one, arguments, calls) for name, one in compiled.items()}
     plain = seconds["plain"]
     for name, took in seconds.items():
         beside = f"{(took - plain) * 1e6:10.1f} us took" if name != "plain" else ""
@@ -82,12 +87,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--calls", type=int, default=10, help="in a row, in each round")
+    parser.add_argument("--calls", type=int, default=5, help="in a row")
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
     for sizes in SMALL if options.small else SIZES:
-        run(dense_site(*sizes), options.rounds, options.calls)
+        run(dense_site(*sizes), options.calls)
 
 
 if __name__ == "__main__":
