@@ -1,5 +1,6 @@
 """Rooflines: what a device computes and moves a second; planning weighs FLOPs and bytes by it."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +41,7 @@ def _gpu(
     fp32: float,
     bandwidth: float,
     memory: float,
-    reread: float = 0,
+    kernel_rate: float = 0,
 ) -> Roofline:
     """A thousandth of a GPU's memory goes unnoticed, and saves loops steps."""
     return Roofline(
@@ -58,14 +59,15 @@ def _gpu(
         joint_sums=True,
         copies_merged=True,
         kernels="triton",
-        reread=reread,
+        kernel_rate=kernel_rate,
     )
 
 
 # Accelerators by their makers' data sheets, per chip, with bfloat16 matrices. GPU: dense matrices
 # of TF32, which is what XLA takes for float32 unless more is asked for, and of bfloat16, and FP32
 # of the CUDA cores (NVIDIA's data sheets of A100 80GB SXM, H100 SXM, H200 SXM and HGX B200); they
-# are within 3 % of units times clock in XLA's descriptions (`targets/gpus.py`). "gpu" is an H200.
+# are within 3 % of units times clock in XLA's descriptions (`targets/gpus.py`). "gpu" is an H200,
+# of which no kernel was measured. H100 and H200 have the same multiprocessors.
 # TPU: the chip's own memory as cache, and the rest by bundles counted for v5e
 # (`tools/bench/bundles/`), where a step of a loop costs 1.2 to 12 us over convolutions and about 1
 # us over dense layers of 1024 x 1024 and 1024 x 4096, an element of lifted gradients 1 to 12 ps,
@@ -75,7 +77,7 @@ def _gpu(
 # CPU: two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions
 # of 1 to 512 terms; those by jaxlib 0.10 take about 10 ns for each element of large results,
 # whatever their terms.
-H200 = _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, reread=5.5e12)
+H200 = _gpu("gpu:h200", 494.7e12, 989.4e12, 66.9e12, 4.8e12, 151e9, kernel_rate=0.57)
 ROOFLINES = {
     "cpu": Roofline(
         "cpu",
@@ -89,9 +91,9 @@ ROOFLINES = {
         widest_chunk=1,
         narrow_operands=False,
     ),
-    "gpu": replace(H200, name="gpu"),
+    "gpu": replace(H200, name="gpu", kernel_rate=0),
     "gpu:a100": _gpu("gpu:a100", 156e12, 312e12, 19.5e12, 2.039e12, 85e9),
-    "gpu:h100": _gpu("gpu:h100", 494.7e12, 989.4e12, 66.9e12, 3.35e12, 85e9),
+    "gpu:h100": _gpu("gpu:h100", 494.7e12, 989.4e12, 66.9e12, 3.35e12, 85e9, kernel_rate=0.57),
     "gpu:h200": H200,
     "gpu:b200": _gpu("gpu:b200", 1100e12, 2250e12, 75e12, 7.7e12, 191e9),
     "tpu:v3": _tpu("v3", 123e12, 0.9e12),
@@ -130,8 +132,18 @@ def roofline(target: str | None = None) -> Roofline:
     if name not in ROOFLINES:
         raise ValueError(f"there is no target {target!r}; there are {', '.join(ROOFLINES)}")
     row = ROOFLINES[name]
-    old = target is None and row.kernels == "triton" and not runs_triton(jax.devices()[0])
-    return replace(row, kernels=None) if old else row
+    if target is None and row.kernels == "triton" and not runs_triton(jax.devices()[0]):
+        row = replace(row, kernels=None)
+    # XLA splits no kernel over devices.
+    return replace(row, kernel_rate=0) if _devices_of(target) > 1 else row
+
+
+def _devices_of(target: str | None) -> int:
+    """How many there are: where JAX runs, or by the topology that a target's name ends in."""
+    if target is None:
+        return len(jax.devices())
+    sizes = target.split(":")[2:]
+    return math.prod(int(size) for size in sizes[0].split("x")) if sizes else 1
 
 
 def runs_triton(device: Any) -> bool:

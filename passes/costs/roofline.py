@@ -36,8 +36,9 @@ class Roofline:
     these once; elsewhere such a reduction is slow, and on CPU adds up in one long chain, which
     rounds. `copies_merged`: of small contractions with an operand in common XLA makes one, for
     which it copies the others into one. `kernels`: what kernels for it are written in; where it has
-    none, they can be interpreted, which is slow. `reread`: the bytes/s at which their tiles read
-    again what the device's cache holds; 0 where that is its memory.
+    none, they can be interpreted, which is slow. `kernel_rate`: the part of the FLOP/s that they
+    reach with operands of 16 bits, where that was measured; 0 where it was not, and no plan takes
+    them unasked.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Roofline:
     joint_sums: bool = False
     copies_merged: bool = False
     kernels: Kernels | None = None
-    reread: float = 0
+    kernel_rate: float = 0
     unnoticed: int = 4 << 20
     narrow_flops: float = 0
     vector_flops: float = math.inf

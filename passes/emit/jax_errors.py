@@ -16,6 +16,15 @@ NO_RULES = {
     "custom_vjp": UNDIFFERENTIABLE,
 }
 
+OTHER_DEVICE = (
+    "target={!r} is another device than the function runs on: leave target out to run here; "
+    "hs.explain plans for another device, and .module(...) is the module for it"
+)
+HAS_KERNEL = (
+    "the plan has a kernel for JAX's default device, and the function is to run on another: name "
+    "that one, as in target='cpu', or force strategy='lift' or 'loop', which run on any"
+)
+
 
 def run_as_function(run: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     """The outputs. Raises NotImplementedError in `jax.vmap`, TypeError in `jax.jvp`."""
@@ -36,7 +45,4 @@ def running_here(target: str | None) -> Generator[None]:
     except ValueError as problem:
         if "was exported for platforms" not in str(problem):
             raise
-        raise ValueError(
-            f"target={target!r} is another device than the function runs on: leave target out to "
-            "run here; hs.explain plans for another device, and .module(...) is the module for it"
-        ) from None
+        raise ValueError(OTHER_DEVICE.format(target) if target else HAS_KERNEL) from None

@@ -61,7 +61,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
         # Summed while the next ones are contracted.
         made, moved = max(made, counts.size * counts.elements * device.read_element), 0
     else:
-        moved = device.lifting_seconds(counts.gradient, counts.size, fused)
+        moved = device.lifting_seconds(counts.held, counts.size, fused)
     held = patches(counts, device) + (0 if fused else counts.size * counts.held)
     held += counts.size * taken(task, measures).held
     seconds = made + moved + taking_seconds(task, measures, times=1)

@@ -56,10 +56,10 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     if any(isinstance(m, Norms) for m in measures):
         taking += _norms_seconds(counts, device)
     if schedule.written_out:
-        accumulating = device.moving_seconds(counts.size * 4 * counts.gradient, 2 * counts.gradient)
+        accumulating = device.moving_seconds(counts.size * 4 * counts.held, 2 * counts.held)
         seconds = max(made, accumulating) + taking
         return Predicted(seconds - plain, 2 * (counts.held + own))
-    moved = steps * 4 * counts.gradient + counts.size * 2 * counts.gradient
+    moved = (4 * steps + 2 * counts.size) * counts.held
     held = (2 + chunk) * (counts.held + own)
     seconds = made + device.moving_seconds(moved, held) + steps * device.step_seconds + taking
     return Predicted(seconds - plain, held + chunk * patches(counts, device) // counts.size)

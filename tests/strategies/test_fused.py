@@ -10,6 +10,7 @@ import pytest
 
 import hlo_surgery as hs
 from hlo_surgery.planning.rooflines import runs_triton
+from tools.bench.gpu.dense_sites import dense_site
 
 B, EPS = 5, float(jnp.finfo(jnp.float32).eps)
 rng = np.random.default_rng(0)
@@ -325,6 +326,46 @@ def test_it_is_predicted_and_taken_by_who_asks(target):
     (taken,) = plan.strategies.values()
     assert plan.predicted["fused"].seconds < plan.predicted[taken].seconds
     assert plan_of(target=target, strategy="fused").strategies == {"second_moment": "fused"}
+
+
+def test_a_plan_takes_it_where_it_was_measured():
+    assert plan_of(target="gpu:h200").strategies == {"second_moment": "fused"}
+    assert "fused" not in plan_of(target="gpu:h200:1x1x8").strategies.values()
+    assert "fused" not in plan_of(target="gpu:h200", shards=8).strategies.values()
+    assert "fused" not in plan_of(target="gpu:a100").strategies.values()
+
+
+def test_a_plan_takes_it_for_sums_of_narrow_products():
+    def taken(w, statistic):
+        f = hs.grad(many_short, statistics=statistic, target="gpu:h200")
+        return f.explain(w, SHORT[1]).outputs[0].strategies.values()
+
+    narrow = jax.ShapeDtypeStruct(W_SHORT.shape, jnp.bfloat16)
+    assert "fused" in taken(narrow, hs.mean_sign())
+    assert "fused" not in taken(narrow, hs.norms())
+
+
+MICROSECONDS = {
+    (16, 512, 512, 8192): {"fused": 107, "lift": 125, "loop": 282},
+    (256, 16, 1024, 1024): {"fused": 60, "lift": 519, "loop": 1385},
+    (64, 128, 1024, 1024): {"fused": 54, "lift": 198, "loop": 357},
+    (8, 2048, 1024, 4096): {"fused": 114, "lift": 69, "loop": 70},
+}
+"""What each took on an H200 beside the plain gradient (`tools/RESULTS.md`)."""
+
+
+@pytest.mark.parametrize("sizes", MICROSECONDS)
+def test_a_plan_takes_what_was_the_fastest_on_a_gpu(sizes):
+    problem, took = dense_site(*sizes), MICROSECONDS[sizes]
+    f = hs.grad(
+        problem.loss,
+        batch_argnums=problem.batch_argnums,
+        statistics=hs.second_moment(),
+        target="gpu:h200",
+    )
+    (output,) = f.explain(*problem.structs).outputs
+    assert output.strategies == {"second_moment": min(took, key=took.__getitem__)}
+    assert 0.7 < output.predicted["fused"].seconds * 1e6 / took["fused"] < 1.4
 
 
 def test_it_is_not_predicted_where_there_is_none():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
+from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.strategies.fused import mosaic, triton
 from hlo_surgery.passes.strategies.fused.tiles import WORD
@@ -15,52 +16,64 @@ from hlo_surgery.passes.terms.contracted_dims import contracted
 
 
 @dataclass(frozen=True)
-class Tiled:
-    """What a kernel does beside contracting: the elements of operands that it reads for each
-    position, those that it moves while nothing is computed, and which part of the device is busy.
+class Products:
+    """What a kernel is to make: of `size` examples, in each of `batch` layers, products of lengths
+    (P, D, F), summed in so many ways. `width`: bytes of an element of the operands; `contracting`:
+    the seconds by FLOPs alone.
     """
 
-    read: int
-    alone: int
-    busy: float = 1
+    size: int
+    batch: int
+    lengths: tuple[int, int, int]
+    sums: int
+    width: int
+    contracting: float
 
 
 def predicted(task: Task, path: Path, sums: int) -> Predicted:
-    """Contracting, or reading operands again for each tile, whichever is longer; then the sums and
-    the gradient, written and read by what follows, which XLA would have fused; instead of the plain
-    gradient.
+    """The kernel; then the sums and the gradient, written and read by what follows, which XLA would
+    have fused; instead of the plain gradient.
     """
     device, size, (site,) = task.device, task.counts.size, task.counts.sites
     own, other = contracted(path.site.op).values()
     batch, positions = math.prod(own.shape[d] for d in own.batch), own.positions // size
     lengths = (positions, own.elements // batch, other.elements // batch)
     width = max(dtype_of(value).itemsize for value in path.site.op.operands)
-    by = _by_triton if device.kernels == "triton" else _by_mosaic
-    tiled = by(size, lengths, sums + 1, batch)
     contracting = site.flops / device.contraction_rate(positions, False, site.narrow)
-    read = size * positions * batch * tiled.read * width
-    reading = read / (device.reread or device.bandwidth)
+    products = Products(size, batch, lengths, sums + 1, width, contracting)
     made = batch * lengths[1] * lengths[2] * jnp.dtype(WORD).itemsize
-    written = 2 * (1 + sums) * made + tiled.alone * width
-    seconds = max(contracting, reading) / tiled.busy + written / device.bandwidth
+    by = _by_triton if device.kernels == "triton" else _by_mosaic
+    seconds = by(products, made, device) + 2 * products.sums * made / device.bandwidth
     # The gradient's own place is that of the plain one.
     return Predicted(seconds - plain_seconds(task.counts, device), sums * made)
 
 
-def _by_mosaic(size: int, lengths: tuple[int, int, int], sums: int, batch: int) -> Tiled:
-    """The first tile is waited for, and the last one's sums."""
-    _, left, right = lengths
-    tiles = mosaic.tiling(*lengths)
-    read = left * -(-right // tiles.right) + right * -(-left // tiles.left)
+def _by_mosaic(products: Products, made: int, device: Roofline) -> float:
+    """Contracting, or reading operands again for each tile, whichever is longer; while the first
+    tile is waited for, and the last one's sums, nothing is computed.
+    """
+    positions, left, right = products.lengths
+    tiles = mosaic.tiling(*products.lengths)
+    again = left * -(-right // tiles.right) + right * -(-left // tiles.left)
+    read = products.size * positions * products.batch * again
     first = tiles.positions * (tiles.left + tiles.right)
-    last = sums * tiles.left * tiles.right
-    return Tiled(read, first + last)
+    last = products.sums * tiles.left * tiles.right
+    reading, waiting = (x * products.width / device.bandwidth for x in (read, first + last))
+    return max(products.contracting, reading) + waiting
 
 
-def _by_triton(size: int, lengths: tuple[int, int, int], sums: int, batch: int) -> Tiled:
-    """Multiprocessors without a program are idle."""
-    _, left, right = lengths
-    tiles = triton.tiling(size, *lengths, sums)
-    high, wide = -(-left // tiles.left), -(-right // tiles.right)
-    busy = min(1, batch * high * wide * tiles.parts / triton.PROGRAMS)
-    return Tiled(left * wide + right * high, 0, busy)
+def _by_triton(products: Products, made: int, device: Roofline) -> float:
+    """Programs in waves, the last of which leaves multiprocessors idle; in each, examples one after
+    the other. Operands are read again from the cache, which is never what is waited for. The sums
+    of parts of the batch are written, and read to be added up.
+    """
+    positions, left, right = products.lengths
+    tiles = triton.tiling(products.size, *products.lengths, products.sums)
+    programs = products.batch * -(-left // tiles.left) * -(-right // tiles.right) * tiles.parts
+    waves = -(-programs // triton.PROGRAMS)
+    busy = programs / (waves * triton.PROGRAMS)
+    examples = waves * products.size // tiles.parts
+    waiting = examples * triton.waiting_seconds(positions, tiles)
+    moved = 2 * tiles.parts * products.sums * made if tiles.parts > 1 else 0
+    contracting = products.contracting / (device.kernel_rate or 1) / busy
+    return contracting + waiting + moved / device.bandwidth

@@ -19,11 +19,16 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from hlo_surgery.passes.strategies.fused.tiles import WORD, Products, padded
 
-# Powers of two, as Triton takes no others. Registers hold the products and two sums of 128 x 128:
-# 238 of an H100's 255, by ptxas, and more sums of half as many.
-LEFT, RIGHT, POSITIONS, LEAST = 128, 128, 64, 16
-# Programs that run at the same time, one on each of about as many multiprocessors.
-PROGRAMS = 128
+# Powers of two, as Triton takes no others. Registers hold the products and two sums of 64 x 128,
+# and more sums of half as many. Of seven tilings this was the fastest on an H200, or within 7 % of
+# it, at five of six sites (the table of tilings in tools/RESULTS.md).
+LEFT, RIGHT, POSITIONS, LEAST = 64, 128, 64, 16
+WARPS, STAGES = 4, 3
+# Programs that run at the same time, two on each of an H100's or H200's multiprocessors.
+PROGRAMS = 264
+# Seconds for each example of a program beside the contraction, and where a pipeline over several
+# steps of positions is to be filled; fitted to the times of that table.
+TAKING, FILLING = 0.33e-6, 0.57e-6
 KIND = "NVIDIA H200"
 
 
@@ -48,6 +53,12 @@ def tiling(size: int, positions: int, left: int, right: int, sums: int) -> Tilin
     parts = max(n for n in range(1, size + 1) if size % n == 0 and n <= most)
     at_once = 1 if positions == 1 else _tile(positions, POSITIONS)
     return Tiling(at_once, high, wide, parts)
+
+
+def waiting_seconds(positions: int, tiles: Tiling) -> float:
+    """What a program takes for an example beside contracting it."""
+    at_once = 1 < positions <= tiles.positions
+    return TAKING if at_once else TAKING + FILLING
 
 
 def _tile(length: int, longest: int) -> int:
@@ -87,7 +98,7 @@ def _called(
         grid=(*grid, tiles.parts),
         out_shape=[jax.ShapeDtypeStruct((tiles.parts, a.shape[2], d.shape[2]), WORD)] * sums
         + [jax.ShapeDtypeStruct((size, *grid), WORD)] * rows,
-        compiler_params=triton.CompilerParams(num_warps=8, num_stages=3),
+        compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=STAGES),
         interpret=interpret,
         name="fused",
     )(products.numbers, a, d)
