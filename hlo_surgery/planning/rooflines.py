@@ -30,8 +30,11 @@ def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = No
     )
 
 
-# FLOPs for each element of lifted gradients: its square, and both sums over examples.
-LIFTED_FLOPS = 3
+# An H200's time for each element of lifted gradients, of one position each, whose squares and both
+# sums over examples XLA fuses with the products, as FLOPs of its CUDA cores; and the part of its
+# bandwidth at which gradients are written and read that XLA does not fuse. By what lifting took at
+# five sites (tools/RESULTS.md), 0.9 to 1.4 times what this says.
+LIFTED_FLOPS, LIFTED_PART = 31, 0.8
 
 
 def _gpu(
@@ -51,6 +54,7 @@ def _gpu(
         depth=32,
         step_seconds=10e-6,
         lifted_element=LIFTED_FLOPS / fp32,
+        lifted_part=LIFTED_PART,
         small=0,
         unnoticed=round(memory / 1000),
         narrow_flops=bf16,

@@ -22,7 +22,8 @@ class Roofline:
     contractions with a batch dimension reach; `depth` how many terms an element must be the sum of
     for its matrix unit to be busy; `step_seconds` what a step of a loop costs beside its work;
     `cached` how much faster what fits into `cache` bytes is moved; `lifted_element` the seconds for
-    each element of lifted gradients of more than `small` bytes each. `fuses_lifted`: XLA reduces
+    each element of lifted gradients of more than `small` bytes each, and `lifted_part` the part of
+    the bandwidth at which these are written and read. `fuses_lifted`: XLA reduces
     over the examples within the batched contraction that makes their gradients, so that those never
     reach memory, nor do convolutions' patches; with norms too, if the sums over examples are at
     most `fused_sum` bytes. `read_element`: the seconds for each element of what is there already
@@ -50,6 +51,7 @@ class Roofline:
     cache: float = 0
     cached: float = 1
     lifted_element: float = 0
+    lifted_part: float = 1
     small: float = 128e3
     fuses_lifted: bool = False
     fused_sum: float = 0
@@ -96,7 +98,7 @@ class Roofline:
 
         `fused`: they are used as they are made, and not written.
         """
-        moved = 0 if fused else 2 * size * own / self.bandwidth
+        moved = 0 if fused else 2 * size * own / (self.bandwidth * self.lifted_part)
         return max(moved, size * own / 4 * self.lifted_element) if own > self.small else moved
 
     def moving_seconds(self, moved: float, held: float) -> float:
