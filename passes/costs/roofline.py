@@ -36,7 +36,8 @@ class Roofline:
     `joint_sums`: several sums over the same elements are better one reduction, so that XLA reads
     these once; elsewhere such a reduction is slow, and on CPU adds up in one long chain, which
     rounds. `copies_merged`: of small contractions with an operand in common XLA makes one, for
-    which it copies the others into one. `kernels`: what kernels for it are written in; where it has
+    which it copies the others into one. `scaling`: how often operands are moved to be scaled
+    before they are contracted. `kernels`: what kernels for it are written in; where it has
     none, they can be interpreted, which is slow. `kernel_rate`: the part of the FLOP/s that they
     reach with operands of 16 bits, where that was measured; 0 where it was not, and no plan takes
     them unasked.
@@ -62,6 +63,7 @@ class Roofline:
     narrow_operands: bool = True
     joint_sums: bool = False
     copies_merged: bool = False
+    scaling: float = 2
     kernels: Kernels | None = None
     kernel_rate: float = 0
     unnoticed: int = 4 << 20

@@ -56,8 +56,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     narrow = device.narrow_operands and all(map(is_narrow, task.paths))
     seconds = max(flops / device.exact_rate(narrow), moved / device.bandwidth)
     if may_cancel(task.paths, counts.size):
-        scaled = 0 if device.fuses_lifted else 2
-        seconds += device.moving_seconds((1 + scaled) * counts.read, counts.read)
+        seconds += device.moving_seconds((1 + device.scaling) * counts.read, counts.read)
     return Predicted(seconds, 2 * pairs * WORD)
 
 
