@@ -25,6 +25,7 @@ from hlo_surgery.passes.normalise.devices.kernels import over_devices
 from hlo_surgery.passes.normalise.held_constants import hold_constants
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
 from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
+from hlo_surgery.passes.normalise.prefix_sums import sum_windows
 from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 
 # Ops of older dumps, as dot and broadcast, in the words of newer ones; what has none stays.
@@ -40,6 +41,7 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     hold_constants(module)
     hold_called(module)
     hold_bodies(module)
+    sum_windows(module)
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
     mlir.run_passes(module, f"func.func({OLD_OPS})")
