@@ -13,6 +13,7 @@ from hlo_surgery.passes.ir.traits import COMBINES, CONTRACTS, TRAITS, Linear, Po
 
 Rule = Callable[[Operation, Positions], bool]
 
+TARGET = "call_target_name"
 IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 # Solves with the matrix as operand 0 and the right-hand sides as operand 1, linear in the latter.
 SOLVE_CALLS = frozenset(
@@ -23,46 +24,65 @@ SOLVE_CALLS = frozenset(
 )
 
 # Factorisations, and products with factors, that LAPACK does matrix by matrix, over leading batch
-# dimensions.
-BATCHED_CALLS = frozenset(
-    f"lapack_{t}{name}{end}"
-    for t in "sdcz"
-    for name in (
-        "potrf",
-        "geqrf",
-        "geqp3",
-        "orgqr",
-        "ungqr",
-        "ormqr",
-        "unmqr",
-        "getrf",
-        "gesdd",
-        "gesvd",
-        "syevd",
-        "heevd",
-        "geev",
-        "gehrd",
-        "sytrd",
-        "hetrd",
-        "gtsv",
-    )
-    for end in ("", "_ffi")
+# dimensions; what JAX calls in its place for GPUs (`jax.lax.linalg`), and XLA has for TPUs.
+_LAPACK = (
+    "potrf",
+    "geqrf",
+    "geqp3",
+    "orgqr",
+    "ungqr",
+    "ormqr",
+    "unmqr",
+    "getrf",
+    "gesdd",
+    "gesvd",
+    "syevd",
+    "heevd",
+    "geev",
+    "gehrd",
+    "sytrd",
+    "hetrd",
+    "gtsv",
 )
+_SOLVER = (*_LAPACK, "gesvdj", "gesvdp")
+_OF_GPUS = (
+    *(f"solver_{name}_ffi" for name in _SOLVER),
+    "hybrid_geqp3",
+    "hybrid_eig_real",
+    "hybrid_eig_comp",
+    "sparse_gtsv2_ffi",
+)
+BATCHED_CALLS = frozenset(
+    [
+        *(f"lapack_{t}{name}{end}" for t in "sdcz" for name in _LAPACK for end in ("", "_ffi")),
+        *(f"{maker}{name}" for maker in ("cu", "hip") for name in _OF_GPUS),
+        *("LuDecomposition", "Qr", "Eigh", "ProductOfElementaryHouseholderReflectors"),
+    ]
+)
+# As these do vector by vector.
+VECTOR_CALLS = frozenset(f"{maker}_lu_pivots_to_permutation" for maker in ("cu", "hip"))
 
 SUMMING, SUMMING_BODIES = ops_of(CONTRACTS), ops_of(COMBINES)
 
 
 def is_batched_call(op: Operation) -> bool:
-    """Whether the op is a custom call known to work matrix by matrix, each on its own."""
-    target = mlir.text_attribute(op, "call_target_name")
-    return op.name == "stablehlo.custom_call" and target in BATCHED_CALLS | SOLVE_CALLS
+    """Whether the op is a custom call known to work matrix by matrix, or vector by vector, each on
+    its own.
+    """
+    known = BATCHED_CALLS | SOLVE_CALLS | VECTOR_CALLS
+    return op.name == "stablehlo.custom_call" and mlir.text_attribute(op, TARGET) in known
+
+
+def own_dimensions(op: Operation) -> int:
+    """How many dimensions a batched call's matrices or vectors have, behind those of the batch."""
+    return 1 if mlir.text_attribute(op, TARGET) in VECTOR_CALLS else 2
 
 
 def solves_from_left(op: Operation) -> bool | None:
     """Whether a triangular solve is of A X = B, not X A = B; None where it does not say."""
     if (
         "mhlo.backend_config" not in op.attributes
-        or mlir.text_attribute(op, "call_target_name") not in SOLVE_CALLS
+        or mlir.text_attribute(op, TARGET) not in SOLVE_CALLS
     ):
         return None
     config = cast(Any, op.attributes["mhlo.backend_config"])
@@ -149,7 +169,7 @@ def _scatter(op: Operation, positions: Positions) -> bool:
 
 
 def _custom_call(op: Operation, positions: Positions) -> bool:
-    target = mlir.text_attribute(op, "call_target_name")
+    target = mlir.text_attribute(op, TARGET)
     return target in IDENTITY_CALLS or (target in SOLVE_CALLS and positions == frozenset([1]))
 
 

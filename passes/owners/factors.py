@@ -184,7 +184,7 @@ def _matrix_rule(op: Operation, shared_matrix: bool) -> Rule:
     A solve with one matrix for all examples works column by column (from the left) or row by row.
     """
     shapes = [mlir.shape(v) for v in (*op.operands, *op.results)]
-    count, lead = len(op.operands), max(map(len, shapes)) - 2
+    count, lead = len(op.operands), max(map(len, shapes)) - linearity.own_dimensions(op)
     sizes = [max((s[d] for s in shapes if len(s) > d), default=1) for d in range(lead)]
     from_left = linearity.solves_from_left(op) if shared_matrix else None
     side = None if from_left is None else (lead + 1 if from_left else lead)

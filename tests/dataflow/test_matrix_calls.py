@@ -55,3 +55,38 @@ def test_the_batch_as_one_matrix_is_refused():
 
     with pytest.raises(hs.Refusal, match="along the example axis"):
         hs.grad(loss, statistics=hs.norms())(W, X)
+
+
+def symmetric(w, x):
+    h = (x @ w).reshape(-1, 3, 4)
+    return h @ h.swapaxes(1, 2) + jnp.eye(3)
+
+
+FACTORISED = {
+    "eigh": lambda m: jnp.linalg.eigh(m)[0],
+    "cholesky": jnp.linalg.cholesky,
+    "qr": lambda m: jnp.linalg.qr(m)[1],
+    "solve": lambda m: jnp.linalg.solve(m, jnp.ones((*m.shape[:-1], 1))),
+}
+
+
+@pytest.mark.parametrize("target", ["gpu:h200", "tpu:v5e"])
+@pytest.mark.parametrize("name", FACTORISED)
+def test_calls_of_other_devices_are_matrix_by_matrix_too(name, target):
+    def own(w, x):
+        found = FACTORISED[name](symmetric(w, x))
+        return jnp.mean(jnp.sum(found.reshape(len(x), -1) ** 2, 1))
+
+    plan = hs.grad(own, statistics=hs.norms(), target=target).explain(W, X)
+    assert [output.name for output in plan.outputs]
+
+
+@pytest.mark.parametrize("target", ["gpu:h200", "tpu:v5e"])
+@pytest.mark.parametrize("name", FACTORISED)
+def test_a_matrix_of_the_batch_is_refused_for_other_devices(name, target):
+    def loss(w, x):
+        rows = jnp.tanh(x @ w)
+        return jnp.sum(FACTORISED[name]((rows @ rows.T + jnp.eye(5))[None]) ** 2)
+
+    with pytest.raises(hs.Refusal):
+        hs.grad(loss, statistics=hs.norms(), target=target).explain(W, X)
