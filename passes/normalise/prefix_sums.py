@@ -34,7 +34,8 @@ def sum_windows(module: Module) -> None:
 
 def _is_scan(op: Operation) -> bool:
     composite = op.name == COMPOSITE and mlir.text_attribute(op, "name") == SCAN
-    return (composite or op.name == SCAN) and len(op.operands) == 2 and len(op.regions) == 1
+    one = len(op.operands) == 2 and len(op.regions) == 1 and 0 not in mlir.shape(op.operands[0])
+    return (composite or op.name == SCAN) and one
 
 
 def _adds_up(op: Operation) -> bool:

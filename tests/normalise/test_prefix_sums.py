@@ -60,8 +60,10 @@ def test_a_scan_that_adds_up(told):
     assert "composite" not in text
 
 
-def test_another_scan_stays():
-    module = mlir.parse(MODULE.replace("OP", "maximum").replace("BACKWARDS", "false"))
+@pytest.mark.parametrize(("op", "length"), [("maximum", "3"), ("add", "0")])
+def test_another_scan_stays(op, length):
+    text = MODULE.replace("2x3x", f"2x{length}x").replace("OP", op)
+    module = mlir.parse(text.replace("BACKWARDS", "false"))
     sum_windows(module)
     assert "composite" in mlir.to_text(module)
 

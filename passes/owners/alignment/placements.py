@@ -91,6 +91,7 @@ def places_behind(
     """
     if op.name == GATHER and _takes_the_same_at_all_steps(owners, op):
         yield op.operands[0], owned_alone(gathered_from(owners, op, places))
+        yield from list(_by_rule_behind(op, number, places))[1:]
     elif op.name == "stablehlo.reshape":
         yield op.operands[0], regrouped(places, mlir.shape(op.operands[0]))
     elif op.name == "stablehlo.slice":
