@@ -143,14 +143,12 @@ def roofline(target: str | None = None) -> Roofline:
     row = ROOFLINES[name]
     if target is None and row.kernels == "triton" and not runs_triton(jax.devices()[0]):
         row = replace(row, kernels=None)
-    # XLA splits no kernel over devices.
-    return replace(row, kernel_rate=0) if _devices_of(target) > 1 else row
+    # A module with a kernel is for one device, and that is to be named: XLA splits no kernel.
+    return row if target and _devices_of(target) == 1 else replace(row, kernel_rate=0)
 
 
-def _devices_of(target: str | None) -> int:
-    """How many there are: where JAX runs, or by the topology that a target's name ends in."""
-    if target is None:
-        return len(jax.devices())
+def _devices_of(target: str) -> int:
+    """How many there are, by the topology that a target's name may end in."""
     sizes = target.split(":")[2:]
     return math.prod(int(size) for size in sizes[0].split("x")) if sizes else 1
 

@@ -2,6 +2,8 @@
 float64.
 """
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -9,7 +11,10 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from hlo_surgery.planning import rooflines
 from hlo_surgery.planning.rooflines import runs_triton
+from hlo_surgery.requests.ambient_target import alone
+from hlo_surgery.rewriting.pipeline import explain_module
 from tools.bench.gpu.dense_sites import dense_site
 
 B, EPS = 5, float(jnp.finfo(jnp.float32).eps)
@@ -333,6 +338,31 @@ def test_a_plan_takes_it_where_it_was_measured():
     assert "fused" not in plan_of(target="gpu:h200:1x1x8").strategies.values()
     assert "fused" not in plan_of(target="gpu:h200", shards=8).strategies.values()
     assert "fused" not in plan_of(target="gpu:a100").strategies.values()
+
+
+def test_the_only_device_here_is_planned_for_by_its_name():
+    h200, a100 = (
+        SimpleNamespace(device_kind=kind, platform="gpu")
+        for kind in ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")
+    )
+    assert alone([h200]) == "gpu:h200"
+    assert alone([h200, h200]) is None
+    assert alone([a100]) is None
+    assert alone(jax.devices()[:1]) is None
+
+
+def test_a_dumped_module_is_for_any_device_unless_one_is_named(monkeypatch):
+    """As on a machine with an H200."""
+    monkeypatch.setattr(rooflines, "row_of", lambda device: "gpu:h200")
+    monkeypatch.setattr(rooflines, "runs_triton", lambda device: True)
+    shapes = jax.ShapeDtypeStruct((1024, 4096), jnp.bfloat16), SHORT[1]
+    gradient = jax.jit(jax.grad(many_short)).lower(*shapes).as_text()
+    asked = {"batch": [1], "statistics": hs.second_moment()}
+    (here,) = explain_module(gradient, **asked).outputs
+    (named,) = explain_module(gradient, **asked, target="gpu:h200").outputs
+    assert "fused" in here.predicted
+    assert "fused" not in here.strategies.values()
+    assert "fused" in named.strategies.values()
 
 
 def test_a_plan_takes_it_for_sums_of_narrow_products():

@@ -68,6 +68,7 @@ TESTS = (
     "tests/microbatches/test_uneven_rows.py",
     "tests/owners/claims/test_stand_ins.py",
     "tests/owners/claims/test_given_rows.py",
+    "tests/owners/claims/test_taken_rows.py",
     "tests/owners/claims/test_rest_steps.py",
     "tests/loops/test_split_batches.py",
     "tests/loops/test_views.py",
@@ -82,6 +83,8 @@ TESTS = (
     "tests/dataflow/test_mosaic_kernels.py",
     "tests/dataflow/test_fused_attention.py",
     "tests/dataflow/test_declared_calls.py",
+    "tests/dataflow/test_matrix_calls.py",
+    "tests/normalise/test_prefix_sums.py",
     "tests/normalise/test_kernels_on_devices.py",
     "tests/loops/test_control_flow.py",
 )

@@ -14,8 +14,6 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.alignment.placements import places_behind, told_apart
 from hlo_surgery.passes.owners.classes import Owned, is_shared
 from hlo_surgery.passes.owners.labelling.frames import joined, same
-from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
-from hlo_surgery.passes.owners.labelling.indices import integers_of
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, owned_alone
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -61,23 +59,9 @@ def _made_of(owners: Owners, op: Operation) -> Iterator[Placing]:
     if not labels or not labels.varies:
         return
     partly = [v for v in op.operands if not is_shared(owners.of(v)) and _has_any(owners, v)]
-    for value, places in _behind(owners, op, labels) if partly else ():
+    for value, places in places_behind(owners, op, 0, labels) if partly else ():
         if value in partly and _gives(owners, value, places):
             yield value, places
-
-
-def _behind(owners: Owners, op: Operation, places: Labels) -> Iterator[Placing]:
-    if op.name == "stablehlo.gather" and _is_alike_at_all_steps(owners, op):
-        yield op.operands[0], owned_alone(gathered_from(owners, op, places))
-    else:
-        yield from places_behind(op, 0, places)
-
-
-def _is_alike_at_all_steps(owners: Owners, op: Operation) -> bool:
-    """Whether a gather is in no loop, or takes the same places at each step."""
-    numbers = integers_of(owners, op.operands[1])
-    is_fixed = numbers is not None and numbers.ndim == len(mlir.shape(op.operands[1]))
-    return is_fixed or not mlir.enclosing_loops(op)
 
 
 def _gives(owners: Owners, value: Value, places: Labels) -> bool:
@@ -101,4 +85,4 @@ def _nobodys_in(owners: Owners, value: Value, places: Labels) -> Iterator[Placin
         if op is None or op.name in PASSING:
             pending += [(v, places) for v in ties(value)]
         else:
-            pending += _behind(owners, op, places)
+            pending += places_behind(owners, op, 0, places)

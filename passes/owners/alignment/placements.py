@@ -19,8 +19,19 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.factors import Dims, counts_by, on_factors, rule_of
 from hlo_surgery.passes.owners.labelling.digits import regrouped
 from hlo_surgery.passes.owners.labelling.frames import Frame, framed
-from hlo_surgery.passes.owners.labelling.labels import MOST_LABELS, Labels, Numbers, nobodys
+from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
+from hlo_surgery.passes.owners.labelling.indices import integers_of
+from hlo_surgery.passes.owners.labelling.labels import (
+    MOST_LABELS,
+    Labels,
+    Numbers,
+    nobodys,
+    owned_alone,
+)
 from hlo_surgery.passes.owners.labelling.moves import BOUNDS, MOVES, taken
+from hlo_surgery.passes.owners.owners import Owners
+
+GATHER, UPDATE = "stablehlo.gather", "stablehlo.dynamic_update_slice"
 
 
 def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
@@ -72,9 +83,15 @@ def over_operand(rule: Rule, frame: Frame, numbers: Numbers, factors: Dims, valu
     return frame.result(told_apart(numbers, lost), dims)
 
 
-def places_behind(op: Operation, number: int, places: Labels) -> Iterator[tuple[Value, Labels]]:
-    """The operands, each with the places that its elements have in a result of the op."""
-    if op.name == "stablehlo.reshape":
+def places_behind(
+    owners: Owners, op: Operation, number: int, places: Labels
+) -> Iterator[tuple[Value, Labels]]:
+    """The operands, each with the places that its elements have in a result of the op. Of what a
+    gather takes, an element that lies at several places has none.
+    """
+    if op.name == GATHER and _takes_the_same_at_all_steps(owners, op):
+        yield op.operands[0], owned_alone(gathered_from(owners, op, places))
+    elif op.name == "stablehlo.reshape":
         yield op.operands[0], regrouped(places, mlir.shape(op.operands[0]))
     elif op.name == "stablehlo.slice":
         yield op.operands[0], _before_slice(op, places)
@@ -84,6 +101,13 @@ def places_behind(op: Operation, number: int, places: Labels) -> Iterator[tuple[
         yield from _before_concatenate(op, places)
     else:
         yield from _by_rule_behind(op, number, places)
+
+
+def _takes_the_same_at_all_steps(owners: Owners, op: Operation) -> bool:
+    """Whether a gather is in no loop, or its numbers are the same at each step."""
+    numbers = integers_of(owners, op.operands[1])
+    is_fixed = numbers is not None and numbers.ndim == len(mlir.shape(op.operands[1]))
+    return is_fixed or not mlir.enclosing_loops(op)
 
 
 def _before_slice(op: Operation, places: Labels) -> Labels:
@@ -115,9 +139,13 @@ def _by_rule_behind(op: Operation, number: int, places: Labels) -> Iterator[tupl
 
 
 def keeps_rows(op: Operation, number: int, places: Labels) -> bool:
-    """Whether an op keeps the rows of an operand in their order, in one of its results."""
-    rows = _by_rule_behind(op, number, places)
-    return op.name == "stablehlo.reshape" or any(own.varies for _, own in rows)
+    """Whether an op keeps the rows of an operand in their order, in one of its results. What a loop
+    stacks it took from wherever it took each step's part.
+    """
+    first = 1 if op.name == UPDATE and mlir.enclosing_loops(op) else 0
+    rows = list(_by_rule_behind(op, number, places))
+    of_data = rows[first:2] if op.name == UPDATE else rows[:1] if op.name == GATHER else rows
+    return op.name == "stablehlo.reshape" or any(own.varies for _, own in of_data)
 
 
 def _varies_along_blocked(rule: Rule, result: Dims, places: Labels) -> bool:

@@ -265,7 +265,7 @@ def _behind(search: Search, placed: Placed) -> Iterator[Placed]:
     op = mlir.defining_operation(placed.value)
     if op is None or placed.in_sum or op.name in PASSING:
         return
-    for value, places in places_behind(op, placed.number, placed.places):
+    for value, places in places_behind(search.owners, op, placed.number, placed.places):
         if is_shared(search.owners.of(value)) and has_elements(value):
             yield from if_uneven(search, value, places)
 

@@ -131,9 +131,21 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/placements.py",
-        'return op.name == "stablehlo.reshape" or any(own.varies for _, own in rows)',
+        'return op.name == "stablehlo.reshape" or any(own.varies for _, own in of_data)',
         'return op.name == "stablehlo.reshape" or rows is not None',
         "rows of parameters in another order",
+    ),
+    Bug(
+        "owners/alignment/placements.py",
+        "first = 1 if op.name == UPDATE and mlir.enclosing_loops(op) else 0",
+        "first = 0",
+        "rows of parameters that a loop stacks in another order",
+    ),
+    Bug(
+        "owners/alignment/placements.py",
+        "rows[:1] if op.name == GATHER else rows",
+        "rows",
+        "rows of parameters of which one is taken for several examples",
     ),
     Bug(
         "owners/alignment/positions.py",

@@ -18,7 +18,7 @@ GIVEN_ROWS = [
         "constants by place below the examples' rows, laid out beside them, as everybody's",
     ),
     Bug(
-        FILE,
+        "owners/alignment/placements.py",
         "    return is_fixed or not mlir.enclosing_loops(op)",
         "    return False",
         "constants by place that are picked beside examples' rows, as everybody's",
