@@ -92,6 +92,19 @@ class Meeting:
         pairs = zip(self.rule.results[index], shape, strict=True)
         return [own if counts_by(self.rule, own, size) else size for own, size in pairs]
 
+    def operand_dims(self, number: int) -> tuple[tuple[int, ...] | int, ...]:
+        """The factors that each dimension of an operand counts by; its size, where those do not
+        make it up. See `on_factors`.
+        """
+        found = list[tuple[int, ...] | int]()
+        taken = set[int]()
+        shape = mlir.shape(self.op.operands[number])
+        for own, size in zip(self.rule.operands[number], shape, strict=True):
+            counted = counts_by(self.rule, own, size) and not taken & set(own)
+            found.append(own if counted else size)
+            taken |= set(own) if counted else set()
+        return tuple(found)
+
     def _lost_axes(self, dims: Sequence[tuple[int, ...] | int]) -> list[int]:
         kept = {f for own in dims if not isinstance(own, int) for f in own}
         return [a for f, axes in self.frame.axes.items() if f not in kept for a in axes]

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir import linearity
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.factors import Meeting, meeting_of
@@ -72,12 +72,12 @@ def _rows(
         return None
     counters, weighted = _merged_counters(operands), _weighted(op, met)
     found: list[Labelled | Gathered | None] = []
-    for i, value in enumerate(op.operands):
+    for i in range(len(op.operands)):
         layout = _layout(met, i)
         shared = set(layout.along) & set(_varying_axes(met))
         if not shared and i not in own:
             found.append(None)
-        elif shared == set(_varying_axes(met)) and layout.shape == mlir.shape(value):
+        elif shared == set(_varying_axes(met)):
             found.append(_gathered(met, layout, counters, i == weighted))
         else:
             return None
@@ -107,23 +107,27 @@ def _sum_of_rows(op: Operation, labels: Sequence[Labels]) -> Meeting | None:
 
 @dataclass(frozen=True)
 class _Layout:
-    """An operand over the factors of its op: each dimension's factors and digits, and all axes."""
+    """An operand over the factors of its op: each dimension's factors and digits, and all axes. A
+    dimension that no factors make up has its size for both, and None for axis.
+    """
 
-    dims: tuple[tuple[int, ...], ...]
+    dims: tuple[tuple[int, ...] | int, ...]
     groups: tuple[tuple[int, ...], ...]
-    along: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its shape, if the factors make up every dimension."""
-        return tuple(math.prod(group) for group in self.groups)
+    along: tuple[int | None, ...]
 
 
 def _layout(met: Meeting, number: int) -> _Layout:
-    dims = met.rule.operands[number]
-    groups = tuple(tuple(d for f in dim for d in met.frame.digits[f]) for dim in dims)
-    along = tuple(axis for dim in dims for f in dim for axis in met.frame.axes[f])
-    return _Layout(dims, groups, along)
+    dims, axes = met.operand_dims(number), met.frame.axes
+    groups = [
+        (own,) if isinstance(own, int) else tuple(d for f in own for d in met.frame.digits[f])
+        for own in dims
+    ]
+    along = [
+        axis
+        for own in dims
+        for axis in ((None,) if isinstance(own, int) else (a for f in own for a in axes[f]))
+    ]
+    return _Layout(dims, tuple(groups), tuple(along))
 
 
 def _merged_counters(operands: Sequence[Labelled]) -> Counters:
