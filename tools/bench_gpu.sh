@@ -33,7 +33,7 @@ if [ "$size" = small ]; then
   moments=() mlps=(--batches 16 --widths 32 --depths 2) strategies=(--batches 8 --widths 32)
 fi
 
-run agreement 3 tools.bench.gpu.agreement "${small[@]}"
+run agreement 5 tools.bench.gpu.agreement "${small[@]}"
 run measured 8 tools.bench.gpu.measured --rounds "$rounds" "${small[@]}"
 run sites 3 tools.bench.gpu.dense_sites "${small[@]}"
 run mlp 4 tools.bench.families --families mlp "${mlps[@]}" --rounds "$rounds" --csv "$out/mlp.csv"
