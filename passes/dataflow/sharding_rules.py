@@ -18,6 +18,9 @@ from hlo_surgery.passes.ir.attributes import convolution_numbers, integers
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, sdy
 
 ATTRIBUTE = "sdy.sharding_rule"
+# Since 0.12 Shardy permutes along what an update is shorter in, which says where elements are to be
+# sent. Both keep their order, and where the update lands its numbers tell.
+UPDATE = "stablehlo.dynamic_update_slice"
 PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 Factors = tuple[tuple[int, ...], ...]
 # Of one factor: the dimension that it is of each operand, then of each result.
@@ -62,7 +65,9 @@ def rule_of(op: Operation) -> Rule | None:
     if ATTRIBUTE not in op.attributes:
         return None
     attribute = cast(Any, sdy).OpShardingRuleAttr(op.attributes[ATTRIBUTE])
-    blocked = [*attribute.need_replication_factors, *attribute.permutation_factors]
+    blocked = [*attribute.need_replication_factors]
+    if op.name != UPDATE:
+        blocked += attribute.permutation_factors
     operands = tuple(map(_factors, attribute.operand_mappings))
     results = tuple(map(_factors, attribute.result_mappings))
     moved = [factor for dim in _padded_dims(op) for factor in results[0][dim]]
