@@ -94,16 +94,10 @@ class Meeting:
 
     def operand_dims(self, number: int) -> tuple[tuple[int, ...] | int, ...]:
         """The factors that each dimension of an operand counts by; its size, where those do not
-        make it up. See `on_factors`.
+        make it up.
         """
-        found = list[tuple[int, ...] | int]()
-        taken = set[int]()
         shape = mlir.shape(self.op.operands[number])
-        for own, size in zip(self.rule.operands[number], shape, strict=True):
-            counted = counts_by(self.rule, own, size) and not taken & set(own)
-            found.append(own if counted else size)
-            taken |= set(own) if counted else set()
-        return tuple(found)
+        return tuple(counted_dims(self.rule, self.rule.operands[number], shape))
 
     def _lost_axes(self, dims: Sequence[tuple[int, ...] | int]) -> list[int]:
         kept = {f for own in dims if not isinstance(own, int) for f in own}
@@ -127,6 +121,20 @@ def counts_by(rule: Rule, factors: Sequence[int], size: int) -> bool:
     """Whether a dimension is what these factors make up, each once."""
     exact = math.prod(rule.sizes[f] for f in factors) == size
     return exact and len(set(factors)) == len(factors)
+
+
+def counted_dims(rule: Rule, dims: Dims, shape: Sequence[int]) -> list[tuple[int, ...] | int]:
+    """The factors that each dimension counts by; its size, where those do not make it up, or count
+    one before it.
+    """
+    found, taken = list[tuple[int, ...] | int](), set[int]()
+    for own, size in zip(dims, shape, strict=True):
+        if counts_by(rule, own, size) and not taken & set(own):
+            found.append(own)
+            taken |= set(own)
+        else:
+            found.append(size)
+    return found
 
 
 def meeting(
@@ -166,14 +174,14 @@ def on_factors(rule: Rule, dims: Dims, labels: Labels) -> OnFactors:
     """
     digits, owners = list[Digits](), labels.owners
     sizes, factors = list[int](), list[int]()
-    for dim, own in enumerate(dims):
-        if counts_by(rule, own, labels.shape[dim]) and not set(own) & set(factors):
+    for dim, own in enumerate(counted_dims(rule, dims, labels.shape)):
+        if isinstance(own, int):
+            owners = over(owners, labels.axes(dim))
+            digits.append((1,) * len(labels.digits[dim]))
+        else:
             digits.append(labels.digits[dim])
             sizes += [rule.sizes[f] for f in own]
             factors += own
-        else:
-            owners = over(owners, labels.axes(dim))
-            digits.append((1,) * len(labels.digits[dim]))
     return regrouped(Labels(tuple(digits), owners), sizes), factors
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hlo_surgery.passes.dataflow.sharding_rules import Rule
+from hlo_surgery.passes.dataflow.sharding_rules import UPDATE, Rule
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -31,7 +31,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
 from hlo_surgery.passes.owners.labelling.moves import BOUNDS, MOVES, taken
 from hlo_surgery.passes.owners.owners import Owners
 
-GATHER, UPDATE = "stablehlo.gather", "stablehlo.dynamic_update_slice"
+GATHER = "stablehlo.gather"
 
 
 def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
