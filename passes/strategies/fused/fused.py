@@ -116,10 +116,8 @@ def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted
     """Whether it takes less time, where kernels were measured: of sums, with operands of 16
     bits.
     """
-    path, device = _only_path(task), task.device
-    assert path is not None
-    narrow = all(dtype_of(value).itemsize <= 2 for value in path.site.op.operands)
-    measured = device.kernel_rate > 0 and narrow and isinstance(measure, MeanOf)
+    (site,) = task.counts.sites
+    measured = task.device.kernel_rate > 0 and site.narrow and isinstance(measure, MeanOf)
     return measured and _predict(task, [measure], schedule).seconds < otherwise.seconds
 
 

@@ -16,7 +16,7 @@ from hlo_surgery.passes.terms.contracted_dims import contracted
 
 
 @dataclass(frozen=True)
-class Products:
+class KernelWork:
     """What a kernel is to make: of `size` examples, in each of `batch` layers, products of lengths
     (P, D, F), summed in so many ways. `width`: bytes of an element of the operands; `contracting`:
     the seconds by FLOPs alone.
@@ -40,40 +40,40 @@ def predicted(task: Task, path: Path, sums: int) -> Predicted:
     lengths = (positions, own.elements // batch, other.elements // batch)
     width = max(dtype_of(value).itemsize for value in path.site.op.operands)
     contracting = site.flops / device.contraction_rate(positions, False, site.narrow)
-    products = Products(size, batch, lengths, sums + 1, width, contracting)
+    work = KernelWork(size, batch, lengths, sums + 1, width, contracting)
     made = batch * lengths[1] * lengths[2] * jnp.dtype(WORD).itemsize
     by = _by_triton if device.kernels == "triton" else _by_mosaic
-    seconds = by(products, made, device) + 2 * products.sums * made / device.bandwidth
+    seconds = by(work, made, device) + 2 * work.sums * made / device.bandwidth
     # The gradient's own place is that of the plain one.
     return Predicted(seconds - plain_seconds(task.counts, device), sums * made)
 
 
-def _by_mosaic(products: Products, made: int, device: Roofline) -> float:
+def _by_mosaic(work: KernelWork, made: int, device: Roofline) -> float:
     """Contracting, or reading operands again for each tile, whichever is longer; while the first
     tile is waited for, and the last one's sums, nothing is computed.
     """
-    positions, left, right = products.lengths
-    tiles = mosaic.tiling(*products.lengths)
+    positions, left, right = work.lengths
+    tiles = mosaic.tiling(*work.lengths)
     again = left * -(-right // tiles.right) + right * -(-left // tiles.left)
-    read = products.size * positions * products.batch * again
+    read = work.size * positions * work.batch * again
     first = tiles.positions * (tiles.left + tiles.right)
-    last = products.sums * tiles.left * tiles.right
-    reading, waiting = (x * products.width / device.bandwidth for x in (read, first + last))
-    return max(products.contracting, reading) + waiting
+    last = work.sums * tiles.left * tiles.right
+    reading, waiting = (x * work.width / device.bandwidth for x in (read, first + last))
+    return max(work.contracting, reading) + waiting
 
 
-def _by_triton(products: Products, made: int, device: Roofline) -> float:
+def _by_triton(work: KernelWork, made: int, device: Roofline) -> float:
     """Programs in waves, the last of which leaves multiprocessors idle; in each, examples one after
     the other. Operands are read again from the cache, which is never what is waited for. The sums
     of parts of the batch are written, and read to be added up.
     """
-    positions, left, right = products.lengths
-    tiles = triton.tiling(products.size, *products.lengths, products.sums)
-    programs = products.batch * -(-left // tiles.left) * -(-right // tiles.right) * tiles.parts
+    positions, left, right = work.lengths
+    tiles = triton.tiling(work.size, *work.lengths, work.sums)
+    programs = work.batch * -(-left // tiles.left) * -(-right // tiles.right) * tiles.parts
     waves = -(-programs // triton.PROGRAMS)
     busy = programs / (waves * triton.PROGRAMS)
-    examples = waves * products.size // tiles.parts
+    examples = waves * work.size // tiles.parts
     waiting = examples * triton.waiting_seconds(positions, tiles)
-    moved = 2 * tiles.parts * products.sums * made if tiles.parts > 1 else 0
-    contracting = products.contracting / (device.kernel_rate or 1) / busy
+    moved = 2 * tiles.parts * work.sums * made if tiles.parts > 1 else 0
+    contracting = work.contracting / (device.kernel_rate or 1) / busy
     return contracting + waiting + moved / device.bandwidth

@@ -52,11 +52,11 @@ def with_statistics(problem: Problem, statistic: Any, **planning: Any) -> Any:
 
 def by_vmap(problem: Problem, target: str | None) -> Sequence[Candidate]:
     del target
-    own = _each_gradient(problem)
+    own = each_gradient(problem)
     return [Candidate(lambda *args: _scaled(_sums(own(*args)), problem.batch))]
 
 
-def _each_gradient(problem: Problem) -> Callable[..., Any]:
+def each_gradient(problem: Problem) -> Callable[..., Any]:
     """The gradients of the examples as batches of one, stacked."""
 
     def one(params: Any, *example: jax.Array) -> Any:
@@ -94,7 +94,7 @@ def divisors(batch: int) -> list[int]:
 
 def _scanned(problem: Problem, chunk: int) -> Callable[..., Any]:
     """`vmap` over the examples of a chunk, and a scan over chunks that adds up."""
-    own = _each_gradient(problem)
+    own = each_gradient(problem)
 
     def function(params: Any, *batch: jax.Array) -> Any:
         def step(sums: Any, examples: Any) -> tuple[Any, None]:

@@ -8,14 +8,16 @@ chooses, and in bfloat16, `vmap` itself has the error beside, against vmap in fl
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 import hlo_surgery as hs
-from tools.bench.comparison.methods import METHODS
+from tools.bench.comparison.methods import METHODS, each_gradient, with_statistics
 from tools.bench.gpu.programs import language_model
+from tools.bench.norms import only
 from tools.models.families import mlp
 from tools.models.problem import Problem
 
@@ -42,25 +44,6 @@ def error(found: Any, wanted: Any) -> float:
     return max(jax.tree.leaves(jax.tree.map(of_leaf, found, wanted)))
 
 
-def squares(problem: Problem, strategy: str) -> Function:
-    """Gradient and second moment."""
-    return hs.grad(
-        problem.loss,
-        batch_argnums=problem.batch_argnums,
-        statistics=hs.second_moment(),
-        strategy=strategy,
-    )
-
-
-def each_gradient(problem: Problem) -> Function:
-    """All examples' gradients by vmap."""
-
-    def one(params: Any, *example: jax.Array) -> Any:
-        return jax.grad(problem.loss)(params, *(leaf[None] for leaf in example))
-
-    return jax.vmap(one, (None, *[0] * len(problem.batch_argnums)))
-
-
 def norms(problem: Problem) -> Function:
     def function(*args: Any) -> Any:
         leaves = jax.tree.leaves(each_gradient(problem)(*args))
@@ -82,14 +65,14 @@ def clipped_mean(problem: Problem) -> Function:
 def compared(problem: Problem) -> dict[str, tuple[Function, Function]]:
     """By name what surgery computes, and what vmap does."""
     by_vmap = METHODS["jit(vmap)"](problem, None)[0].function
-    found = {f"squares, {name}": (squares(problem, name), by_vmap) for name in STRATEGIES}
+    squares = partial(with_statistics, problem, hs.second_moment())
+    found = {f"squares, {name}": (squares(strategy=name), by_vmap) for name in STRATEGIES}
     found["vmap squares"] = by_vmap, by_vmap
     for name, statistic, ours in (
         ("norms", hs.norms(), norms(problem)),
         ("clipped_mean", hs.clipped_mean(1.0), clipped_mean(problem)),
     ):
-        function = hs.grad(problem.loss, batch_argnums=problem.batch_argnums, statistics=statistic)
-        found[name] = (lambda *args, function=function: function(*args)[1]), ours
+        found[name] = only(with_statistics(problem, statistic)), ours
         found[f"vmap {name}"] = ours, ours
     return found
 

@@ -1,7 +1,6 @@
 """The two problems of the GPU tables, and what is computed of each."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 
 import hlo_surgery as hs
 from tools.bench.comparison.methods import METHODS
+from tools.bench.norms import only
 from tools.models.families import mlp, scanned_lm
 from tools.models.problem import Problem
 
@@ -64,13 +64,9 @@ def functions(
     how: Any = {"batch_argnums": problem.batch_argnums, "target": target, "shards": shards}
     for name, statistic in STATISTICS.items():
         function = hs.grad(problem.loss, statistics=statistic, **how)
-        made[name] = partial(_alone, function) if name == "clipped_mean" else function
+        made[name] = only(function) if name == "clipped_mean" else function
     if shards is None:
         made["by kernel"] = hs.grad(
             problem.loss, statistics=hs.second_moment(), strategy="fused", **how
         )
     return made
-
-
-def _alone(function: Function, *args: Any) -> Any:
-    return function(*args)[1]
