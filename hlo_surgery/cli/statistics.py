@@ -11,6 +11,7 @@ from hlo_surgery import statistics as room
 from hlo_surgery.cli.output import print_table
 from hlo_surgery.statistics.derived import Statistic
 
+INFINITE = ("inf", "float('inf')")
 Maker = Callable[..., Statistic]
 NEED_A_FUNCTION = (
     "mean_of",
@@ -50,8 +51,8 @@ def _parse_statistic(text: str) -> Statistic:
             f"hlo_surgery.{name}"
         )
     try:
-        arguments = [ast.literal_eval(a) for a in call.args]
-        keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        arguments = [_plain(a) for a in call.args]
+        keywords = {str(k.arg): _plain(k.value) for k in call.keywords}
     except ValueError:
         how = f"write {usage(name, known[name])} with numbers, text, lists or dicts"
         raise ValueError(
@@ -63,6 +64,12 @@ def _parse_statistic(text: str) -> Statistic:
         raise ValueError(
             f"--statistic {text!r} does not fit: {problem}; write {usage(name, known[name])}"
         ) from None
+
+
+def _plain(argument: ast.expr) -> Any:
+    """The value of an argument. Python has no literal for what is infinite."""
+    is_infinite = ast.unparse(argument) in INFINITE
+    return float("inf") if is_infinite else ast.literal_eval(argument)
 
 
 def _call(text: str) -> tuple[str, ast.Call]:

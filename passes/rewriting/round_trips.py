@@ -34,11 +34,9 @@ def drop_round_trips(module: Module) -> None:
     """Let what uses added ops that undo each other use what went in. They are left, unused."""
     for op in mlir.all_operations(module):
         same = SAME.get(op.name)
-        # Locations are read last: they take longer than names, and most ops are of other kinds.
-        if same is None or scope_of(op) is None:
-            continue
-        value = same(op)
-        if value is not None and value.type == op.results[0].type:
+        value = same(op) if same else None
+        # Locations are read last, since that takes longest.
+        if value is not None and value.type == op.results[0].type and scope_of(op):
             op.results[0].replace_all_uses_with(value)
 
 

@@ -34,6 +34,8 @@ WRITTEN = {
     'norms({"hidden": [0, 1], "output": [2, "[\'output\'][\'kernel\']"]}, ord=1)': hs.norms(
         {"hidden": [0, 1], "output": [2, 3]}, ord=1
     ),
+    "norms(ord=inf)": hs.norms(ord=float("inf")),
+    "norms(ord=float('inf'))": hs.norms(ord=float("inf")),
     "per_example": hs.per_example(),
     "per_token_second_moment": hs.per_token_second_moment(),
     "polynomial([1, 2, 3])": hs.polynomial([1, 2, 3]),

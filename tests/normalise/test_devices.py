@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.constraints import put_back
 from hlo_surgery.passes.normalise.normalize import normalize
 
 D, M, ALL, BLOCKS = P("data"), P("model"), P(), P("data", "model")
@@ -49,6 +50,7 @@ def text(function, *arguments):
 def for_one_device(source):
     code = mlir.clone(hs.load(source).code)
     normalize(code)
+    put_back(code)
     assert code.operation.verify()
     return hs.Module(code)
 

@@ -13,6 +13,7 @@ from tools.soundness_bugs.owners.contributions import CONTRIBUTIONS
 from tools.soundness_bugs.owners.control_flow import CONTROL_FLOW
 from tools.soundness_bugs.owners.following import FOLLOWING
 from tools.soundness_bugs.owners.given_rows import GIVEN_ROWS
+from tools.soundness_bugs.owners.grouped_sums import GROUPED_SUMS
 from tools.soundness_bugs.owners.indices import INDICES
 from tools.soundness_bugs.owners.labelling import LABELLING
 from tools.soundness_bugs.owners.ops import OPS
@@ -68,6 +69,7 @@ TESTS = (
     "tests/microbatches/test_uneven_rows.py",
     "tests/owners/claims/test_stand_ins.py",
     "tests/owners/claims/test_given_rows.py",
+    "tests/owners/claims/test_sums_beside_constants.py",
     "tests/owners/claims/test_taken_rows.py",
     "tests/owners/claims/test_rest_steps.py",
     "tests/loops/test_split_batches.py",
@@ -85,6 +87,7 @@ TESTS = (
     "tests/dataflow/test_declared_calls.py",
     "tests/dataflow/test_matrix_calls.py",
     "tests/normalise/test_prefix_sums.py",
+    "tests/normalise/test_unchanged_carries.py",
     "tests/normalise/test_kernels_on_devices.py",
     "tests/loops/test_control_flow.py",
 )
@@ -98,6 +101,7 @@ OWNERS = [
     *INDICES,
     *ALIGNMENT,
     *GIVEN_ROWS,
+    *GROUPED_SUMS,
     *SHARES,
     *STAND_INS,
     *CONTRIBUTIONS,

@@ -81,7 +81,7 @@ PICKS = {
 def find_apart(owners: Owners, block: Block) -> Apart:
     """Where a block takes examples apart, and the data that some of them meet alone."""
     first, alone = None, set[frozenset[int]]()
-    is_uneven = cache(_has_more_of_some)
+    is_uneven, of_steps = cache(_has_more_of_some), cache(partial(_some_of_steps, owners.size))
     met, why = dict[Value, set[int]](), dict[Value, Reason]()
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if not len(op.results):
@@ -96,7 +96,7 @@ def find_apart(owners: Owners, block: Block) -> Apart:
             uneven = any(map(is_uneven, labels))
             first = first or (op if uneven or _has_some(owners, labels) else None)
             if op.name not in MOVES and not _adds_terms(owners, op):
-                alone |= _examples_of_steps(owners, labels)
+                alone |= of_steps(tuple(labels))
                 alone |= {UNKNOWN} if uneven else set()
         for value, data in _data(taken) if examples else ():
             met.setdefault(value, set()).update(examples)
@@ -148,14 +148,16 @@ def _has_more_of_some(labels: Labels) -> bool:
     return any(len(set(counts.values())) > 1 for counts in counts_at(labels, steps))
 
 
-def _examples_of_steps(owners: Owners, labels: Sequence[Labels]) -> set[frozenset[int]]:
-    """The examples of what an op takes at each step of the loops around, where these are some."""
+def _some_of_steps(size: int, labels: Sequence[Labels]) -> set[frozenset[int]]:
+    """The examples of what an op takes at each step of the loops around, where these are some of
+    `size`.
+    """
     depth = max((own.steps for own in labels), default=0)
     shapes = [own.inside(depth).owners.shape[:depth] for own in labels]
     steps = np.broadcast_shapes(*shapes)
     each = zip(*(examples_at(own, steps) for own in labels), strict=True)
     found = {frozenset[int]().union(*sets) for sets in each}
-    return {examples for examples in found if 0 < len(examples) < owners.size}
+    return {examples for examples in found if 0 < len(examples) < size}
 
 
 def _adds_terms(owners: Owners, op: Operation) -> bool:

@@ -6,12 +6,17 @@ that example owns.
     %c = while (%c = %e) { add %c, %x }     =>  the same
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.alignment.placements import places_behind, told_apart
+from hlo_surgery.passes.owners.alignment.placements import (
+    GATHER,
+    at_every_step,
+    places_behind,
+    places_taken,
+)
 from hlo_surgery.passes.owners.classes import Owned, is_shared
 from hlo_surgery.passes.owners.labelling.frames import joined, same
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, owned_alone
@@ -32,10 +37,7 @@ def _labels(owners: Owners, value: Value) -> Labels | None:
     """Whose the elements of a value are at all steps, or which group's sums."""
     known = owners.of(value)
     labels = owners.grouped.get(value) or (known.labels if isinstance(known, Owned) else None)
-    if labels is None or not labels.steps:
-        return labels
-    numbers, steps = told_apart(labels.owners, range(labels.steps)), labels.steps
-    return Labels(labels.digits, numbers.reshape(numbers.shape[steps:]))
+    return at_every_step(labels) if labels else None
 
 
 def _passed_on(owners: Owners, op: Operation) -> Iterator[Placing]:
@@ -56,12 +58,26 @@ def _has_any(owners: Owners, value: Value) -> bool:
 def _made_of(owners: Owners, op: Operation) -> Iterator[Placing]:
     """The operands of which some elements are nobody's, and have an owner in the result."""
     labels = _labels(owners, op.results[0]) if len(op.results) == 1 else None
-    if not labels or not labels.varies:
+    if not labels or not _tells_apart(owners, op, labels):
         return
     partly = [v for v in op.operands if not is_shared(owners.of(v)) and _has_any(owners, v)]
-    for value, places in places_behind(owners, op, 0, labels) if partly else ():
+    for value, places in _before(owners, op, labels) if partly else ():
         if value in partly and _gives(owners, value, places):
             yield value, places
+
+
+def _tells_apart(owners: Owners, op: Operation, labels: Labels) -> bool:
+    """Whether elements of a result have other owners than others, or at other steps."""
+    known = owners.of(op.results[0])
+    return labels.varies or (isinstance(known, Owned) and known.labels.owners.size > 1)
+
+
+def _before(owners: Owners, op: Operation, labels: Labels) -> Iterable[Placing]:
+    """The operands with their places; of a gather, those that it takes over all steps."""
+    known = owners.of(op.results[0])
+    if op.name != GATHER or not isinstance(known, Owned):
+        return places_behind(owners, op, 0, labels)
+    return [(op.operands[0], places_taken(owners, op, known.labels))]
 
 
 def _gives(owners: Owners, value: Value, places: Labels) -> bool:

@@ -19,10 +19,10 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import sums_of
 from hlo_surgery.passes.owners.alignment.placements import (
+    at_every_step,
     narrowed,
     over_operand,
-    places_ahead,
-    told_apart,
+    places_of_sets,
 )
 from hlo_surgery.passes.owners.alignment.positions import Search, if_uneven
 from hlo_surgery.passes.owners.classes import (
@@ -33,6 +33,7 @@ from hlo_surgery.passes.owners.classes import (
 from hlo_surgery.passes.owners.factors import Meeting, meeting
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Numbers, Places
+from hlo_surgery.passes.owners.labelling.landing import cleared, landed
 from hlo_surgery.passes.owners.labelling.spots import along, spots_of
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -70,9 +71,10 @@ def _placed(
     owners: Owners, op: Operation, known: dict[Value, Labels]
 ) -> Iterator[tuple[Value, Labels]]:
     for number, value in enumerate(op.operands):
-        if value in known:
-            ahead = places_ahead(op, number, known[value])
-            yield from ((result, places) for result, places in ahead if places)
+        if value in known and op.name == UPDATE:
+            yield from _updated(owners, op, number, known[value])
+        elif value in known:
+            yield from places_of_sets(op, number, known[value])
     if op.name == "stablehlo.concatenate":
         yield op.results[0], _side_by_side(owners, op)
     if op.name == "stablehlo.scatter" and (landed := _landed(owners, op)):
@@ -80,31 +82,41 @@ def _placed(
     classes = owners.at(op)
     labels = [known.labels for known in classes if isinstance(known, Owned)]
     if len(labels) == len(classes) and any(own.varies for own in labels):
-        steps = max(own.steps for own in labels)
-        met = meeting(owners, op, labels, steps)
-        yield from _of_kept_rows(met, steps) if met and met.keeps_rows() else ()
-        yield from _of_weights(owners, met, steps) if met else ()
+        met = meeting(owners, op, labels, max(own.steps for own in labels))
+        yield from _of_kept_rows(met) if met and met.keeps_rows() else ()
+        yield from _of_weights(owners, met) if met else ()
 
 
-def _of_kept_rows(met: Meeting, steps: int) -> Iterator[tuple[Value, Labels]]:
-    numbers = told_apart(met.met, range(steps))
+def _updated(
+    owners: Owners, op: Operation, number: int, places: Labels
+) -> Iterator[tuple[Value, Labels]]:
+    """Places behind an update at known places, of the update or of what it leaves."""
+    result, spots = op.results[0], spots_of(owners, op)
+    if mlir.enclosing_loops(op) or any(spot is None for spot in spots):
+        return
+    shape = mlir.shape(result)
+    if number == 0:
+        yield result, cleared(0, places, spots, shape, separable=True)
+    else:
+        yield result, landed(0, places, spots, shape)
+
+
+def _of_kept_rows(met: Meeting) -> Iterator[tuple[Value, Labels]]:
     for result, factors in zip(met.op.results, met.rule.results, strict=True):
-        places = over_operand(met.rule, met.frame, numbers, factors, result)
-        yield result, Labels(places.digits, places.owners.reshape(places.owners.shape[steps:]))
+        places = over_operand(met.rule, met.frame, met.met, factors, result)
+        yield result, at_every_step(places)
 
 
-def _of_weights(owners: Owners, met: Meeting, steps: int) -> Iterator[tuple[Value, Labels]]:
+def _of_weights(owners: Owners, met: Meeting) -> Iterator[tuple[Value, Labels]]:
     """Places of what is summed with weights by example, as by a matrix that says what is whose: a
     number for each row of weights.
     """
-    rows = told_apart(met.met, range(steps))
     kept = {f for own in met.rule.results[0] for f in own} - met.rule.reduced
     for value, factors in zip(met.op.operands, met.rule.operands, strict=True):
         own = {f for dims in factors for f in dims} & kept
         if own and is_shared(owners.of(value)) and mlir.shape(value):
-            places = over_operand(met.rule, met.frame, rows, factors, value)
-            bare = Labels(places.digits, places.owners.reshape(places.owners.shape[steps:]))
-            if any(True for _ in if_uneven(Search(owners), value, bare)):
+            places = over_operand(met.rule, met.frame, met.met, factors, value)
+            if any(True for _ in if_uneven(Search(owners), value, at_every_step(places))):
                 yield met.op.results[0], _numbered_along(met, own)
 
 

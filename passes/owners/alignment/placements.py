@@ -8,7 +8,8 @@ Numbers are equal where the same examples are met; of several places in one, a n
 all of them together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from hlo_surgery.passes.owners.factors import Dims, counts_by, on_factors, rule_
 from hlo_surgery.passes.owners.labelling.digits import regrouped
 from hlo_surgery.passes.owners.labelling.frames import Frame, framed
 from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
-from hlo_surgery.passes.owners.labelling.indices import integers_of
+from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import (
     MOST_LABELS,
     Labels,
@@ -51,6 +52,17 @@ def told_apart(numbers: Numbers, lost: Sequence[int]) -> Numbers:
     ]
     shape = [1 if axis in lost else size for axis, size in enumerate(numbers.shape)]
     return np.array(found, np.int32).reshape(shape)
+
+
+def at_every_step(labels: Labels) -> Labels:
+    """A number for what an element has at all steps of the loops around, equal where that is the
+    same.
+    """
+    steps = labels.steps
+    if not steps:
+        return labels
+    numbers = told_apart(labels.owners, range(steps))
+    return Labels(labels.digits, numbers.reshape(numbers.shape[steps:]))
 
 
 def in_order_of_first(numbers: Numbers) -> Numbers:
@@ -86,11 +98,9 @@ def over_operand(rule: Rule, frame: Frame, numbers: Numbers, factors: Dims, valu
 def places_behind(
     owners: Owners, op: Operation, number: int, places: Labels
 ) -> Iterator[tuple[Value, Labels]]:
-    """The operands, each with the places that its elements have in a result of the op. Of what a
-    gather takes, an element that lies at several places has none.
-    """
-    if op.name == GATHER and _takes_the_same_at_all_steps(owners, op):
-        yield op.operands[0], owned_alone(gathered_from(owners, op, places))
+    """The operands, each with the places that its elements have in a result of the op."""
+    if op.name == GATHER:
+        yield op.operands[0], places_taken(owners, op, places)
         yield from list(_by_rule_behind(op, number, places))[1:]
     elif op.name == "stablehlo.reshape":
         yield op.operands[0], regrouped(places, mlir.shape(op.operands[0]))
@@ -104,11 +114,23 @@ def places_behind(
         yield from _by_rule_behind(op, number, places)
 
 
-def _takes_the_same_at_all_steps(owners: Owners, op: Operation) -> bool:
-    """Whether a gather is in no loop, or its numbers are the same at each step."""
-    numbers = integers_of(owners, op.operands[1])
-    is_fixed = numbers is not None and numbers.ndim == len(mlir.shape(op.operands[1]))
-    return is_fixed or not mlir.enclosing_loops(op)
+def places_taken(owners: Owners, op: Operation, places: Labels) -> Labels:
+    """The places, in what a gather takes over all steps of the loops around it, of what it is taken
+    from. An element that lies at several has none.
+    """
+    with _steps_around(owners, op):
+        taken_from = gathered_from(owners, op, places)
+    return at_every_step(owned_alone(taken_from))
+
+
+@contextmanager
+def _steps_around(owners: Owners, op: Operation) -> Generator[None]:
+    """With places that are known for the steps of the counted loops around an op."""
+    outer = owners.loops
+    loops = (counted_loop(owners, loop) for loop in reversed(mlir.enclosing_loops(op)))
+    owners.loops = [loop for loop in loops if loop]
+    yield
+    owners.loops = outer
 
 
 def _before_slice(op: Operation, places: Labels) -> Labels:
@@ -158,10 +180,27 @@ def places_ahead(
     op: Operation, number: int, places: Labels
 ) -> Iterator[tuple[Value, Labels | None]]:
     """The results, with the places of their elements; None where one is made of several."""
+    for result, own, is_of_several in _made_ahead(op, number, places):
+        yield result, None if is_of_several else own
+
+
+def places_of_sets(op: Operation, number: int, places: Labels) -> Iterator[tuple[Value, Labels]]:
+    """The results, with a number for each set of places that an element is made of, where all are
+    known.
+    """
+    yield from ((result, own) for result, own, _ in _made_ahead(op, number, places) if own)
+
+
+def _made_ahead(
+    op: Operation, number: int, places: Labels
+) -> Iterator[tuple[Value, Labels | None, bool]]:
+    """The results, with numbers of the places that their elements are made of, and whether these
+    are several.
+    """
     if op.name in MOVES:
         operands = [nobodys(mlir.shape(v)) for v in op.operands]
         operands[number] = places
-        yield op.results[0], MOVES[op.name](op, operands, len(places.examples))
+        yield op.results[0], MOVES[op.name](op, operands, len(places.examples)), False
         return
     rule = rule_of(op, shared_matrix=False)
     if rule is None:
@@ -170,7 +209,8 @@ def places_ahead(
     frame = framed([placed], rule.sizes, 0)
     exact = _is_counted(rule, number, places)
     for result, factors in zip(op.results, rule.results, strict=True):
-        yield result, _if_kept(rule, frame, factors, result) if exact else None
+        own = over_operand(rule, frame, frame.owners[0], factors, result) if exact else None
+        yield result, own, not exact or _joins_several(rule, frame, factors, result)
 
 
 def _is_counted(rule: Rule, number: int, places: Labels) -> bool:
@@ -181,11 +221,8 @@ def _is_counted(rule: Rule, number: int, places: Labels) -> bool:
     )
 
 
-def _if_kept(rule: Rule, frame: Frame, factors: Dims, result: Value) -> Labels | None:
+def _joins_several(rule: Rule, frame: Frame, factors: Dims, result: Value) -> bool:
     pairs = zip(factors, mlir.shape(result), strict=True)
     kept = {f for own, size in pairs if counts_by(rule, own, size) for f in own}
-    numbers = frame.owners[0]
     lost = [axis for f, axes in frame.axes.items() if f not in kept for axis in axes]
-    if any(numbers.shape[axis] > 1 for axis in lost):
-        return None
-    return over_operand(rule, frame, numbers, factors, result)
+    return any(frame.owners[0].shape[axis] > 1 for axis in lost)

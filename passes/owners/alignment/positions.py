@@ -26,12 +26,15 @@ from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_places, has_constant_part
 from hlo_surgery.passes.owners.alignment.given_rows import PASSING, given_rows
 from hlo_surgery.passes.owners.alignment.placements import (
+    GATHER,
+    at_every_step,
     in_order_of_first,
     keeps_rows,
     narrowed,
     over_operand,
     places_ahead,
     places_behind,
+    places_taken,
     told_apart,
 )
 from hlo_surgery.passes.owners.alignment.step_positions import POSITIONAL, POSITIONAL_HELP
@@ -46,9 +49,8 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.contributions.places import MEETING, views
 from hlo_surgery.passes.owners.factors import has_elements, have_elements, meeting
-from hlo_surgery.passes.owners.labelling.indexed_moves import gathered_from
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.labels import Labels, join, owned_alone
+from hlo_surgery.passes.owners.labelling.labels import Labels, join
 from hlo_surgery.passes.owners.owners import Owners
 
 MOVED = (
@@ -180,14 +182,14 @@ def _views(owners: Owners, op: Operation) -> list[list[Class]]:
 
 
 def _gathered_directly(search: Search, op: Operation) -> Iterator[tuple[Value, Labels]]:
-    """What is gathered from at numbers of the examples, outside of loops: what several of them may
-    look up is no one's.
+    """What is gathered from at numbers of the examples: what several of them may look up is no
+    one's.
     """
-    if op.name != "stablehlo.gather" or mlir.enclosing_loops(op):
+    if op.name != GATHER:
         return
     result = search.owners.of(op.results[0])
     if _has_rows(result) and is_shared(search.owners.at(op)[0]) and isinstance(result, Owned):
-        yield op.operands[0], owned_alone(gathered_from(search.owners, op, result.labels))
+        yield op.operands[0], places_taken(search.owners, op, result.labels)
 
 
 def _has_rows(known: Class) -> bool:
@@ -210,12 +212,10 @@ def _met_operands(
         return
     met = owned_operands(classes) | {i for i, v in enumerate(op.operands) if v in owners.grouped}
     others = reduce(join, (found.frame.owners[i] for i in met))
-    others = told_apart(others, range(steps))
     for i in wanted:
         rows = found.rule.operands[i]
         places = over_operand(found.rule, found.frame, others, rows, op.operands[i])
-        bare = Labels(places.digits, places.owners.reshape(places.owners.shape[steps:]))
-        yield op.operands[i], bare
+        yield op.operands[i], at_every_step(places)
 
 
 def _places_of(owners: Owners, known: Class, value: Value) -> Labels:

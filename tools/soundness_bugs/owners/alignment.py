@@ -40,24 +40,6 @@ ALIGNMENT = [
         "another constant for each row",
     ),
     Bug(
-        "owners/alignment/grouped_sums.py",
-        "        yield from _of_kept_rows(met, steps) if met and met.keeps_rows() else ()\n",
-        "",
-        "constants by group beside groups' sums",
-    ),
-    Bug(
-        "owners/alignment/grouped_sums.py",
-        "        yield from _of_weights(owners, met, steps) if met else ()\n",
-        "",
-        "constants by group beside sums by a matrix",
-    ),
-    Bug(
-        "owners/alignment/grouped_sums.py",
-        "(landed := _landed(owners, op))",
-        "(landed := None)",
-        "constants by segment beside segments' sums",
-    ),
-    Bug(
         "owners/alignment/example_rows.py",
         "    if is_grouped or (along and not is_whole):",
         "    if False:",
@@ -125,8 +107,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/placements.py",
-        "    if any(numbers.shape[axis] > 1 for axis in lost):\n        return None\n",
-        "",
+        "    return any(frame.owners[0].shape[axis] > 1 for axis in lost)",
+        "    return False",
         "a sum over places of the examples as a constant",
     ),
     Bug(
@@ -173,8 +155,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/positions.py",
-        'if op.name != "stablehlo.gather" or mlir.enclosing_loops(op):',
-        'if op.name != "stablehlo.gather" or op.operands:',
+        "if op.name != GATHER:",
+        "if op.operands:",
         "rows of a table that examples pick, in the gradient of what they pick from",
     ),
     Bug(

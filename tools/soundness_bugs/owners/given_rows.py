@@ -19,9 +19,15 @@ GIVEN_ROWS = [
     ),
     Bug(
         "owners/alignment/placements.py",
-        "    return is_fixed or not mlir.enclosing_loops(op)",
-        "    return False",
-        "constants by place that are picked beside examples' rows, as everybody's",
+        "    owners.loops = [loop for loop in loops if loop]",
+        "    owners.loops = []",
+        "constants by place that a loop's steps pick beside examples' rows, as everybody's",
+    ),
+    Bug(
+        FILE,
+        "    return labels.varies or (isinstance(known, Owned) and known.labels.owners.size > 1)",
+        "    return labels.varies",
+        "constants by place, one for each step beside its row, as everybody's",
     ),
     Bug(
         FILE,

@@ -278,7 +278,7 @@ SHARES = [
     ),
     Bug(
         APART,
-        "                alone |= _examples_of_steps(owners, labels)",
+        "                alone |= of_steps(tuple(labels))",
         "                alone |= {examples} if 0 < len(examples) < owners.size else set()",
         "constants of single examples that all are taken, but one a step",
     ),
