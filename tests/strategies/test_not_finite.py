@@ -41,6 +41,6 @@ STATISTICS = {
 )
 def test_nan_times_the_weight_of_nan_is_in_every_element(loss, strategy):
     p, rows = {"w": jnp.arange(9.0).reshape(3, 3) / 9}, jnp.array([0, 1, 0])
-    asked = {"batch_argnums": (1, 2), "statistics": STATISTICS, "strategy": strategy}
-    found = hs.grad(loss, **asked)(p, rows, jnp.array([1.0, np.nan, 2.0]))[1]
+    f = hs.grad(loss, batch_argnums=(1, 2), statistics=STATISTICS, strategy=strategy)
+    found = f(p, rows, jnp.array([1.0, np.nan, 2.0]))[1]
     assert all(np.isnan(leaf).all() for leaf in jax.tree.leaves(found))
