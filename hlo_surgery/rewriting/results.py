@@ -107,17 +107,24 @@ def _nothing(x: jax.Array) -> float:
 
 
 def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
-    """What all share is divided by the number of the real: each gradient would rest on others."""
+    """What all share is divided by the number of the real: each gradient would rest on others.
+
+    What a loop has lifted does not tell, nor what no op is on the way to: these are asked of the
+    module (`pipeline`).
+    """
     private = private_statistics(request)
     if not private or request.real is None or request.size == 1:
         return
-    for i in range(len(request.gradients)):
-        sliced = found.chosen[i].task.sliced
-        lifted = any(isinstance(axis, Lifted) for _, axis in sliced.inputs)
-        if lifted or has_offset(sliced):
-            raise Refusal(
-                Reason(f"{private[0]} {SHARED_BY_REAL}", "is_real", "request", OFFSET_HELP)
-            )
+    slices = [found.chosen[i].task.sliced for i in range(len(request.gradients))]
+    lifted = [any(isinstance(axis, Lifted) for _, axis in s.inputs) for s in slices]
+    pairs = zip(slices, lifted, strict=True)
+    if any(has_offset(s) for s, hides in pairs if s.steps and not hides):
+        raise shared_by_real(private[0])
+
+
+def shared_by_real(name: str) -> Refusal:
+    """The refusal of a private statistic beside a term that all share."""
+    return Refusal(Reason(f"{name} {SHARED_BY_REAL}", "is_real", "request", OFFSET_HELP))
 
 
 def private_statistics(request: Request) -> list[str]:

@@ -22,7 +22,7 @@ from hlo_surgery.passes.normalise.constraints import set_aside
 from hlo_surgery.passes.normalise.custom_calls import CallAxes, declare_calls
 from hlo_surgery.passes.normalise.devices.devices import join_devices
 from hlo_surgery.passes.normalise.devices.kernels import over_devices
-from hlo_surgery.passes.normalise.held_constants import hold_constants
+from hlo_surgery.passes.normalise.held_constants import hold_constants, holds_constant
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
 from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
 from hlo_surgery.passes.normalise.prefix_sums import sum_windows
@@ -62,9 +62,11 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
 def free_invariants(module: Module) -> None:
     """Use what a loop carries unchanged from outside, so that it is no part of its state.
 
-    That is also a zero to which it adds zeros, as to the gradient of a parameter without use.
+    That is also a zero to which it adds zeros, as to the gradient of a parameter without use. Inner
+    loops come first, so that what they leave as it is counts as unchanged around them.
     """
-    for loop in [op for op in mlir.all_operations(module) if op.name == "stablehlo.while"]:
+    loops = [op for op in mlir.all_operations(module) if op.name == "stablehlo.while"]
+    for loop in reversed(loops):
         condition, body = (region.blocks[0] for region in loop.regions)
         returned = mlir.operands(mlir.return_operation(body))
         for i, value in enumerate(returned):
@@ -75,10 +77,21 @@ def free_invariants(module: Module) -> None:
 
 def _stays(initial: Value, argument: Value, value: Value) -> bool:
     """Whether a state is what it was, given what it begins as and what a step makes of it."""
+    value = _handed_on(value)
     op = mlir.defining_operation(value)
-    if op is None or op.name != "stablehlo.add" or argument not in op.operands:
+    if op is None or op.name != "stablehlo.add" or argument not in map(_handed_on, op.operands):
         return value == argument
     return is_splat(initial, 0) and any(is_splat(v, 0) for v in op.operands)
+
+
+def _handed_on(value: Value) -> Value:
+    """What a value is, behind the barriers of `jax.checkpoint` and converts to its own type."""
+    op = mlir.defining_operation(value)
+    if op is not None and op.name == mlir.BARRIER and not holds_constant(op):
+        return _handed_on(op.operands[mlir.results(op).index(value)])
+    if op is not None and op.name == "stablehlo.convert" and op.operands[0].type == value.type:
+        return _handed_on(op.operands[0])
+    return value
 
 
 def free_constants(module: Module) -> None:

@@ -20,6 +20,7 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import Labelled
@@ -46,6 +47,11 @@ from hlo_surgery.passes.terms.steps import (
 from hlo_surgery.passes.terms.wide_slices import raise_wide
 
 Known = Mapping[Value, jax.Array]
+# Of what these make, every element has a product with each example's weight in it.
+REACHING = ops_of(Kind.MOVES) | {
+    f"stablehlo.{name}"
+    for name in ("add", "convert", "divide", "dot_general", "multiply", "negate", "reduce")
+}
 
 
 def reweighted(
@@ -63,10 +69,19 @@ def reweighted(
     """
     contracted = partial(_run, sliced, known, scale, finite, wide)
     if not has_offset(sliced):
-        return contracted(weights)
+        return beyond_products(contracted(weights), sliced, weights)
     # Affine in the weights: apart, a large offset takes no digits of what is weighted.
     offset, moved = jax.jvp(contracted, (jnp.zeros_like(weights),), (weights,))
     return moved + jnp.sum(weights).astype(offset.dtype) * offset
+
+
+def beyond_products(total: jax.Array, sliced: GradientSlice, weights: jax.Array) -> jax.Array:
+    """A sum of w_b g_b, or of |w_b g_b|**2, with what weights that are no numbers make of zeros:
+    those that no product with an operand reaches too, as rows of a table that nobody looks up.
+    """
+    if all(step.op.name in REACHING for step in sliced.steps):
+        return total
+    return total + jnp.where(jnp.all(jnp.isfinite(weights)), 0, jnp.nan).astype(total.dtype)
 
 
 def is_exact_in_float32(sliced: GradientSlice) -> bool:

@@ -138,9 +138,10 @@ def test_what_is_in_range_only_behind_a_scale(magnitudes, divides, model):
         np.testing.assert_allclose(np.float64(found[name]), value, rtol=2e-5, err_msg=name)
 
 
-def test_the_sign_of_nan_stays_nan():
+@pytest.mark.parametrize("beside", [1, np.nan], ids=["a number", "NaN"])
+def test_the_sign_of_nan_stays_nan(beside):
     x, y = rows([1], [1])
-    x[1, 0, 2], y[1, 0, 1] = np.inf, 0
+    x[1, 0, 2], x[1, 0, 3], y[1, 0, 1] = np.inf, beside, 0
     found = found_by({"sign": hs.mean_sign()}, "square", x, y)["sign"]
     assert np.isnan(found[2, 1])
     np.testing.assert_array_equal(

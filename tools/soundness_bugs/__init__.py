@@ -87,8 +87,10 @@ TESTS = (
     "tests/dataflow/test_declared_calls.py",
     "tests/dataflow/test_matrix_calls.py",
     "tests/normalise/test_prefix_sums.py",
+    "tests/normalise/test_unchanged_carries.py",
     "tests/normalise/test_kernels_on_devices.py",
     "tests/loops/test_control_flow.py",
+    "tests/loops/test_private_padding.py",
 )
 
 OWNERS = [

@@ -249,4 +249,10 @@ ELSEWHERE = [
         "if not around:",
         "a value for each device along an axis that is not manual",
     ),
+    Bug(
+        "normalise/normalize.py",
+        "return _handed_on(op.operands[mlir.results(op).index(value)])",
+        "return _handed_on(op.operands[0])",
+        "what a loop's step puts behind a barrier beside a carry, for the carry",
+    ),
 ]

@@ -25,7 +25,11 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.strategies.reweight_examples import along_examples, weighted_site
+from hlo_surgery.passes.strategies.reweight_examples import (
+    along_examples,
+    beyond_products,
+    weighted_site,
+)
 from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
@@ -151,7 +155,8 @@ def weighted_squares(
     powers = tail_powers(sliced, given)
     power, scale = sum(powers.values()), phi(jnp.asarray(factor, dtype))
     sites = {site.op.results[0]: at_site(site) for site in sliced.sites}
-    return moved_statistic(sliced, sites, given, phi, dtype, of_padding, powers)
+    moved = moved_statistic(sliced, sites, given, phi, dtype, of_padding, powers)
+    return beyond_products(moved, sliced, weights)
 
 
 def _widened_numbers(x: jax.Array) -> jax.Array:

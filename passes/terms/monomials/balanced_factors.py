@@ -48,8 +48,8 @@ def balanced(
     exponent, _ = balance(raised, second, _reach(phi, scale))
     scaled = _scaled(lhs, exponent + power, dims[0]), _scaled(rhs, -exponent, dims[1])
     return (
-        _nan_beside_inf(scaled[0], largest[1], dims[0], phi),
-        _nan_beside_inf(scaled[1], largest[0], dims[1], phi),
+        _nan_beside_inf(scaled[0], _holds_inf(rhs, dims[1]), dims[0], phi),
+        _nan_beside_inf(scaled[1], _holds_inf(lhs, dims[0]), dims[1], phi),
     )
 
 
@@ -86,9 +86,13 @@ def _finite(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(x), x, 0)
 
 
-def _nan_beside_inf(x: jax.Array, other: jax.Array, dims: Dims, phi: Phi) -> jax.Array:
+def _holds_inf(x: jax.Array, dims: Dims) -> jax.Array:
+    """Whether there is inf along the other dimensions; the largest of them may be NaN."""
+    return magnitudes(jnp.isinf(x).astype(jnp.finfo(x.dtype).dtype), dims) > 0
+
+
+def _nan_beside_inf(x: jax.Array, is_beside: jax.Array, dims: Dims, phi: Phi) -> jax.Array:
     """NaN for zeros beside the other factor's inf, unless phi makes NaN of the two by itself."""
     of_inf, of_zero = phi(jnp.asarray(jnp.inf, x.dtype)), phi(jnp.zeros((), x.dtype))
     is_lost = ~jnp.isnan(of_inf * of_zero)
-    is_beside = laid_along(jnp.isinf(other), x, dims)
-    return jnp.where((x == 0) & is_beside & is_lost, jnp.nan, x)
+    return jnp.where((x == 0) & laid_along(is_beside, x, dims) & is_lost, jnp.nan, x)
