@@ -13,6 +13,7 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MEAN, HasNaN, MeanOf, PerExampleGradients
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
+from hlo_surgery.passes.owners.alignment.constant_parts import has_constant_part
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
     analyse,
@@ -194,7 +195,8 @@ def _computed(
         request.closed_over,
         _asked_by(request),
     )
-    finish, by_step = partial(results, request), staged(request, names)
+    has_constant = [has_constant_part(module.owners, gradient) for gradient in module.gradients]
+    finish, by_step = partial(results, request, has_constant), staged(request, names)
     return statistics_of_outputs(module, names, [*measures, *losses], asking, finish, by_step)
 
 
