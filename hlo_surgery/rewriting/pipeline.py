@@ -13,7 +13,7 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MEAN, HasNaN, MeanOf, PerExampleGradients
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
-from hlo_surgery.passes.owners.alignment.constant_parts import has_constant_part
+from hlo_surgery.passes.owners.alignment.constant_parts import may_hold_constant
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
     analyse,
@@ -33,6 +33,7 @@ from hlo_surgery.rewriting.results import (
     private_statistics,
     results,
     reweights,
+    shared_by_real,
     staged,
 )
 from hlo_surgery.rewriting.unnamed_arguments import warn_of_unnamed
@@ -162,7 +163,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     """The six steps, on the module in place."""
     measures = [m for statistic in request.statistics.values() for m in measures_of(statistic)]
     module = analyse(code, roles_of(request), names, reweights(request), measures)
-    _refuse_unprotected(module.axes.data, request)
+    _refuse_unprotected(module, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
     request = replace(request, met=module.axes.met)
@@ -195,8 +196,7 @@ def _computed(
         request.closed_over,
         _asked_by(request),
     )
-    has_constant = [has_constant_part(module.owners, gradient) for gradient in module.gradients]
-    finish, by_step = partial(results, request, has_constant), staged(request, names)
+    finish, by_step = partial(results, request), staged(request, names)
     return statistics_of_outputs(module, names, [*measures, *losses], asking, finish, by_step)
 
 
@@ -237,9 +237,9 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
     return replace(plan, strategies=strategies)
 
 
-def _refuse_unprotected(data: Mapping[Value, Reason], request: Request) -> None:
+def _refuse_unprotected(module: Analysed, request: Request) -> None:
     """A private statistic bounds one example's effect, so no constant may rest on others."""
-    private = private_statistics(request)
+    private, data = private_statistics(request), module.axes.data
     if private and request.is_real is not None and request.loss_reduction == "mean":
         why = (
             f"{private[0]} bounds each example's influence, but a mean over the real examples "
@@ -253,3 +253,6 @@ def _refuse_unprotected(data: Mapping[Value, Reason], request: Request) -> None:
             f"constant: {reason.why}"
         )
         raise Refusal(replace(reason, why=why, help=PRIVATE_HELP), private[0])
+    padded = private and request.is_real is not None and request.size > 1
+    if padded and any(may_hold_constant(module.owners, g) for g in module.gradients):
+        raise shared_by_real(private[0])

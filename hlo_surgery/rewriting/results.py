@@ -11,8 +11,7 @@ from hlo_surgery.passes.measures.measures import PerExampleGradients, SumOf
 from hlo_surgery.passes.measures.real_examples import nan_unless_flags
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.strategies.reweight_examples import has_offset
-from hlo_surgery.passes.terms.axes import Labelled
-from hlo_surgery.passes.terms.steps import Gathered, GradientSlice, Lifted
+from hlo_surgery.passes.terms.steps import Lifted
 from hlo_surgery.requests.request import Request, labels_of
 from hlo_surgery.statistics.derived import Derived, Groups, Statistic, results_of
 
@@ -22,11 +21,9 @@ SHARED_BY_REAL = (
 OFFSET_HELP = "leave terms without examples, such as decay, to the optimizer"
 
 
-def results(request: Request, has_constant: Sequence[bool], found: Measurements) -> list[jax.Array]:
-    """The arrays of all statistics, in order. `has_constant`: which gradients may hold more than
-    the examples' own terms.
-    """
-    _refuse_shared_by_real(request, has_constant, found)
+def results(request: Request, found: Measurements) -> list[jax.Array]:
+    """The arrays of all statistics, in order."""
+    _refuse_shared_by_real(request, found)
     return _in_order(request, found, {})
 
 
@@ -109,29 +106,25 @@ def _nothing(x: jax.Array) -> float:
     return jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
 
 
-def _refuse_shared_by_real(
-    request: Request, has_constant: Sequence[bool], found: Measurements
-) -> None:
-    """What all share is divided by the number of the real: each gradient would rest on others."""
+def _refuse_shared_by_real(request: Request, found: Measurements) -> None:
+    """What all share is divided by the number of the real: each gradient would rest on others.
+
+    What a loop has lifted does not tell, nor what no op is on the way to: these are asked of the
+    module (`pipeline`).
+    """
     private = private_statistics(request)
     if not private or request.real is None or request.size == 1:
         return
-    for i in range(len(request.gradients)):
-        if _may_share(found.chosen[i].task.sliced, has_constant[i]):
-            raise Refusal(
-                Reason(f"{private[0]} {SHARED_BY_REAL}", "is_real", "request", OFFSET_HELP)
-            )
+    slices = [found.chosen[i].task.sliced for i in range(len(request.gradients))]
+    lifted = [any(isinstance(axis, Lifted) for _, axis in s.inputs) for s in slices]
+    pairs = zip(slices, lifted, strict=True)
+    if any(has_offset(s) for s, hides in pairs if s.steps and not hides):
+        raise shared_by_real(private[0])
 
 
-def _may_share(sliced: GradientSlice, has_constant: bool) -> bool:
-    """Whether a gradient may hold a term that no example reaches; what loops lift does not tell,
-    but what they were made of.
-    """
-    axes = [axis for _, axis in sliced.inputs]
-    kept = any(isinstance(axis, Labelled | Gathered) for axis in axes)
-    if any(isinstance(axis, Lifted) for axis in axes) and not kept:
-        return has_constant
-    return has_offset(sliced)
+def shared_by_real(name: str) -> Refusal:
+    """The refusal of a private statistic beside a term that all share."""
+    return Refusal(Reason(f"{name} {SHARED_BY_REAL}", "is_real", "request", OFFSET_HELP))
 
 
 def private_statistics(request: Request) -> list[str]:

@@ -4,8 +4,9 @@
         grid (b, t) of 4x2, windows of 1x4x128 at (b, t, 0)      =>   ([b, _, _]) -> ([b, _, _])
 
 The kernel's body lies in the call, with the map from its grid to the block of each operand and
-result. A dimension of the grid that is parallel, and goes unchanged into a dimension of windows of
-one, takes what lies there index by index: no iteration sees what another is given, or makes.
+result. A dimension of the grid that goes unchanged into a dimension of windows of one takes what
+lies there index by index: no iteration sees what another is given, or makes, if the dimension is
+parallel, or if nothing is kept from one to the next.
 """
 
 import base64
@@ -27,6 +28,8 @@ OVER_DEVICES = "over_devices"
 # Of memory where a window of an operand lies; what lies elsewhere a kernel can reach as a whole.
 WINDOWED = ("#tpu.memory_space<vmem>", "#tpu.memory_space<smem>")
 PARALLEL = "#tpu.dimension_semantics<parallel>"
+# Ops that take a window and leave it as it is.
+LOADS = ("stable_mosaic.vector.load", "stable_mosaic.memref.load", "stable_mosaic.tpu.vector_load")
 # What a call may say of its kernel; with anything else, as of devices that it talks to, nothing is
 # known of it.
 KNOWN = frozenset(
@@ -44,6 +47,8 @@ KNOWN = frozenset(
         "vmem_limit_bytes",
     ]
 )
+# What a kernel's function says of it.
+SAID = frozenset(["dimension_semantics", "window_params", "scalar_prefetch", "scratch_operands"])
 
 # For each dimension of an array, the dimension of the grid that is its index; None for another.
 Indices = tuple[int | None, ...]
@@ -140,7 +145,7 @@ def _kernel(config: str) -> Kernel | None:
 def _of_function(entry: Operation, functions: dict[str, Operation]) -> Kernel | None:
     """The kernel of a function, whose arguments are the grid's indices, then what it is given."""
     said: dict[str, Any] = {**mlir.attributes(entry)}
-    if not {"dimension_semantics", "window_params", "scalar_prefetch"} <= set(said):
+    if not SAID.issubset(said):
         return None
     grid, windows = tuple(said["iteration_bounds"]), list(said["window_params"])
     parallel = [str(a) == PARALLEL for a in said["dimension_semantics"]]
@@ -152,13 +157,26 @@ def _of_function(entry: Operation, functions: dict[str, Operation]) -> Kernel | 
     known = [row for row in found if row is not None]
     if len(known) != len(windows):
         return None
-    own = [g for g, is_parallel in enumerate(parallel) if is_parallel and _is_own(g, known)]
+    scratch = int(said["scratch_operands"].value)
+    held = list(zip(arguments[whole:], known, strict=False)) if not scratch else None
+    own = [g for g in range(len(grid)) if _is_own(g, known) and (parallel[g] or _is_new(g, held))]
     kept = [tuple(i if i in own else None for i, _ in row) for row in known]
     return Kernel(grid, whole, tuple(kept))
 
 
 # Of a dimension: the index of the grid that it is, and all that its block rests on.
 Place = tuple[int | None, frozenset[int]]
+
+
+def _is_new(index: int, held: Sequence[tuple[Value, Sequence[Place]]] | None) -> bool:
+    """Whether an iteration finds nothing that one at another index left: each window is another
+    block then, of which a result's holds nothing yet, or is only read. `held`: the windows and
+    where they lie; None where there is scratch memory besides.
+    """
+    if held is None:
+        return False
+    stays = [window for window, row in held if all(i != index for i, _ in row)]
+    return all(user.name in LOADS for window in stays for user in mlir.users(window))
 
 
 def _is_own(index: int, windows: Sequence[Sequence[Place]]) -> bool:

@@ -46,6 +46,12 @@ CALL_HELP = (
     "around the function that calls it, and around its backward pass; of a dumped module, "
     "custom_calls=... with the call's name"
 )
+# Of a call whose kernel may show it.
+KERNEL_HELP = (
+    "a TPU kernel shows it where each block holds one example, at the grid's own index, and its "
+    'iterations are declared parallel (dimension_semantics=("parallel",)) or keep nothing from '
+    f"one to the next, in scratch memory or in a block that stays; else, {CALL_HELP}"
+)
 # Of such a call of which that was said.
 DECLARED_HELP = (
     "give each operand and result with examples their axis, None being for what is one for all; "

@@ -11,7 +11,7 @@ from functools import reduce
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, call_names, declared_axes
 from hlo_surgery.passes.dataflow.mosaic_kernels import is_kernel
 from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.errors import CALL_HELP, DECLARED_HELP, MIXING_HELP, Reason
+from hlo_surgery.passes.ir.errors import CALL_HELP, DECLARED_HELP, KERNEL_HELP, MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.classes import (
     APART,
@@ -234,10 +234,15 @@ def _lumped(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Cla
     if labels.is_conflicting:
         name = " ".join(dict.fromkeys(call_names(op))) or "this op"
         why = f"nothing is known of how {name} treats the examples"
-        help = CALL_HELP if op.name == CUSTOM_CALL else MIXING_HELP
-        return [mixed(op, why, unknown=True, help=help)] * len(op.results)
+        return [mixed(op, why, unknown=True, help=_help(op))] * len(op.results)
     held = next((c.data for c in classes if c.data), None)
     return [Owned(owners.intern(everywhere(one, mlir.shape(r))), held) for r in op.results]
+
+
+def _help(op: Operation) -> str:
+    if is_kernel(op):
+        return KERNEL_HELP
+    return CALL_HELP if op.name == CUSTOM_CALL else MIXING_HELP
 
 
 def _by_factors(owners: Owners, op: Operation, classes: Sequence[Owned]) -> list[Class]:
@@ -275,8 +280,7 @@ def _result(
     if labels.is_conflicting and not linearity.is_linear(op, own):
         if declared_axes(op) is not None:
             return mixed(op, OTHERWISE, help=DECLARED_HELP)
-        help = CALL_HELP if is_kernel(op) else MIXING_HELP
-        return mixed(op, _meeting_in(op, found), help=help)
+        return mixed(op, _meeting_in(op, found), help=_help(op))
     known = settled(owners, op, classes, labels)
     added = any(c.offset for c in classes) and found.adds_nobodys(number)
     return replace(known, offset=True) if isinstance(known, Owned) and added else known

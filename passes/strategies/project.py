@@ -112,7 +112,7 @@ def _share(task: Task, path: Path, measure: Projected, given: Given, factor: Any
     # A vector has no second half: what lies there are numbers.
     halves = [
         measure.signs(shape, first),
-        measure.signs(shape, second) if second else jnp.ones((1, 1)),
+        measure.signs(shape, second) if second else jnp.ones((1, 1), jnp.float32),
     ]
     swapped = _wide(shape, dims[0]) != _wide(shape, first)
     one, other = factors_of(path, given)

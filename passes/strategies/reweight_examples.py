@@ -81,7 +81,8 @@ def beyond_products(total: jax.Array, sliced: GradientSlice, weights: jax.Array)
     """
     if all(step.op.name in REACHING for step in sliced.steps):
         return total
-    return total + jnp.where(jnp.all(jnp.isfinite(weights)), 0, jnp.nan).astype(total.dtype)
+    none = jnp.asarray(jnp.nan, total.dtype)
+    return total + jnp.where(jnp.all(jnp.isfinite(weights)), jnp.zeros_like(none), none)
 
 
 def is_exact_in_float32(sliced: GradientSlice) -> bool:

@@ -52,6 +52,44 @@ def added(x, e, out):
     out[...] = jnp.tanh(x[...] + e[...])
 
 
+def kept(x, out, before):
+    """One iteration takes what the one before was given."""
+
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+        before[...] = jnp.zeros(BLOCK)
+
+    out[...] = jnp.tanh(x[...] + before[...])
+    before[...] = x[...]
+
+
+def left(x, e, out):
+    """The same, in a constant's window, which stays where it is."""
+    out[...] = jnp.tanh(x[...] + e[...])
+    e[...] = x[...]
+
+
+def summed(x, out, total):
+    """Each takes the sum so far, which is another result."""
+
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+        total[...] = jnp.zeros(BLOCK)
+
+    total[...] += x[...]
+    out[...] = jnp.tanh(total[...])
+
+
+def in_sum(x):
+    return pl.pallas_call(
+        summed,
+        out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((B, L, D), BLOCK)],
+        grid=(B,),
+        in_specs=[pl.BlockSpec(BLOCK, in_order)],
+        out_specs=[pl.BlockSpec(BLOCK, in_order), pl.BlockSpec(BLOCK, lambda b: (0, 0, 0))],
+    )(x)[0]
+
+
 def filled(x, out):
     """What it could reach it does not take."""
     out[...] = jnp.ones(out.shape)
@@ -74,6 +112,10 @@ ACCEPTED = {
         added, x, E, maps=[in_order, lambda b: (0, 0, 0)]
     ),
     "rows of a constant": lambda x: called(added, x, E, maps=[in_order, in_order]),
+    "one after the other": lambda x: called(copied, x, maps=[in_order], how=("arbitrary",)),
+    "one after the other beside a constant": lambda x: called(
+        added, x, E, maps=[in_order, lambda b: (0, 0, 0)], how=("arbitrary",)
+    ),
     "two dimensions of the grid": lambda x: called(
         copied,
         x,
@@ -100,7 +142,17 @@ REFUSED = {
     ),
     "the first example for all": lambda x: called(copied, x, maps=[lambda b: (0, 0, 0)]),
     "an example and the first": lambda x: called(added, x, x, maps=[in_order, lambda b: (0, 0, 0)]),
-    "one after the other": lambda x: called(copied, x, maps=[in_order], how=("arbitrary",)),
+    "one after the other, with what is kept": lambda x: called(
+        kept,
+        x,
+        maps=[in_order],
+        how=("arbitrary",),
+        scratch_shapes=[pltpu.VMEM(BLOCK, jnp.float32)],
+    ),
+    "one after the other, with what is left": lambda x: called(
+        left, x, E, maps=[in_order, lambda b: (0, 0, 0)], how=("arbitrary",)
+    ),
+    "one after the other, with their sum": in_sum,
     "two at a time": lambda x: called(copied, x, maps=[in_order], block=(2, L, D), grid=(B // 2,)),
     "two of them, one for most": lambda x: called(
         copied, x, maps=[lambda b: (jax.lax.min(b, 1), 0, 0)]
@@ -139,7 +191,14 @@ PAIRS = jnp.ones((B, B, L, D))
 WITHOUT_FACTORS = {
     **{
         name: REFUSED[name]
-        for name in ("in reverse", "written in reverse", "one after the other", "two at a time")
+        for name in (
+            "in reverse",
+            "written in reverse",
+            "one after the other, with what is kept",
+            "one after the other, with what is left",
+            "one after the other, with their sum",
+            "two at a time",
+        )
     },
     "all of it in reach": REFUSED["all of it in reach"],
     "one for most": REFUSED["two of them, one for most"],

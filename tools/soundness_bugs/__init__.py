@@ -90,6 +90,7 @@ TESTS = (
     "tests/normalise/test_unchanged_carries.py",
     "tests/normalise/test_kernels_on_devices.py",
     "tests/loops/test_control_flow.py",
+    "tests/loops/test_private_padding.py",
 )
 
 OWNERS = [

@@ -14,14 +14,26 @@ KERNELS = [
     ),
     Bug(
         FILE,
-        "if is_parallel and _is_own(g, known)",
-        "if _is_own(g, known)",
+        "(parallel[g] or _is_new(g, held))",
+        "True",
         "a grid that goes on from example to example",
     ),
     Bug(
         FILE,
-        "if is_parallel and _is_own(g, known)",
-        "if is_parallel",
+        "if not scratch else None",
+        "",
+        "a grid whose iterations take what others kept in scratch memory",
+    ),
+    Bug(
+        FILE,
+        "return all(user.name in LOADS for window in stays for user in mlir.users(window))",
+        "return all(user.name for window in stays for user in mlir.users(window))",
+        "a grid whose iterations take what others left in a window that stays",
+    ),
+    Bug(
+        FILE,
+        "if _is_own(g, known) and (",
+        "if (",
         "blocks that rest on an example's number otherwise",
     ),
     Bug(

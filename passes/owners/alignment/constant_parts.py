@@ -7,6 +7,7 @@ It is followed back through the linear ops to the sites, and to whatever loops a
 """
 
 from functools import partial
+from typing import cast
 
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
@@ -15,9 +16,13 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import (
+    Class,
+    Owned,
+    has_owners,
     is_shared,
     is_sum,
 )
+from hlo_surgery.passes.owners.labelling.labels import NONE
 from hlo_surgery.passes.owners.owners import Owners
 
 
@@ -33,6 +38,24 @@ def has_constant_part(owners: Owners, value: Value) -> bool:
     """Whether something is added to the examples' own terms, as far as the ops show."""
     terms = constant_terms(owners, value)
     return any(is_shared(owners.of(v)) and not vanishes(v) for v in terms)
+
+
+def may_hold_constant(owners: Owners, gradient: Value) -> bool:
+    """Whether a gradient may be, or have, a constant, also among rows of which examples own some
+    only, wherever loops and branches add these up.
+    """
+    if holds_constant(owners, gradient):
+        return True
+    terms = constant_terms(owners, gradient)
+    makers = [mlir.defining_operation(v) for v in terms if is_sum(owners.of(v))]
+    ops = [op for op in makers if op is not None and op.name not in mlir.CONTROL_FLOW]
+    added = [owners.of(v) for v in terms] + [c for op in ops for c in owners.at(op)]
+    return any(map(_has_nobodys, added))
+
+
+def _has_nobodys(known: Class) -> bool:
+    """Whether some elements are an example's, and others nobody's."""
+    return has_owners(known) and bool((cast(Owned, known).labels.owners == NONE).any())
 
 
 def constant_terms(owners: Owners, value: Value) -> set[Value]:

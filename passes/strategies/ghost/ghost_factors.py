@@ -261,7 +261,7 @@ def _scaled(first: Factor, second: jax.Array) -> Share:
     """
     if first.rows is not None:
         exponent = exponent_of(jnp.max(jnp.abs(second), initial=0), LOWEST)
-        return _share(first, second, jnp.zeros(()), exponent)
+        return _share(first, second, jnp.zeros_like(exponent), exponent)
     exponents = [
         exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST)
         for x in (first.x, second)

@@ -268,4 +268,16 @@ ALIGNMENT = [
         "            yield from ()\n",
         "constants that get to lie beside the examples on their way, as everybody's",
     ),
+    Bug(
+        "owners/alignment/constant_parts.py",
+        "return any(map(_has_nobodys, added))",
+        "return False",
+        "rows of nobody's that a branch adds up, in a private sum beside padding",
+    ),
+    Bug(
+        "owners/alignment/constant_parts.py",
+        "    if holds_constant(owners, gradient):\n        return True\n",
+        "",
+        "a term of all that a branch or loop adds, in a private sum beside padding",
+    ),
 ]
