@@ -25,6 +25,9 @@ from hlo_surgery.requests.parameter_groups import group_labels
 from hlo_surgery.statistics.derived import Per, Statistic, positive
 from hlo_surgery.statistics.weighted.means import clipped_mean
 
+# What errors speak of: who asked may have called dp_sgd, or dp_adam.
+SUBJECT = "a private gradient"
+
 
 class PrivateState(NamedTuple):
     """The key of the noise to come."""
@@ -66,7 +69,7 @@ def private_gradient(
     """
     (limit, multiplier), (words, generator) = _checked(max_norm, noise_multiplier), key_of(seed)
     if expected_batch_size is not None:
-        positive("private_gradient", "expected_batch_size", expected_batch_size)
+        positive(SUBJECT, "expected_batch_size", expected_batch_size)
     groups = per if isinstance(per, str) else (jax.tree.structure(per), tuple(_labels(per)))
     statistics = {"clipped_mean": _clipped_mean(limit, groups, nan_safe)}
 
@@ -150,7 +153,7 @@ def _checked(max_norm: Any, noise_multiplier: Any) -> tuple[float, Any]:
         raise ValueError(
             f"noise_multiplier is {noise_multiplier!r}; it is a finite number, at least 0"
         )
-    return float(cast(Any, positive("private_gradient", "max_norm", max_norm))), noise_multiplier
+    return float(cast(Any, positive(SUBJECT, "max_norm", max_norm))), noise_multiplier
 
 
 def _groups(per: Per, means: Any) -> int:
@@ -168,7 +171,7 @@ def _groups(per: Per, means: Any) -> int:
 
 
 def _labels(per: Per) -> list[str]:
-    return group_labels("private_gradient", per)
+    return group_labels(SUBJECT, per)
 
 
 @cache

@@ -54,8 +54,8 @@ def check_each_element(phi: Phi) -> None:
     if not _is_elementwise(phi):
         raise TypeError(
             "phi must work on each element alone; of some elements in another order, or without "
-            "the others, it makes something else. A function of an example's whole gradient can "
-            "be applied to per_example(), and of its norm in weighted_mean"
+            "the others, it makes something else. sum_of takes a function of an example's whole "
+            "gradient, and weighted_mean one of its norm"
         )
 
 
