@@ -34,6 +34,7 @@ from hlo_surgery.passes.owners.constants import (
     rearranged,
 )
 from hlo_surgery.passes.owners.factors import Meeting, has_elements, have_elements, meeting
+from hlo_surgery.passes.owners.labelling.fillings import makes_zeros
 from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
@@ -161,10 +162,20 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     if owners.contributions and not is_in_order(kept):
         return mixed(op, PICKED)
     note_steps(owners, kept)
-    held = next((c.data for c in classes if c.data), None)
-    is_whole = not (kept.owners == NONE).any()
     offset = _has_offset(owners, op, classes, kept, _is_mere_move(op, labels, kept))
-    return Owned(kept, None if is_whole else held, offset)
+    return Owned(kept, _held_beside(owners, op, classes, kept), offset)
+
+
+def _held_beside(
+    owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels
+) -> Reason | None:
+    """Data in what nobody owns of a result; zeros hold none."""
+    held = next((c.data for c in classes if c.data), None)
+    if held is None or not (labels.owners == NONE).any():
+        return None
+    if owners.contributions or labels.is_nobodys:
+        return held
+    return None if makes_zeros(owners, op, classes) else held
 
 
 def _has_offset(
