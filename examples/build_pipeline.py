@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from jax import Array, export
 
 import hlo_surgery as hs
-from hlo_surgery.verification.verify import verify
 
 # Of what the plain gradient takes at its peak.
 MEMORY_ALLOWED = 2.0
@@ -47,7 +46,7 @@ def build(dumped: Path, artifact: Path) -> float:
     original = hs.load(dumped)
     asked: Any = {"batch": ["x", "y"], "statistics": {"norms": hs.norms()}}
     rewritten = hs.rewrite_module(original, **asked)
-    verdict = verify(original, **asked)
+    verdict = hs.verify(original, **asked)
     if verdict.verdict != "equivalent":
         raise SystemExit(f"not verified: {verdict.verdict}")
     costs = [hs.cost(module, "cpu").peak_bytes for module in (rewritten, original)]

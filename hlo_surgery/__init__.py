@@ -62,6 +62,7 @@ from hlo_surgery.statistics.whole_gradients import sum_of
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
+from hlo_surgery.verification.verify import verify
 
 __all__ = [
     "Eigenbases",
@@ -113,6 +114,7 @@ __all__ = [
     "train_step",
     "value_and_grad",
     "variance",
+    "verify",
     "weighted_mean",
     "weighted_second_moment",
     "without_tpu",

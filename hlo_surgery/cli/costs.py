@@ -13,6 +13,7 @@ from hlo_surgery.cli.memory_plot import blocks, check_plots, write_png
 from hlo_surgery.cli.output import console, print_json, print_table, print_text, reported, waiting
 from hlo_surgery.planning.plan import quantity
 from hlo_surgery.targets.costs import Cost, cost_of
+from hlo_surgery.targets.gpus import BY_CUBLAS
 from hlo_surgery.targets.target import Compiled, compile_for, find_target
 from hlo_surgery.whole_files import write_atomically
 
@@ -51,6 +52,11 @@ WIDTH = 72
 NOT_TIMED = (
     "without a GPU XLA times no algorithms (xla_gpu_autotune_level=0): GEMMs are Triton's in "
     "default tiles, and memory may differ from what a GPU's own tuning takes"
+)
+
+NO_TILES = (
+    "XLA finds no tiles for a GEMM by Triton; all are cuBLAS's here (xla_gpu_enable_triton_gemm="
+    "false), so that a ratio to a module with Triton's tells little"
 )
 
 
@@ -140,7 +146,10 @@ def _compiled(file: str, target: str | None, json: bool) -> Compiled:
     devices = find_target(target)
     module = read_module(file)
     with waiting(f"compiling {file} for {devices.name}", json):
-        return compile_for(module, devices)
+        compiled = compile_for(module, devices)
+    if not json and BY_CUBLAS.items() <= compiled.options.items():
+        print_text(f"{file}: {NO_TILES}", "yellow")
+    return compiled
 
 
 def _cost(file: str, target: str | None, json: bool) -> Cost:

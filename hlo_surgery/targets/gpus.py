@@ -19,6 +19,10 @@ from jax.experimental import topologies
 PLUGINS = {"jax_cuda13_plugin": "xla_cuda13", "jax_cuda12_plugin": "xla_cuda12"}
 # Without a GPU nothing can be timed, so that no algorithm of a GEMM is chosen by its time.
 WITHOUT_AUTOTUNING = {"xla_gpu_autotune_level": 0}
+# What XLA says where it has no tiles for a GEMM of Triton, as for some whose sizes are no powers of
+# two; and with what it leaves all to cuBLAS.
+NO_TILES = "Couldn't find output tile sizes"
+BY_CUBLAS = {"xla_gpu_enable_triton_gemm": False}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,13 @@ from hlo_surgery.passes.ir.mlir import ir
 from hlo_surgery.passes.normalise.constraints import device_count
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects
 from hlo_surgery.planning.rooflines import row_of
-from hlo_surgery.targets.gpus import GPUS, WITHOUT_AUTOTUNING, gpu_devices
+from hlo_surgery.targets.gpus import (
+    BY_CUBLAS,
+    GPUS,
+    NO_TILES,
+    WITHOUT_AUTOTUNING,
+    gpu_devices,
+)
 
 LOCAL = ("cpu", "gpu", "tpu")
 # Generations of TPU, and how many sizes a topology of theirs has.
@@ -69,10 +75,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A module compiled for a target."""
+    """A module compiled for a target; `options` is what XLA was told beside the program."""
 
     target: Target
     executable: jax.stages.Compiled
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @cached_property
     def text(self) -> str:
@@ -166,8 +173,9 @@ def compile_for(
 
     These are shardings on meshes of the target's devices: XLA then partitions the module, and its
     own sharding constraints are kept if they are for as many devices. Arguments that the module
-    marks as donated are. Raises ValueError where the target cannot be had, or its
-    memory does not suffice; Refusal where the module calls its host back.
+    marks as donated are. Where XLA finds no tiles for a GEMM of Triton on a GPU, all GEMMs are
+    cuBLAS's, as `options` of the answer then says. Raises ValueError where the target cannot be
+    had, or its memory does not suffice; Refusal where the module calls its host back.
 
     >>> source = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
     >>> "ENTRY" in compile_for(source, "cpu").text
@@ -196,10 +204,16 @@ def compile_for(
         for port, sharding in zip(module.arguments, in_shardings, strict=True)
     ]
     jitted = jax.jit(exported.call, donate_argnums=_donated(module))
-    told = target.compiler_options
+    return in_clean_config(lambda: _compiled(jitted.lower(*structs), target))
+
+
+def _compiled(lowered: jax.stages.Lowered, target: Target, **options: Any) -> Compiled:
+    told = target.compiler_options | options
     try:
-        return Compiled(target, in_clean_config(lambda: jitted.lower(*structs).compile(told)))
+        return Compiled(target, lowered.compile(told), told)
     except jax.errors.JaxRuntimeError as problem:
+        if NO_TILES in str(problem) and not options:
+            return _compiled(lowered, target, **BY_CUBLAS)
         raise ValueError(
             f"XLA cannot compile this module for {target.name}: {_failure(problem)}"
         ) from None

@@ -56,10 +56,18 @@ def verify(
     """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on
     random ones.
 
-    Takes what `rewrite_module` takes, and raises what it raises. `each` goes over the examples'
-    numbers: a place for a progress bar. With `is_real`, copies stand in the places of the real
-    examples, and padding stays in its own. The verdict is "not applicable" where copies of an
-    example do not give its gradient.
+    Takes what `rewrite_module` takes, and raises what it raises. `inputs`: an array for each
+    argument of the module. `each` goes over the examples' numbers: a place for a progress bar. With
+    `is_real`, copies stand in the places of the real examples, and padding stays in its own. The
+    verdict is "equivalent", "not equivalent", or "not applicable" where copies of an example do not
+    give its gradient, and prints with its reason.
+
+    >>> import jax
+    >>> gradient = jax.grad(lambda w, x: ((x @ w) ** 2).mean())
+    >>> source = jax.jit(gradient).lower(np.ones(3), np.ones((4, 3))).as_text(debug_info=True)
+    >>> import hlo_surgery as hs
+    >>> verify(source, batch=["x"], statistics=hs.norms()).verdict
+    'equivalent'
     """
     original = load(module)
     how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)

@@ -121,6 +121,24 @@ def test_cublas_counts_what_triton_does():
     assert first.bytes_accessed == second.bytes_accessed == 3 * 4 * 2048**2
 
 
+def of_heads(weights, x):
+    """Attention whose gradient holds a GEMM for which XLA finds no tiles."""
+    split = x.shape[0], x.shape[1], 4, x.shape[2] // 4
+    q, k, v = ((x @ w).reshape(split).swapaxes(1, 2) for w in weights)
+    return jnp.sum(jax.nn.softmax(q @ k.swapaxes(2, 3)) @ v)
+
+
+@compiles
+def test_what_triton_has_no_tiles_for_is_left_to_cublas(tmp_path):
+    module = module_of(jax.grad(of_heads, 1), [struct(64, 64)] * 3, struct(16, 9, 64))
+    compiled = compile_for(module, "gpu:h200")
+    assert compiled.options["xla_gpu_enable_triton_gemm"] is False
+    assert "__cublas" in compiled.text
+    path = tmp_path / "heads.mlir"
+    path.write_text(module.text())
+    assert "XLA finds no tiles" in answered("cost", path, "--target", "gpu:h200").stdout
+
+
 @compiles
 def test_data_parallel_gradients_are_reduced_together():
     target = find_target("gpu:h200:1x1x8")

@@ -23,7 +23,7 @@ DRAWN = {
     "batch_sizes": {
         "batch_sizes": "Training losses against samples by batch size, and differences from B = 16",
         "batch_sizes_clipped": "The same, clipped",
-        "batch_sizes_quarter": "The same at a quarter of the rates",
+        "batch_sizes_quarter": "Training losses by batch size, at a quarter of the rates",
         "batch_sizes_clipped_quarter": "The same, clipped, at a quarter of the rates",
     },
 }

@@ -1,6 +1,7 @@
 """The paper's claims that are settled by pairs: in words, and what the runs say of each."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from tools.experiments.paired.claims import Difference, holm
 from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
@@ -49,21 +50,32 @@ def table(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
 def state(records: Sequence[Record], found: Mapping[str, BySeed]) -> str:
     """Whether these are the design's runs, or how far they are."""
     least = min((len(runs) for runs in found.values()), default=0)
-    tuned = sum(_rates_tried(records, name) >= RATES for name in CONTENDERS)
-    if least >= SEEDS and tuned == len(CONTENDERS):
+    tried = [_tuning_losses(records, name) for name in CONTENDERS]
+    counts = [len(losses) for losses in tried]
+    if least >= SEEDS and min(counts) >= RATES:
         return f"The set is whole: {least} fresh seeds of each contender."
+    within = sum(map(_is_lowest_within, tried))
     return (
-        f"**A look before the set is whole**: {least} of {SEEDS} fresh seeds of each contender at\n"
-        f"the rate that is best so far; {tuned} of {len(CONTENDERS)} contenders have all {RATES} "
-        f"rates on all {len(TUNING)} tuning seeds. Verdicts may change."
+        f"**Fewer runs than the design asks for**: of each contender {least} of {SEEDS} fresh "
+        f"seeds,\nand {min(counts)} to {max(counts)} of {RATES} rates on all {len(TUNING)} tuning "
+        f"seeds; for {within} of {len(CONTENDERS)} the best\nlies between two that are worse. A "
+        "rate that was not tried might change a verdict."
     )
 
 
-def _rates_tried(records: Sequence[Record], name: str) -> int:
-    """Those that have run on every tuning seed."""
+def _tuning_losses(records: Sequence[Record], name: str) -> list[float]:
+    """The mean loss at each rate, in order, that has run on every tuning seed."""
     own = [r for r in records if (r.method, r.batch_size) == (name, BATCH_SIZE)]
-    seeds = {rate: {r.seed for r in own if r.learning_rate == rate} for rate in _rates(own)}
-    return sum(set(TUNING) <= each for each in seeds.values())
+    by_rate = {
+        rate: {r.seed: r.loss for r in own if r.learning_rate == rate and r.seed in TUNING}
+        for rate in sorted(_rates(own))
+    }
+    return [fmean(each.values()) for each in by_rate.values() if len(each) == len(TUNING)]
+
+
+def _is_lowest_within(losses: Sequence[float]) -> bool:
+    """Whether the lowest is neither the first nor the last."""
+    return min(losses) < min(losses[0], losses[-1]) if losses else False
 
 
 def _rates(records: Sequence[Record]) -> set[float]:
