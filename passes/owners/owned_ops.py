@@ -162,20 +162,17 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     if owners.contributions and not is_in_order(kept):
         return mixed(op, PICKED)
     note_steps(owners, kept)
-    offset = _has_offset(owners, op, classes, kept, _is_mere_move(op, labels, kept))
-    return Owned(kept, _held_beside(owners, op, classes, kept), offset)
-
-
-def _held_beside(
-    owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels
-) -> Reason | None:
-    """Data in what nobody owns of a result; zeros hold none."""
     held = next((c.data for c in classes if c.data), None)
-    if held is None or not (labels.owners == NONE).any():
-        return None
-    if owners.contributions or labels.is_nobodys:
-        return held
-    return None if makes_zeros(owners, op, classes) else held
+    is_whole = not (kept.owners == NONE).any()
+    offset = _has_offset(owners, op, classes, kept, _is_mere_move(op, labels, kept))
+    is_bare = is_whole or (held is not None and _leaves_zeros(owners, op, classes, kept))
+    return Owned(kept, None if is_bare else held, offset)
+
+
+def _leaves_zeros(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> bool:
+    """Whether what nobody owns is zero in a result, beside what examples own; zeros are no data."""
+    beside = owners.contributions is None and not labels.is_nobodys
+    return beside and makes_zeros(owners, op, classes)
 
 
 def _has_offset(
