@@ -45,7 +45,9 @@ def norms_of_rows(
     if ord == 1:
         return jnp.sum(jnp.abs(x), others)
     if ord == jnp.inf:
-        return jnp.max(jnp.abs(x), others, initial=0)
+        # XLA on CPU drops NaN from a maximum of many elements.
+        has_nan = jnp.any(jnp.isnan(x), others)
+        return jnp.where(has_nan, jnp.nan, jnp.max(jnp.abs(x), others, initial=0))
     if one_reading and ord == 2:
         return from_scaled(norms_in_one_reading(x, 0))
     if not branches or count < FEW:
