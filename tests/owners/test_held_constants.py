@@ -164,7 +164,7 @@ def test_data_of_groups_is_to_be_passed_as_an_argument():
     """That it is marked is no way out, and not named as one."""
     with pytest.raises(hs.Refusal) as refusal:
         hs.grad(of_groups, batch_argnums=(1, 2, 3), statistics=STATISTICS)(*problem())
-    assert "pass it as a batch argument" in refusal.value.help
+    assert "one for each example as a batch argument" in refusal.value.help
     assert "hs.constant" not in refusal.value.help
 
 
