@@ -34,6 +34,7 @@ from hlo_surgery.passes.owners.constants import (
     rearranged,
 )
 from hlo_surgery.passes.owners.factors import Meeting, has_elements, have_elements, meeting
+from hlo_surgery.passes.owners.labelling.fillings import makes_zeros
 from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
@@ -164,7 +165,14 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     held = next((c.data for c in classes if c.data), None)
     is_whole = not (kept.owners == NONE).any()
     offset = _has_offset(owners, op, classes, kept, _is_mere_move(op, labels, kept))
-    return Owned(kept, None if is_whole else held, offset)
+    is_bare = is_whole or (held is not None and _leaves_zeros(owners, op, classes, kept))
+    return Owned(kept, None if is_bare else held, offset)
+
+
+def _leaves_zeros(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> bool:
+    """Whether what nobody owns is zero in a result, beside what examples own; zeros are no data."""
+    beside = owners.contributions is None and not labels.is_nobodys
+    return beside and makes_zeros(owners, op, classes)
 
 
 def _has_offset(

@@ -31,6 +31,7 @@ TESTS = (
     "tests/owners/labelling/test_integers.py",
     "tests/owners/labelling/test_bounds.py",
     "tests/owners/labelling/test_flat_rows.py",
+    "tests/owners/labelling/test_fillings.py",
     "tests/owners/test_contributed.py",
     "tests/owners/test_accepted.py",
     "tests/owners/claims/test_owner_claims.py",

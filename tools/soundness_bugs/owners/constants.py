@@ -237,6 +237,24 @@ CONSTANTS = [
         "return None",
         "data of the batch as a gradient",
     ),
+    Bug(
+        "owners/labelling/fillings.py",
+        '"stablehlo.pad": (0, 1)',
+        '"stablehlo.pad": (0,)',
+        "padding that is not zero, times data of the batch",
+    ),
+    Bug(
+        "owners/labelling/fillings.py",
+        '"stablehlo.multiply": (0, 1)',
+        '"stablehlo.add": (0, 1)',
+        "data of the batch that is added to padding",
+    ),
+    Bug(
+        "owners/labelling/fillings.py",
+        "return predicate and otherwise",
+        "return predicate",
+        "data of the batch that is chosen for padding",
+    ),
 ]
 
 # Bugs in what counts as held constant, and where.
