@@ -17,6 +17,7 @@ from jax.core import Tracer
 from jax.scipy.special import erf, log_ndtr
 
 from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.measures.limits import at_least
 
 BatchSize = int | jax.Array
 
@@ -52,7 +53,7 @@ def variance(nu_adam: Any, nu_micro: Any, batch_size: BatchSize) -> Any:
     """
     size = _at_least_two(batch_size)
     return _pairwise(
-        lambda adam, micro: jnp.maximum((micro - adam) / (size - 1) * size, 0), nu_adam, nu_micro
+        lambda adam, micro: at_least((micro - adam) / (size - 1) * size, 0), nu_adam, nu_micro
     )
 
 

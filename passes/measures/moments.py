@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.measures.limits import at_least
+
 
 def squared_magnitude(g: jax.Array) -> jax.Array:
     """|g|**2, elementwise."""
@@ -15,7 +17,7 @@ def squared_magnitude(g: jax.Array) -> jax.Array:
 
 def central_moment(square: jax.Array, mean: jax.Array) -> jax.Array:
     """The variance from the means of |g - c|**2 and g - c, any c: precise where c is near."""
-    return jnp.maximum(square - squared_magnitude(mean), 0)
+    return at_least(square - squared_magnitude(mean), 0)
 
 
 def unbiased(count: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from hlo_surgery.passes.emit.users_functions import as_asked
+from hlo_surgery.passes.measures.limits import at_least
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import Gram, Norms
 from hlo_surgery.passes.measures.scaled_norms import joint_norm
@@ -100,7 +101,7 @@ def clipping(statistic: str, max_norm: Number) -> Weigh:
 
     def clip(norm: jax.Array) -> jax.Array:
         bound = positive_in(norm.dtype, _in_range(statistic, limit, norm.dtype))
-        return bound / jnp.maximum(norm, bound)
+        return bound / at_least(norm, bound)
 
     return clip
 

@@ -20,6 +20,7 @@ from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.limits import at_least
 from hlo_surgery.passes.measures.scaled_norms import (
     norms_in_one_reading,
     norms_of_rows,
@@ -151,4 +152,4 @@ def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
     # The roundings of T positions add up to about eps T times the terms alone: less than 1e-3 of
     # what is left here.
     reliable = ~(square < max(1e-2, 1e-4 * positions) * alone)
-    return from_scaled((jnp.sqrt(jnp.maximum(square, 0)), largest)), reliable
+    return from_scaled((jnp.sqrt(at_least(square, 0)), largest)), reliable
