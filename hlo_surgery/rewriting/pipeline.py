@@ -195,6 +195,7 @@ def _computed(
         len(request.gradients),
         request.closed_over,
         _asked_by(request),
+        platform=request.planning.platform,
     )
     finish, by_step = partial(results, request), staged(request, names)
     return statistics_of_outputs(module, names, [*measures, *losses], asking, finish, by_step)

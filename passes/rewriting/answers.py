@@ -18,7 +18,8 @@ from hlo_surgery.passes.terms.steps import GradientSlice
 class Asking:
     """How measures are asked for. `reweights`: whether sums of gradients with weights are made;
     `gradients`: how many targets are some; `asked_by`: the names of the statistics that
-    are made of a measure; `given`: further values that `finish` knows.
+    are made of a measure; `given`: further values that `finish` knows; `platform`: for which what
+    is asked is lowered, None being JAX's default.
     """
 
     examples: Examples
@@ -29,6 +30,7 @@ class Asking:
     closed_over: ClosedOver
     asked_by: Mapping[Measure, Sequence[str]]
     given: Sequence[Value] = ()
+    platform: str | None = None
 
 
 @dataclass(frozen=True)

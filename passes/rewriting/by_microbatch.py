@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 from hlo_surgery.passes.emit.scopes import STEPS
-from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.emit.splice import Replacement, splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
 from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.measure import Measure
@@ -156,8 +156,21 @@ def _behind(
         return list(staged.behind(rehearsed(whole, [], iter(answers)), made))
 
     end = mlir.return_operation(module.block)
-    closed_over = joined.asking.closed_over
-    return splice([*given, *again], replacement, end, closed_over=closed_over, scope=STEPS)
+    return _spliced([*given, *again], replacement, end, joined.asking)
+
+
+def _spliced(
+    values: Sequence[Value], replacement: Replacement, before: Operation, asking: Asking
+) -> list[Value]:
+    """What statistics are made of, which may be the user's own functions."""
+    return splice(
+        values,
+        replacement,
+        before,
+        closed_over=asking.closed_over,
+        scope=STEPS,
+        platform=asking.platform,
+    )
 
 
 def _again(
@@ -170,6 +183,5 @@ def _again(
         staged.behind(rehearsed(whole, calls), made)
         return [x for call in calls for x in call.flat]
 
-    closed_over = joined.asking.closed_over
-    given = splice(joined.operands, asked, copied.loop, closed_over=closed_over, scope=STEPS)
+    given = _spliced(joined.operands, asked, copied.loop, joined.asking)
     return answers_in_steps(module, copied, calls, given, joined.asking)

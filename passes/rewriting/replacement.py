@@ -206,7 +206,7 @@ def _at_end(
         closed_over=asking.closed_over,
         scope=Scope("combine"),
         sources=_contractions([one.task for one in chosen.values()]),
-        platform=_platform(asking.device, chosen.values()),
+        platform=_platform(asking.device, chosen.values()) or asking.platform,
     )
     gradients = dict(zip(reused, made, strict=False))
     answers = [

@@ -1,5 +1,5 @@
-"""What is added to a program has no wider floats than the program: a TPU has none of 64 bits, and
-elsewhere they cost time.
+"""What is added to a program is for its target: no floats are wider than the program's, of which a
+TPU has none of 64 bits, and no library's routines are another platform's.
 """
 
 import jax
@@ -75,3 +75,20 @@ def test_no_float_is_wider(name, dtype):
 @pytest.mark.parametrize("strategy", ["ghost", "lift", "loop"])
 def test_nor_by_another_strategy(strategy):
     assert max(sizes("norms", "float32", strategy)) == BYTES
+
+
+def accumulated(w, x):
+    def step(total, part):
+        return total + jax.grad(lambda w: jnp.mean(jnp.tanh(part @ w) ** 2))(w) / 2, None
+
+    return lax.scan(step, jnp.zeros_like(w), x.reshape(2, -1, x.shape[1]))[0]
+
+
+@pytest.mark.parametrize("function", [jax.grad(lambda w, x: jnp.mean((x @ w) ** 2)), accumulated])
+def test_factorisations_are_those_of_the_target(function):
+    eigenvalues = hs.sum_of(lambda g: jnp.linalg.eigvalsh(jnp.outer(g, g)))
+    arrays = jax.ShapeDtypeStruct((3,), "float32"), jax.ShapeDtypeStruct((B, 3), "float32")
+    f = hs.rewrite(function, batch_argnums=1, statistics=eigenvalues, target="tpu:v5e")
+    text = f.module(*arrays).text()
+    assert "Eigh" in text
+    assert "lapack" not in text
