@@ -31,6 +31,7 @@ from hlo_surgery.optimizers.required import (
     with_statistics,
 )
 from hlo_surgery.passes.ir.element_types import widened_tree
+from hlo_surgery.passes.measures.limits import at_least
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.measures.scaled_norms import joint_norm, norms_of_rows
 from hlo_surgery.statistics.derived import Statistic
@@ -265,6 +266,6 @@ def _clipped(
     )
     if clip_norm is None or not norms:
         return gradient, given
-    factor = clip_norm / jnp.maximum(joint_norm(norms)[0], clip_norm)
+    factor = clip_norm / at_least(joint_norm(norms)[0], clip_norm)
     squares = jax.tree.map(lambda x: x * factor**2, widened_tree(given.get("second_moment")))
     return jax.tree.map(lambda g: g * factor, gradient), {**given, "second_moment": squares}

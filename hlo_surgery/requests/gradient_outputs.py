@@ -58,7 +58,7 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
     if alike and not found:
         raise ValueError(_not_clear(_updated([node_text(one.node) for one in alike]), outputs))
     if len(found) != 1:
-        raise ValueError(_which(found, outputs))
+        raise ValueError(_which(found, outputs, [module.arguments[i] for i in sorted(batch)]))
     (tree,) = found
     others = [p for i, p in _others(tree, outputs, parameters).items() if i not in tree.outputs]
     if others:
@@ -221,9 +221,12 @@ def _others(
     return {i: p for i, p in outputs.items() if kind(p) in kinds or i in inside}
 
 
-def _which(found: Sequence[Alike], outputs: Mapping[int, Port]) -> str:
+def _which(found: Sequence[Alike], outputs: Mapping[int, Port], batch: Sequence[Port]) -> str:
     if not found:
         why = "no outputs form a tree like a tree of the arguments, with its shapes and dtypes"
+        kinds = set(map(kind, outputs.values()))
+        like = [port_text(port) for port in batch if kind(port) in kinds]
+        why += f" (an output is like {listing(like)}: does it hold examples?)" if like else ""
     else:
         each = [f"{node_text(one.node)} (like {node_text(one.argument)})" for one in found]
         why = f"the outputs form {len(found)} trees like arguments: {listing(each)}"

@@ -415,3 +415,9 @@ def test_a_penalty_that_each_microbatch_adds_is_no_updated_parameter():
     each = jax.vmap(lambda row: jax.grad(penalised)(W, row[None]))(X)
     np.testing.assert_allclose(gradient, each.mean(0), rtol=1e-5)
     np.testing.assert_allclose(found, jnp.linalg.norm(each.reshape(B, -1), axis=1), rtol=1e-5)
+
+
+def test_a_parameter_that_is_said_to_hold_examples_is_asked_after():
+    text = jax.jit(jax.grad(loss)).lower(P, X).as_text()
+    with pytest.raises(ValueError, match=r"an output is like .*\[3, 5\]: does it hold examples\?"):
+        hs.rewrite_module(text, batch=[1], statistics=hs.norms())
