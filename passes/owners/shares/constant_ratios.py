@@ -30,7 +30,13 @@ from hlo_surgery.passes.owners.shares.row_constants import (
     is_stand_in,
     own_operands,
 )
-from hlo_surgery.passes.owners.shares.row_sums import behind_sums, counts_examples, rows_summed
+from hlo_surgery.passes.owners.shares.row_sums import (
+    REDUCE,
+    behind_sums,
+    counts_examples,
+    rows_summed,
+    sum_alike,
+)
 from hlo_surgery.passes.owners.shares.weighted_terms import ROUNDING
 
 # Where neither holds any; of a product it makes one that holds none either.
@@ -41,7 +47,7 @@ DIVIDE = "stablehlo.divide"
 # What makes as much of each of any number of rows, or adds them up.
 BROADCAST = "stablehlo.broadcast_in_dim"
 SPREADS = ELEMENTWISE | frozenset([BROADCAST])
-SUMS = frozenset([DOT, "stablehlo.reduce"])
+SUMS = frozenset([DOT, REDUCE])
 SLICE = "stablehlo.slice"
 RESHAPE = "stablehlo.reshape"
 MOVES = frozenset([RESHAPE, SLICE, "stablehlo.pad", "stablehlo.transpose"])
@@ -78,11 +84,12 @@ def _of_pair(owners: Owners, one: Value, other: Value) -> Ratio | list[Pair]:
         return ratio
     if not shared and not (has_constant(owners, one) or has_constant(owners, other)):
         return NONE_HELD
-    if not _fit(owners, one, other):
+    op, twin = mlir.defining_operation(one), mlir.defining_operation(other)
+    if not (_fit(owners, one, other) or sum_alike(owners, op, twin)):
         return None
     if one == other:
         return 1.0
-    return _operands(owners, mlir.defining_operation(one), mlir.defining_operation(other))
+    return _operands(owners, op, twin)
 
 
 def _fit(owners: Owners, one: Value, other: Value) -> bool:
@@ -150,7 +157,8 @@ def _operands(owners: Owners, one: Operation | None, other: Operation | None) ->
     """The pairs of operands of two ops of one kind, each linear in what may hold constants."""
     if one is None or other is None or not _adds_or_maps(one):
         return None
-    if not (is_same_kind(one, other) or _cut_alike(owners, one, other)):
+    is_kind = is_same_kind(one, other) or _cut_alike(owners, one, other)
+    if not (is_kind or sum_alike(owners, one, other)):
         return None
     if one.name == BROADCAST and not _repeat_alike(one, other):
         return None
@@ -227,7 +235,7 @@ def _bearing(owners: Owners, op: Operation) -> frozenset[int]:
 
 def _adds_or_maps(op: Operation) -> bool:
     """Whether an op's linearity says all that its regions do, if it has any."""
-    return len(op.results) == 1 and (not len(op.regions) or op.name == "stablehlo.reduce")
+    return len(op.results) == 1 and (not len(op.regions) or op.name == REDUCE)
 
 
 def _of_ops(owners: Owners, one: Value, other: Value, known: dict[Pair, Ratio]) -> Ratio:

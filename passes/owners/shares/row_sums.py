@@ -68,7 +68,7 @@ def _before(owners: Owners, value: Value) -> tuple[Value, float] | None:
     op = mlir.defining_operation(value)
     if op is None:
         return None
-    if op.name in MOVES and _ones_apart(op.operands[0]) == _ones_apart(value):
+    if op.name in MOVES and ones_apart(op.operands[0]) == ones_apart(value):
         return op.operands[0], 1
     if op.name == REDUCE and _sums_rows(owners, op):
         return op.operands[0], rows_summed(owners, op, 0)
@@ -85,7 +85,7 @@ def _takes_entry(owners: Owners, op: Operation) -> bool:
     return entry is not None and entry.type == op.results[0].type
 
 
-def _ones_apart(value: Value) -> list[int]:
+def ones_apart(value: Value) -> list[int]:
     """The sizes of a value's dimensions, but for those of size 1."""
     return [size for size in mlir.shape(value) if size != 1]
 
@@ -98,6 +98,27 @@ def _sums_rows(owners: Owners, op: Operation) -> bool:
     dims = [dim for dim in integers(op, "dimensions") if sizes[dim] != 1]
     counted = isinstance(known, Owned) and all(counts_examples(known.labels, dim) for dim in dims)
     return sums and (counted or not dims)
+
+
+def sum_alike(owners: Owners, one: Operation | None, other: Operation | None) -> bool:
+    """Whether two reductions add up the same dimensions and keep the same, but for rows of examples
+    and dimensions of size 1, as one example's alone has for rows.
+    """
+    if one is None or other is None or {one.name, other.name} != {REDUCE}:
+        return False
+    kept = [ones_apart(op.results[0]) for op in (one, other)]
+    summed = [_dims_summed(owners, op) for op in (one, other)]
+    ranks = [len(mlir.shape(op.operands[0])) for op in (one, other)]
+    return kept[0] == kept[1] and summed[0] == summed[1] and ranks[0] == ranks[1]
+
+
+def _dims_summed(owners: Owners, op: Operation) -> list[int]:
+    """The dimensions that a reduction adds up, but for those that count examples."""
+    known, sizes = owners.of(op.operands[0]), mlir.shape(op.operands[0])
+    dims = [dim for dim in integers(op, "dimensions") if sizes[dim] != 1]
+    if not isinstance(known, Owned):
+        return dims
+    return [dim for dim in dims if not counts_examples(known.labels, dim)]
 
 
 def finds_rows(owners: Owners, op: Operation) -> bool:
