@@ -157,8 +157,7 @@ def _operands(owners: Owners, one: Operation | None, other: Operation | None) ->
     """The pairs of operands of two ops of one kind, each linear in what may hold constants."""
     if one is None or other is None or not _adds_or_maps(one):
         return None
-    is_kind = is_same_kind(one, other) or _cut_alike(owners, one, other)
-    if not (is_kind or sum_alike(owners, one, other)):
+    if not _are_of_a_kind(owners, one, other):
         return None
     if one.name == BROADCAST and not _repeat_alike(one, other):
         return None
@@ -175,6 +174,12 @@ def _operands(owners: Owners, one: Operation | None, other: Operation | None) ->
     alike = all(v.type == w.type for v, w in (*pairs, (one.results[0], other.results[0])))
     of_any_rows = BY_ROWS if own else SPREADS | MOVES - {RESHAPE}
     return pairs if alike or one.name in of_any_rows or _is_outer(one) else None
+
+
+def _are_of_a_kind(owners: Owners, one: Operation, other: Operation) -> bool:
+    """Whether two ops do the same, to any number of examples."""
+    alike = _cut_alike(owners, one, other) or sum_alike(owners, one, other)
+    return alike or is_same_kind(one, other)
 
 
 def _cut_alike(owners: Owners, one: Operation, other: Operation) -> bool:

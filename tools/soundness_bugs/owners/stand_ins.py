@@ -92,7 +92,7 @@ STAND_INS = [
     ),
     Bug(
         RATIOS,
-        "    if not (is_same_kind(one, other) or _cut_alike(owners, one, other)):",
+        "    if not _are_of_a_kind(owners, one, other):",
         "    if len(one.operands) != len(other.operands):",
         "another function of the constants in one group than in another",
     ),
