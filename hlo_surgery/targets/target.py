@@ -204,16 +204,17 @@ def compile_for(
         for port, sharding in zip(module.arguments, in_shardings, strict=True)
     ]
     jitted = jax.jit(exported.call, donate_argnums=_donated(module))
-    return in_clean_config(lambda: _compiled(jitted.lower(*structs), target))
+    return _compiled(jitted, structs, target)
 
 
-def _compiled(lowered: jax.stages.Lowered, target: Target, **options: Any) -> Compiled:
+def _compiled(jitted: Any, structs: Sequence[Any], target: Target, **options: Any) -> Compiled:
     told = target.compiler_options | options
     try:
-        return Compiled(target, lowered.compile(told), told)
+        made = in_clean_config(lambda: jitted.lower(*structs).compile(told))
+        return Compiled(target, made, told)
     except jax.errors.JaxRuntimeError as problem:
         if NO_TILES in str(problem) and not options:
-            return _compiled(lowered, target, **BY_CUBLAS)
+            return _compiled(jitted, structs, target, **BY_CUBLAS)
         raise ValueError(
             f"XLA cannot compile this module for {target.name}: {_failure(problem)}"
         ) from None

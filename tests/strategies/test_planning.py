@@ -288,8 +288,9 @@ def test_the_contractions_that_square_predicts_are_those_that_run(statistics, mo
         jax.jit(g).lower(w, x, x).compile().cost_analysis()["flops"] for g in (gradient, f)
     )
     predicted = output.predicted["square"].seconds * arithmetic.flops
-    # What is beside the contractions, such as centring their operands, is 4 % of them.
-    assert predicted < found - plain < 1.05 * predicted
+    # What is beside the contractions, such as centring their operands, is 4 % of them, and each op
+    # on the elements of the result, as those of a limit that keeps NaN, 0.16 %: 5.0 % for the snr.
+    assert predicted < found - plain < 1.06 * predicted
 
 
 def test_a_site_that_is_batched_counts_the_flops_that_run():
