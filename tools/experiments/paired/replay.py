@@ -2,10 +2,10 @@
 
     python -m tools.experiments.paired.replay [FILE ...] [--workers 2]
 
-makes one run of each method and batch size in each file, says for each whether its loss and curve
-are the same, and ends with exit status 1 where one is not. So results of several commits can be
-told to be those of one, without the hours that all of them take. On another kind of processor, or
-other versions of JAX, no line need be the same.
+makes one run of each method, batch size and commit in each file, says for each whether its loss and
+curve are the same, and ends with exit status 1 where one is not. So results of several commits can
+be told to be those of one, without the hours that all of them take. On another kind of processor,
+or other versions of JAX, no line need be the same.
 """
 
 import argparse
@@ -15,18 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tools.experiments.paired.records import MEASURED, Record, commit, read_csv
+from tools.experiments.paired.records import MEASURED, Ran, Record, commit, read_csv
 from tools.experiments.paired.workers import Runs, Wanted
 from tools.experiments.training.model import SIZES, Size
 
 FILES = (MEASURED / "language_model.csv", MEASURED / "sweeps.csv")
 
 
-def one_of_each(records: Sequence[Record]) -> list[Record]:
-    """The first record of each method and batch size."""
-    first: dict[tuple[str, int], Record] = {}
-    for record in records:
-        first.setdefault((record.method, record.batch_size), record)
+def one_of_each(runs: Sequence[Ran]) -> list[Record]:
+    """The first record of each method and batch size by each of the versions."""
+    first: dict[tuple[object, ...], Record] = {}
+    for run in runs:
+        record = run.record
+        first.setdefault((record.method, record.batch_size, run.versions), record)
     return list(first.values())
 
 
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     others = 0
     for file in asked.files:
-        kept = one_of_each([run.record for run in read_csv(file)])
+        kept = one_of_each(read_csv(file))
         made = made_again(kept, SIZES[asked.size], asked.workers)
         print(f"{file.name}, made again at {commit()}")
         print(*map(said_of, kept, made), sep="\n")
