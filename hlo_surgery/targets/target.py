@@ -4,7 +4,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -79,7 +79,7 @@ class Compiled:
 
     target: Target
     executable: jax.stages.Compiled
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    options: dict[str, Any]
 
     @cached_property
     def text(self) -> str:

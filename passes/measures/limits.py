@@ -1,4 +1,4 @@
-"""Limits that keep NaN: XLA on CPU may drop it from a maximum or minimum of many elements."""
+"""Limits that keep NaN: XLA on CPU may drop it from a maximum of many elements."""
 
 from typing import Any
 
@@ -13,8 +13,3 @@ def at_least(x: jax.Array, least: Any) -> jax.Array:
     [2.0, 3.0, nan]
     """
     return jnp.where(x < least, jnp.asarray(least, x.dtype), x)
-
-
-def at_most(x: jax.Array, most: Any) -> jax.Array:
-    """The smaller of both, NaN where x is."""
-    return jnp.where(x > most, jnp.asarray(most, x.dtype), x)

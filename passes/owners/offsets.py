@@ -20,6 +20,7 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
+from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.labelling.spots import are_seen
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -66,6 +67,22 @@ def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -
 def has_nobodys(known: Class) -> bool:
     """Whether some elements of an owned value are nobody's."""
     return isinstance(known, Owned) and bool((known.labels.owners == NONE).any())
+
+
+def holds_offset(
+    owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels, moves: bool = False
+) -> bool:
+    """Whether constants are in what examples own; `moves`: the op adds none to it. `labels`: of the
+    result.
+    """
+    added = any(c.offset for c in classes) if moves else has_offset(op, classes)
+    return added or puts_among(owners, op, classes, labels)
+
+
+def is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
+    """Whether constants lie beside what is owned, and no owner was put in their place."""
+    nobodys = (float((x.owners == NONE).mean()) for x in (labels, kept) if x.owners.size)
+    return op.name in MOVES and len(set(nobodys)) < 2
 
 
 def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:

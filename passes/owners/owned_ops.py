@@ -53,10 +53,10 @@ from hlo_surgery.passes.owners.labelling.labels import (
 )
 from hlo_surgery.passes.owners.labelling.moves import MOVES
 from hlo_surgery.passes.owners.offsets import (
-    has_offset,
+    holds_offset,
+    is_mere_move,
     is_uneven,
     picks_unseen,
-    puts_among,
     refused_as_uneven,
     uneven_at,
 )
@@ -88,7 +88,7 @@ def classify_owned(
         return _of_nothing(owners, op, classes)
     if _is_alike(op, classes):
         labels = next(c.labels for c in classes if not c.is_shared)
-        return [Owned(labels, None, _has_offset(owners, op, classes, labels))]
+        return [Owned(labels, None, holds_offset(owners, op, classes, labels))]
     if op.name == "stablehlo.scatter" and len(op.results) == 1:
         return [_scattered(owners, op, classes)]
     if op.name in MOVES:
@@ -164,7 +164,7 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
     note_steps(owners, kept)
     held = next((c.data for c in classes if c.data), None)
     is_whole = not (kept.owners == NONE).any()
-    offset = _has_offset(owners, op, classes, kept, _is_mere_move(op, labels, kept))
+    offset = holds_offset(owners, op, classes, kept, is_mere_move(op, labels, kept))
     is_bare = is_whole or (held is not None and _leaves_zeros(owners, op, classes, kept))
     return Owned(kept, None if is_bare else held, offset)
 
@@ -175,23 +175,9 @@ def _leaves_zeros(owners: Owners, op: Operation, classes: Sequence[Owned], label
     return beside and makes_zeros(owners, op, classes)
 
 
-def _has_offset(
-    owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels, moves: bool = False
-) -> bool:
-    """Whether constants are in what examples own; `moves`: the op adds none to it."""
-    added = any(c.offset for c in classes) if moves else has_offset(op, classes)
-    return added or puts_among(owners, op, classes, labels)
-
-
 def _mixes_rows(owners: Owners, classes: Sequence[Owned]) -> bool:
     """Whether rows of contributions go into other rows: then row b is computed with copy b."""
     return owners.contributions is not None and any(c.labels.varies for c in classes)
-
-
-def _is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
-    """Whether constants lie beside what is owned, and no owner was put in their place."""
-    nobodys = (float((x.owners == NONE).mean()) for x in (labels, kept) if x.owners.size)
-    return op.name in MOVES and len(set(nobodys)) < 2
 
 
 def summed(owners: Owners, op: Operation, classes: Sequence[Owned], own: frozenset[int]) -> Class:

@@ -7,7 +7,6 @@ It is followed back through the linear ops to the sites, and to whatever loops a
 """
 
 from functools import partial
-from typing import cast
 
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
@@ -16,13 +15,11 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import (
-    Class,
-    Owned,
     has_owners,
     is_shared,
     is_sum,
 )
-from hlo_surgery.passes.owners.labelling.labels import NONE
+from hlo_surgery.passes.owners.offsets import has_nobodys
 from hlo_surgery.passes.owners.owners import Owners
 
 
@@ -50,12 +47,7 @@ def may_hold_constant(owners: Owners, gradient: Value) -> bool:
     makers = [mlir.defining_operation(v) for v in terms if is_sum(owners.of(v))]
     ops = [op for op in makers if op is not None and op.name not in mlir.CONTROL_FLOW]
     added = [owners.of(v) for v in terms] + [c for op in ops for c in owners.at(op)]
-    return any(map(_has_nobodys, added))
-
-
-def _has_nobodys(known: Class) -> bool:
-    """Whether some elements are an example's, and others nobody's."""
-    return has_owners(known) and bool((cast(Owned, known).labels.owners == NONE).any())
+    return any(has_owners(known) and has_nobodys(known) for known in added)
 
 
 def constant_terms(owners: Owners, value: Value) -> set[Value]:

@@ -77,8 +77,8 @@ def _placed(
             yield from places_of_sets(op, number, known[value])
     if op.name == "stablehlo.concatenate":
         yield op.results[0], _side_by_side(owners, op)
-    if op.name == "stablehlo.scatter" and (landed := _landed(owners, op)):
-        yield op.results[0], landed
+    if op.name == "stablehlo.scatter" and (sets := _landed_sets(owners, op)):
+        yield op.results[0], sets
     classes = owners.at(op)
     labels = [known.labels for known in classes if isinstance(known, Owned)]
     if len(labels) == len(classes) and any(own.varies for own in labels):
@@ -147,7 +147,7 @@ def _side_by_side(owners: Owners, op: Operation) -> Labels:
     return Labels(tuple((size,) for size in shape), owners_along)
 
 
-def _landed(owners: Owners, op: Operation) -> Labels | None:
+def _landed_sets(owners: Owners, op: Operation) -> Labels | None:
     """Places of what a scatter at known places sums, as of segments: a number for each set of the
     examples.
     """

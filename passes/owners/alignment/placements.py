@@ -8,8 +8,7 @@ Numbers are equal where the same examples are met; of several places in one, a n
 all of them together.
 """
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -118,19 +117,14 @@ def places_taken(owners: Owners, op: Operation, places: Labels) -> Labels:
     """The places, in what a gather takes over all steps of the loops around it, of what it is taken
     from. An element that lies at several has none.
     """
-    with _steps_around(owners, op):
-        taken_from = gathered_from(owners, op, places)
-    return at_every_step(owned_alone(taken_from))
-
-
-@contextmanager
-def _steps_around(owners: Owners, op: Operation) -> Generator[None]:
-    """With places that are known for the steps of the counted loops around an op."""
     outer = owners.loops
     loops = (counted_loop(owners, loop) for loop in reversed(mlir.enclosing_loops(op)))
     owners.loops = [loop for loop in loops if loop]
-    yield
-    owners.loops = outer
+    try:
+        taken_from = gathered_from(owners, op, places)
+    finally:
+        owners.loops = outer
+    return at_every_step(owned_alone(taken_from))
 
 
 def _before_slice(op: Operation, places: Labels) -> Labels:

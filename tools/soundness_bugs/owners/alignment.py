@@ -270,7 +270,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/constant_parts.py",
-        "return any(map(_has_nobodys, added))",
+        "return any(has_owners(known) and has_nobodys(known) for known in added)",
         "return False",
         "rows of nobody's that a branch adds up, in a private sum beside padding",
     ),

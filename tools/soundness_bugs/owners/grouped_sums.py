@@ -31,8 +31,8 @@ GROUPED_SUMS = [
     ),
     Bug(
         FILE,
-        "(landed := _landed(owners, op))",
-        "(landed := None)",
+        "(sets := _landed_sets(owners, op))",
+        "(sets := None)",
         "constants by segment beside segments' sums",
     ),
 ]

@@ -100,14 +100,14 @@ OPS = [
         "data of the batch in rows beside the examples' as no data",
     ),
     Bug(
-        "owners/owned_ops.py",
+        "owners/offsets.py",
         "if moves else has_offset(op, classes)",
         "if moves else False",
         "a constant that is added to some examples' values",
     ),
     Bug(
         "owners/owned_ops.py",
-        "return [Owned(labels, None, _has_offset(owners, op, classes, labels))]",
+        "return [Owned(labels, None, holds_offset(owners, op, classes, labels))]",
         "return [Owned(labels)]",
         "a constant that is added to some examples' values, element by element",
     ),
