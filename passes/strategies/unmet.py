@@ -25,6 +25,11 @@ USES_HELP = (
     "by all of them, as with argnums=(0, 1): each then has factors of its own"
 )
 
+BEFORE_HELP = (
+    "take the gradient of the examples' mean loss, and not the mean of their gradients, as with "
+    "jax.grad(lambda w, x: jnp.mean(jax.vmap(partial(loss, w))(x)))"
+)
+
 
 @dataclass(frozen=True)
 class _Unmet:
@@ -40,7 +45,7 @@ def unmet(task: Task, measure: OfPositions) -> Reason:
     is_complex = isinstance(measure, KroneckerFactor) and mlir.is_complex(task.sliced.value)
     lacking = "complex" if is_complex else "not such a sum"
     why = f"{measure.needs}, and the gradient {task.name} is {lacking}"
-    found = _term_without_examples(task.sliced) or _unread(task.sliced)
+    found = _made_before(task) or _term_without_examples(task.sliced) or _unread(task.sliced)
     if found is None and isinstance(measure, KroneckerFactor):
         found = _unlike_uses(task.paths) or _unparted(task)
     if found is not None:
@@ -50,6 +55,14 @@ def unmet(task: Task, measure: OfPositions) -> Reason:
     if op is None:
         return Reason(why, "func.return", "module", measure.help)
     return reason_at(op, why, measure.help)
+
+
+def _made_before(task: Task) -> _Unmet | None:
+    """What makes each example's own gradient, of which only the sums are left to look at."""
+    if task.made_before is None:
+        return None
+    what = "this makes each example's own, and all that is done to them is to add them up"
+    return _Unmet(task.made_before, what, BEFORE_HELP)
 
 
 def _first_op(sliced: GradientSlice) -> Operation | None:
