@@ -110,6 +110,14 @@ def by_weights(one, w, xs):
     )
 
 
+def test_a_loop_of_python_over_single_examples_has_no_terms_without_examples():
+    each = lambda w, xs: (jax.grad(of_one)(w, xs[0]) + jax.grad(of_one)(w, xs[1])) / 2  # noqa: E731
+    f = hs.rewrite(each, batch_argnums=1, statistics=hs.kronecker_factors())
+    with pytest.raises(hs.Refusal, match="is single examples' alone") as refused:
+        f(draw(D, F), draw(2, T, D))
+    assert "the gradient of the examples' mean loss" in refused.value.help
+
+
 def clipped(one, w, xs):
     gradients = jax.vmap(jax.grad(one), (None, 0))(w, xs)
     norms = jax.vmap(jnp.linalg.norm)(gradients)
