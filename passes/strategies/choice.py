@@ -143,7 +143,10 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
     shards = (options.shards or 1) if task.function.liftable else 1
     written_out = _is_written_out(task, shards)
     chunk = 1 if written_out else _chunk(task, measures, options, shards)
-    return Schedule(chunk, shards, written_out, task.device.joint_sums)
+    # Where examples lie on several devices, those more that there are have parts of the model.
+    several = options.shards is not None and options.shards > 1
+    parts = max(1, task.devices // options.shards) if several else 1
+    return Schedule(chunk, shards, written_out, task.device.joint_sums, parts)
 
 
 def _is_written_out(task: Task, shards: int) -> bool:
