@@ -20,7 +20,7 @@ def eigenbases(factors: Any) -> Any:
     """
 
     def of_one(found: Any) -> Eigenbases:
-        if not is_factors(found):
+        if not isinstance(found, KroneckerFactors):
             raise TypeError(
                 f"eigenbases takes KroneckerFactors in place of each parameter, not {found!r}; ask "
                 "for hlo_surgery.kronecker_factors(), and pass what is found"

@@ -69,10 +69,10 @@ def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
 
 
 def _check_label(label: jax.Array | int, count: int) -> None:
-    """Labels counted from 1, or left out, would make another diagonal, and nothing would show it."""
+    """Labels counted from 1 would make another diagonal, and nothing would show it."""
     if not jnp.issubdtype(jnp.result_type(label), jnp.integer):
         raise TypeError(f"gauss_newton_score takes an integer for a label, not {label!r}")
-    if not isinstance(label, Tracer) and not np.all((0 <= np.asarray(label)) & (label < count)):
+    if not isinstance(label, Tracer) and np.any((np.asarray(label) < 0) | (label >= count)):
         raise ValueError(
             f"the label of gauss_newton_score is {label}; of logits [B, {count}] labels are 0 to "
             f"{count - 1}"
