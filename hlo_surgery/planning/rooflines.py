@@ -23,7 +23,7 @@ def _tpu(name: str, flops: float, bandwidth: float, kernels: Kernels | None = No
         fuses_lifted=True,
         fused_sum=8 << 20,
         read_element=1e-12,
-        written_out=2,
+        written_out=8,
         group_patches=False,
         scaling=0,
         kernels=kernels,
@@ -80,9 +80,11 @@ def _gpu(
 # TPU: the chip's own memory as cache, and the rest by bundles counted for v5e
 # (`tools/bench/bundles/`), where a step of a loop costs 1.2 to 12 us over convolutions and about 1
 # us over dense layers of 1024 x 1024 and 1024 x 4096, an element of lifted gradients 1 to 12 ps,
-# two steps written out less than a loop, an element of norms 1 ps for each reading, hidden behind
-# the contraction that makes it, which takes sums over examples of 8 MiB along, and not of 16; so
-# that dense layers are looped over where their sums fit into the cache, and convolutions lifted.
+# an element of norms 1 ps for each reading, hidden behind the contraction that makes it, which
+# takes sums over examples of 8 MiB along, and not of 16; so that dense layers are looped over where
+# their sums fit into the cache, and convolutions lifted. Up to eight steps take less written out
+# than in a loop or lifted (`tools/bench/dense_forms.py`), and leave a language model's peak memory
+# as it is, where loops take a fifth to a third more.
 # CPU: two cores, measured with a float32 matmul of 2048, a copy of 1 GB, and batched contractions
 # of 1 to 512 terms; those by jaxlib 0.10 take about 10 ns for each element of large results,
 # whatever their terms.

@@ -124,11 +124,30 @@ def test_reusing_saves_the_contraction():
 
 
 def test_the_strategy_fits_the_device():
-    shape, large = (8, 256, 200, 200), (8, 2048, 1024, 4096)
+    shape, large = (16, 256, 200, 200), (16, 2048, 1024, 4096)
     assert plan_of(shape, target="cpu").strategies == {"second_moment": "loop"}
     assert plan_of(shape, target="tpu:v5e").strategies == {"second_moment": "lift"}
     assert plan_of(shape, target="tpu:v5e").predicted["lift"].temporaries == 0
     assert plan_of(large, target="tpu:v5e").strategies == {"second_moment": "loop"}
+
+
+@pytest.mark.parametrize("size", [4, 8])
+@pytest.mark.parametrize("shape", [(2048, 1024, 4096), (2048, 1024, 1024), (64, 1024, 1024)])
+def test_few_examples_of_a_dense_layer_are_written_out_on_a_tpu(size, shape):
+    """Of lifting, a loop and its steps written out the fastest by bundles: `dense_forms`."""
+    length, width, wider = shape
+    w, x, y = (
+        jax.ShapeDtypeStruct(dims, jnp.bfloat16)
+        for dims in ((width, wider), (size, length, width), (size, length, wider))
+    )
+    f = hs.grad(
+        lambda w, x, y: jnp.mean(jnp.sum((x @ w - y) ** 2, (1, 2))),
+        batch_argnums=(1, 2),
+        statistics=hs.second_moment(),
+        target="tpu:v5e",
+    )
+    assert f.explain(w, x, y).outputs[0].strategies == {"second_moment": "loop"}
+    assert "stablehlo.while" not in f.module(w, x, y).text()
 
 
 def test_norms_are_taken_of_gradients_as_they_are_made_where_xla_sums_these_over_examples_too():

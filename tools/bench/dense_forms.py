@@ -1,6 +1,7 @@
 """A dense site with its update in five forms, on TPU: what the planner's roofline is fitted to.
 
-python -m tools.bench.dense_forms [--batches 2 4 8] [--sizes 1024x4096 1024x1024] [--target tpu:v5e]
+python -m tools.bench.dense_forms [--batches 2 4 8] [--sizes 1024x4096 1024x1024]
+    [--positions 2048] [--forms plain lift] [--target tpu:v5e]
 
 Adam's plain contraction; lifted (all examples' gradients from one contraction); a loop of one
 example a step; its steps written out; the fused kernel; each with the update. Compiled ahead of
@@ -78,6 +79,8 @@ def main() -> None:
     )
     parser.add_argument("--batches", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--sizes", nargs="+", default=["1024x4096", "1024x1024"])
+    parser.add_argument("--positions", type=int, default=LENGTH, help="of an example")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
     parser.add_argument("--target", default="tpu:v5e")
     options = parser.parse_args()
     folder = dump_bundles()
@@ -93,11 +96,12 @@ def main() -> None:
         for batch in options.batches:
             w, a, d = (
                 of(wide, high),
-                of(batch, LENGTH, wide, dtype=HALF),
-                of(batch, LENGTH, high, dtype=HALF),
+                of(batch, options.positions, wide, dtype=HALF),
+                of(batch, options.positions, high, dtype=HALF),
             )
             first: Any = None
-            for name, form in FORMS.items():
+            for name in options.forms:
+                form = FORMS[name]
                 step = jax.jit(
                     lambda p, m, v, a, d, form=form: adam(p, m, v, *form(a, d)),
                     donate_argnums=(0, 1, 2),
