@@ -146,7 +146,8 @@ def _check_not_donated(arrays: Any) -> None:
     """Raises ValueError where a step before has used them up: on several devices the runtime ends
     the process over them.
     """
-    if any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves(arrays)):
+    held = [x for x in jax.tree.leaves(arrays) if isinstance(x, jax.Array)]
+    if any(not isinstance(x, Tracer) and x.is_deleted() for x in held):
         raise ValueError(
             "an array of the step has been deleted: params and opt_state are donated; go on with "
             "those that the step returned, or give it copies, jax.tree.map(jnp.copy, params)"
