@@ -45,9 +45,9 @@ def kronecker_factors(form: Literal["expand", "reduce"] = "expand") -> Derived:
     multiplied elementwise, is such a table, of which every row is looked up, or of a slice of it
     those of the slice. Stacked layers, as in a scan, stand in front: [L, D, D].
     Where a parameter is used several times, positions are those of all uses; as w and as w' it is
-    refused. Positions that the loss masks out count in T. Of the labels that are there it
-    is the empirical Fisher matrix; for the Fisher matrix draw them from the model, with
-    `sampled_labels`.
+    refused, and so is a mean of gradients taken one by one, as by `jax.vmap(jax.grad(loss))`.
+    Positions that the loss masks out count in T. Of the labels that are there it is the empirical
+    Fisher matrix; for the Fisher matrix draw them from the model, with `sampled_labels`.
 
     Raises ValueError for another form, and for a batch of one example; Refusal where a gradient is
     not read as such a sum, or its axes do not part into first and others.

@@ -33,6 +33,7 @@ from hlo_surgery.passes.strategies.choice import choose
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
 from hlo_surgery.passes.strategies.loop import with_common_chunks
+from hlo_surgery.passes.strategies.single_gradients import made_before
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
 from hlo_surgery.passes.strategies.table import compute_measures
 from hlo_surgery.passes.strategies.task import Task, is_precise, makes_float32
@@ -160,8 +161,9 @@ def _chosen(
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not asking.reweights else []
     precise = wide or makes_float32(sliced)
-    task = Task(target.name, target.value, sliced, function, paths, examples, device, precise)
-    return choose(task, measures, asking.limits)
+    before = made_before(axes, sliced)
+    given = (target.name, target.value, sliced, function, paths, examples, device, precise, before)
+    return choose(Task(*given), measures, asking.limits)
 
 
 def _at_end(

@@ -56,7 +56,7 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
     schedule = _schedule(task, measures, options)
     instantiating = _instantiating(task, measures, schedule, options)
     possible = _possible(task, options)
-    applying = {m: [s for s in possible if s.applies(task, m)] for m in measures}
+    applying = {m: _applying(task, m, possible) for m in measures}
     for measure in measures:
         _refuse_unless_applying(task, measure, options.strategy, applying[measure])
     strategies = {
@@ -83,6 +83,12 @@ def _possible(task: Task, options: Limits) -> tuple[Strategy, ...]:
         raise ValueError(SEVERAL_DEVICES.format(shards=options.shards))
     kernels = asked or (task.device.kernels is not None and not several)
     return tuple(strategy for strategy in STRATEGIES if kernels or strategy is not FUSED)
+
+
+def _applying(task: Task, measure: Measure, possible: Sequence[Strategy]) -> list[Strategy]:
+    """Those that make a measure. Of what is made before the positions are not known."""
+    unknown = isinstance(measure, OfPositions) and task.made_before is not None
+    return [] if unknown else [s for s in possible if s.applies(task, measure)]
 
 
 def _strategy(

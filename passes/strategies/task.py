@@ -12,7 +12,7 @@ from hlo_surgery.passes.costs.gradient_costs import Counts, counts_of
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.real_examples import Padding
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
 from hlo_surgery.passes.terms.slice_functions import SliceFunction
@@ -80,7 +80,8 @@ class Schedule:
 class Task:
     """One gradient of the module, by its name.
 
-    `precise`: nothing on the way to it is rounded below float32.
+    `precise`: nothing on the way to it is rounded below float32. `made_before`: what makes each
+    example's own gradient, where the program does so itself, and its site only adds them up.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Task:
     examples: Examples
     device: Roofline
     precise: bool
+    made_before: Operation | None = None
 
     @cached_property
     def counts(self) -> Counts:

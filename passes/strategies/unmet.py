@@ -17,12 +17,18 @@ from hlo_surgery.passes.measures.measure import OfPositions
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, first_unread
 from hlo_surgery.passes.strategies.kronecker.sides import sides_of, unlike_the_first
 from hlo_surgery.passes.strategies.task import Task
+from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.steps import GradientSlice
 
 TERM_HELP = "leave terms without examples, such as weight decay, to the optimizer"
 USES_HELP = (
     "pass the parameter to the loss once for each kind of use, as in loss(w, w), and differentiate "
     "by all of them, as with argnums=(0, 1): each then has factors of its own"
+)
+
+BEFORE_HELP = (
+    "take the gradient of the examples' mean loss, and not the mean of their gradients, as with "
+    "jax.grad(lambda w, x: jnp.mean(jax.vmap(partial(loss, w))(x)))"
 )
 
 
@@ -40,7 +46,7 @@ def unmet(task: Task, measure: OfPositions) -> Reason:
     is_complex = isinstance(measure, KroneckerFactor) and mlir.is_complex(task.sliced.value)
     lacking = "complex" if is_complex else "not such a sum"
     why = f"{measure.needs}, and the gradient {task.name} is {lacking}"
-    found = _term_without_examples(task.sliced) or _unread(task.sliced)
+    found = _made_before(task) or _term_without_examples(task.sliced) or _unread(task.sliced)
     if found is None and isinstance(measure, KroneckerFactor):
         found = _unlike_uses(task.paths) or _unparted(task)
     if found is not None:
@@ -52,18 +58,28 @@ def unmet(task: Task, measure: OfPositions) -> Reason:
     return reason_at(op, why, measure.help)
 
 
+def _made_before(task: Task) -> _Unmet | None:
+    """What makes each example's own gradient, of which only the sums are left to look at."""
+    if task.made_before is None:
+        return None
+    what = "this makes each example's own, and all that is done to them is to add them up"
+    return _Unmet(task.made_before, what, BEFORE_HELP)
+
+
 def _first_op(sliced: GradientSlice) -> Operation | None:
     return sliced.sites[0].op if sliced.sites else mlir.defining_operation(sliced.value)
 
 
 def _term_without_examples(sliced: GradientSlice) -> _Unmet | None:
-    """What is added that rests on no example, as of a penalty of weights."""
+    """What is added that rests on no example, as of a penalty of weights, or on one alone."""
     for step in sliced.steps:
         if step.is_site or step.op.name not in ("stablehlo.add", "stablehlo.subtract"):
             continue
-        for value, _ in step.inputs:
+        for value, axis in step.inputs:
             if value not in sliced.made and not is_splat(value, 0):
                 op = mlir.defining_operation(value) or step.op
+                if isinstance(axis, Labelled):
+                    return _Unmet(op, "this term of it is single examples' alone", BEFORE_HELP)
                 return _Unmet(op, "this term of it rests on no example", TERM_HELP)
     return None
 

@@ -2,6 +2,7 @@
 
 import inspect
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -85,6 +86,76 @@ def test_a_penalty_is_refused_at_its_own_line():
     )
     assert "rests on no example" in refused.value.why
     assert "weight decay, to the optimizer" in refused.value.help
+
+
+def of_one(w, x):
+    return jnp.sum(jnp.tanh(x @ w) ** 2)
+
+
+def looked_up_by_one(w, ids):
+    return jnp.sum(jnp.tanh(w[ids]) ** 2)
+
+
+def by_vmap(one, w, xs):
+    return jnp.mean(jax.vmap(jax.grad(one), (None, 0))(w, xs), 0)
+
+
+def by_map(one, w, xs):
+    return jnp.mean(jax.lax.map(lambda x: jax.grad(one)(w, x), xs), 0)
+
+
+def by_weights(one, w, xs):
+    return jnp.tensordot(
+        jnp.full(len(xs), 1 / len(xs)), jax.vmap(jax.grad(one), (None, 0))(w, xs), 1
+    )
+
+
+def test_a_loop_of_python_over_single_examples_has_no_terms_without_examples():
+    each = lambda w, xs: (jax.grad(of_one)(w, xs[0]) + jax.grad(of_one)(w, xs[1])) / 2  # noqa: E731
+    f = hs.rewrite(each, batch_argnums=1, statistics=hs.kronecker_factors())
+    with pytest.raises(hs.Refusal, match="is single examples' alone") as refused:
+        f(draw(D, F), draw(2, T, D))
+    assert "the gradient of the examples' mean loss" in refused.value.help
+
+
+def clipped(one, w, xs):
+    gradients = jax.vmap(jax.grad(one), (None, 0))(w, xs)
+    norms = jax.vmap(jnp.linalg.norm)(gradients)
+    return jnp.mean(gradients / jnp.maximum(norms, 1)[:, None, None], 0)
+
+
+@pytest.mark.parametrize("added_up", [by_vmap, by_map, by_weights, clipped])
+@pytest.mark.parametrize("one", [of_one, looked_up_by_one])
+def test_sums_of_gradients_that_the_program_makes_one_by_one_are_refused(one, added_up):
+    """They have the form of a table that is added as it is, whose every row is looked up."""
+    w, xs = (draw(D, F), draw(B, T, D)) if one is of_one else (draw(ROWS, D), IDS)
+    f = hs.rewrite(
+        lambda w, xs: added_up(one, w, xs), batch_argnums=1, statistics=hs.kronecker_factors()
+    )
+    with pytest.raises(hs.Refusal, match="makes each example's own") as refused:
+        f(w, xs)
+    assert "the gradient of the examples' mean loss" in refused.value.help
+
+
+def test_the_gradient_of_their_mean_loss_is_the_way_out():
+    ask = {"batch_argnums": 1, "statistics": hs.kronecker_factors()}
+    w, xs = draw(D, F), draw(B, T, D)
+    mean = lambda w, xs: jnp.mean(jax.vmap(of_one, (None, 0))(w, xs))  # noqa: E731
+    batched = lambda w, xs: jnp.sum(jnp.tanh(xs @ w) ** 2) / len(xs)  # noqa: E731
+    held(*({"w": hs.grad(loss, **ask)(w, xs)[1]} for loss in (mean, batched)))
+
+
+def attended(p, x):
+    """A bias for each head, whose cotangent is a product of two of the examples' values."""
+    q = jnp.einsum("bld,dhe->blhe", x, p["w"]) + p["bias"]
+    scores = jax.nn.softmax(jnp.einsum("blhe,bmhe->bhlm", q, q), -1)
+    return jnp.mean(jnp.einsum("bhlm,bmd->bhld", scores, x) ** 2)
+
+
+def test_what_a_contraction_hands_back_to_each_position_is_none_of_them():
+    p = {"w": draw(D, 2, 3), "bias": draw(2, 3)}
+    found = hs.grad(attended, statistics=hs.kronecker_factors())(p, draw(B, T, D))[1]
+    assert found["bias"].left.shape == (2,)
 
 
 def tied_apart(looked_up, scores, ids):

@@ -58,3 +58,12 @@ def test_one_norm_for_each_position(layer, weight, positions, first):
     assert found["w"].shape == found["b"].shape == (B, *positions)
     np.testing.assert_allclose(found["b"], share, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(found["w"], share * first(x), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("proxy", [hs.token_norms, hs.per_token_second_moment])
+def test_sums_of_gradients_that_the_program_makes_one_by_one_have_no_positions(proxy):
+    one = jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w) ** 2))
+    mean = lambda w, x: jnp.mean(jax.vmap(one, (None, 0))(w, x), 0)  # noqa: E731
+    f = hs.rewrite(mean, batch_argnums=1, statistics=proxy())
+    with pytest.raises(hs.Refusal, match="makes each example's own"):
+        f(drawn(3, 5), drawn(B, 6, 3))

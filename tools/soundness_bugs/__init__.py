@@ -60,6 +60,7 @@ TESTS = (
     "tests/strategies/test_golden_strategies.py",
     "tests/strategies/test_ghost_norms.py",
     "tests/statistics/test_kronecker.py",
+    "tests/statistics/test_kronecker_refusals.py",
     "tests/loops/test_loop_dtypes.py",
     "tests/acceptance/test_batch_gradients.py",
     "tests/acceptance/test_control_flow_refusals.py",

@@ -4,6 +4,7 @@ from tools.soundness_bugs.bug import Bug
 
 READING, KEPT = "terms/epilogue.py", "terms/kept_examples.py"
 SIDES = "strategies/kronecker/sides.py"
+SINGLE = "strategies/single_gradients.py"
 TERMS = [
     Bug(
         READING,
@@ -52,5 +53,23 @@ TERMS = [
         "len(_wide(path, own)) < 2 and tuple(order)",
         "tuple(order)",
         "positions of stacked layers taken for elements of a bias",
+    ),
+    Bug(
+        "strategies/choice.py",
+        "isinstance(measure, OfPositions) and task.made_before is not None",
+        "False",
+        "Kronecker factors of gradients that are made one by one, as of a table",
+    ),
+    Bug(
+        SINGLE,
+        "return [v for v in ties(value) if _is_owned(axes, v)]",
+        "return []",
+        "Kronecker factors of gradients that a loop makes one by one, as of a table",
+    ),
+    Bug(
+        SINGLE,
+        "return scaled if len(scaled) == 1 else []",
+        "return []",
+        "Kronecker factors of gradients that are made and clipped one by one, as of a table",
     ),
 ]
