@@ -11,6 +11,7 @@ import argparse
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -57,6 +58,7 @@ STEPS: dict[str, Callable[[run.Settings], tuple[Any, Any]]] = {
     "micro_adam, norms": with_statistics(ho.micro_adam(RATE), statistics=run.LOGGED),
     "dp_sgd": with_statistics(PRIVATE),
     "MicroAdam by hand": micro_adam_by_hand,
+    "MicroAdam and norms by hand": partial(micro_adam_by_hand, norms=True),
 }
 
 
