@@ -141,9 +141,10 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
     What cannot be lifted goes one by one through all.
     """
     shards = (options.shards or 1) if task.function.liftable else 1
-    written_out = _is_written_out(task, shards)
+    parts = _parts(task, options)
+    written_out = _is_written_out(task, shards, parts)
     chunk = 1 if written_out else _chunk(task, measures, options, shards)
-    return Schedule(chunk, shards, written_out, task.device.joint_sums, _parts(task, options))
+    return Schedule(chunk, shards, written_out, task.device.joint_sums, parts)
 
 
 def _parts(task: Task, options: Limits) -> int:
@@ -154,14 +155,16 @@ def _parts(task: Task, options: Limits) -> int:
     return max(1, task.devices // lie_on) if lie_on > 1 else 1
 
 
-def _is_written_out(task: Task, shards: int) -> bool:
-    """Whether the steps of a loop are few enough to be written out, and what XLA then fuses."""
+def _is_written_out(task: Task, shards: int, parts: int) -> bool:
+    """Whether the steps of a loop are few enough to be written out, and what XLA then fuses: where
+    a gradient is in parts, with each of them.
+    """
     sites = task.sliced.sites
     scattered = len(scatters_onto(task.sliced.steps))
     contractions = [site.op.name for site in sites].count("stablehlo.dot_general")
     alone = contractions == 1 and len(sites) == 1 + scattered
     few = -(-task.examples.size // shards) <= task.device.written_out
-    return alone and few and (scattered > 0 or task.counts.gradient <= task.device.cache)
+    return alone and few and (scattered > 0 or task.counts.gradient // parts <= task.device.cache)
 
 
 def _chunk(task: Task, measures: Sequence[Measure], options: Limits, shards: int) -> int:
