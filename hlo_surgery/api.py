@@ -174,7 +174,7 @@ def rewrite(
     return WithStatistics(grad_fun, gradients or all_of_it, options)
 
 
-def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
+def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
     """The plan, which prints: for each gradient its sites with lines, tail, strategy, FLOPs, bytes.
 
     `explain(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`;
@@ -188,15 +188,15 @@ def explain(target: Any, *args: Any, **kwargs: Any) -> Plan:
     >>> plan.batch_size, [output.strategies for output in plan.outputs]
     (8, [{'second_moment': 'square'}])
     """
-    if isinstance(target, WithStatistics):
-        return target.explain(*args, **kwargs)
-    if callable(target):
+    if isinstance(explained, WithStatistics):
+        return explained.explain(*args, **kwargs)
+    if callable(explained):
         raise TypeError(
             "explain takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
-            f"{target!r}; of jax.jit(f) pass f itself, of a train step "
+            f"{explained!r}; of jax.jit(f) pass f itself, of a train step "
             "hs.value_and_grad(loss, statistics=...), and of one for PyTorch call f.explain(*args)"
         )
-    return explain_module(target, **kwargs)
+    return explain_module(explained, *args, **kwargs)
 
 
 def _check_picks(name: str, pick: Any, example: str) -> None:

@@ -98,6 +98,7 @@ class TrainStep:
         arrays, fixed = split_traced(pytrees[0])
         own = _apart((arrays, opt_state))
         others = pytrees[1:]
+        _check_not_donated((own, others))
         with running_here(self._training.options.get("target")):
             own = self._committed((shards, fixed), own, others)
             found = self._jitted(shards, fixed, *own, *others)
@@ -139,6 +140,18 @@ def _apart(donated: Any) -> Any:
         return jnp.copy(leaf) if is_seen else leaf
 
     return jax.tree.map(apart, donated)
+
+
+def _check_not_donated(arrays: Any) -> None:
+    """Raises ValueError where a step before has used them up: on several devices the runtime ends
+    the process over them.
+    """
+    held = [x for x in jax.tree.leaves(arrays) if isinstance(x, jax.Array)]
+    if any(not isinstance(x, Tracer) and x.is_deleted() for x in held):
+        raise ValueError(
+            "an array of the step has been deleted: params and opt_state are donated; go on with "
+            "those that the step returned, or give it copies, jax.tree.map(jnp.copy, params)"
+        )
 
 
 def _is_committed(leaf: Any) -> bool:

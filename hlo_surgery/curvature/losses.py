@@ -4,6 +4,8 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 
 def sampled_labels(key: jax.Array, logits: jax.Array) -> jax.Array:
@@ -41,7 +43,8 @@ def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
 
     Each example has one row of logits. Of several its matrix is the sum of theirs, and the square
     of the gradient of their scores' sum has products of different rows' gradients besides. Raises
-    ValueError for several, as in `[B, T, C]`.
+    ValueError for several, as in `[B, T, C]`, and for a label that is none of 0 .. C - 1, whose
+    scores are zero where it is traced; TypeError for one that is no integer.
 
     >>> import hlo_surgery as hs
     >>> loss = lambda w, x, c: jnp.mean(hs.gauss_newton_score(x @ w, c))
@@ -58,7 +61,19 @@ def gauss_newton_score(logits: jax.Array, label: jax.Array | int) -> jax.Array:
             "sampled_labels, one for each row, for an unbiased estimate of it, or make each row an "
             "example of its own"
         )
+    _check_label(label, logits.shape[-1])
     shares = jax.lax.stop_gradient(jax.nn.softmax(logits))
     chosen = jax.nn.one_hot(label, logits.shape[-1], dtype=logits.dtype)
     weight = jnp.sqrt(jnp.sum(shares * chosen, -1))
     return weight * jnp.sum((chosen - shares) * logits, -1)
+
+
+def _check_label(label: jax.Array | int, count: int) -> None:
+    """Labels counted from 1 would make another diagonal, and nothing would show it."""
+    if not jnp.issubdtype(jnp.result_type(label), jnp.integer):
+        raise TypeError(f"gauss_newton_score takes an integer for a label, not {label!r}")
+    if not isinstance(label, Tracer) and np.any((np.asarray(label) < 0) | (label >= count)):
+        raise ValueError(
+            f"the label of gauss_newton_score is {label}; of logits [B, {count}] labels are 0 to "
+            f"{count - 1}"
+        )

@@ -175,10 +175,10 @@ class Training:
         own = jax.eval_shape(self.optimizer.init, params) if fixed else None
         if fixed and jax.tree.structure(own) != jax.tree.structure(opt_state):
             path, leaf = fixed[0]
-            kind = jnp.result_type(leaf) if is_array(leaf) else type(leaf).__name__
+            kind = getattr(leaf, "dtype", type(leaf).__name__)
             raise TypeError(
-                f"params{jax.tree_util.keystr(path)} is {kind}, and parameters are floats; a step "
-                "is called as step(params, opt_state, *batch), where opt_state begins as "
-                "optimizer.init of the floats alone, with None for all else, such as "
+                f"params{jax.tree_util.keystr(path)} is {kind}, and parameters are arrays of "
+                "floats; a step is called as step(params, opt_state, *batch), where opt_state "
+                "begins as optimizer.init of the floats alone, with None for all else, such as "
                 "equinox.filter(model, equinox.is_inexact_array)"
             )

@@ -243,8 +243,8 @@ def _beside(tree: Alike, others: Sequence[Port], outputs: Mapping[int, Port]) ->
 
 def _updated(names: Sequence[str]) -> str:
     return (
-        f"{listing(names)} is most of an argument plus or minus something: updated parameters, no "
-        "gradient"
+        f"in {listing(names)} is most of an argument plus or minus something: updated parameters, "
+        "no gradient"
     )
 
 
@@ -258,7 +258,10 @@ def _ask(outputs: Mapping[int, Port]) -> str:
         "gradients=[...] (--gradient) by name or position, where the name of a tree means all "
         "that is in it"
     )
-    return f"name them in {how}; there are: {each}"
+    return (
+        f"name them in {how}, or let the function return them, as jax.grad(loss) does; there are: "
+        f"{each}"
+    )
 
 
 def port_text(port: Port) -> str:

@@ -63,9 +63,8 @@ def port_number(ports: Sequence[Port], key: str | int, kind: str) -> int:
     if isinstance(key, str):
         if names.count(key) != 1:
             how = "no" if key not in names else "more than one"
-            raise ValueError(
-                f"{how} {kind} is named {key!r}; there are {', '.join(names)}{_unnamed(names)}"
-            )
+            there = f"{', '.join(names)}{_left_out(names, kind)}"
+            raise ValueError(f"{how} {kind} is named {key!r}; there are {there}")
         return names.index(key)
     number = as_integer(f"the position of the {kind}", key)
     if not -len(ports) <= number < len(ports):
@@ -81,7 +80,10 @@ def as_integer(what: str, number: Any) -> int:
         raise TypeError(f"{what} is {number!r}; it is an integer") from None
 
 
-def _unnamed(names: Sequence[str]) -> str:
-    """What to do where a module keeps none of the names that its ports had."""
-    kept = [name for name in names if not re.fullmatch(r"arg\d+", name)]
-    return "" if kept else "; dump the module with as_text(debug_info=True), which keeps the names"
+def _left_out(names: Sequence[str], kind: str) -> str:
+    """What to do where a dump has lost the names that its ports had, or arguments."""
+    if all(re.fullmatch(r"arg\d+", name) for name in names):
+        return "; dump the module with as_text(debug_info=True), which keeps the names"
+    if kind != "argument":
+        return ""
+    return "; one that nothing uses is left out by jax.jit, unless given keep_unused=True"

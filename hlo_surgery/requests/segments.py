@@ -63,8 +63,9 @@ def segments_among(
             axis = from_front("segments", entry, leaf, name)
             axes |= {} if axis is None else {number: axis}
             continue
-        known = next((k for k, other in enumerate(ids) if other is entry), len(ids))
-        ids += [] if known < len(ids) else [_checked(entry, leaf, name)]
+        own = _checked(entry, leaf, name)
+        known = next((k for k, other in enumerate(ids) if other is own), len(ids))
+        ids += [] if known < len(ids) else [own]
         rows[number] = known
     if not rows:
         raise ValueError("segments names no ids; leave it out, and say the axes with in_axes")

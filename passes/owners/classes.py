@@ -101,7 +101,10 @@ APART = (
 DISAGREE = "devices return different values for an output that is said to be the same on all"
 DISAGREE_HELP = "add jax.lax.pmean over all the axes that the batch is split over"
 MOVED = "values are moved or combined along the example axis"
-PICKING_HELP = f"permute, choose or mix examples before the call; else {MIXING_HELP}"
+PICKING_HELP = (
+    "permute, choose or mix examples before the call; of examples of several rows, which lie one "
+    f"behind the other, pass rows_per_example=...; else {MIXING_HELP}"
+)
 
 RANKING_HELP = (
     "rank examples before the call, and pass what comes of it, such as a weight for each, as a "

@@ -70,6 +70,18 @@ def test_mixed_examples_are_arguments():
     assert jnp.allclose(f(W, 0.3 * X + 0.7 * X[::-1])[0], jax.grad(mixup)(W, X), atol=1e-6)
 
 
+def test_pairs_are_said_to_lie_behind_one_another():
+    def preferences(w, x):
+        scores = jnp.tanh(x @ w).sum(1)
+        return -jax.nn.log_sigmoid(scores[::2] - scores[1::2]).mean()
+
+    with pytest.raises(hs.Refusal) as refusal:
+        hs.grad(preferences, statistics=hs.second_moment())(W, X)
+    assert "one behind the other, pass rows_per_example=" in refusal.value.help
+    f = hs.grad(preferences, statistics=hs.second_moment(), rows_per_example=2)
+    assert jnp.allclose(f(W, X)[0], jax.grad(preferences)(W, X), atol=1e-6)
+
+
 class Model:
     """A model as Equinox has them: a function is among its leaves."""
 

@@ -102,7 +102,9 @@ CALLS = (
 
 
 MOVING_HELP = MIXING_HELP.replace(
-    "make every", "permute, choose or mix examples before the call; else make every"
+    "make every",
+    "permute, choose or mix examples before the call; of examples of several rows, which lie one "
+    "behind the other, pass rows_per_example=...; else make every",
 )
 
 RANKING_HELP = MIXING_HELP.replace(

@@ -98,6 +98,15 @@ def test_what_has_no_plan_is_not_explained(function):
         hs.explain(function, W, X)
 
 
+def test_a_plan_is_had_with_keywords_of_any_name():
+    f = hs.grad(lambda w, x, target: loss(w, x - target), statistics=hs.norms())
+    assert hs.explain(f, W, X, target=1.0).batch_size == 4
+    text = jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True)
+    assert hs.explain(text, batch=["x"], target="tpu:v5e").batch_size == 4
+    with pytest.raises(TypeError, match="positional argument"):
+        hs.explain(text, ["x"], batch=["x"])
+
+
 def test_the_leaf_without_such_an_axis_is_named():
     f = hs.grad(lambda w, batch: loss(w, batch[0]), statistics=hs.norms(), in_axes=1)
     with pytest.raises(ValueError, match=r"argument 1\[1\] has shape \(4,\): there is no example"):

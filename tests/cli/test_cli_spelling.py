@@ -10,6 +10,7 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.cli.spelling import SPELLED, spelled
 from hlo_surgery.passes.ir import errors
+from hlo_surgery.passes.owners import classes
 from hlo_surgery.passes.owners.alignment import example_rows
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.requests import gradient_outputs
@@ -67,6 +68,7 @@ def test_texts_of_the_library_name_options():
         errors.LOSS_HELP,
         pipeline.PADDING_HELP,
         example_rows.HELP,
+        classes.PICKING_HELP,
         gradient_outputs._ask({}),
     )
     for text in texts:
@@ -90,6 +92,14 @@ def test_names_of_the_users_stay():
         "x.py:3: gradients",
     ):
         assert spelled(text) == text
+
+
+def test_an_argument_that_nothing_uses_is_said_to_be_left_out(tmp_path):
+    file = tmp_path / "module.mlir"
+    unused = jax.jit(jax.grad(lambda p, x: jnp.mean(jnp.tanh(x["x"] @ p))))
+    file.write_text(unused.lower(W, {"x": X, "ids": X}).as_text(debug_info=True))
+    said = rejected("inspect", file, "--batch", "x['ids']")
+    assert said.rstrip().endswith("unless given keep_unused=True")
 
 
 def test_one_is_no_plural(tmp_path):

@@ -183,6 +183,7 @@ def saying(x=IDS, y=0):
         ({"segments": lambda p, b: {"x": b["ids"]}}, ValueError, "no prefix"),
         (saying(x=np.ones(T)), TypeError, "of ids"),
         (saying(x=IDS[1:]), ValueError, "each row"),
+        (saying(y=IDS), ValueError, r"argument 1\['y'\], which has shape \[3\]"),
         (saying(y=None), ValueError, "how many"),
     ],
 )

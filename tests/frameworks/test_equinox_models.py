@@ -86,3 +86,6 @@ def test_numbers_of_python_are_part_of_a_module():
     new, *_ = step(jax.tree.map(lambda a: a, model), state, x)
     assert new.dropout.p == 0.0
     assert isinstance(new.dropout.p, float)
+    whole = optax.adam(0.1)
+    with pytest.raises(TypeError, match=r"params\.dropout\.p is float, .*of the floats alone"):
+        hs.train_step(attention_loss, whole)(new, whole.init(new), x)

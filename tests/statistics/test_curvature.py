@@ -77,6 +77,17 @@ def test_scores_of_several_rows_an_example_are_refused(shape):
         hs.gauss_newton_score(jnp.zeros(shape), 0)
 
 
+@pytest.mark.parametrize("label", [C, -1, np.array([0, C])])
+def test_scores_of_no_label_are_wrong_use(label):
+    with pytest.raises(ValueError, match=f"labels are 0 to {C - 1}"):
+        hs.gauss_newton_score(jnp.zeros((2, C)), label)
+
+
+def test_a_label_is_an_integer():
+    with pytest.raises(TypeError, match=r"an integer for a label, not 1\.0"):
+        hs.gauss_newton_score(jnp.zeros((2, C)), 1.0)
+
+
 def test_a_row_of_its_own_may_have_an_axis_of_its_own():
     logits = draw(B, C)
     wanted = hs.gauss_newton_score(logits, 1)

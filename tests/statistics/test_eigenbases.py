@@ -102,6 +102,11 @@ def test_second_moments_of_complex_gradients_are_of_magnitudes():
     np.testing.assert_allclose(found["turned"], found["squares"], rtol=1e-5)
 
 
+def test_bases_are_of_factors_alone():
+    with pytest.raises(TypeError, match=r"KroneckerFactors.*hlo_surgery\.kronecker_factors\(\)"):
+        hs.eigenbases(DENSE)
+
+
 def test_bases_of_another_gradient_are_wrong_use():
     basis = hs.eigenbases(hs.grad(squares, statistics=hs.kronecker_factors())(DENSE, ROWS_OF_X)[1])
     flipped = {**basis, "w": basis["w"]._replace(left=jnp.eye(F), right=jnp.eye(D))}

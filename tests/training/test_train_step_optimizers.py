@@ -35,6 +35,8 @@ def test_parameters_and_state_are_donated(optimizer):
         warnings.filterwarnings("error", message="Some donated buffers were not usable")
         step(params, state, *BATCH)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves((params, state)))
+    with pytest.raises(ValueError, match="go on with those that the step returned"):
+        step(params, state, *BATCH)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
