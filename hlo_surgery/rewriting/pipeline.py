@@ -12,6 +12,7 @@ from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MEAN, HasNaN, MeanOf, PerExampleGradients
+from hlo_surgery.passes.normalise.constraints import mesh_size
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.owners.alignment.constant_parts import may_hold_constant
 from hlo_surgery.passes.rewriting.analysed import (
@@ -196,6 +197,7 @@ def _computed(
         request.closed_over,
         _asked_by(request),
         platform=request.planning.platform,
+        devices=mesh_size(module.code),
     )
     finish, by_step = partial(results, request), staged(request, names)
     return statistics_of_outputs(module, names, [*measures, *losses], asking, finish, by_step)

@@ -48,8 +48,13 @@ def device_count(module: Module) -> int | None:
     """
     if not any(op.name in (CONSTRAINT, ON_EACH) for op in mlir.all_operations(module)):
         return None
+    return mesh_size(module)
+
+
+def mesh_size(module: Module) -> int:
+    """Of how many devices the largest mesh is that a module names; 1 where it names none."""
     meshes = [op.opview for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
-    return max(map(_devices_of, meshes))
+    return max(map(_devices_of, meshes), default=1)
 
 
 def _devices_of(mesh: Any) -> int:

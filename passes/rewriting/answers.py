@@ -19,7 +19,7 @@ class Asking:
     """How measures are asked for. `reweights`: whether sums of gradients with weights are made;
     `gradients`: how many targets are some; `asked_by`: the names of the statistics that
     are made of a measure; `given`: further values that `finish` knows; `platform`: for which what
-    is asked is lowered, None being JAX's default.
+    is asked is lowered, None being JAX's default; `devices`: how many the module names.
     """
 
     examples: Examples
@@ -31,6 +31,7 @@ class Asking:
     asked_by: Mapping[Measure, Sequence[str]]
     given: Sequence[Value] = ()
     platform: str | None = None
+    devices: int = 1
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def _chosen(
     precise = wide or makes_float32(sliced)
     before = made_before(axes, sliced)
     given = (target.name, target.value, sliced, function, paths, examples, device, precise, before)
-    return choose(Task(*given), measures, asking.limits)
+    return choose(Task(*given, asking.devices), measures, asking.limits)
 
 
 def _at_end(

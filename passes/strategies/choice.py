@@ -143,7 +143,15 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
     shards = (options.shards or 1) if task.function.liftable else 1
     written_out = _is_written_out(task, shards)
     chunk = 1 if written_out else _chunk(task, measures, options, shards)
-    return Schedule(chunk, shards, written_out, task.device.joint_sums)
+    return Schedule(chunk, shards, written_out, task.device.joint_sums, _parts(task, options))
+
+
+def _parts(task: Task, options: Limits) -> int:
+    """On how many devices parts of a gradient may lie: of more devices than examples lie on, each
+    has a part of the model. Nothing is known where examples are not told to be on several.
+    """
+    lie_on = options.shards or 1
+    return max(1, task.devices // lie_on) if lie_on > 1 else 1
 
 
 def _is_written_out(task: Task, shards: int) -> bool:

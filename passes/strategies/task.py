@@ -67,13 +67,15 @@ class Schedule:
     """How a loop goes over the examples: `chunk` at a time, over so many devices each its own.
 
     `written_out`: step after step, without a loop; `joint_sums`: all sums of a step are one
-    reduction, where a device reads less so.
+    reduction, where a device reads less so; `parts`: on how many devices the parts of one example's
+    gradient lie, as the layers of a model that is split over them.
     """
 
     chunk: int
     shards: int
     written_out: bool
     joint_sums: bool = False
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Task:
 
     `precise`: nothing on the way to it is rounded below float32. `made_before`: what makes each
     example's own gradient, where the program does so itself, and its site only adds them up.
+    `devices`: on how many the module may run.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Task:
     device: Roofline
     precise: bool
     made_before: Operation | None = None
+    devices: int = 1
 
     @cached_property
     def counts(self) -> Counts:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 import hlo_surgery as hs
 from hlo_surgery.planning import rooflines
@@ -201,6 +202,25 @@ def test_norms_are_had_as_xla_for_tpu_has_them_fastest(shape):
     (taken,) = f.explain(w, x, y).outputs[0].strategies.values()
     cycles = DENSE_NORMS[shape]
     assert cycles[taken] <= 1.1 * min(cycles.values())
+
+
+@pytest.mark.parametrize(
+    ("parts", "shards", "taken"), [(1, 16, "ghost"), (16, 16, "loop"), (16, None, "ghost")]
+)
+def test_pairs_of_positions_do_not_pay_where_the_model_is_split(parts, shards, taken):
+    """XLA would gather what is split, as a layer's outputs over the mesh's axis of the model."""
+    mesh = AbstractMesh((16, parts), ("data", "model"))
+    split = NamedSharding(mesh, PartitionSpec("data", None, "model"))
+
+    def loss(w, x, y):
+        made = jax.lax.with_sharding_constraint(x @ w, split)
+        return jnp.mean(jnp.sum((made - y) ** 2, (1, 2)))
+
+    how: Any = {"statistics": hs.norms(), "target": "tpu:v5e", "shards": shards}
+    shapes = [(1024, 4096), (64, 128, 1024), (64, 128, 4096)]
+    w, x, y = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes)
+    plan = hs.grad(loss, batch_argnums=(1, 2), **how).explain(w, x, y)
+    assert plan.outputs[0].strategies == {"norms": taken}
 
 
 @pytest.mark.parametrize(

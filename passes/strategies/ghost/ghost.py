@@ -46,7 +46,8 @@ def _is_one_product(task: Task) -> bool:
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
     """Inner products of all pairs of an example's positions, every product exact. The largest
     elements of several are read before, and scaled operands written where XLA does not scale them
-    on their way.
+    on their way. Where devices have parts of a contraction's gradient, each gathers all elements
+    of the operands for the products, and does all the work.
     """
     counts, device = task.counts, task.device
     each = [path_counts(path, counts.size) for path in task.paths]
@@ -57,7 +58,8 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
     seconds = max(flops / device.exact_rate(narrow), moved / device.bandwidth)
     if may_cancel(task.paths, counts.size):
         seconds += device.moving_seconds((1 + device.scaling) * counts.read, counts.read)
-    return Predicted(seconds, 2 * pairs * WORD)
+    contracted = all(path.site.op.name == "stablehlo.dot_general" for path in task.paths)
+    return Predicted(seconds * (schedule.parts if contracted else 1), 2 * pairs * WORD)
 
 
 def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:

@@ -66,7 +66,8 @@ def functions(
         function = hs.grad(problem.loss, statistics=statistic, **how)
         made[name] = only(function) if name == "clipped_mean" else function
     if shards is None:
-        made["by kernel"] = hs.grad(
-            problem.loss, statistics=hs.second_moment(), strategy="fused", **how
-        )
+        for name, asked in (("by kernel", "second_moment"), ("norms by kernel", "norms")):
+            made[name] = hs.grad(
+                problem.loss, statistics=STATISTICS[asked], strategy="fused", **how
+            )
     return made
