@@ -43,6 +43,7 @@ from hlo_surgery.cli.output import (
     print_text,
     print_verdict,
     progress,
+    quiet_without_gpu,
     reported,
     waiting,
 )
@@ -89,6 +90,7 @@ def start(
 ) -> None:
     """Before any command."""
     without_tpu()
+    quiet_without_gpu()
 
 
 @main.command()

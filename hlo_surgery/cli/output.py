@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import logging
 import math
 import re
 import traceback
@@ -180,3 +181,15 @@ def print_verdict(verdict: Verdict) -> None:
     print_text(
         f"{verdict.verdict}: {verdict.why}", "green" if verdict.verdict == "equivalent" else "red"
     )
+
+
+def quiet_without_gpu() -> None:
+    """Leave out the traceback with which JAX says that its plugin for CUDA, which compiles for GPUs
+    that are not here, has found none; where there is one, it tells what is wrong.
+    """
+    if not [*Path("/dev").glob("nvidia*")]:
+        logging.getLogger("jax._src.xla_bridge").addFilter(_is_not_of_plugins)
+
+
+def _is_not_of_plugins(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Jax plugin configuration error")

@@ -5,10 +5,11 @@ It is analysed again after contractions have been moved out of loops.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
@@ -17,7 +18,7 @@ from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.emit.scopes import PADDING
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype
 from hlo_surgery.passes.ir.errors import Reason, Refusal, as_loss, without_contribution
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
@@ -260,8 +261,11 @@ def real_examples(module: Analysed, argument: int) -> tuple[Value, Value]:
 
 
 def _widest(gradients: Sequence[Value]) -> jnp.dtype:
-    """The real dtype in which numbers lose nothing beside these gradients: float32 at least."""
-    return jnp.finfo(jnp.result_type(jnp.float32, *map(dtype_of, gradients))).dtype
+    """The real dtype in which numbers lose nothing beside these gradients: float32 at least, and
+    float64 where they are, whether or not JAX has 64 bits enabled here.
+    """
+    wide = map(wide_dtype, map(dtype_of, gradients))
+    return jnp.finfo(reduce(jnp.promote_types, wide, np.dtype(np.float32))).dtype
 
 
 def finished(

@@ -386,3 +386,19 @@ def test_a_step_by_a_sum_over_no_flags_is_nan():
     )
     params, _, _ = step(jnp.copy(W), optax.sgd(0.1).init(W), X[:4], jnp.full(4, 0.5))
     assert np.isnan(params).all()
+
+
+def test_of_a_module_in_float64_all_is_float64_where_jax_has_32_bits():
+    """As on the command line, where nothing enables 64 bits."""
+    with jax.enable_x64(True):
+        w, x = jnp.asarray(RNG.normal(size=3)), jnp.asarray(RNG.normal(size=(4, 3)))
+        real = jnp.array([1.0, 1.0, 0.0, 1.0])
+        total = lambda w, x, real: jnp.sum(real * (x @ w) ** 2) / 7  # noqa: E731
+        text = jax.jit(jax.grad(total)).lower(w, x, real).as_text()
+        own = np.asarray(2 * (x @ w)[:, None] * x)[[0, 1, 3]] / 7
+    given = [np.asarray(array) for array in (w, x, real)]
+    for reduction, times in (("mean", 3), ("sum", 1)):
+        with jax.enable_x64(False):
+            ask = {"statistics": hs.second_moment(), "loss_reduction": reduction, "is_real": 2}
+            found = hs.rewrite_module(text, batch=[1, 2], **ask).call(*given)[1]
+        np.testing.assert_allclose(found, np.mean((times * own) ** 2, 0), rtol=1e-13)

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import logging
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -179,3 +181,12 @@ def test_blocks_are_as_wide_as_the_program_is_long():
 
 def test_eighths_of_a_character():
     assert [row[0] for row in blocks([Step("x", 10)], 1, 64)] == [" "] * 6 + ["▂", "█"]
+
+
+def test_a_plugin_that_finds_no_gpu_prints_no_traceback(caplog):
+    answered("statistics")
+    jax_says = logging.getLogger("jax._src.xla_bridge")
+    jax_says.error("Jax plugin configuration error: Exception when calling %s", "xla_cuda12")
+    jax_says.error("something else")
+    is_kept = [*Path("/dev").glob("nvidia*")]
+    assert len(caplog.records) == (2 if is_kept else 1)
