@@ -32,8 +32,8 @@ from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.strategies.choice import choose
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
+from hlo_surgery.passes.strategies.ghost.single_gradients import made_before
 from hlo_surgery.passes.strategies.loop import with_common_chunks
-from hlo_surgery.passes.strategies.single_gradients import made_before
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
 from hlo_surgery.passes.strategies.table import compute_measures
 from hlo_surgery.passes.strategies.task import Task, is_precise, makes_float32

@@ -4,7 +4,7 @@ from tools.soundness_bugs.bug import Bug
 
 READING, KEPT = "terms/epilogue.py", "terms/kept_examples.py"
 SIDES = "strategies/kronecker/sides.py"
-SINGLE = "strategies/single_gradients.py"
+SINGLE = "strategies/ghost/single_gradients.py"
 TERMS = [
     Bug(
         READING,
