@@ -34,6 +34,7 @@ TESTS = (
     "tests/owners/labelling/test_fillings.py",
     "tests/owners/test_contributed.py",
     "tests/owners/test_accepted.py",
+    "tests/owners/claims/test_placements.py",
     "tests/owners/claims/test_owner_claims.py",
     "tests/owners/claims/test_owner_claims_in_loops.py",
     "tests/owners/labelling/test_random_moves.py",
