@@ -56,6 +56,22 @@ def assert_right(found):
         np.testing.assert_allclose(statistics[name], value, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
+def layer_structs(size, length, width, wider, dtype):
+    """Weights, inputs and targets of a dense layer."""
+    shapes = [(width, wider), (size, length, width), (size, length, wider)]
+    return [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+
+
+def with_statistics_of_layer(statistic, placed=lambda made: made, **planning):
+    """The gradient of a dense layer's squared error, with a statistic; `placed`: its outputs."""
+    return hs.grad(
+        lambda w, x, y: jnp.mean(jnp.sum((placed(x @ w) - y) ** 2, (1, 2))),
+        batch_argnums=(1, 2),
+        statistics=statistic,
+        **planning,
+    )
+
+
 def plan_of(shape, statistic=None, **planning):
     w, x = (
         jax.ShapeDtypeStruct(shape[-2:], jnp.float32),
@@ -136,19 +152,10 @@ def test_the_strategy_fits_the_device():
 @pytest.mark.parametrize("shape", [(2048, 1024, 4096), (2048, 1024, 1024), (64, 1024, 1024)])
 def test_few_examples_of_a_dense_layer_are_written_out_on_a_tpu(size, shape):
     """Of lifting, a loop and its steps written out the fastest by bundles: `dense_forms`."""
-    length, width, wider = shape
-    w, x, y = (
-        jax.ShapeDtypeStruct(dims, jnp.bfloat16)
-        for dims in ((width, wider), (size, length, width), (size, length, wider))
-    )
-    f = hs.grad(
-        lambda w, x, y: jnp.mean(jnp.sum((x @ w - y) ** 2, (1, 2))),
-        batch_argnums=(1, 2),
-        statistics=hs.second_moment(),
-        target="tpu:v5e",
-    )
-    assert f.explain(w, x, y).outputs[0].strategies == {"second_moment": "loop"}
-    assert "stablehlo.while" not in f.module(w, x, y).text()
+    given = layer_structs(size, *shape, jnp.bfloat16)
+    f = with_statistics_of_layer(hs.second_moment(), target="tpu:v5e")
+    assert f.explain(*given).outputs[0].strategies == {"second_moment": "loop"}
+    assert "stablehlo.while" not in f.module(*given).text()
 
 
 def test_norms_are_taken_of_gradients_as_they_are_made_where_xla_sums_these_over_examples_too():
@@ -188,18 +195,8 @@ DENSE_NORMS = {
 
 @pytest.mark.parametrize("shape", DENSE_NORMS, ids=str)
 def test_norms_are_had_as_xla_for_tpu_has_them_fastest(shape):
-    size, length, width, wider, dtype = shape
-    w, x, y = (
-        jax.ShapeDtypeStruct(dims, dtype)
-        for dims in ((width, wider), (size, length, width), (size, length, wider))
-    )
-    f = hs.grad(
-        lambda w, x, y: jnp.mean(jnp.sum((x @ w - y) ** 2, (1, 2))),
-        batch_argnums=(1, 2),
-        statistics=hs.norms(),
-        target="tpu:v5e",
-    )
-    (taken,) = f.explain(w, x, y).outputs[0].strategies.values()
+    f = with_statistics_of_layer(hs.norms(), target="tpu:v5e")
+    (taken,) = f.explain(*layer_structs(*shape)).outputs[0].strategies.values()
     cycles = DENSE_NORMS[shape]
     assert cycles[taken] <= 1.1 * min(cycles.values())
 
@@ -211,15 +208,13 @@ def test_pairs_of_positions_do_not_pay_where_the_model_is_split(parts, shards, t
     """XLA would gather what is split, as a layer's outputs over the mesh's axis of the model."""
     mesh = AbstractMesh((16, parts), ("data", "model"))
     split = NamedSharding(mesh, PartitionSpec("data", None, "model"))
-
-    def loss(w, x, y):
-        made = jax.lax.with_sharding_constraint(x @ w, split)
-        return jnp.mean(jnp.sum((made - y) ** 2, (1, 2)))
-
-    how: Any = {"statistics": hs.norms(), "target": "tpu:v5e", "shards": shards}
-    shapes = [(1024, 4096), (64, 128, 1024), (64, 128, 4096)]
-    w, x, y = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes)
-    plan = hs.grad(loss, batch_argnums=(1, 2), **how).explain(w, x, y)
+    f = with_statistics_of_layer(
+        hs.norms(),
+        lambda made: jax.lax.with_sharding_constraint(made, split),
+        target="tpu:v5e",
+        shards=shards,
+    )
+    plan = f.explain(*layer_structs(64, 128, 1024, 4096, jnp.bfloat16))
     assert plan.outputs[0].strategies == {"norms": taken}
 
 
