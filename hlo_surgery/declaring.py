@@ -4,7 +4,7 @@ The function becomes a composite with its axes, which `passes/normalise/per_exam
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -36,7 +36,8 @@ def per_example_call(
     in a per_example_call. What is None in `in_axes` gets a sum over the examples for a gradient,
     and statistics of that are refused: multiply by weights outside.
 
-    Raises ValueError or TypeError where axes do not fit the arrays, when it is called.
+    Raises ValueError or TypeError where axes do not fit the arrays, and ValueError where `fn` calls
+    the host in order, as kernels do under `pltpu.force_tpu_interpret_mode()`; when it is called.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
@@ -48,7 +49,8 @@ def per_example_call(
     @functools.wraps(fn)
     def called(*args: Any) -> Any:
         leaves, tree = jax.tree.flatten(args)
-        returned = jax.eval_shape(fn, *args)
+        traced, returned = jax.make_jaxpr(fn, return_shape=True)(*args)
+        _check_order(traced.effects)
 
         def on_leaves(*arrays: Any) -> list[Any]:
             return jax.tree.leaves(fn(*jax.tree.unflatten(tree, arrays)))
@@ -61,6 +63,16 @@ def per_example_call(
         return jax.tree.unflatten(jax.tree.structure(returned), results)
 
     return called
+
+
+def _check_order(effects: Iterable[Any]) -> None:
+    """Raises ValueError for calls to the host in order: JAX hands none through a composite."""
+    if any(type(effect).__name__.startswith("Ordered") for effect in effects):
+        raise ValueError(
+            "per_example_call holds a function that calls the host in order, which JAX cannot "
+            "lower there; interpret a kernel by pallas_call(..., interpret=True) in place of "
+            "force_tpu_interpret_mode, and leave ordered=True out"
+        )
 
 
 def _leaf_axes(name: str, axes: Any, arrays: Any) -> Axes:

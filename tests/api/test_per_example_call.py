@@ -248,6 +248,17 @@ def test_axes_that_do_not_fit_the_arrays(name):
         hs.per_example_call(fn, in_axes, out_axes)(matrices(W, X))
 
 
+def test_calls_to_the_host_in_order_say_so():
+    """As a kernel under `force_tpu_interpret_mode` makes them."""
+
+    def said(h):
+        jax.debug.print("{}", h[0], ordered=True)
+        return jnp.tanh(h)
+
+    with pytest.raises(ValueError, match="calls the host in order"):
+        hs.per_example_call(said)(jnp.ones((4, 3)))
+
+
 def test_what_cannot_work_says_so():
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(declared, (matrices(W, X),), (matrices(W, X),))
