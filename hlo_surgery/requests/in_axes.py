@@ -197,8 +197,9 @@ def _one_for_each(name: str, in_axes: Any, chosen: Sequence[Key]) -> list[Any]:
     """One entry of in_axes for each batch argument."""
     if type(in_axes) in (tuple, list) and len(in_axes) != len(chosen):
         raise ValueError(
-            f"{name} has {len(in_axes)} entries for {len(chosen)} batch arguments; pass one for "
-            "each"
+            f"{name} has {len(in_axes)} entries for {len(chosen)} batch arguments "
+            f"({', '.join(map(str, chosen))}); pass one for each, or say by batch_argnums or "
+            "batch_argnames which they are"
         )
     return list(in_axes) if type(in_axes) in (tuple, list) else [in_axes] * len(chosen)
 
