@@ -11,7 +11,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.costs.roofline import PLATFORMS, Roofline
+from hlo_surgery.passes.costs.roofline import PLATFORMS
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.emit.scopes import STACK, Scope, within
 from hlo_surgery.passes.emit.splice import splice
@@ -159,7 +159,8 @@ def _chosen(
     how = Contracting(device.group_patches, wide, upcast=not device.narrow_operands)
     function = slice_function(sliced, examples.size, examples.is_mean, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
-    paths = (ghost_paths(sliced) or []) if is_precise(sliced) or not asking.reweights else []
+    alike = wide or is_precise(sliced) or not asking.reweights
+    paths = (ghost_paths(sliced) or []) if alike else []
     precise = wide or makes_float32(sliced)
     before = made_before(axes, sliced)
     given = (target.name, target.value, sliced, function, paths, examples, device, precise, before)
@@ -208,7 +209,7 @@ def _at_end(
         closed_over=asking.closed_over,
         scope=Scope("combine"),
         sources=_contractions([one.task for one in chosen.values()]),
-        platform=_platform(asking.device, chosen.values()) or asking.platform,
+        platform=_platform(asking, chosen.values()) or asking.platform,
     )
     gradients = dict(zip(reused, made, strict=False))
     answers = [
@@ -220,10 +221,13 @@ def _at_end(
     return [answers[i] for i in range(len(targets))], made[len(reused) :]
 
 
-def _platform(device: Roofline, chosen: Iterable[Chosen]) -> str | None:
+def _platform(asking: Asking, chosen: Iterable[Chosen]) -> str | None:
     """The platform of a kernel among what was chosen; None where there is none for it alone."""
-    has_kernel = device.kernels is not None and any(one.made_by(FUSED) for one in chosen)
-    return PLATFORMS[device.kernels] if has_kernel and device.kernels else None
+    kernels = asking.device.kernels
+    has_kernel = any(
+        one.made_by(FUSED) or (asking.reweights and one.weighting is FUSED) for one in chosen
+    )
+    return PLATFORMS[kernels] if has_kernel and kernels else None
 
 
 def _contractions(tasks: Sequence[Task]) -> dict[str, Operation]:

@@ -1,5 +1,5 @@
 """By example: weighted sums of gradients, inner products, and functions of whole gradients, from
-each example's own, in a loop over the examples.
+each example's own, in a loop over the examples, or for sums in a kernel's.
 
 For sums with weights and products it is the way where operands cannot take the weights: what is
 rounded, and what `vmap` cannot lift.
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.element_types import summable, widened
+from hlo_surgery.passes.strategies.fused.fused import FUSED, weighted_sum
 from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import Chosen
 from hlo_surgery.passes.strategies.task import Known, Schedule
@@ -29,6 +30,8 @@ def weighted_by_example(
     phi: Phi | None = None,
 ) -> jax.Array:
     """The sum over b of w_b g_b, or of phi of it, in at least float32; of the `finite` alone."""
+    if chosen.weighting is FUSED:
+        return weighted_sum(chosen.task, known, weights, finite, phi)
     size = weights.shape[0]
 
     def scaled(gradient: jax.Array, weight: jax.Array, keep: jax.Array) -> jax.Array:

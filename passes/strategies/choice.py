@@ -7,7 +7,7 @@ from typing import Protocol
 from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.measure import Measure, OfPositions
-from hlo_surgery.passes.measures.measures import Gram
+from hlo_surgery.passes.measures.measures import MEAN, Gram
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.lift import LIFT
 from hlo_surgery.passes.strategies.loop import LOOP
@@ -67,7 +67,8 @@ def choose(task: Task, measures: Sequence[Measure], options: Limits) -> Chosen:
         if made := [m for m in measures if strategy in applying[m]]:
             predicted[strategy.name] = strategy.predict(task, made, schedule)
     reuse = _reuses(task, schedule, set(strategies.values()), options)
-    return Chosen(task, strategies, instantiating, schedule, reuse, predicted)
+    weighting = _weighting(task, schedule, possible, options)
+    return Chosen(task, strategies, instantiating, schedule, reuse, predicted, weighting)
 
 
 def _possible(task: Task, options: Limits) -> tuple[Strategy, ...]:
@@ -115,6 +116,19 @@ def _strategy(
     if isinstance(measure, Gram):
         return LIFT if LIFT in applying else LOOP
     return instantiating
+
+
+def _weighting(
+    task: Task, schedule: Schedule, possible: Sequence[Strategy], options: Limits
+) -> Strategy:
+    """The kernel, which takes weights as numbers of the examples, where it would make their mean,
+    and the gradients that norms are of are not rounded either.
+    """
+    if FUSED not in possible or not task.function.wide or not FUSED.applies(task, MEAN):
+        return LOOP
+    otherwise = LOOP.predict(task, [MEAN], schedule)
+    pays = options.strategy == "auto" and FUSED.pays(task, MEAN, schedule, otherwise)
+    return FUSED if pays or options.strategy == FUSED.name else LOOP
 
 
 def _refuse_unless_applying(

@@ -51,7 +51,8 @@ class Chosen:
     """A task with a strategy for each measure, and what was predicted of all that apply, by name.
 
     `instantiating`: how to come by each example's own gradient where that is needed; `reuse`: the
-    gradient is taken from there as well.
+    gradient is taken from there as well; `weighting`: what makes sums with weights, where operands
+    cannot take these.
     """
 
     task: Task
@@ -60,6 +61,7 @@ class Chosen:
     schedule: Schedule
     reuse: bool
     predicted: Mapping[str, Predicted]
+    weighting: Strategy
 
     def made_by(self, strategy: Strategy) -> list[Measure]:
         """The measures that a strategy makes."""

@@ -169,6 +169,38 @@ def test_narrow_operands(kind):
     assert_right((own.mean(0), statistics), own, terms=12)
 
 
+WEIGHTED = {
+    "clipped mean": (hs.clipped_mean, lambda g: g),
+    "clipped squares": (hs.clipped_second_moment, lambda g: g**2),
+}
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_are_numbers_of_the_kernel_where_operands_would_be_rounded(name, kind):
+    statistic, taken = WEIGHTED[name]
+    x, c = drawn(B, 6, 4).astype(kind), drawn(B, 6, 3).astype(kind)
+    w, own = np.zeros((4, 3), kind), np.einsum("btd,btf->bdf", *(v.astype(float) for v in (x, c)))
+    x[2], own[2] = np.inf, 0  # left out, and counted
+    norms = np.linalg.norm(own.reshape(B, -1), axis=1)
+    most = float(np.median(norms[norms > 0]))
+    f = hs.grad(
+        lambda w, x, c: jnp.sum((x @ w) * c),
+        batch_argnums=(1, 2),
+        statistics=statistic(most, nan_safe=True),
+        loss_reduction="sum",
+        strategy="fused",
+        reuse_gradient=False,
+    )
+    # The gradient, norms, sums with weights; what is lifted would be as large as all gradients.
+    text = f.module(w, x, c).text()
+    assert text.count("stablehlo.dot_general") == 3
+    assert "tensor<5x4x3xf32>" not in text
+    weighted = own * np.minimum(1, most / np.maximum(norms, 1e-9))[:, None, None]
+    found = f(w, x, c)[1]
+    np.testing.assert_allclose(found, taken(weighted).mean(0), rtol=2e-5, atol=64 * EPS)
+
+
 def test_layers_of_a_scan_have_their_kernel_in_the_loop():
     layers, x = drawn(3, 4, 4), drawn(B, 6, 4)
 

@@ -42,6 +42,7 @@ from hlo_surgery.passes.terms.epilogue import Does, moving, reading_of
 from hlo_surgery.passes.terms.monomials.binary_exponents import times_power_of_two
 from hlo_surgery.passes.terms.slice_functions import over_examples
 
+Phi = Callable[[jax.Array], jax.Array]
 OPERANDS = ("bfloat16", "float16", "float32")
 # Kernels address in 32 bits.
 MOST_ELEMENTS = 1 << 31
@@ -101,7 +102,7 @@ def _is_by_tiles(task: Task, measure: Measure) -> bool:
     return isinstance(measure, Norms) and measure.ord == 2 and bool(task.paths)
 
 
-def _phi(task: Task, measure: MeanOf) -> Callable[[jax.Array], jax.Array] | None:
+def _phi(task: Task, measure: MeanOf) -> Phi | None:
     return of_tiles(lambda g: measure.each(g, None), mlir.shape(task.sliced.value))
 
 
@@ -148,6 +149,26 @@ def _emit(asked: Asked, known: Known) -> Computed:
     return Computed(measured, _gradient(task, path, known, sums[-1]) if reuse else None)
 
 
+def weighted_sum(
+    task: Task, known: Known, weights: jax.Array, finite: jax.Array | None, phi: Phi | None
+) -> jax.Array:
+    """The sum over b of w_b g_b, or of phi of it, as the gradient lies; of the `finite` alone."""
+    path = _only_path(task)
+    assert path is not None
+    each = None if phi is None else of_tiles(phi, mlir.shape(task.sliced.value))
+    scales = _scales(task, path, known)
+    last = len(scales)
+
+    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> Parts:
+        g = reduce(operator.mul, numbers[:last], own) * numbers[last]
+        return Parts([_of_real(g if each is None else each(g), *numbers[last + 1 :])])
+
+    columns = [*scales, weights, *([] if finite is None else [finite])]
+    numbers = _columns(task, columns)
+    (total,), _ = _run(task, path, _operands(task, path, known), numbers, take)
+    return _moved(task, path, total)
+
+
 def _operands(task: Task, path: Path, known: Known) -> tuple[jax.Array, jax.Array]:
     """Both as [B, batch, positions, elements], of one type; `batch`: of the site, as layers."""
 
@@ -185,7 +206,11 @@ def _scales(task: Task, path: Path, known: Known) -> list[Any]:
 def _by_example(task: Task, known: Known, scales: Sequence[Any]) -> jax.Array:
     """Numbers of each example, [B, k]: the scales, and whether it is real, where not all are."""
     flags = task.examples.flags(known)
-    columns = [*scales, *([] if flags is None else [flags])]
+    return _columns(task, [*scales, *([] if flags is None else [flags])])
+
+
+def _columns(task: Task, columns: Sequence[Any]) -> jax.Array:
+    """[B, k] of numbers that each example has its own of, or all have in common."""
     size = (task.examples.size,)
     return jnp.stack([jnp.broadcast_to(jnp.asarray(x, WORD), size) for x in columns], 1)
 

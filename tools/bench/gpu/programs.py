@@ -66,8 +66,7 @@ def functions(
         function = hs.grad(problem.loss, statistics=statistic, **how)
         made[name] = only(function) if name == "clipped_mean" else function
     if shards is None:
-        for name, asked in (("by kernel", "second_moment"), ("norms by kernel", "norms")):
-            made[name] = hs.grad(
-                problem.loss, statistics=STATISTICS[asked], strategy="fused", **how
-            )
+        for name, statistic in STATISTICS.items():
+            function = hs.grad(problem.loss, statistics=statistic, strategy="fused", **how)
+            made[f"{name} by kernel"] = only(function) if name == "clipped_mean" else function
     return made
