@@ -74,7 +74,7 @@ def test_factors_of_uneven_scales(positions, scales):
 @pytest.mark.parametrize("f", [dense, moved, two_products])
 def test_low_precision_parameters(f):
     """Norms of bfloat16 gradients are float32; where they weigh gradients, they are those of the
-    same roundings.
+    same roundings, of which a contraction alone has none.
     """
     w, *arguments = (x.astype(ml_dtypes.bfloat16) for x in (W, H, C))
     alone = with_statistics(f, arguments, {"norms": hs.norms()})
@@ -83,13 +83,14 @@ def test_low_precision_parameters(f):
     )
     gradient, found = rewritten(w, *arguments)
     assert alone.explain(w, *arguments).outputs[0].strategies["norms"] == "ghost"
-    assert rewritten.explain(w, *arguments).outputs[0].strategies["norms"] != "ghost"
+    (output,) = rewritten.explain(w, *arguments).outputs
+    assert (output.strategies["norms"] == "ghost") == (f is dense)
     assert gradient.dtype == jnp.bfloat16
     assert found["norms"].dtype == found["clipped"].dtype == jnp.float32
     wide = [x.astype(np.float32) for x in arguments]
     g = shares(f, w.astype(np.float32), wide)
     # A gradient in bfloat16 is rounded some three times: in a product, in the scale, in a sum.
-    rounding = 3 * float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps)
+    rounding = ROUNDING if f is dense else 3 * float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps)
     np.testing.assert_allclose(found["norms"], lengths(g), rtol=rounding)
     clipped = np.mean(g / np.maximum(1, lengths(g))[:, None, None], 0)
     np.testing.assert_allclose(
