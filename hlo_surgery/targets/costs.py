@@ -17,7 +17,7 @@ from hlo_surgery.targets.scheduled.estimated_time import (
 from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
 from hlo_surgery.targets.scheduled.executed_collectives import collectives
 from hlo_surgery.targets.scheduled.executed_flops import flops
-from hlo_surgery.targets.scheduled.kernel_times import kernel_seconds, kernels
+from hlo_surgery.targets.scheduled.kernel_times import kernels, seconds_at_peak
 from hlo_surgery.targets.scheduled.live_memory import Step, staircase
 from hlo_surgery.targets.scheduled.program import Program, parse
 from hlo_surgery.targets.scheduled.trip_counts import executed
@@ -140,10 +140,7 @@ def _at_peak(program: Program, device: Roofline, target: Target, flops: int, mov
     """A GPU's kernels wait for each other, and so for the slower of its units each time."""
     if not _is_gpu(target):
         return device.seconds(flops, moved) * target.devices_per_chip
-    return sum(
-        (run.times or 0) * kernel_seconds(program, run.computation, run.instruction, device)
-        for run in kernels(program)
-    )
+    return seconds_at_peak(program, device)
 
 
 def _peak(memory: Any, kept: int, steps: Sequence[Step], target: Target) -> int:

@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from hlo_surgery.planning.rooflines import roofline
 from hlo_surgery.targets.scheduled.executed_bytes import moved_bytes
 from hlo_surgery.targets.scheduled.executed_collectives import collectives
 from hlo_surgery.targets.scheduled.executed_flops import flops
+from hlo_surgery.targets.scheduled.kernel_times import seconds_at_peak
 from hlo_surgery.targets.scheduled.program import parse
 from hlo_surgery.targets.scheduled.trip_counts import executed
 from tests.targets.scheduled_programs import computation, loop, program, until
@@ -184,3 +186,21 @@ def test_collectives_count_once_by_channel_and_as_often_as_they_run():
     assert collectives(read) == {"all-gather": 2, "all-reduce": 1, "reduce-scatter": 1}
     looped = loop(until(7), work="%y = f32[256]{0} all-reduce(%x), channel_id=1, to_apply=%add")
     assert collectives(looped) == {"all-reduce": 7}
+
+
+def test_of_a_conditional_one_branch_takes_time():
+    branch = "%x = f32[1024]{0} parameter(0)\n"
+    twice = "%y = f32[1024]{0} negate(%x)\nROOT %z = f32[1024]{0} exponential(%y)"
+    read = program(
+        """
+        %i = s32[] parameter(0)
+        %x = f32[1024]{0} parameter(1)
+        ROOT %y = f32[1024]{0} conditional(%i, %x, %x), branch_computations={%one, %two}""",
+        computation("one", branch + "ROOT %y = f32[1024]{0} negate(%x)"),
+        computation("two", branch + twice),
+    )
+    # A kernel reads and writes its 4 kB.
+    device = roofline("gpu:h200")
+    once = 8 * 1024 / device.bandwidth
+    assert seconds_at_peak(read, device) == pytest.approx(2 * once)
+    assert seconds_at_peak(read, device, min) == pytest.approx(once)

@@ -6,24 +6,57 @@ CUDA cores, beside which memory is read and written: it takes as long as the lon
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.targets.scheduled.executed_bytes import FREE, moved_bytes
 from hlo_surgery.targets.scheduled.executed_flops import flops, is_fused_kernel, library
+from hlo_surgery.targets.scheduled.known_scalars import Known, known_scalars
 from hlo_surgery.targets.scheduled.program import Computation, Instruction, Program
 from hlo_surgery.targets.scheduled.shapes import arrays
-from hlo_surgery.targets.scheduled.trip_counts import Executed, executed
+from hlo_surgery.targets.scheduled.trip_counts import Executed, entered, executed
 
+Branch = Callable[[Sequence[float]], float]
 NARROW = frozenset(["bf16", "f16"])
 
 
 def kernels(program: Program) -> Iterator[Executed]:
     """What runs on the device by itself, with the number of runs."""
     for run in executed(program):
-        opcode = run.instruction.opcode
-        if opcode not in FREE and not opcode.endswith(("-done", "-update")):
+        if _is_kernel(run.instruction):
             yield run
+
+
+def _is_kernel(instruction: Instruction) -> bool:
+    opcode = instruction.opcode
+    return opcode not in FREE and not opcode.endswith(("-done", "-update"))
+
+
+def seconds_at_peak(program: Program, device: Roofline, branch: Branch = max) -> float:
+    """The least time of all kernels, one after the other; of a conditional that of the `branch`
+    that takes longest, or least. Trip counts must be known.
+    """
+    entry = program.entry
+    return _seconds(program, entry, [None] * len(entry.parameters), device, branch)
+
+
+def _seconds(
+    program: Program,
+    computation: Computation,
+    arguments: Sequence[Known],
+    device: Roofline,
+    branch: Branch,
+) -> float:
+    scalars, total = known_scalars(program, computation, arguments), 0.0
+    for each in computation.instructions:
+        if _is_kernel(each):
+            total += kernel_seconds(program, computation, each, device)
+        inner = [
+            (rounds or 0) * _seconds(program, inside, given, device, branch)
+            for inside, given, rounds in entered(program, each, scalars)
+        ]
+        total += branch(inner) if each.opcode == "conditional" else sum(inner)
+    return total
 
 
 def kernel_seconds(

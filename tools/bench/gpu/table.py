@@ -14,18 +14,28 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import hlo_surgery as hs
+from hlo_surgery.planning.rooflines import roofline
 from hlo_surgery.targets.costs import Cost, cost_of
+from hlo_surgery.targets.scheduled.kernel_times import seconds_at_peak
+from hlo_surgery.targets.scheduled.program import parse
 from hlo_surgery.targets.target import Target
 from tools.bench.gpu.programs import Function, functions, problems
 from tools.models.problem import Problem
 
 CUBLAS = {"xla_gpu_enable_triton_gemm": False}
-HEAD = f"{'':16}{'temporaries':>21}{'GFLOP':>10}{'at peak rates':>23}{'kernels':>9}"
+HEAD = f"{'':23}{'temporaries':>21}{'GFLOP':>10}{'at peak rates':>23}{'branches':>10}{'kernels':>9}"
 
 
-def compiled(function: Function, structs: Any, target: Target, options: dict[str, Any]) -> Cost:
+def compiled(function: Function, structs: Any, target: Target, options: dict[str, Any]) -> Any:
+    """The executable."""
     told = target.compiler_options | options
-    return cost_of(jax.jit(function).lower(*structs).compile(told), target)
+    return jax.jit(function).lower(*structs).compile(told)
+
+
+def least_seconds(executable: Any, target: Target) -> float:
+    """At peak rates, where each conditional takes the branch that takes least."""
+    program = parse(executable.as_text())
+    return seconds_at_peak(program, roofline(target.kind), min)
 
 
 def data_parallel(problem: Problem, target: Target) -> tuple[Any, ...]:
@@ -42,12 +52,14 @@ def _placed(tree: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
     )
 
 
-def row(name: str, cost: Cost, plain: Cost) -> str:
+def row(name: str, cost: Cost, plain: Cost, least: float) -> str:
+    """`branches`: the time over plain's where conditionals take the branch that takes least."""
     seconds, first = cost.roofline_seconds or 0.0, plain.roofline_seconds or 1.0
     memory = cost.temporary_bytes / max(plain.temporary_bytes, 1)
     return (
-        f"{name:16}{cost.temporary_bytes / 1e6:10.1f} MB {memory:5.2f} x"
+        f"{name:23}{cost.temporary_bytes / 1e6:10.1f} MB {memory:5.2f} x"
         f"{(cost.flops or 0) / 1e9:10.1f}{seconds * 1e3:12.3f} ms {seconds / first:5.2f} x"
+        f"{least / first:8.2f} x"
         f"{cost.kernels or 0:9}"
     )
 
@@ -56,9 +68,10 @@ def show(problem: Problem, target: Target, options: dict[str, Any]) -> None:
     print(f"\n{problem.title}, one device\n{HEAD}")
     structs, plain = problem.structs_on(target.devices[0]), None
     for name, function in functions(problem, target.name).items():
-        cost = compiled(function, structs, target, options)
+        executable = compiled(function, structs, target, options)
+        cost = cost_of(executable, target)
         plain = plain or cost
-        print(row(name, cost, plain), flush=True)
+        print(row(name, cost, plain, least_seconds(executable, target)), flush=True)
 
 
 def show_parallel(problem: Problem, target: Target, options: dict[str, Any]) -> None:
@@ -66,8 +79,8 @@ def show_parallel(problem: Problem, target: Target, options: dict[str, Any]) -> 
     structs = data_parallel(problem, target)
     made = functions(problem, target.name, shards=len(target.devices))
     for name, function in made.items():
-        cost = compiled(function, structs, target, options)
-        print(f"{name:16}{cost.collectives}", flush=True)
+        cost = cost_of(compiled(function, structs, target, options), target)
+        print(f"{name:23}{cost.collectives}", flush=True)
 
 
 def main() -> None:
