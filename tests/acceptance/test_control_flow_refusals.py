@@ -176,3 +176,92 @@ def test_what_belongs_to_the_steps_of_a_loop_over_the_batch_is_no_constant(loss)
     """
     with pytest.raises(hs.Refusal):
         hs.grad(loss, statistics=hs.second_moment())({"t": jnp.float32(0.5)}, features()[:4])
+
+
+def vector():
+    return {"w": single()["w"][0]}
+
+
+def own_loss(p, row):
+    return (row @ p["w"] - 1) ** 2
+
+
+def penalty(p):
+    return jnp.sum(p["w"] ** 2)
+
+
+def penalised(p, row):
+    return own_loss(p, row) + penalty(p)
+
+
+def tripled(p, row):
+    return 3 * own_loss(p, row)
+
+
+def by_number(kinds):
+    """A loss of one example a step, by the number of the step, and their mean."""
+
+    def loss(p, x):
+        def step(i, total):
+            return total + lax.switch(i % len(kinds), kinds, p, x[i])
+
+        return lax.fori_loop(0, len(x), step, 0.0) / len(x)
+
+    return loss
+
+
+def mapped_by_number(p, x):
+    def of_one(a):
+        return lax.cond(a[1] == 1, penalised, own_loss, p, a[0])
+
+    return jnp.mean(lax.map(of_one, (x, jnp.arange(len(x)))))
+
+
+BY_NUMBER = {
+    "a penalty at every other step": by_number([own_loss, penalised]),
+    "a penalty in place of it": by_number([own_loss, lambda p, row: penalty(p)]),
+    "one of three": by_number([own_loss, tripled, penalised]),
+    "mapped": mapped_by_number,
+}
+
+
+@pytest.mark.parametrize("name", BY_NUMBER)
+def test_constants_that_the_number_of_a_step_gives_to_its_example_are_refused(name):
+    """They might as well be all examples' alike, as in a sum with the penalty beside."""
+    f = hs.grad(BY_NUMBER[name], statistics=hs.norms())
+    with pytest.raises(hs.Refusal, match="a constant is added to what belongs to some examples"):
+        f(vector(), features()[:4])
+
+
+def of_its_choice(p, row, number):
+    """What the example's own numbers decide, it has."""
+    return lax.cond(row[0] > 0, penalised, own_loss, p, row)
+
+
+def through_layers(p, row, number):
+    """The step's number is that of a layer."""
+
+    def layer(h, k):
+        kinds = (lambda h: jnp.tanh(h * p["w"]), lambda h: 2 * h + p["w"])
+        return lax.cond(k % 2 == 0, *kinds, h), None
+
+    return jnp.sum(lax.scan(layer, row, jnp.arange(3))[0])
+
+
+def three_times_every_other(p, row, number):
+    """Without constants."""
+    return lax.cond(number % 2 == 0, own_loss, tripled, p, row)
+
+
+@pytest.mark.parametrize("of_one", [of_its_choice, through_layers, three_times_every_other])
+def test_near_to_that_each_example_has_its_own(of_one):
+    p, x = vector(), features()[:4]
+    numbers = jnp.arange(len(x))
+
+    def loss(p, x):
+        return jnp.mean(lax.map(lambda a: of_one(p, *a), (x, numbers)))
+
+    _, found = hs.grad(loss, statistics=hs.norms())(p, x)
+    rows = [jax.tree.leaves(jax.grad(of_one)(p, *a)) for a in zip(x, numbers, strict=True)]
+    norms = [np.sqrt(sum(np.sum(np.square(leaf)) for leaf in leaves)) for leaves in rows]
+    np.testing.assert_allclose(found, norms, rtol=1e-5)

@@ -24,7 +24,7 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.normalise.constraints import unmarked
-from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, sums_of
+from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant, terms_of
 from hlo_surgery.passes.owners.alignment.updated_rows import updates_some
 from hlo_surgery.passes.owners.classes import (
     Class,
@@ -261,14 +261,15 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
 
 def uneven_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
     """Why some examples may bring other constants to a sum than others do."""
-    behind = closure([output], partial(sums_of, owners)) if owners.uneven else set[Value]()
+    behind = closure([output], partial(terms_of, owners)) if owners.uneven else set[Value]()
     uneven = next((v for v in behind if v in owners.uneven), None)
     if uneven is None:
         return None
-    if has_even_shares(owners, block, output):
-        return None
     op = mlir.defining_operation(uneven)
     assert op is not None
+    # What a choice gives to some steps alone is no share that all have.
+    if op.name not in mlir.CONTROL_FLOW and has_even_shares(owners, block, output):
+        return None
     return uneven_at(op).reason
 
 

@@ -15,9 +15,11 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import (
+    Class,
     has_owners,
     is_shared,
     is_sum,
+    owned_operands,
 )
 from hlo_surgery.passes.owners.offsets import has_nobodys
 from hlo_surgery.passes.owners.owners import Owners
@@ -71,6 +73,22 @@ def constant_places(owners: Owners, op: Operation) -> frozenset[int]:
     if not summed:
         return frozenset(initial_operands(op))
     return frozenset(i for i in range(len(op.operands)) if is_linear(op, summed | {i}))
+
+
+def terms_of(owners: Owners, value: Value) -> list[Value]:
+    """The sums that a value is made of or passed on as, and the examples' own values of which it
+    has whatever constants they hold.
+    """
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW:
+        return [v for v in ties(value) if _has_terms(owners.of(v))]
+    keeps = is_linear(op, owned_operands(owners.at(op)))
+    taken = _has_terms if keeps else is_sum
+    return [v for v in op.operands if taken(owners.of(v))]
+
+
+def _has_terms(known: Class) -> bool:
+    return is_sum(known) or has_owners(known)
 
 
 def sums_of(owners: Owners, value: Value) -> list[Value]:

@@ -131,6 +131,12 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/branches.py",
+        "size > 1 and varies(owners.varying, loop, op.operands[0])",
+        "size > 1 and not varies(owners.varying, loop, op.operands[0])",
+        "constants that the number of a step chooses, as its example's",
+    ),
+    Bug(
+        "owners/branches.py",
         "for value in values[1:]:",
         "for value in values[:1]:",
         "what all branches but the first return",
