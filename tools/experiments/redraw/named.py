@@ -8,10 +8,17 @@ from tools.experiments.paired import groups, synthetic
 from tools.experiments.paired.found import BySeed, compared
 from tools.experiments.paired.records import VERSIONS, Record, read_csv, rows_of
 from tools.experiments.paired.variants import SWEEPS
-from tools.experiments.redraw import batch_sizes, critical_batch_size, moments, sweeps, tables
+from tools.experiments.redraw import (
+    batch_sizes,
+    critical_batch_size,
+    moments,
+    replicates,
+    sweeps,
+    tables,
+)
 from tools.experiments.redraw.verdicts import table as verdicts
 
-RUNS = ("language_model", "sweeps", "synthetic", "groups")
+RUNS = ("language_model", "sweeps", "synthetic", "groups", "other_processor")
 MEASURED = ("critical_batch_size", "moments", "sign_snr", "sign_opposed")
 NONE = "(not run yet)"
 Table = Callable[[Path], str]
@@ -40,6 +47,11 @@ def _sweep(name: str, folder: Path) -> str:
     return sweeps.table(records(folder, "sweeps"), name)
 
 
+def _replicates(folder: Path) -> str:
+    other = records(folder, "other_processor")
+    return replicates.table(records(folder, "language_model"), other) if other else NONE
+
+
 def versions(folder: Path) -> str:
     """What each file has, and of which versions."""
     lines = ["| file | lines | jax | hlo-surgery | commit |", "|---|---|---|---|---|"]
@@ -58,6 +70,7 @@ def versions(folder: Path) -> str:
 
 TABLES: dict[str, Table] = {
     "versions": versions,
+    "replicates": _replicates,
     "verdicts": partial(_language_model, verdicts),
     "contenders": partial(_language_model, lambda made, found: tables.contenders(found)),
     "tuning": partial(_language_model, lambda made, found: tables.tuning(made)),
