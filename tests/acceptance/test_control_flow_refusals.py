@@ -227,9 +227,13 @@ BY_NUMBER = {
 
 @pytest.mark.parametrize("name", BY_NUMBER)
 def test_constants_that_the_number_of_a_step_gives_to_its_example_are_refused(name):
-    """They might as well be all examples' alike, as in a sum with the penalty beside."""
+    """They might as well be all examples' alike, as in a sum with the penalty beside.
+
+    Where a branch has nothing else, and JAX makes it of a stack, it holds no examples as others do.
+    """
     f = hs.grad(BY_NUMBER[name], statistics=hs.norms())
-    with pytest.raises(hs.Refusal, match="a constant is added to what belongs to some examples"):
+    said = "a constant is added to what belongs to some examples|now in one way, now in another"
+    with pytest.raises(hs.Refusal, match=said):
         f(vector(), features()[:4])
 
 
