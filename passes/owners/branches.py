@@ -23,7 +23,7 @@ from hlo_surgery.passes.owners.loops import (
     join_classes,
     owned_decision,
 )
-from hlo_surgery.passes.owners.offsets import uneven_at
+from hlo_surgery.passes.owners.offsets import noted_as_uneven
 from hlo_surgery.passes.owners.owners import Owners
 
 TOGETHER = "the examples decide together which branch is taken"
@@ -53,12 +53,9 @@ def _chosen(
     predicate = owners.of(op.operands[0])
     owners.uneven.discard(result)
     if is_shared(predicate):
-        if isinstance(known, Owned) and _gives_by_step(owners, op, known.labels, values):
-            if owners.contributions or owners.following:
-                return uneven_at(op)
-            # Judged where a sum of it ends (`apart.uneven_reason`).
-            owners.uneven.add(result)
-        return decided(owners, op, op.operands[0], known, values)
+        by_step = isinstance(known, Owned) and _gives_by_step(owners, op, known.labels, values)
+        mixed = noted_as_uneven(owners, op, [result]) if by_step else None
+        return mixed or decided(owners, op, op.operands[0], known, values)
     return owned_decision(owners, op, predicate, known, TOGETHER)
 
 

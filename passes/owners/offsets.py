@@ -6,7 +6,7 @@ In rows that every example has, each gets its share of them. Where they are adde
 values alone they would be no others', though as a term of a gradient they are nobody's: refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
@@ -58,9 +58,16 @@ def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -
         uneven = [any(uneven) and all(has_nobodys(classes[i]) for i in own)]
     if not any(uneven):
         return None
+    return noted_as_uneven(owners, op, op.results)
+
+
+def noted_as_uneven(owners: Owners, op: Operation, results: Iterable[Value]) -> Mixed | None:
+    """The class of results that hold uneven constants, where that is judged at once; None where it
+    is judged where sums of them end (`apart.uneven_reason`).
+    """
     if owners.contributions or owners.following:
         return uneven_at(op)
-    owners.uneven.update(op.results)
+    owners.uneven.update(results)
     return None
 
 

@@ -15,7 +15,6 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import (
-    Class,
     has_owners,
     is_shared,
     is_sum,
@@ -79,21 +78,24 @@ def terms_of(owners: Owners, value: Value) -> list[Value]:
     """The sums that a value is made of or passed on as, and the examples' own values of which it
     has whatever constants they hold.
     """
-    op = mlir.defining_operation(value)
-    if op is None or op.name in mlir.CONTROL_FLOW:
-        return [v for v in ties(value) if _has_terms(owners.of(v))]
-    keeps = is_linear(op, owned_operands(owners.at(op)))
-    taken = _has_terms if keeps else is_sum
-    return [v for v in op.operands if taken(owners.of(v))]
-
-
-def _has_terms(known: Class) -> bool:
-    return is_sum(known) or has_owners(known)
+    op = _made_by(value)
+    if op is not None and not is_linear(op, owned_operands(owners.at(op))):
+        return sums_of(owners, value)
+    classes = ((v, owners.of(v)) for v in _made_of(value))
+    return [v for v, known in classes if is_sum(known) or has_owners(known)]
 
 
 def sums_of(owners: Owners, value: Value) -> list[Value]:
     """The sums that a value is made of or passed on as."""
+    return [v for v in _made_of(value) if is_sum(owners.of(v))]
+
+
+def _made_by(value: Value) -> Operation | None:
+    """The op that makes a value, if it is not passed on through a loop or branch."""
     op = mlir.defining_operation(value)
-    passed_on = op is None or op.name in mlir.CONTROL_FLOW
-    operands = ties(value) if passed_on or op is None else mlir.operands(op)
-    return [v for v in operands if is_sum(owners.of(v))]
+    return None if op is None or op.name in mlir.CONTROL_FLOW else op
+
+
+def _made_of(value: Value) -> list[Value]:
+    op = _made_by(value)
+    return list(ties(value)) if op is None else mlir.operands(op)

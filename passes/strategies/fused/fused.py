@@ -137,7 +137,7 @@ def _emit(asked: Asked, known: Known) -> Computed:
 
     scales = _scales(task, path, known)
     count_scales = len(scales)
-    numbers = _by_example(task, known, scales)
+    numbers = _by_example(task, scales, task.examples.flags(known))
     sums, rows = _run(task, path, _operands(task, path, known), numbers, take)
     count, padding = task.examples.count(known), task.examples.padding(known)
     measured: Measured = {
@@ -155,18 +155,22 @@ def weighted_sum(
     """The sum over b of w_b g_b, or of phi of it, as the gradient lies; of the `finite` alone."""
     path = _only_path(task)
     assert path is not None
-    each = None if phi is None else of_tiles(phi, mlir.shape(task.sliced.value))
+    each = of_tiles(phi or _itself, mlir.shape(task.sliced.value))
+    assert each is not None
     scales = _scales(task, path, known)
     last = len(scales)
 
     def take(own: jax.Array, numbers: Sequence[jax.Array]) -> Parts:
         g = reduce(operator.mul, numbers[:last], own) * numbers[last]
-        return Parts([_of_real(g if each is None else each(g), *numbers[last + 1 :])])
+        return Parts([_of_real(each(g), *numbers[last + 1 :])])
 
-    columns = [*scales, weights, *([] if finite is None else [finite])]
-    numbers = _columns(task, columns)
+    numbers = _by_example(task, [*scales, weights], finite)
     (total,), _ = _run(task, path, _operands(task, path, known), numbers, take)
     return _moved(task, path, total)
+
+
+def _itself(g: jax.Array) -> jax.Array:
+    return g
 
 
 def _operands(task: Task, path: Path, known: Known) -> tuple[jax.Array, jax.Array]:
@@ -203,14 +207,9 @@ def _scales(task: Task, path: Path, known: Known) -> list[Any]:
     return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
 
 
-def _by_example(task: Task, known: Known, scales: Sequence[Any]) -> jax.Array:
-    """Numbers of each example, [B, k]: the scales, and whether it is real, where not all are."""
-    flags = task.examples.flags(known)
-    return _columns(task, [*scales, *([] if flags is None else [flags])])
-
-
-def _columns(task: Task, columns: Sequence[Any]) -> jax.Array:
-    """[B, k] of numbers that each example has its own of, or all have in common."""
+def _by_example(task: Task, factors: Sequence[Any], counted: jax.Array | None) -> jax.Array:
+    """Numbers of each example, [B, k]: its factors, and whether it counts, where not all do."""
+    columns = [*factors, *([] if counted is None else [counted])]
     size = (task.examples.size,)
     return jnp.stack([jnp.broadcast_to(jnp.asarray(x, WORD), size) for x in columns], 1)
 

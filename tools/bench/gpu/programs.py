@@ -62,11 +62,8 @@ def functions(
         for name, method in (("plain", "plain"), ("vmap squares", "jit(vmap)"))
     }
     how: Any = {"batch_argnums": problem.batch_argnums, "target": target, "shards": shards}
-    for name, statistic in STATISTICS.items():
-        function = hs.grad(problem.loss, statistics=statistic, **how)
-        made[name] = only(function) if name == "clipped_mean" else function
-    if shards is None:
+    for by, strategy in {"": "auto", **({" by kernel": "fused"} if shards is None else {})}.items():
         for name, statistic in STATISTICS.items():
-            function = hs.grad(problem.loss, statistics=statistic, strategy="fused", **how)
-            made[f"{name} by kernel"] = only(function) if name == "clipped_mean" else function
+            function = hs.grad(problem.loss, statistics=statistic, strategy=strategy, **how)
+            made[name + by] = only(function) if name == "clipped_mean" else function
     return made

@@ -134,7 +134,7 @@ SHARES = [
     ),
     Bug(
         OFFSETS,
-        "    owners.uneven.update(op.results)\n",
+        "    owners.uneven.update(results)\n",
         "",
         "terms with a constant of some examples alone, or of one twice",
     ),
