@@ -62,8 +62,8 @@ STEPS: dict[str, Callable[[run.Settings], tuple[Any, Any]]] = {
 }
 
 
-def compiled(settings: run.Settings, mesh: Mesh, made: tuple[Any, Any]) -> Any:
-    """A step compiled for the devices of a mesh, from shapes alone."""
+def lowered(settings: run.Settings, mesh: Mesh, made: tuple[Any, Any]) -> Any:
+    """A step lowered for the devices of a mesh, from shapes alone."""
     step, optimizer = made
     layout = axes.LAYOUTS[settings.layout]
     key = jax.random.key(0)
@@ -77,7 +77,12 @@ def compiled(settings: run.Settings, mesh: Mesh, made: tuple[Any, Any]) -> Any:
         axes.structs(tokens, run.place_of_tokens(mesh)),
     )
     with jax.set_mesh(mesh):
-        return step.lower(*arguments).compile()
+        return step.lower(*arguments)
+
+
+def compiled(settings: run.Settings, mesh: Mesh, made: tuple[Any, Any]) -> Any:
+    """A step compiled for the devices of a mesh."""
+    return lowered(settings, mesh, made).compile()
 
 
 def row(name: str, executable: Any, target: str) -> str:

@@ -62,3 +62,21 @@ def test_another_program_has_another_digest(old, new):
     assert changed != PROGRAM
     filled = changed.replace("FIRST", "%a").replace("SECOND", "%b").replace("RESULT", "1")
     assert digest(filled) != digest(program())
+
+
+def test_what_devices_compute_on_their_parts_counts():
+    def parts(op):
+        return f"""
+sdy.mesh @mesh = <["data"=2]>
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+  %r = sdy.manual_computation(%x) in_shardings=[<@mesh, [{{"data"}}]>]
+    out_shardings=[<@mesh, [{{"data"}}]>] manual_axes={{"data"}} (%y: tensor<2xf32>) {{
+    %z = stablehlo.{op} %y : tensor<2xf32>
+    sdy.return %z : tensor<2xf32>
+  }} : (tensor<4xf32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}}
+"""
+
+    assert digest(parts("sine")) == digest(parts("sine"))
+    assert digest(parts("sine")) != digest(parts("cosine"))

@@ -30,7 +30,7 @@ def _returned(block: Any, digests: Digests, functions: dict[str, Any]) -> list[s
     known = dict(digests)
     for op in _ops(block):
         operands = [known[v] for v in op.operands]
-        if op.name in ("func.return", "stablehlo.return"):
+        if op.name.endswith(".return"):  # of func, stablehlo or sdy
             return operands
         made = _results(op, operands, known, functions)
         known.update(zip(op.results, made, strict=True))

@@ -2,9 +2,9 @@
 
 python -m tools.bench.table_programs [--tpu]
 
-They are those of `tools/rerun_results`. Where two commits print the same lines, what one measured
-holds for the other: the digest is of what a program computes, not of the order in which that is
-written.
+They are those of `tools/rerun_results`, and the decoder's steps on pods (`examples/README.md`).
+Where two commits print the same lines, what one measured holds for the other: the digest is of what
+a program computes, not of the order in which that is written.
 """
 
 import argparse
@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 
+import hlo_surgery as hs
+from examples.decoder import ahead, axes, run
 from tools.bench import families, loops, norms, train_step
 from tools.bench.comparison.methods import METHODS, DoesNotApply, Method
 from tools.bench.comparison.strategies import FORCED
@@ -24,6 +26,9 @@ OTHERS = ["conv", "lm", "unet", "resnet", "conformer", "embedding", "lstm"]
 SURGERY = {"surgery": METHODS["surgery"]}
 CLIPPED = {"clipped": METHODS["clipped: surgery"]}
 STRATEGIES = {name: method for name, method in FORCED.items() if name != "plain"}
+LM_BATCHES, MLP_BATCHES = (1, 2, 4, 8), (64, 256, 1024, 4096)
+PODS = {"tpu:v5e:4x4": 4, "tpu:v5e:16x16": 16, "tpu:v5p:4x4x4": 4}
+"""Topologies, and along how many devices the model is split."""
 Program = tuple[str, Callable[..., Any], Any]
 
 
@@ -38,6 +43,22 @@ def main() -> None:
             jax.jit(function).trace(*args).lower(lowering_platforms=("tpu" if tpu else "cpu",))
         )
         print(digest(lowered.as_text()), name, flush=True)
+    if tpu:
+        hs.without_tpu()
+        for name, text in _on_pods():
+            print(digest(text), name, flush=True)
+
+
+def _on_pods() -> Iterator[tuple[str, str]]:
+    """The decoder's steps as lowered for pods, but those by hand."""
+    for target, model_axis in PODS.items():
+        mesh = axes.mesh_over(hs.find_target(target).devices, model_axis)
+        batch = 4 * mesh.shape["data"]
+        settings = run.Settings(ahead.SIZES, "fsdp_tensor", batch=batch, microbatches=2)
+        for name, made in ahead.STEPS.items():
+            if "by hand" not in name:
+                lowered = ahead.lowered(settings, mesh, made(settings))
+                yield f"decoder, {target}: {name}", lowered.as_text()
 
 
 def _on_cpu() -> Iterator[Program]:
@@ -83,7 +104,7 @@ def _workloads(size: str, target: str) -> Iterator[Program]:
 
 
 def _train_steps() -> Iterator[Program]:
-    for model, batches in (("tied", (2, 4, 8)), ("lm", (2, 4, 8)), ("mlp", (64, 256, 1024, 4096))):
+    for model, batches in (("tied", LM_BATCHES), ("lm", LM_BATCHES), ("mlp", MLP_BATCHES)):
         for batch in batches:
             problem = train_step.problem_of(model, batch, 12, "take")
             params, *data = problem.structs
