@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.measures.measures import PerExampleGradients, SumOf
-from hlo_surgery.passes.measures.real_examples import nan_unless_flags
+from hlo_surgery.passes.measures.real_examples import nan_unless_flags, nan_where
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.strategies.reweight_examples import has_offset
 from hlo_surgery.passes.terms.steps import Lifted
@@ -75,7 +75,7 @@ def _unless_crossed(
     if not _may_not_tell(request, statistic):
         return arrays
     wrong = jnp.any(found.crossed())
-    return [jnp.where(wrong, jnp.asarray(_nothing(x), x.dtype), x) for x in arrays]
+    return [nan_where(wrong, array) for array in arrays]
 
 
 def _may_not_tell(request: Request, statistic: Statistic) -> bool:
@@ -100,10 +100,6 @@ def asks_who_crossed(request: Request, statistic: Statistic) -> bool:
     """Whether a statistic rests on `Found.crossed`."""
     asked = isinstance(statistic, Derived) and statistic.crossed
     return bool(request.segments) and (asked or _may_not_tell(request, statistic))
-
-
-def _nothing(x: jax.Array) -> float:
-    return jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else -1
 
 
 def _refuse_shared_by_real(request: Request, found: Measurements) -> None:

@@ -34,6 +34,13 @@ def flags_and_count(dtype: Any, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def nan_unless_flags(statistic: jax.Array, count: jax.Array) -> jax.Array:
-    """NaN where the number of the real examples is, in rows too; numbers of entries are -1 then."""
-    nothing = jnp.nan if jnp.issubdtype(statistic.dtype, jnp.inexact) else -1
-    return jnp.where(jnp.isnan(count), nothing, statistic)
+    """What says that it is no statistic where the number of the real examples is NaN."""
+    return nan_where(jnp.isnan(count), statistic)
+
+
+def nan_where(wrong: jax.Array, statistic: jax.Array) -> jax.Array:
+    """NaN where something is wrong; numbers of entries are -1 then, and flags, which say that
+    something is, True.
+    """
+    nothing = -1 if jnp.issubdtype(statistic.dtype, jnp.integer) else jnp.nan
+    return jnp.where(wrong, jnp.asarray(nothing, statistic.dtype), statistic)

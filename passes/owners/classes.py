@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
@@ -105,7 +106,11 @@ PICKING_HELP = (
     "permute, choose or mix examples before the call; of examples of several rows, which lie one "
     f"behind the other, pass rows_per_example=...; else {MIXING_HELP}"
 )
-
+# Of what a loop reads or writes block by block, as the kernels that JAX interprets do.
+BLOCKS_HELP = (
+    "if this is a kernel, which JAX interprets here, say that it takes the examples one by one, by "
+    f"hs.per_example_call(fn, in_axes, out_axes) around it; {PICKING_HELP}"
+)
 RANKING_HELP = (
     "rank examples before the call, and pass what comes of it, such as a weight for each, as a "
     f"batch argument; else {MIXING_HELP}"
@@ -123,6 +128,8 @@ def _fitting(op: Operation, why: str) -> str:
     """The way out that fits the op."""
     if op.name == "stablehlo.sort":
         return RANKING_HELP
+    if op.name.startswith("stablehlo.dynamic") and mlir.enclosing_loops(op):
+        return BLOCKS_HELP
     return PICKING_HELP if _is_moved(op, why) else MIXING_HELP
 
 

@@ -274,8 +274,11 @@ def _meeting(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed:
         return mixed(op, why, help=STEPS_HELP)
     if owned_operands(classes):
         return mixed(op, f"a sum over the examples ({line}) meets each example's own values")
-    if len(summed_operands(classes)) > 1:
-        why = f"two sums over the examples (the first by {line}) are multiplied"
+    summed = summed_operands(classes)
+    if len(summed) > 1:
+        first = frozenset([min(summed)])
+        met = "are multiplied" if linearity.is_linear(op, first) else "meet, and are not added"
+        why = f"two sums over the examples (the first by {line}) {met}"
     else:
         why = f"a sum over the examples ({line}) is used in a way that is not linear"
     return mixed(op, why, help=SUMS_HELP)

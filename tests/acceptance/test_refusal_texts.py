@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import io_callback
+from jax.experimental import pallas as pl
 
 import hlo_surgery as hs
 from tests.acceptance.test_contributions import EXPERTS, PARAMS, WIDTH, X, squares
@@ -242,3 +243,58 @@ def test_examples_that_meet_others_in_reverse_are_refused():
 @pytest.mark.parametrize("loss", WAYS_OUT.values(), ids=WAYS_OUT)
 def test_the_same_without_picking_is_accepted(loss):
     assert hs.explain(hs.grad(loss, statistics=hs.second_moment()), PARAMS["w"], X[ORDER]).outputs
+
+
+def kept_if_finite(gradient):
+    whole = jnp.isfinite(jnp.sum(gradient))
+    return jax.lax.cond(whole, lambda g: g, jnp.zeros_like, gradient)
+
+
+# What is done to a gradient once it is summed, and in which words that is refused.
+GUARDS = {
+    "by leaf": (
+        lambda g: jnp.where(jnp.isfinite(g).all(), g, 0),
+        "used in a way that is not linear",
+    ),
+    "by a branch": (kept_if_finite, "the examples decide together which branch is taken"),
+    "of each element": (jnp.nan_to_num, "meet, and are not added"),
+    "by its norm": (lambda g: g * jax.lax.rsqrt(jnp.sum(g * g)), "are multiplied"),
+}
+
+
+@pytest.mark.parametrize(("guard", "why"), GUARDS.values(), ids=GUARDS)
+def test_what_guards_a_summed_gradient_belongs_outside(guard, why):
+    def guarded(w, x):
+        return guard(jax.grad(of_rows)(w, x))
+
+    asked = hs.rewrite(guarded, batch_argnums=1, statistics=hs.norms())
+    with pytest.raises(hs.Refusal, match=why) as refused:
+        asked(PARAMS["w"], X)
+    assert refused.value.help.startswith("clip, normalise or apply gradients outside")
+
+
+def kernel(x_ref, y_ref):
+    y_ref[...] = jnp.tanh(x_ref[...])
+
+
+def test_a_kernel_that_is_interpreted_can_be_declared():
+    block = pl.BlockSpec((1, WIDTH), lambda i: (i, 0))
+
+    @jax.custom_vjp
+    def by_kernel(x):
+        like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        run = pl.pallas_call(
+            kernel, like, grid=len(x), in_specs=[block], out_specs=block, interpret=True
+        )
+        return run(x)
+
+    by_kernel.defvjp(lambda x: (by_kernel(x), x), lambda x, d: (d * (1 - jnp.tanh(x) ** 2),))
+    declared = hs.per_example_call(by_kernel)
+    with pytest.raises(hs.Refusal, match="out of the batch") as refused:
+        hs.grad(lambda w, x: squares(by_kernel(x @ w)), statistics=hs.norms())(PARAMS["w"], X)
+    assert "hs.per_example_call(fn, in_axes, out_axes)" in refused.value.help
+    found = hs.grad(lambda w, x: squares(declared(x @ w)), statistics=hs.norms())(PARAMS["w"], X)
+    expected = hs.grad(of_rows, statistics=hs.norms())(PARAMS["w"], X)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected
+    )

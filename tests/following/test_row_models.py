@@ -225,6 +225,27 @@ def test_what_no_backward_pass_sees_is_found(model, changed, met):
     assert np.isnan(found["each"]["u"]).any((1, 2)).tolist() == met
 
 
+def test_who_crossed_is_a_flag_where_some_are_padding_too():
+    """And all are wrong where it is not known who is real, as under jit."""
+    b = rows()
+    b["real"] = np.array([True, True, True, False])
+
+    def loss(p, b):
+        return jnp.sum(jnp.where(b["real"], (pooled(b["x"] @ p["u"], b) ** 2).sum(1), 0)) / 3
+
+    asked = hs.grad(
+        loss,
+        segments=lambda p, b: segments(p, b) | {"real": 0},
+        is_real=lambda p, b: b["real"],
+        statistics=hs.crossed(),
+    )
+    found = asked(params(), b)[1]
+    unknown = jax.jit(asked)(params(), b | {"real": b["real"] * 2.0})[1]
+    assert found.dtype == unknown.dtype == bool
+    assert (~found).all()
+    assert unknown.all()
+
+
 def test_a_table_looked_up_at_given_places_is_one_sum():
     """Several examples add to a row of it, which is no crossing."""
 
