@@ -10,7 +10,7 @@ and on TPU the parts count gaps twice), and how many collectives the program has
 import argparse
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -80,11 +80,6 @@ def lowered(settings: run.Settings, mesh: Mesh, made: tuple[Any, Any]) -> Any:
         return step.lower(*arguments)
 
 
-def compiled(settings: run.Settings, mesh: Mesh, made: tuple[Any, Any]) -> Any:
-    """A step compiled for the devices of a mesh."""
-    return lowered(settings, mesh, made).compile()
-
-
 def row(name: str, executable: Any, target: str) -> str:
     """A line of the table, in Markdown."""
     memory, cost = executable.memory_analysis(), hs.cost_of(executable, target)
@@ -104,8 +99,8 @@ def listed(counts: Mapping[str, int | None]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
-def main() -> None:
-    """Read the options, and print the table."""
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -115,15 +110,26 @@ def main() -> None:
     parser.add_argument("--microbatches", type=int, default=2)
     parser.add_argument("--texts", type=int, default=4, help='for each device along "data"')
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def setting(options: argparse.Namespace) -> tuple[run.Settings, Mesh]:
+    """What is trained, and the mesh of the target's devices."""
     hs.without_tpu()
     mesh = axes.mesh_over(hs.find_target(options.target).devices, options.model_axis)
     batch = options.texts * mesh.shape["data"]
     settings = run.Settings(SIZES, options.layout, batch=batch, microbatches=options.microbatches)
+    return settings, mesh
+
+
+def main() -> None:
+    """Read the options, and print the table."""
+    options = options_of()
+    settings, mesh = setting(options)
     print("| step | arguments | outputs | temporaries | peak | collectives | as they run |")
     print("|---|---|---|---|---|---|---|")
     for name in options.steps:
-        executable = compiled(settings, mesh, STEPS[name](settings))
+        executable = lowered(settings, mesh, STEPS[name](settings)).compile()
         print(row(name, executable, options.target), flush=True)
 
 

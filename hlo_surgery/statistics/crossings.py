@@ -6,7 +6,7 @@ from hlo_surgery.statistics.derived import Derived
 def crossed() -> Derived:
     """Whether rows of each example met another's as the program ran, [B]; its other statistics are
     NaN then. All are True where the gradients of all have NaN, as where rows of nobody reach the
-    sum, and False where `segments` is not given.
+    sum, and where `is_real` holds what is no flag; False where `segments` is not given.
 
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs

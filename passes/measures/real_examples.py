@@ -42,5 +42,7 @@ def nan_where(wrong: jax.Array, statistic: jax.Array) -> jax.Array:
     """NaN where something is wrong; numbers of entries are -1 then, and flags, which say that
     something is, True.
     """
-    nothing = -1 if jnp.issubdtype(statistic.dtype, jnp.integer) else jnp.nan
-    return jnp.where(wrong, jnp.asarray(nothing, statistic.dtype), statistic)
+    if statistic.dtype == bool:
+        return statistic | wrong
+    nothing = jnp.nan if jnp.issubdtype(statistic.dtype, jnp.inexact) else -1
+    return jnp.where(wrong, nothing, statistic)

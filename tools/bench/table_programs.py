@@ -13,8 +13,7 @@ from typing import Any
 
 import jax
 
-import hlo_surgery as hs
-from examples.decoder import ahead, axes, run
+from examples.decoder import ahead
 from tools.bench import families, loops, norms, train_step
 from tools.bench.comparison.methods import METHODS, DoesNotApply, Method
 from tools.bench.comparison.strategies import FORCED
@@ -38,27 +37,29 @@ def main() -> None:
     )
     parser.add_argument("--tpu", action="store_true", help="those that are compiled for TPU v5e")
     tpu = parser.parse_args().tpu
+    for name, text in _lowered(tpu):
+        print(digest(text), name, flush=True)
+
+
+def _lowered(tpu: bool) -> Iterator[tuple[str, str]]:
+    """Each program's name and text."""
+    platform = "tpu" if tpu else "cpu"
     for name, function, args in _on_tpu() if tpu else _on_cpu():
-        lowered = (
-            jax.jit(function).trace(*args).lower(lowering_platforms=("tpu" if tpu else "cpu",))
-        )
-        print(digest(lowered.as_text()), name, flush=True)
+        traced = jax.jit(function).trace(*args)
+        yield name, traced.lower(lowering_platforms=(platform,)).as_text()
     if tpu:
-        hs.without_tpu()
-        for name, text in _on_pods():
-            print(digest(text), name, flush=True)
+        yield from _on_pods()
 
 
 def _on_pods() -> Iterator[tuple[str, str]]:
-    """The decoder's steps as lowered for pods, but those by hand."""
+    """The decoder's steps, but those by hand."""
     for target, model_axis in PODS.items():
-        mesh = axes.mesh_over(hs.find_target(target).devices, model_axis)
-        batch = 4 * mesh.shape["data"]
-        settings = run.Settings(ahead.SIZES, "fsdp_tensor", batch=batch, microbatches=2)
-        for name, made in ahead.STEPS.items():
+        options = ahead.options_of(["--target", target, "--model-axis", str(model_axis)])
+        settings, mesh = ahead.setting(options)
+        for name in options.steps:
             if "by hand" not in name:
-                lowered = ahead.lowered(settings, mesh, made(settings))
-                yield f"decoder, {target}: {name}", lowered.as_text()
+                step = ahead.lowered(settings, mesh, ahead.STEPS[name](settings))
+                yield f"decoder, {target}: {name}", step.as_text()
 
 
 def _on_cpu() -> Iterator[Program]:
