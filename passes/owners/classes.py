@@ -104,7 +104,8 @@ DISAGREE_HELP = "add jax.lax.pmean over all the axes that the batch is split ove
 MOVED = "values are moved or combined along the example axis"
 PICKING_HELP = (
     "permute, choose or mix examples before the call; of examples of several rows, which lie one "
-    f"behind the other, pass rows_per_example=...; else {MIXING_HELP}"
+    "behind the other, pass rows_per_example=..., and keep an index within its example's rows by "
+    f"jnp.clip(i, 0, rows - 1); else {MIXING_HELP}"
 )
 # Of what a loop reads or writes block by block, as the kernels that JAX interprets do.
 BLOCKS_HELP = (

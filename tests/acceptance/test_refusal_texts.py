@@ -105,7 +105,8 @@ CALLS = (
 MOVING_HELP = MIXING_HELP.replace(
     "make every",
     "permute, choose or mix examples before the call; of examples of several rows, which lie one "
-    "behind the other, pass rows_per_example=...; else make every",
+    "behind the other, pass rows_per_example=..., and keep an index within its example's rows by "
+    "jnp.clip(i, 0, rows - 1); else make every",
 )
 
 RANKING_HELP = MIXING_HELP.replace(

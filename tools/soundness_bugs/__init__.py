@@ -7,6 +7,7 @@ from tools.soundness_bugs.elsewhere import ELSEWHERE
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
 from tools.soundness_bugs.owners.alignment import ALIGNMENT
+from tools.soundness_bugs.owners.bounds import BOUNDS
 from tools.soundness_bugs.owners.conditions import CONDITIONS
 from tools.soundness_bugs.owners.constants import CONSTANTS, HELD
 from tools.soundness_bugs.owners.contributions import CONTRIBUTIONS
@@ -102,6 +103,7 @@ OWNERS = [
     *CONDITIONS,
     *CONTROL_FLOW,
     *LABELLING,
+    *BOUNDS,
     *INDICES,
     *ALIGNMENT,
     *GIVEN_ROWS,

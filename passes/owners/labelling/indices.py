@@ -9,6 +9,7 @@ tells there may be bounds; a number is known where its bounds are one.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -24,9 +25,11 @@ from hlo_surgery.passes.owners.labelling.bounds import (
     narrowed,
     numbers_within,
     of_type,
+    tell_nothing,
     within,
 )
-from hlo_surgery.passes.owners.labelling.chosen_numbers import CHOICES, chosen_from
+from hlo_surgery.passes.owners.labelling.combined_numbers import COMBINED, combined_from
+from hlo_surgery.passes.owners.labelling.conditions import chosen
 from hlo_surgery.passes.owners.labelling.integer_ops import RULES, Numbers
 from hlo_surgery.passes.owners.labelling.interval_ops import made_of
 from hlo_surgery.passes.owners.labelling.labels import Places
@@ -109,8 +112,8 @@ def _made_from(value: Value) -> list[Value]:
     if op is None or mlir.is_inexact(value):
         return []
     number = mlir.results(op).index(value)
-    if op.name in CHOICES:
-        return chosen_from(op, number)
+    if op.name in COMBINED:
+        return combined_from(op, number)
     if op.name != "stablehlo.while":
         return list(op.operands) if op.name in RULES else []
     write = _last_write(op, number)
@@ -139,17 +142,30 @@ def _integers(owners: Owners, value: Value) -> Bounds | None:
 
 
 def _by_rule(owners: Owners, op: Operation, value: Value) -> Bounds | None:
-    operands = [(owners.numbers[v], v, len(mlir.shape(v))) for v in _made_from(value)]
-    leads = [x.low.shape[: x.low.ndim - rank] for x, _, rank in operands if x is not None]
+    operands = _made_from(value)
+    known = [(x, len(mlir.shape(v))) for v in operands if (x := owners.numbers[v]) is not None]
+    leads = [x.low.shape[: x.low.ndim - rank] for x, rank in known]
     if not leads and not (op.name == CONVERT and _is_of_integers(op.operands[0])):
         return None
     steps = max(map(len, leads), default=0)
     times = math.prod(max(sizes) for sizes in zip(*(_padded(x, steps) for x in leads), strict=True))
-    largest = max(math.prod(mlir.shape(v)) for v in (value, *(v for _, v, _ in operands)))
+    largest = max(math.prod(mlir.shape(v)) for v in (value, *operands))
     if times * largest > MOST_NUMBERS:
         return None
-    inside = [within(x or of_type(v, 0), rank, steps) for x, v, rank in operands]
-    return made_of(op, mlir.results(op).index(value), steps, inside)
+    outside = partial(_at_steps, owners, steps)
+    found = made_of(op, mlir.results(op).index(value), steps, [outside(v) for v in operands])
+    if op.name != "stablehlo.select":
+        return found
+    chose = chosen(op, steps, outside, found or outside(value))
+    return None if tell_nothing(chose) else chose
+
+
+def _at_steps(owners: Owners, steps: int, value: Value) -> Bounds:
+    """The bounds of a value inside so many loops; those of its type if it lies deeper."""
+    found, rank = owners.numbers.get(value), len(mlir.shape(value))
+    if found is None or found.low.ndim - rank > steps:
+        found = of_type(value, 0)
+    return within(found, rank, steps)
 
 
 def _is_of_integers(value: Value) -> bool:

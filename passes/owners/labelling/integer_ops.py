@@ -7,6 +7,7 @@ Each takes the op, the number of step axes, and operands [*steps, *shape], axes 
 from collections.abc import Callable
 from typing import Any, cast
 
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -29,7 +30,9 @@ COMPARES: dict[str, Callable[..., Numbers]] = {
 
 
 class Undefined(Exception):
-    """What StableHLO leaves open, or XLA does in two ways: divisions by zero, sums of truths."""
+    """What StableHLO leaves open, or XLA does in two ways: divisions by zero, sums of truths,
+    shifts by more bits than there are.
+    """
 
 
 def _divide(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
@@ -40,6 +43,17 @@ def _remainder(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
     if not b.all():
         raise Undefined
     return np.fmod(a, b)
+
+
+def _shift_right(op: Operation, steps: int, x: Numbers, by: Numbers) -> Numbers:
+    if ((by < 0) | (by >= jnp.iinfo(x.dtype).bits)).any():
+        raise Undefined
+    return x >> by
+
+
+def _shift_right_logical(op: Operation, steps: int, x: Numbers, by: Numbers) -> Numbers:
+    bits = x.astype(np.uint64) & np.uint64((1 << jnp.iinfo(x.dtype).bits) - 1)
+    return _shift_right(op, steps, bits, by.astype(np.uint64))
 
 
 def _compare(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
@@ -131,6 +145,8 @@ def _of_numbers(function: Callable[..., Numbers]) -> Callable[..., Numbers]:
 BY_ELEMENT: dict[str, Callable[..., Numbers]] = {
     "stablehlo.divide": _divide,
     "stablehlo.remainder": _remainder,
+    "stablehlo.shift_right_arithmetic": _shift_right,
+    "stablehlo.shift_right_logical": _shift_right_logical,
     "stablehlo.compare": _compare,
     "stablehlo.select": _select,
     "stablehlo.clamp": _clamp,

@@ -8,12 +8,13 @@ or nothing is known.
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+import jax.numpy as jnp
 import numpy as np
 
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.labelling.bounds import Bounds, ends_of, tell_nothing
-from hlo_surgery.passes.owners.labelling.chosen_numbers import CHOICES, of_choice
+from hlo_surgery.passes.owners.labelling.combined_numbers import COMBINED, combined
 from hlo_surgery.passes.owners.labelling.integer_ops import (
     BY_ELEMENT,
     RULES,
@@ -39,8 +40,8 @@ def made_of(op: Operation, number: int, steps: int, operands: Sequence[Bounds]) 
 
 
 def _made_of(op: Operation, number: int, steps: int, operands: Sequence[Bounds]) -> Bounds | None:
-    if op.name in CHOICES:
-        return of_choice(op, number, steps, operands)
+    if op.name in COMBINED:
+        return combined(op, number, steps, operands)
     if op.name in BY_ELEMENT:
         return _by_element(op, steps, operands)
     if op.name != "stablehlo.dynamic_slice":
@@ -57,8 +58,8 @@ def _by_element(op: Operation, steps: int, operands: Sequence[Bounds]) -> Bounds
     exact = RULES[op.name](op, steps, *(x.low for x in operands)).astype(dtype)
     like = max((x.low for x in operands), key=np.ndim)
     known = reduce(np.logical_and, (spread(x.known, like, steps) for x in operands))
-    low, high = INTERVALS.get(op.name, _any_number)(op, steps, *operands)
-    return Bounds(np.where(known, exact, low), np.where(known, exact, high))
+    ends = Bounds(*INTERVALS.get(op.name, _any_number)(op, steps, *operands))
+    return ends.each(lambda end: np.where(known, exact, end.astype(dtype)))
 
 
 def _any_number(op: Operation, steps: int, *operands: Bounds) -> tuple[Numbers, Numbers]:
@@ -73,7 +74,36 @@ def _in_order(op: Operation, steps: int, *operands: Bounds) -> tuple[Numbers, Nu
 
 def _of_truths(op: Operation, steps: int, *operands: Bounds) -> tuple[Numbers, Numbers]:
     truths = dtype_of(op.results[0]) == np.bool_
-    return (_in_order if truths else _any_number)(op, steps, *operands)
+    return (_in_order if truths else _of_bits)(op, steps, *operands)
+
+
+def _of_bits(op: Operation, steps: int, a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
+    """Where neither is negative no bit is beyond the greatest of both; `and` has none beyond
+    either that is not.
+    """
+    least, greatest = ends_of(a.low.dtype)
+    positive = [x.low >= 0 for x in (a, b)]
+    if op.name == "stablehlo.and":
+        tops = [np.where(p, x.high, greatest) for p, x in zip(positive, (a, b), strict=True)]
+        return np.where(np.logical_or(*positive), 0, least), np.minimum(*tops)
+    both = np.logical_and(*positive)
+    top = _all_bits_up_to(np.maximum(a.high, b.high))
+    return np.where(both, 0, least), np.where(both, top, greatest)
+
+
+def _all_bits_up_to(numbers: Numbers) -> Numbers:
+    """Of each that is not negative, the greatest with no higher bit."""
+    for shift in (1, 2, 4, 8, 16, 32):
+        fits = shift < jnp.iinfo(numbers.dtype).bits
+        numbers = numbers | (numbers >> shift) if fits else numbers
+    return numbers
+
+
+def _shift_right(op: Operation, steps: int, x: Bounds, by: Bounds) -> tuple[Numbers, Numbers]:
+    """By one number; filled with zeros what is negative gets great."""
+    keeps_order = (x.low >= 0) | (op.name == "stablehlo.shift_right_arithmetic")
+    told, (least, greatest) = by.known & keeps_order, ends_of(x.low.dtype)
+    return np.where(told, x.low >> by.low, least), np.where(told, x.high >> by.low, greatest)
 
 
 def _complement(op: Operation, steps: int, x: Bounds) -> tuple[Numbers, Numbers]:
@@ -144,6 +174,11 @@ def _narrow(x: Bounds) -> tuple[Bounds, Numbers]:
     return Bounds(np.where(fits, low, 0), np.where(fits, high, 0)), fits
 
 
+def _size(x: Bounds) -> tuple[Numbers, Numbers]:
+    least = np.maximum(np.maximum(x.low, -x.high), 0)
+    return least, np.maximum(-x.low, x.high)
+
+
 def _product(a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
     ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
     return reduce(np.minimum, ends), reduce(np.maximum, ends)
@@ -161,14 +196,18 @@ def _quotient(a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
     return np.where(one, low, LEAST), np.where(one, high, GREATEST)
 
 
-def _remainder(a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
-    """Over one positive number, with the sign of what is divided."""
-    one = b.known & (b.low > 0)
-    by = np.where(one, b.low, 1)
+def _remainder(op: Operation, steps: int, a: Bounds, b: Bounds) -> tuple[Numbers, Numbers]:
+    """Less than the size of one number, with the sign of what is divided."""
+    # The least of a type has no size in it.
+    size, (least, greatest) = np.abs(b.low), ends_of(a.low.dtype)
+    one = b.known & (size > 0)
+    by = np.where(one, size, 1)
+    top = by - 1
     alike = (a.low >= 0) & (a.low // by == a.high // by)
-    low = np.where(alike, a.low % by, np.clip(a.low, 1 - by, 0))
-    high = np.where(alike, a.high % by, np.clip(a.high, 0, by - 1))
-    return np.where(one, low, LEAST), np.where(one, high, GREATEST)
+    below = np.clip(a.low, -top, 0) if least < 0 else np.zeros_like(top)
+    low = np.where(alike, a.low % by, below)
+    high = np.where(alike, a.high % by, np.clip(a.high, 0, top))
+    return np.where(one, low, least), np.where(one, high, greatest)
 
 
 INTERVALS: dict[str, Interval] = {
@@ -178,6 +217,8 @@ INTERVALS: dict[str, Interval] = {
     "stablehlo.clamp": _in_order,
     "stablehlo.and": _of_truths,
     "stablehlo.or": _of_truths,
+    "stablehlo.shift_right_arithmetic": _shift_right,
+    "stablehlo.shift_right_logical": _shift_right,
     "stablehlo.not": _complement,
     "stablehlo.compare": _compare,
     "stablehlo.select": _select,
@@ -185,7 +226,8 @@ INTERVALS: dict[str, Interval] = {
     "stablehlo.add": _wide(lambda a, b: (a.low + b.low, a.high + b.high)),
     "stablehlo.subtract": _wide(lambda a, b: (a.low - b.high, a.high - b.low)),
     "stablehlo.negate": _wide(lambda x: (-x.high, -x.low)),
+    "stablehlo.abs": _wide(_size),
     "stablehlo.multiply": _wide(_product),
     "stablehlo.divide": _wide(_quotient),
-    "stablehlo.remainder": _wide(_remainder),
+    "stablehlo.remainder": _remainder,
 }

@@ -22,7 +22,6 @@ from hlo_surgery.passes.owners.classes import (
     is_shared,
 )
 from hlo_surgery.passes.owners.labelling.moves import BOUNDS
-from hlo_surgery.passes.owners.labelling.step_numbers import step_numbers
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.same_values import are_same, is_same_kind
 from hlo_surgery.passes.owners.shares.row_constants import (
@@ -37,6 +36,7 @@ from hlo_surgery.passes.owners.shares.row_sums import (
     rows_summed,
     sum_alike,
 )
+from hlo_surgery.passes.owners.shares.step_numbers import step_numbers
 from hlo_surgery.passes.owners.shares.weighted_terms import ROUNDING
 
 # Where neither holds any; of a product it makes one that holds none either.

@@ -11,10 +11,10 @@ nobody's. What is added to a group within which examples are taken apart may be 
 import numpy as np
 
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, within
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.shares.constant_ratios import constant_ratio
 from hlo_surgery.passes.owners.shares.share_forms import Group, share_form
+from hlo_surgery.passes.owners.shares.step_numbers import StepNumbers, within
 from hlo_surgery.passes.owners.shares.weighted_terms import is_as_much
 
 Examples = frozenset[int]

@@ -26,7 +26,6 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import MOST_LABELS, counts_at
-from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, within
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.shares.row_constants import (
     are_the_same_in_rows,
@@ -34,6 +33,7 @@ from hlo_surgery.passes.owners.shares.row_constants import (
     has_constants_in_rows,
     own_operands,
 )
+from hlo_surgery.passes.owners.shares.step_numbers import StepNumbers, within
 from hlo_surgery.passes.owners.shares.weighted_terms import (
     RULES,
     Form,

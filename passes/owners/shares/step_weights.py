@@ -22,8 +22,8 @@ from hlo_surgery.passes.owners.classes import (
     is_sum,
 )
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers
 from hlo_surgery.passes.owners.owners import Owners
+from hlo_surgery.passes.owners.shares.step_numbers import StepNumbers
 from hlo_surgery.passes.owners.shares.weighted_terms import (
     Form,
     added,

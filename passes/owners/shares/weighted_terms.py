@@ -16,8 +16,8 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.step_numbers import StepNumbers, step_numbers, within
 from hlo_surgery.passes.owners.owners import Owners
+from hlo_surgery.passes.owners.shares.step_numbers import StepNumbers, step_numbers, within
 
 Term = TypeVar("Term", bound=Hashable)
 

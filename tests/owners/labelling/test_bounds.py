@@ -40,7 +40,7 @@ BETWEEN = {
     "left over of what is positive": (lambda x: lax.rem(jnp.maximum(x, 0), np.int8(10)), 0, 9),
     "left over in one stretch": (lambda x: lax.rem(jnp.clip(x, 21, 24), np.int8(10)), 1, 4),
     "widened": (lambda x: x.astype(np.int32) * 1000, -128000, 127000),
-    "one of two": (lambda x: jnp.where(x > 3, np.int8(2), jnp.clip(x, 5, 6)), 2, 6),
+    "one of two": (lambda x: jnp.where(x > 3, np.int8(2), jnp.clip(x, 1, 6)), 1, 3),
     "the one that is always chosen": (
         lambda x: jnp.where(jnp.clip(x, 0, 3) < 4, jnp.clip(x, 5, 6), x),
         5,
@@ -49,6 +49,46 @@ BETWEEN = {
     "a complement": (lambda x: ~jnp.clip(x, 0, 7), -8, -1),
     "a truth": (lambda x: ((x > 0) & (jnp.clip(x, 0, 3) <= 3)).astype(np.int32), 0, 1),
     "a truth that always holds": (lambda x: (jnp.clip(x, 0, 3) <= 3).astype(np.int32), 1, 1),
+    "left over of any, by its sign": (lambda x: x % np.int8(10), 0, 9),
+    "left over by a negative, by its sign": (lambda x: x % np.int8(-10), -9, 0),
+    "left over of bits": (lambda x: x.astype(np.uint8) % np.uint8(10), 0, 9),
+    "divided down": (lambda x: jnp.clip(x, 0, 9) // np.int8(2), 0, 4),
+    "divided down, below nothing": (lambda x: jnp.clip(x, -9, 9) // np.int8(2), -5, 4),
+    "masked": (lambda x: x & np.int8(12), 0, 12),
+    "of the bits of either": (lambda x: jnp.clip(x, 0, 9) | jnp.clip(x, 1, 4), 0, 15),
+    "shifted": (lambda x: jnp.clip(x, -9, 9) >> 1, -5, 4),
+    "shifted, filled with zeros": (
+        lambda x: lax.shift_right_logical(jnp.abs(x) & 31, np.int8(2)),
+        0,
+        7,
+    ),
+    "a size": (lambda x: jnp.abs(jnp.clip(x, -9, 4)), 0, 9),
+    "a size beyond nothing": (lambda x: jnp.abs(jnp.clip(x, -9, -4)), 4, 9),
+    "kept between": (lambda x: jnp.where((x >= 0) & (x < 5), x, 0), 0, 4),
+    "kept unless beyond": (lambda x: jnp.where((x < 0) | (x > 4), 0, x), 0, 4),
+    "kept after each other": (lambda x: jnp.where(x < 0, 0, jnp.where(x > 4, 4, x)), 0, 4),
+    "from the end": (lambda x: jnp.where((y := jnp.clip(x, -3, 4)) < 0, y + np.int8(5), y), 0, 4),
+    "all but one": (lambda x: jnp.where((y := jnp.clip(x, 0, 4)) != 4, y, 0), 0, 3),
+    "unlike another": (
+        lambda x: jnp.where((y := jnp.clip(x, 0, 4)) != jnp.clip(x >> 1, 0, 4), y, 0),
+        0,
+        4,
+    ),
+    "of a sign": (lambda x: jnp.where(jnp.sign(y := jnp.clip(x, -3, 4)) == 1, y, 1), 1, 4),
+    "of another sign": (lambda x: jnp.where(jnp.sign(y := jnp.clip(x, -3, 4)) != 1, y, 0), -3, 0),
+    "of which no case is": (lambda x: jnp.where((x > 3) & (x < 3), x, np.int8(1)), 1, 1),
+    "less, counted on the way": (lambda x: jnp.cumsum(jnp.clip(x.reshape(64, 4), 2, 3), 1), 0, 12),
+    "flags counted": (lambda x: (x.reshape(32, 8) > 0).sum(1, dtype=np.int8), 0, 8),
+    "the last of those that are there": (
+        lambda x: jnp.maximum((x.reshape(32, 8) > 0).sum(1, dtype=np.int8) - 1, 0),
+        0,
+        7,
+    ),
+    "flags counted on the way": (
+        lambda x: jnp.cumsum(x.reshape(32, 8) > 0, axis=1, dtype=np.int8),
+        0,
+        8,
+    ),
     "of rows that are sorted": (lambda x: jnp.sort(jnp.clip(x.reshape(32, 8), 1, 5)).ravel(), 1, 5),
     "a table's": (lambda x: jnp.asarray([4, 9, 6], np.int8)[jnp.clip(x, 0, 2)], 4, 9),
 }
@@ -81,6 +121,11 @@ def test_places_in_a_row_lie_in_it(name):
 
 
 UNKNOWN = {
+    "sums that may wrap": lambda x: jnp.clip(x.reshape(8, 32), 0, 4).sum(1, dtype=np.int8),
+    "added to what is not zero": lambda x: lax.reduce(x[:2] & 1, np.int8(99), lax.add, (0,)),
+    "shifted by any number": lambda x: lax.shift_right_logical(x, x),
+    "shifted without its sign": lambda x: lax.shift_right_logical(x, np.int8(1)),
+    "masked by any number": lambda x: x & (x + np.int8(1)),
     "that may wrap": lambda x: x + np.int8(1),
     "products that may wrap": lambda x: jnp.clip(x, 0, 16) * np.int8(8),
     "a negative that wraps": lambda x: -x,
@@ -116,6 +161,16 @@ def chosen_ops(rng):
         lambda a, b: (a.astype(np.int32) + b.astype(np.int32)).astype(np.int8),
         lambda a, b: lax.clamp(least, a, greatest).astype(np.uint8).astype(np.int8),
         lambda a, b: a & b,
+        lambda a, b: a | b,
+        lambda a, b: a % jnp.full_like(a, divisor),
+        lambda a, b: a // jnp.full_like(a, divisor),
+        lambda a, b: a >> np.int8(divisor % 8),
+        lambda a, b: lax.shift_right_logical(a, np.int8(divisor % 8)),
+        lambda a, b: jnp.abs(a),
+        lambda a, b: jnp.sign(a) * b,
+        lambda a, b: jnp.where((a < b) & ~(a == constant), a + constant, b),
+        lambda a, b: jnp.where((a > least) != (b <= greatest), a, a - b),
+        lambda a, b: jnp.where((jnp.sign(a) != jnp.sign(b)) | (b > constant), b - a, a),
         lambda a, b: -a,
         lambda a, b: ~a,
         lambda a, b: jnp.full_like(a, constant),
@@ -125,8 +180,10 @@ def chosen_ops(rng):
 @pytest.mark.parametrize("seed", range(60))
 def test_every_number_that_runs_lies_within_its_bounds(seed):
     rng = np.random.default_rng(seed)
+    ops = chosen_ops(rng)
     steps = [
-        (chosen_ops(rng)[rng.integers(17)], rng.integers(0, k + 2, 2).tolist()) for k in range(8)
+        (chosen_ops(rng)[rng.integers(len(ops))], rng.integers(0, k + 2, 2).tolist())
+        for k in range(8)
     ]
 
     def program(x, y):

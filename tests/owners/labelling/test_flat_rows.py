@@ -82,7 +82,26 @@ def left_over(w, x, t):
     return losses(flat(w, x)[first(x)[:, None] + lax.rem(jnp.maximum(t, 0), T)], x)
 
 
+def at(place):
+    """Rows at places made of the data, from each example's first one on."""
+    return lambda w, x, t: losses(flat(w, x)[first(x)[:, None] + place(t)], x)
+
+
+MADE = {
+    "left over by its sign": lambda t: t % T,
+    "left over of bits": lambda t: (t.astype(np.uint32) % np.uint32(T)).astype(np.int32),
+    "masked": lambda t: t & 3,
+    "divided down": lambda t: jnp.clip(t, 0, 9) // 2,
+    "shifted": lambda t: jnp.clip(t, 0, 9) >> 1,
+    "if within": lambda t: jnp.where((t >= 0) & (t < T), t, 0),
+    "from the end": lambda t: jnp.where((u := jnp.clip(t, -T, T - 1)) < 0, u + T, u),
+    "the last that is there": lambda t: jnp.maximum((t > 0).sum(1, keepdims=True) - 1, 0),
+    "how many are before": lambda t: jnp.cumsum(t[:, 1:] > 0, 1),
+    "drawn": lambda t: jax.random.randint(jax.random.key(3), (2,), 0, T),
+}
+
 OWN = {
+    **{name: at(place) for name, place in MADE.items()},
     "clipped": clipped(0, T - 1),
     "the greatest": greatest,
     "the greatest of what is trained": greatest_of_what_is_trained,
@@ -119,7 +138,19 @@ def that_wrap(w, x, t):
     return losses(flat(w, x)[jnp.clip(at + first(x)[:, None], 0, None)], x)
 
 
+NOT_MADE = {
+    "left over of more": lambda t: t % (T + 1),
+    "left over below": lambda t: lax.rem(t, T),
+    "masked by more": lambda t: t & 7,
+    "divided down below": lambda t: jnp.clip(t, -1, 9) // 2,
+    "if within more": lambda t: jnp.where((t >= 0) & (t <= T), t, 0),
+    "if within one side": lambda t: jnp.where((t >= 0) | (t < T), t, 0),
+    "unless within": lambda t: jnp.where((t >= 0) & (t < T), 0, t),
+    "the last of more": lambda t: (t > 0).sum(1, keepdims=True),
+}
+
 MIXED = {
+    **{name: at(place) for name, place in NOT_MADE.items()},
     "beyond": clipped(0, T),
     "before": clipped(-1, T - 1),
     "of rows of another length": clipped(0, T - 1, T - 1),

@@ -221,13 +221,13 @@ INDICES = [
         "a quotient by a negative number, as in the order of what is divided",
     ),
     Bug(
-        "owners/labelling/chosen_numbers.py",
+        "owners/labelling/combined_numbers.py",
         "pending += [maker.operands[i] for i in PICKS[maker.name]]",
         "pending += []",
         "what a reduction returns of another of its operands, as one of its own numbers",
     ),
     Bug(
-        "owners/labelling/chosen_numbers.py",
+        "owners/labelling/combined_numbers.py",
         "if maker is None or maker.name not in PICKS:\n            return False",
         "if maker is None or maker.name not in PICKS:\n            continue",
         "a sum of numbers, as one of them",

@@ -1,17 +1,20 @@
-"""Chosen numbers: integers of which an op takes one of those that it is given.
+"""Combined numbers: integers that an op makes of many, one of them or their sum.
 
     %i = reduce(%x, iota) argmax        0 to L - 1
     %p = sort(%x, iota)                 0 to L - 1, each
+    %n = reduce(%flags) add             0 to L
 
-Which it is, only a run tells; it lies between the least and the greatest of those.
+Which one it is, only a run tells; it lies between the least and the greatest of those.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
+from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.bounds import Bounds, ends_of
 from hlo_surgery.passes.owners.labelling.integer_ops import spread
@@ -24,28 +27,56 @@ PICKS = {
 }
 
 
-def chosen_from(op: Operation, number: int) -> list[Value]:
+def combined_from(op: Operation, number: int) -> list[Value]:
     """The operands of which a result has its numbers."""
-    if op.name == "stablehlo.reduce":
+    if op.name in ("stablehlo.reduce", "stablehlo.reduce_window"):
         count = len(op.results)
         return [op.operands[number], op.operands[count + number]]
     return [op.operands[number]]
 
 
-def of_choice(op: Operation, number: int, steps: int, given: Sequence[Bounds]) -> Bounds | None:
-    """The bounds of a result, of those of `chosen_from`."""
-    return CHOICES[op.name](op, number, steps, *given)
+def combined(op: Operation, number: int, steps: int, given: Sequence[Bounds]) -> Bounds | None:
+    """The bounds of a result, of those of `combined_from`."""
+    return COMBINED[op.name](op, number, steps, *given)
 
 
 def _reduced(op: Operation, number: int, steps: int, x: Bounds, start: Bounds) -> Bounds | None:
+    axes = tuple(steps + dim for dim in integers(op, "dimensions"))
+    if added_results(op)[number]:
+        sums = x.each(lambda numbers: numbers.sum(axes, np.int64))
+        return _added(sums, x, start, math.prod(x.low.shape[axis] for axis in axes))
     if not _is_one_of_two(op, number):
         return None
-    axes = tuple(steps + dim for dim in integers(op, "dimensions"))
     least, greatest = ends_of(x.low.dtype)
     low = x.low.min(axes, initial=greatest.item())
     high = x.high.max(axes, initial=least.item())
     start = start.each(lambda numbers: spread(numbers, low, steps))
     return Bounds(np.minimum(low, start.low), np.maximum(high, start.high))
+
+
+def _windowed(op: Operation, number: int, steps: int, x: Bounds, start: Bounds) -> Bounds | None:
+    """A window's sum, of which elements may lie in the padding and count for nothing."""
+    if not added_results(op)[number]:
+        return None
+    count = math.prod(integers(op, "window_dimensions"))
+    shape = (*x.low.shape[:steps], *mlir.shape(op.results[0]))
+    each = _all_along(x, tuple(range(steps, x.low.ndim)), shape)
+    low, high = (end.astype(np.int64) * count for end in (each.low, each.high))
+    return _added(Bounds(np.minimum(low, 0), np.maximum(high, 0)), x, start, count)
+
+
+def _added(sums: Bounds, x: Bounds, start: Bounds, count: int) -> Bounds | None:
+    """Sums of so many numbers, in 64 bits, in their own type; None where one may not fit, or what
+    they are added to is not zero.
+    """
+    least, greatest = (int(end) for end in ends_of(x.low.dtype))
+    largest = max(abs(int(x.low.min(initial=0))), abs(int(x.high.max(initial=0))))
+    fits = x.low.dtype != np.bool_ and largest * count < 1 << 62
+    if start.low.any() or start.high.any() or not fits:
+        return None
+    if (sums.low < least).any() or (sums.high > greatest).any():
+        return None
+    return sums.each(lambda numbers: numbers.astype(x.low.dtype))
 
 
 def _is_one_of_two(op: Operation, number: int) -> bool:
@@ -82,8 +113,9 @@ def _all_along(x: Bounds, axes: tuple[int, ...], shape: Sequence[int]) -> Bounds
     return Bounds(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
 
 
-CHOICES: dict[str, Callable[..., Bounds | None]] = {
+COMBINED: dict[str, Callable[..., Bounds | None]] = {
     "stablehlo.reduce": _reduced,
+    "stablehlo.reduce_window": _windowed,
     "stablehlo.sort": _sorted,
     "stablehlo.gather": _gathered,
 }
