@@ -49,7 +49,8 @@ PRIVATE_HELP = (
     "jnp.mean(mask * losses) of a mask of examples, and of one of positions the mean of each "
     "example's own masked mean, jnp.mean((mask * losses).sum(1) / mask.sum(1)); of a loss of "
     'PyTorch such as cross_entropy take reduction="none" and the mean of that. What hs.constant '
-    "marks must rest on nothing else either: normalise by numbers fixed before the batch is drawn"
+    "marks must rest on nothing else either: normalise by numbers fixed before the batch is drawn. "
+    "Where the function clips or guards its gradients itself, do that with what it returns"
 )
 
 

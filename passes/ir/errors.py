@@ -31,10 +31,13 @@ DATA_HELP = (
     f"{CONTRIBUTION_HELP}"
 )
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
-SUMS_HELP = (
-    "clip, normalise or apply gradients outside, once the function has returned them, or have "
-    f"them by hs.grad within it; else {MIXING_HELP}"
+OUTSIDE = (
+    "clip, guard, normalise or apply gradients outside, once the function has returned them, or "
+    "have them by hs.grad within it"
 )
+SUMS_HELP = f"{OUTSIDE}; else {MIXING_HELP}"
+# Of those of which a mark makes a constant, and which go on as sums all the same.
+BOTH_HELP = f"{OUTSIDE}{CONTRIBUTION_HELP}"
 
 # Of such sums where they make a loss, whose gradient may be had all the same.
 LOSS_HELP = (

@@ -7,7 +7,7 @@ from functools import partial
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
+from hlo_surgery.passes.ir.errors import BOTH_HELP, MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import source_line
 from hlo_surgery.passes.owners.alignment.apart import apart_reason, uneven_reason
@@ -36,6 +36,7 @@ TERM = (
     "a constant made of the whole batch is a term of the gradient, of which no example's share "
     "is known"
 )
+BOTH = "a sum over the examples goes into this gradient as it is, and as a constant besides"
 TERM_HELP = (
     "compute the constant before, and pass it as an argument of its own, as what is known to all "
     "examples; "
@@ -89,7 +90,7 @@ def read_otherwise(owners: Owners, output: Value, asked: Collection[Value]) -> R
     both = (v for v in behind if v in owners.data and _is_one(owners, v))
     constants = (owners.data[v] for v in both if _scales(owners, v, asked))
     reason = next(constants, None)
-    return reason and as_term(reason)
+    return reason and replace(reason, why=f"{BOTH}: {reason.why}", help=BOTH_HELP)
 
 
 def _scales(owners: Owners, value: Value, asked: Collection[Value]) -> bool:

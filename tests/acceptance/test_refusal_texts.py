@@ -271,7 +271,27 @@ def test_what_guards_a_summed_gradient_belongs_outside(guard, why):
     asked = hs.rewrite(guarded, batch_argnums=1, statistics=hs.norms())
     with pytest.raises(hs.Refusal, match=why) as refused:
         asked(PARAMS["w"], X)
-    assert refused.value.help.startswith("clip, normalise or apply gradients outside")
+    assert refused.value.help.startswith("clip, guard, normalise or apply gradients outside")
+
+
+def kept_by_a_mark(w, x):
+    gradient = jax.grad(of_rows)(w, x)
+    return jnp.where(hs.constant(jnp.isfinite(gradient).all()), gradient, 0)
+
+
+def test_a_guard_that_is_marked_is_told_to_stand_outside():
+    asked = hs.rewrite(kept_by_a_mark, batch_argnums=1, statistics=hs.norms())
+    with pytest.raises(hs.Refusal, match="as it is, and as a constant besides") as refused:
+        asked(PARAMS["w"], X)
+    assert refused.value.help.startswith("clip, guard, normalise or apply gradients outside")
+    assert "hs.constant" not in refused.value.help
+
+
+def test_a_guard_beside_a_clip_is_told_to_stand_outside():
+    options = {"statistics": hs.clipped_mean(1.0), "on_mixing": "contribution"}
+    with pytest.raises(hs.Refusal, match="bounds each example's influence") as refused:
+        hs.rewrite(kept_by_a_mark, batch_argnums=1, **options)(PARAMS["w"], X)
+    assert "guards its gradients itself" in refused.value.help
 
 
 def kernel(x_ref, y_ref):

@@ -17,8 +17,8 @@ MIXING_HELP = (
 
 SUMS_HELP = MIXING_HELP.replace(
     "make every",
-    "clip, normalise or apply gradients outside, once the function has returned them, or have them "
-    "by hs.grad within it; else make every",
+    "clip, guard, normalise or apply gradients outside, once the function has returned them, or "
+    "have them by hs.grad within it; else make every",
 )
 
 BATCH_NORM = (
