@@ -46,14 +46,21 @@ def _remainder(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:
 
 
 def _shift_right(op: Operation, steps: int, x: Numbers, by: Numbers) -> Numbers:
-    if ((by < 0) | (by >= jnp.iinfo(x.dtype).bits)).any():
+    """Filled with the sign. Where there is none, XLA fills with the first bit all the same."""
+    if jnp.iinfo(x.dtype).min == 0:
         raise Undefined
-    return x >> by
+    return _shifted(x, by)
 
 
 def _shift_right_logical(op: Operation, steps: int, x: Numbers, by: Numbers) -> Numbers:
-    bits = x.astype(np.uint64) & np.uint64((1 << jnp.iinfo(x.dtype).bits) - 1)
-    return _shift_right(op, steps, bits, by.astype(np.uint64))
+    mask = np.uint64((1 << jnp.iinfo(x.dtype).bits) - 1)
+    return _shifted(x.astype(np.uint64) & mask, by)
+
+
+def _shifted(x: Numbers, by: Numbers) -> Numbers:
+    if ((by < 0) | (by >= jnp.iinfo(by.dtype).bits)).any():
+        raise Undefined
+    return x >> by.astype(x.dtype)
 
 
 def _compare(op: Operation, steps: int, a: Numbers, b: Numbers) -> Numbers:

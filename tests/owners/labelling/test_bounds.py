@@ -57,6 +57,7 @@ BETWEEN = {
     "masked": (lambda x: x & np.int8(12), 0, 12),
     "of the bits of either": (lambda x: jnp.clip(x, 0, 9) | jnp.clip(x, 1, 4), 0, 15),
     "shifted": (lambda x: jnp.clip(x, -9, 9) >> 1, -5, 4),
+    "unsigned, shifted": (lambda x: x.astype(np.uint8) >> 6, 0, 3),
     "shifted, filled with zeros": (
         lambda x: lax.shift_right_logical(jnp.abs(x) & 31, np.int8(2)),
         0,
@@ -121,6 +122,9 @@ def test_places_in_a_row_lie_in_it(name):
 
 
 UNKNOWN = {
+    "unsigned, shifted with its first bit": lambda x: lax.shift_right_arithmetic(
+        x.astype(np.uint8), np.uint8(6)
+    ),
     "sums that may wrap": lambda x: jnp.clip(x.reshape(8, 32), 0, 4).sum(1, dtype=np.int8),
     "added to what is not zero": lambda x: lax.reduce(x[:2] & 1, np.int8(99), lax.add, (0,)),
     "shifted by any number": lambda x: lax.shift_right_logical(x, x),

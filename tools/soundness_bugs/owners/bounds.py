@@ -58,6 +58,12 @@ BOUNDS = [
         "a negative number whose sign is shifted away, as in order",
     ),
     Bug(
+        "owners/labelling/integer_ops.py",
+        "if jnp.iinfo(x.dtype).min == 0:\n        raise Undefined",
+        "",
+        "an unsigned number that is filled with its first bit, as with zeros",
+    ),
+    Bug(
         "owners/labelling/interval_ops.py",
         "np.where(np.logical_or(*positive), 0, least), np.minimum(*tops)",
         "np.zeros_like(tops[0]), np.minimum(*tops)",
