@@ -1,13 +1,15 @@
 """How many random programs are drawn: `default` (also in CI) a fixed few, `long` thousands.
 
 Also which tests are the smoke part (`pytest -m smoke`), and which are left out unless asked for
-(`pytest -m slow`; all with `pytest -m ""`). Choose the number of programs with
+(`pytest -m slow`; all with `pytest -m ""`). Of a test's cases, where no file is named, the first of
+every four are run, and the others are slow. Choose the number of programs with
 `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 
 Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest`
 compiles them as a user does. `-m default_flags` are the tests that also have to run so.
 """
 
+import collections
 import gc
 import os
 import pathlib
@@ -16,6 +18,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from tests.fast_compiles import FAST_COMPILES
 
+TESTS = pathlib.Path(__file__).parent
 # Before JAX is imported.
 os.environ.setdefault("XLA_FLAGS", FAST_COMPILES)
 
@@ -69,16 +72,21 @@ SLOW = {
     "test_decoder_resumed",
     "test_experiments",
     "test_fold_squared_sums",
+    "test_graph_networks",
     "test_kernels_on_meshes",
     "test_meshes",
     "test_nested_microbatches",
     "test_optimizer_composition",
     "test_optimizer_edges",
     "test_optimizer_state",
+    "test_packed_attention",
+    "test_paired_claims",
+    "test_paired_runs",
     "test_projected_fixtures",
     "test_random_rows",
     "test_row_models",
     "test_scripts",
+    "test_sweeps",
     "test_tpu_mesh",
     "test_train_step_optimizers",
     "test_two_processes",
@@ -90,11 +98,28 @@ SLOW = {
 MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS, "slow": SLOW}
 
 
-def pytest_collection_modifyitems(items):
+# One of so many cases of a test is run by default.
+ONE_OF = 4
+
+
+def pytest_collection_modifyitems(config, items):
+    if not any(".py" in argument for argument in config.args):
+        for item in left_out(items):
+            item.add_marker("slow")
     for item in items:
         for mark, files in MARKED.items():
             if pathlib.Path(item.fspath).stem in files:
                 item.add_marker(mark)
+
+
+def left_out(items):
+    """Of each test with three cases or more, in a room of tests, all cases but each fourth."""
+    cases = collections.defaultdict(list)
+    for item in items:
+        if pathlib.Path(item.fspath).parent != TESTS:
+            cases[item.nodeid.split("[")[0]].append(item)
+    each = (own for own in cases.values() if len(own) > 2)
+    return [item for own in each for k, item in enumerate(own) if k % ONE_OF]
 
 
 def pytest_collection_finish():

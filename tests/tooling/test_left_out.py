@@ -1,0 +1,43 @@
+"""What the default suite leaves out is slow, which CI runs; nothing of a file that is named is."""
+
+from types import SimpleNamespace
+
+from tests.conftest import TESTS, left_out, pytest_collection_modifyitems
+
+
+def cases(count, room="loops"):
+    """Cases of one test, which keep the marks that they get."""
+    found = []
+    for k in range(count):
+        marks = []
+        item = {"nodeid": f"test_a.py::test_b[{k}]", "fspath": TESTS / room / "test_a.py"}
+        found.append(SimpleNamespace(**item, marks=marks, add_marker=marks.append))
+    return found
+
+
+def test_the_first_of_every_four_cases_stays():
+    items = cases(6)
+    assert left_out(items) == [items[k] for k in (1, 2, 3, 5)]
+
+
+def test_two_cases_stay():
+    assert not left_out(cases(2))
+
+
+def test_what_holds_the_house_together_stays():
+    assert not left_out(cases(6, room="."))
+
+
+def marked(*arguments):
+    items = cases(6)
+    pytest_collection_modifyitems(SimpleNamespace(args=list(arguments)), items)
+    return [item.marks for item in items]
+
+
+def test_where_rooms_are_run_the_others_are_slow():
+    assert marked("tests", "hlo_surgery") == [[], *[["slow"]] * 3, [], ["slow"]]
+
+
+def test_a_file_that_is_named_is_run_whole():
+    assert marked("tests/loops/test_a.py") == [[]] * 6
+    assert marked("tests/loops/test_a.py::test_b[1]") == [[]] * 6
