@@ -88,9 +88,13 @@ def read_otherwise(owners: Owners, output: Value, asked: Collection[Value]) -> R
     """
     behind = closure([output], partial(_taken_as_sums, owners)) if owners.data else set[Value]()
     both = (v for v in behind if v in owners.data and _is_one(owners, v))
-    constants = (owners.data[v] for v in both if _scales(owners, v, asked))
-    reason = next(constants, None)
-    return reason and replace(reason, why=f"{BOTH}: {reason.why}", help=BOTH_HELP)
+    read = next((v for v in both if _scales(owners, v, asked)), None)
+    if read is None:
+        return None
+    reason = owners.data[read]
+    if owners.contributions or read not in owners.trained:
+        return as_term(reason)
+    return replace(reason, why=f"{BOTH}: {reason.why}", help=BOTH_HELP)
 
 
 def _scales(owners: Owners, value: Value, asked: Collection[Value]) -> bool:
