@@ -58,9 +58,7 @@ def _windowed(op: Operation, number: int, steps: int, x: Bounds, start: Bounds) 
     """A window's sum, of which elements may lie in the padding and count for nothing."""
     if not added_results(op)[number]:
         return None
-    count = math.prod(integers(op, "window_dimensions"))
-    shape = (*x.low.shape[:steps], *mlir.shape(op.results[0]))
-    each = _all_along(x, tuple(range(steps, x.low.ndim)), shape)
+    count, each = math.prod(integers(op, "window_dimensions")), _of_any(op, number, steps, x)
     low, high = (end.astype(np.int64) * count for end in (each.low, each.high))
     return _added(Bounds(np.minimum(low, 0), np.maximum(high, 0)), x, start, count)
 
@@ -100,7 +98,8 @@ def _sorted(op: Operation, number: int, steps: int, x: Bounds) -> Bounds:
     return _all_along(x, (axis,), x.low.shape)
 
 
-def _gathered(op: Operation, number: int, steps: int, x: Bounds) -> Bounds:
+def _of_any(op: Operation, number: int, steps: int, x: Bounds) -> Bounds:
+    """Those of every element, in the result's shape."""
     within = tuple(range(steps, x.low.ndim))
     shape = (*x.low.shape[:steps], *mlir.shape(op.results[0]))
     return _all_along(x, within, shape)
@@ -117,5 +116,5 @@ COMBINED: dict[str, Callable[..., Bounds | None]] = {
     "stablehlo.reduce": _reduced,
     "stablehlo.reduce_window": _windowed,
     "stablehlo.sort": _sorted,
-    "stablehlo.gather": _gathered,
+    "stablehlo.gather": _of_any,
 }
