@@ -113,13 +113,19 @@ def pytest_collection_modifyitems(config, items):
 
 
 def left_out(items):
-    """Of each test with three cases or more, in a room of tests, all cases but each fourth."""
+    """Of each test with three cases or more, in a room of tests, all cases but each fourth; none of
+    a test of which some are slow already, since the others were chosen to hold each value.
+    """
     cases = collections.defaultdict(list)
     for item in items:
         if pathlib.Path(item.fspath).parent != TESTS:
             cases[item.nodeid.split("[")[0]].append(item)
-    each = (own for own in cases.values() if len(own) > 2)
+    each = (own for own in cases.values() if len(own) > 2 and not any(map(is_slow, own)))
     return [item for own in each for k, item in enumerate(own) if k % ONE_OF]
+
+
+def is_slow(item):
+    return item.get_closest_marker("slow") is not None
 
 
 def pytest_collection_finish():

@@ -5,13 +5,14 @@ from types import SimpleNamespace
 from tests.conftest import TESTS, left_out, pytest_collection_modifyitems
 
 
-def cases(count, room="loops"):
-    """Cases of one test, which keep the marks that they get."""
+def cases(count, room="loops", slow=()):
+    """Cases of one test, which keep the marks that they get; some have one."""
     found = []
     for k in range(count):
-        marks = []
+        marks = ["slow"] if k in slow else []
         item = {"nodeid": f"test_a.py::test_b[{k}]", "fspath": TESTS / room / "test_a.py"}
-        found.append(SimpleNamespace(**item, marks=marks, add_marker=marks.append))
+        item |= {"add_marker": marks.append, "get_closest_marker": dict.fromkeys(marks, True).get}
+        found.append(SimpleNamespace(**item, marks=marks))
     return found
 
 
@@ -22,6 +23,10 @@ def test_the_first_of_every_four_cases_stays():
 
 def test_two_cases_stay():
     assert not left_out(cases(2))
+
+
+def test_what_was_left_of_a_product_stays():
+    assert not left_out(cases(6, slow=(0, 2)))
 
 
 def test_what_holds_the_house_together_stays():
