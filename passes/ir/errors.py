@@ -36,6 +36,11 @@ OUTSIDE = (
     "have them by hs.grad within it"
 )
 SUMS_HELP = f"{OUTSIDE}; else {MIXING_HELP}"
+# Of a test of such a sum for NaN, as some libraries guard the mean of the losses by.
+NAN_HELP = (
+    f"{OUTSIDE}; of a loss that guards its mean, take each example's loss and their mean instead "
+    f"(of optax's ranking losses, with reduce_fn=None){CONTRIBUTION_HELP}"
+)
 # Of those of which a mark makes a constant, and which go on as sums all the same.
 BOTH_HELP = f"{OUTSIDE}{CONTRIBUTION_HELP}"
 
@@ -83,6 +88,11 @@ class Reason:
 def without_contribution(reason: Reason) -> Reason:
     """The reason where such values are treated as constants already, or cannot be."""
     return replace(reason, help=reason.help.replace(CONTRIBUTION_HELP, ""))
+
+
+def is_of_sums(reason: Reason) -> bool:
+    """Whether sums over the examples meet nothing but sums, as gradients do that are clipped."""
+    return reason.help in (SUMS_HELP, NAN_HELP)
 
 
 def as_loss(reason: Reason) -> Reason:

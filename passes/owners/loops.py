@@ -16,7 +16,7 @@ from dataclasses import replace
 from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.errors import DECIDED_HELP, SUMS_HELP
+from hlo_surgery.passes.ir.errors import DECIDED_HELP, SUMS_HELP, is_of_sums
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
 from hlo_surgery.passes.owners.classes import (
@@ -253,5 +253,5 @@ def owned_decision(
         labels = joined([known.labels, chooser])
         if not labels.is_conflicting:
             return Owned(owners.kept(labels), None, known.offset)
-    on_sums = isinstance(predicate, Mixed) and predicate.reason.help == SUMS_HELP
+    on_sums = isinstance(predicate, Mixed) and is_of_sums(predicate.reason)
     return mixed(op, why, help=SUMS_HELP if on_sums else DECIDED_HELP)

@@ -20,7 +20,7 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.errors import STEPS_HELP, SUMS_HELP, Reason
+from hlo_surgery.passes.ir.errors import NAN_HELP, STEPS_HELP, SUMS_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 from hlo_surgery.passes.owners.alignment.constant_parts import sums_of
@@ -275,6 +275,8 @@ def _meeting(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed:
     if owned_operands(classes):
         return mixed(op, f"a sum over the examples ({line}) meets each example's own values")
     summed = summed_operands(classes)
+    if _is_guard(op):
+        return mixed(op, f"a sum over the examples ({line}) is tested for NaN", help=NAN_HELP)
     if len(summed) > 1:
         first = frozenset([min(summed)])
         met = "are multiplied" if linearity.is_linear(op, first) else "meet, and are not added"
@@ -282,6 +284,12 @@ def _meeting(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed:
     else:
         why = f"a sum over the examples ({line}) is used in a way that is not linear"
     return mixed(op, why, help=SUMS_HELP)
+
+
+def _is_guard(op: Operation) -> bool:
+    """Whether an op asks if a number is one, as guards do."""
+    same = op.name == "stablehlo.compare" and op.operands[0] == op.operands[1]
+    return same or op.name == "stablehlo.is_finite"
 
 
 def _is_from_earlier_steps(owners: Owners, op: Operation, classes: Sequence[Class]) -> bool:

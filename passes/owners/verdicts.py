@@ -42,6 +42,12 @@ TERM_HELP = (
     "examples; "
     "or ask for the statistics of other parameters"
 )
+# Of counts, as of each expert's rows.
+COUNTS_HELP = (
+    "where rows are counted because they are routed by what they hold, as among experts, pass "
+    f"segments=..., which says whose each row is, and mark the counts with hs.constant; else, "
+    f"{TERM_HELP}"
+)
 
 
 BY_ROW = "this gradient has rows of examples that are told apart by ids, and is no sum over them"
@@ -52,7 +58,10 @@ def as_term(data: Reason) -> Reason:
     """Why data of the whole batch is refused as a term of a gradient."""
     if MIXING_HELP not in data.help:
         return data
-    help = data.help.replace(MIXING_HELP, TERM_HELP) if data.op in PICKING else TERM_HELP
+    if data.op in PICKING:
+        help = data.help.replace(MIXING_HELP, TERM_HELP)
+    else:
+        help = COUNTS_HELP if data.op == "stablehlo.scatter" else TERM_HELP
     return replace(data, why=f"{TERM}: {data.why}", help=help)
 
 

@@ -1,10 +1,12 @@
 """Refusals of losses in Python word for word: the line of meeting, op, reason and the way out."""
 
 import inspect
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.experimental import io_callback
 from jax.experimental import pallas as pl
@@ -255,10 +257,10 @@ def kept_if_finite(gradient):
 GUARDS = {
     "by leaf": (
         lambda g: jnp.where(jnp.isfinite(g).all(), g, 0),
-        "used in a way that is not linear",
+        "is tested for NaN",
     ),
     "by a branch": (kept_if_finite, "the examples decide together which branch is taken"),
-    "of each element": (jnp.nan_to_num, "meet, and are not added"),
+    "of each element": (jnp.nan_to_num, "is tested for NaN"),
     "by its norm": (lambda g: g * jax.lax.rsqrt(jnp.sum(g * g)), "are multiplied"),
 }
 
@@ -272,6 +274,33 @@ def test_what_guards_a_summed_gradient_belongs_outside(guard, why):
     with pytest.raises(hs.Refusal, match=why) as refused:
         asked(PARAMS["w"], X)
     assert refused.value.help.startswith("clip, guard, normalise or apply gradients outside")
+
+
+def test_a_loss_that_guards_its_mean_is_told_to_take_it_unguarded():
+    def ranked(w, x, reduce_fn=jnp.mean):
+        labels = jnp.arange(WIDTH, dtype=float)
+        return jnp.mean(optax.losses.ranking_softmax_loss(x @ w, labels, reduce_fn=reduce_fn))
+
+    with pytest.raises(hs.Refusal, match="is tested for NaN") as refused:
+        hs.grad(ranked, statistics=hs.norms())(PARAMS["w"], X)
+    assert "reduce_fn=None" in refused.value.help
+    way_out = partial(ranked, reduce_fn=None)
+    assert hs.explain(hs.grad(way_out, statistics=hs.norms()), PARAMS["w"], X).outputs
+
+
+def sorted_by_expert(w, x, segments):
+    ids = jnp.argsort(segments)
+    rows = jax.lax.ragged_dot(x[ids], w, jnp.bincount(segments, length=len(w)))
+    return jnp.sum(jnp.tanh(rows))
+
+
+def test_rows_counted_by_expert_are_told_of_segments():
+    experts = jnp.ones((2, WIDTH, 3))
+    routes = jnp.arange(len(X)) % 2
+    options = {"batch_argnums": (1, 2), "statistics": hs.norms(), "loss_reduction": "sum"}
+    with pytest.raises(hs.Refusal, match="a constant made of the whole batch") as refused:
+        hs.grad(sorted_by_expert, **options)(experts, X, routes)
+    assert "pass segments=..." in refused.value.help
 
 
 def kept_by_a_mark(w, x):
