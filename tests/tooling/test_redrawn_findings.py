@@ -41,7 +41,7 @@ def test_tables_and_figures_from_the_file_alone(tmp_path, capsys):
         redraw.main(["--runs", str(tmp_path), "--out", str(tmp_path)])
         drawn.append({file.name: file.read_bytes() for file in tmp_path.glob("*.svg")})
     assert drawn[0] == drawn[1]
-    assert {"sign_placement.svg", "adam_family.svg", "paired_differences.svg"} <= drawn[0].keys()
+    assert {"sign_placement.svg", "adam_family.svg", "claims_of_adam.svg"} <= drawn[0].keys()
     said = capsys.readouterr().out
     # p is 0.014, and of nine claims Holm asks 0.0056.
     assert "| MicroAdam | Adam | 4 | +0.1500 ± 0.0919 | 0.014 | no |" in said

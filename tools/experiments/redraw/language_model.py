@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tools.experiments.paired.contenders import BATCH_SIZE, CONTENDERS, TUNING
-from tools.experiments.paired.found import CLAIMS, BySeed, curves_between
+from tools.experiments.paired.found import CLAIMS, BySeed, Claim, curves_between
 from tools.experiments.paired.records import Record
 from tools.experiments.redraw import look
 
@@ -23,12 +23,21 @@ FIGURES = {
 }
 """By file the contenders; differences are from the first."""
 
+CLAIMED = {
+    "claims_of_signs": CLAIMS[:2],
+    "claims_of_adam": CLAIMS[2:4],
+    "claims_clipped": CLAIMS[4:7],
+    "claims_of_clipping": CLAIMS[7:],
+}
+"""By file the claims, by what they share: one of these takes part of the runs alone."""
+
 
 def draw_all(records: Sequence[Record], found: Mapping[str, BySeed], out: Path, kind: str) -> None:
-    """A figure for each group of contenders, and one of all claims."""
+    """A figure for each group of contenders, and for each of claims."""
     for title, names in FIGURES.items():
         _draw(records, found, names, out / f"{title}.{kind}")
-    _draw_claims(found, out / f"paired_differences.{kind}")
+    for title, claims in CLAIMED.items():
+        _draw_claims(found, claims, out / f"{title}.{kind}")
 
 
 def _draw(
@@ -71,10 +80,10 @@ def _rates(place: Any, records: Sequence[Record], color: str) -> None:
     look.rate_ticks(place, written)
 
 
-def _draw_claims(found: Mapping[str, BySeed], file: Path) -> None:
+def _draw_claims(found: Mapping[str, BySeed], claims: Sequence[Claim], file: Path) -> None:
     """For each claim the difference of training losses along the run: mean, and 95 % band."""
-    figure, places = look.panels(3, 3, sharex=True)
-    for (ours, theirs), place in zip(CLAIMS, places.flat, strict=True):
+    figure, places = look.panels(1, len(claims), sharex=True)
+    for (ours, theirs), place in zip(claims, places.flat, strict=True):
         each = curves_between(found, ours, theirs)
         titles = CONTENDERS[ours].title, CONTENDERS[theirs].title
         if each:
@@ -84,5 +93,5 @@ def _draw_claims(found: Mapping[str, BySeed], file: Path) -> None:
         title = f"{titles[0]}\nless {titles[1]} ({look.seeds(each)})"
         place.set_title(title, fontsize="small")
     figure.supxlabel("share of the run")
-    figure.supylabel("difference of training losses, nats a byte")
+    figure.supylabel("difference of training losses,\nnats a byte")
     look.save(figure, file)
