@@ -20,7 +20,7 @@ from hlo_surgery.passes.owners.classes import (
     owned_operands,
 )
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels
-from hlo_surgery.passes.owners.labelling.moves import MOVES
+from hlo_surgery.passes.owners.labelling.moves import LABEL_MOVES
 from hlo_surgery.passes.owners.labelling.spots import are_seen
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -89,7 +89,7 @@ def holds_offset(
 def is_mere_move(op: Operation, labels: Labels, kept: Labels) -> bool:
     """Whether constants lie beside what is owned, and no owner was put in their place."""
     nobodys = (float((x.owners == NONE).mean()) for x in (labels, kept) if x.owners.size)
-    return op.name in MOVES and len(set(nobodys)) < 2
+    return op.name in LABEL_MOVES and len(set(nobodys)) < 2
 
 
 def has_offset(op: Operation, classes: Sequence[Owned]) -> bool:

@@ -51,7 +51,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     join,
     of_all,
 )
-from hlo_surgery.passes.owners.labelling.moves import MOVES
+from hlo_surgery.passes.owners.labelling.moves import LABEL_MOVES
 from hlo_surgery.passes.owners.offsets import (
     holds_offset,
     is_mere_move,
@@ -91,8 +91,8 @@ def classify_owned(
         return [Owned(labels, None, holds_offset(owners, op, classes, labels))]
     if op.name == "stablehlo.scatter" and len(op.results) == 1:
         return [_scattered(owners, op, classes)]
-    if op.name in MOVES:
-        return [_moved(owners, op, classes, MOVES[op.name](op, operands, owners.size))]
+    if op.name in LABEL_MOVES:
+        return [_moved(owners, op, classes, LABEL_MOVES[op.name](op, operands, owners.size))]
     if op.name in INDEXED:
         return [_indexed(owners, op, classes, INDEXED[op.name](owners, op, operands))]
     return _by_factors(owners, op, classes)

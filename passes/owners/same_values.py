@@ -19,7 +19,7 @@ from hlo_surgery.passes.normalise.constraints import unmarked
 
 ELEMENTWISE = ops_of(Kind.ELEMENTWISE)
 # Where what goes in is one number, again and again, so is what comes out.
-MOVES = frozenset(
+REARRANGED = frozenset(
     f"stablehlo.{name}" for name in ("broadcast_in_dim", "reshape", "slice", "transpose")
 )
 # Each of these draws numbers of its own.
@@ -69,7 +69,7 @@ def _rests_on(
 def _number_in(value: Value) -> Value | None:
     """The number of which all elements of a value are copies, if its moves show that."""
     op = mlir.defining_operation(value)
-    while mlir.shape(value) and op is not None and op.name in MOVES:
+    while mlir.shape(value) and op is not None and op.name in REARRANGED:
         value = op.operands[0]
         op = mlir.defining_operation(value)
     return None if mlir.shape(value) else value

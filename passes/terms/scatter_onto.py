@@ -25,7 +25,7 @@ from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised
 from hlo_surgery.passes.terms.steps import Input, Step, is_made
 
-MOVES = frozenset(["stablehlo.convert", "stablehlo.transpose"])
+PASSED_THROUGH = frozenset(["stablehlo.convert", "stablehlo.transpose"])
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ def _behind(key: Input, makers: dict[Value, Step], uses: Counter[Value]) -> list
     """The steps that make a value for one use alone: moves, and the first that is none."""
     chain: list[Step] = []
     while (
-        is_made(key, makers) and uses[key[0]] == 1 and all(step.op.name in MOVES for step in chain)
+        is_made(key, makers)
+        and uses[key[0]] == 1
+        and all(step.op.name in PASSED_THROUGH for step in chain)
     ):
         chain.insert(0, makers[key[0]])
         key = chain[0].inputs[0]

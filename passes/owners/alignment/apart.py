@@ -63,7 +63,7 @@ MET_HELP = (
     "these up, in a loop or not; of one loss of all groups the gradient does not say whose is what"
 )
 # What leaves elements as they are, and puts nothing beside them.
-MOVES = ops_of(Kind.MOVES) | {
+KEEPS_ELEMENTS = ops_of(Kind.MOVES) | {
     "stablehlo.convert",
     "stablehlo.dynamic_slice",
     "stablehlo.dynamic_update_slice",
@@ -95,7 +95,7 @@ def find_apart(owners: Owners, block: Block) -> Apart:
             labels = _labels(taken)
             uneven = any(map(is_uneven, labels))
             first = first or (op if uneven or _has_some(owners, labels) else None)
-            if op.name not in MOVES and not _adds_terms(owners, op):
+            if op.name not in KEEPS_ELEMENTS and not _adds_terms(owners, op):
                 alone |= of_steps(tuple(labels))
                 alone |= {UNKNOWN} if uneven else set()
         for value, data in _data(taken) if examples else ():

@@ -28,7 +28,7 @@ from hlo_surgery.passes.owners.labelling.labels import (
     nobodys,
     owned_alone,
 )
-from hlo_surgery.passes.owners.labelling.moves import BOUNDS, MOVES, taken
+from hlo_surgery.passes.owners.labelling.moves import BOUNDS, LABEL_MOVES, taken
 from hlo_surgery.passes.owners.owners import Owners
 
 GATHER = "stablehlo.gather"
@@ -106,7 +106,7 @@ def places_behind(
     elif op.name == "stablehlo.slice":
         yield op.operands[0], _before_slice(op, places)
     elif op.name == "stablehlo.reverse":
-        yield op.operands[0], MOVES[op.name](op, [places], len(places.examples))
+        yield op.operands[0], LABEL_MOVES[op.name](op, [places], len(places.examples))
     elif op.name == "stablehlo.concatenate":
         yield from _before_concatenate(op, places)
     else:
@@ -191,10 +191,10 @@ def _made_ahead(
     """The results, with numbers of the places that their elements are made of, and whether these
     are several.
     """
-    if op.name in MOVES:
+    if op.name in LABEL_MOVES:
         operands = [nobodys(mlir.shape(v)) for v in op.operands]
         operands[number] = places
-        yield op.results[0], MOVES[op.name](op, operands, len(places.examples)), False
+        yield op.results[0], LABEL_MOVES[op.name](op, operands, len(places.examples)), False
         return
     rule = rule_of(op, shared_matrix=False)
     if rule is None:

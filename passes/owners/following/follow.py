@@ -46,7 +46,7 @@ from hlo_surgery.passes.owners.following.term_meetings import (
     over_dims,
     term_meeting,
 )
-from hlo_surgery.passes.owners.following.term_moves import MOVES, Labels
+from hlo_surgery.passes.owners.following.term_moves import TERM_MOVES, Labels
 from hlo_surgery.passes.owners.following.terms import Following, Term
 from hlo_surgery.passes.owners.offsets import uneven_at
 from hlo_surgery.passes.owners.owned_ops import REDUCED
@@ -143,8 +143,8 @@ def _made_of(
 ) -> list[Class]:
     if op.name == "stablehlo.scatter":
         return [_scattered(following, op, classes, labels)]
-    if op.name in MOVES:
-        return _followed(op, MOVES[op.name](following, op, labels))
+    if op.name in TERM_MOVES:
+        return _followed(op, TERM_MOVES[op.name](following, op, labels))
     if op.name in LOOKUPS:
         return _followed(op, LOOKUPS[op.name](following, op, labels))
     if op.name == "stablehlo.select" and (term := selected(following, op, labels)):

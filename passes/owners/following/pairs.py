@@ -49,7 +49,7 @@ from hlo_surgery.passes.owners.following.term_meetings import (
     on_factors,
     over_dims,
 )
-from hlo_surgery.passes.owners.following.term_moves import MOVES
+from hlo_surgery.passes.owners.following.term_moves import TERM_MOVES
 from hlo_surgery.passes.owners.following.terms import Following, Term, join
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -76,7 +76,7 @@ def classify_pairs(
     if len(own) < len(found):
         return [unfollowed(op)] * len(op.results)
     masked = any(isinstance(c, Paired) and c.masked for c in classes)
-    if op.name in MOVES or op.name in LOOKUPS:
+    if op.name in TERM_MOVES or op.name in LOOKUPS:
         return [_moved(following, op, own, masked)]
     if op.name == "stablehlo.scatter":
         return [_scattered(owners, following, op, classes, masked)] * len(op.results)
@@ -92,7 +92,7 @@ def classify_pairs(
 def _moved(following: Following, op: Operation, own: Sequence[Terms], masked: bool) -> Class:
     """Both terms put elsewhere, each by itself."""
     kinds = list(dict.fromkeys(x.varying for terms in own for x in terms))
-    move = (MOVES | LOOKUPS)[op.name]
+    move = (TERM_MOVES | LOOKUPS)[op.name]
     moved: list[Term | None] = [
         move(following, op, [next((x for x in t if x.varying == kind), None) for t in own])
         for kind in kinds

@@ -148,7 +148,7 @@ def _product(sizes: Sequence[int], dims: Sequence[int]) -> int:
     return found
 
 
-MOVES: dict[str, Move] = {
+TERM_MOVES: dict[str, Move] = {
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.concatenate": _concatenated,
     "stablehlo.pad": _padded,

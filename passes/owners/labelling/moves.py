@@ -171,7 +171,7 @@ def _laid_out(labels: Labels, dim: int, start: int, total: int) -> Labels:
     return Labels((*full.digits[:dim], (total,), *full.digits[dim + 1 :]), owners)
 
 
-MOVES: dict[str, Move] = {
+LABEL_MOVES: dict[str, Move] = {
     "stablehlo.reshape": _reshape,
     "stablehlo.slice": _slice,
     "stablehlo.reverse": _reverse,

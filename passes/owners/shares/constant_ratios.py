@@ -50,8 +50,8 @@ SPREADS = ELEMENTWISE | frozenset([BROADCAST])
 SUMS = frozenset([DOT, REDUCE])
 SLICE = "stablehlo.slice"
 RESHAPE = "stablehlo.reshape"
-MOVES = frozenset([RESHAPE, SLICE, "stablehlo.pad", "stablehlo.transpose"])
-BY_ROWS = SPREADS | SUMS | MOVES
+MOVED = frozenset([RESHAPE, SLICE, "stablehlo.pad", "stablehlo.transpose"])
+BY_ROWS = SPREADS | SUMS | MOVED
 Pair = tuple[Value, Value]
 Ratio = float | None
 
@@ -172,7 +172,7 @@ def _operands(owners: Owners, one: Operation | None, other: Operation | None) ->
         return None
     pairs = list(zip(one.operands, other.operands, strict=True))
     alike = all(v.type == w.type for v, w in (*pairs, (one.results[0], other.results[0])))
-    of_any_rows = BY_ROWS if own else SPREADS | MOVES - {RESHAPE}
+    of_any_rows = BY_ROWS if own else SPREADS | MOVED - {RESHAPE}
     return pairs if alike or one.name in of_any_rows or _is_outer(one) else None
 
 

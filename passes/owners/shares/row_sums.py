@@ -25,7 +25,7 @@ from hlo_surgery.passes.owners.same_values import is_same_kind
 REDUCE, DYNAMIC_SLICE = "stablehlo.reduce", "stablehlo.dynamic_slice"
 SLICES = frozenset(["stablehlo.slice", DYNAMIC_SLICE])
 UPDATE = "stablehlo.dynamic_update_slice"
-MOVES = frozenset(["stablehlo.reshape", "stablehlo.broadcast_in_dim"])
+RESHAPED = frozenset(["stablehlo.reshape", "stablehlo.broadcast_in_dim"])
 
 
 def behind_sums(owners: Owners, one: Value, other: Value) -> tuple[Value, Value, float]:
@@ -48,7 +48,7 @@ def _are_moved_alike(one: Value, other: Value) -> bool:
     op, twin = mlir.defining_operation(one), mlir.defining_operation(other)
     if op is None or twin is None:
         return False
-    return op.name in MOVES and is_same_kind(op, twin)
+    return op.name in RESHAPED and is_same_kind(op, twin)
 
 
 def rows_summed(owners: Owners, op: Operation, number: int) -> float:
@@ -68,7 +68,7 @@ def _before(owners: Owners, value: Value) -> tuple[Value, float] | None:
     op = mlir.defining_operation(value)
     if op is None:
         return None
-    if op.name in MOVES and ones_apart(op.operands[0]) == ones_apart(value):
+    if op.name in RESHAPED and ones_apart(op.operands[0]) == ones_apart(value):
         return op.operands[0], 1
     if op.name == REDUCE and _sums_rows(owners, op):
         return op.operands[0], rows_summed(owners, op, 0)

@@ -15,7 +15,7 @@ from hlo_surgery.passes.owners.labelling.indexed_moves import (
     scatter,
 )
 from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, everywhere
-from hlo_surgery.passes.owners.labelling.moves import MOVES
+from hlo_surgery.passes.owners.labelling.moves import LABEL_MOVES
 from hlo_surgery.passes.owners.owners import Owners
 from tests.owners.labelling.test_labels import assert_widened, drawn, elements, labelled
 from tests.raising.single_ops import execute, lowered_ops
@@ -57,8 +57,8 @@ PLACED = {
 
 def moved(op, operands):
     owners = Owners(3)
-    if op.name in MOVES:
-        return MOVES[op.name](op, operands, 3)
+    if op.name in LABEL_MOVES:
+        return LABEL_MOVES[op.name](op, operands, 3)
     return INDEXED[op.name](owners, op, operands)
 
 
@@ -227,7 +227,9 @@ def test_what_fills_up_is_its_owners():
     (op,) = lowered_ops(
         "stablehlo.pad", lambda x, v: lax.pad(x, v, ((1, 0, 0), (0, 0, 0))), jnp.zeros(SHAPE), 0.0
     )
-    found = MOVES["stablehlo.pad"](op, [labelled(np.full(SHAPE, NONE)), labelled(np.int32(2))], 3)
+    found = LABEL_MOVES["stablehlo.pad"](
+        op, [labelled(np.full(SHAPE, NONE)), labelled(np.int32(2))], 3
+    )
     assert (elements(found) == 2).all()
 
 
@@ -236,6 +238,6 @@ def test_what_fills_up_beside_one_example_stays_nobodys():
         "stablehlo.pad", lambda x, v: lax.pad(x, v, ((0, 2, 0), (0, 0, 0))), jnp.zeros(SHAPE), 1.0
     )
     own = everywhere(np.int32(1), SHAPE)
-    found = elements(MOVES["stablehlo.pad"](op, [own, labelled(np.int32(NONE))], 3))
+    found = elements(LABEL_MOVES["stablehlo.pad"](op, [own, labelled(np.int32(NONE))], 3))
     assert (found[: SHAPE[0]] == 1).all()
     assert (found[SHAPE[0] :] == NONE).all()
