@@ -1,7 +1,7 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -210,7 +210,9 @@ class WithStatistics:
         loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         given: Any = {"rows_per_example": options.rows_per_example, "segments": ids}
-        asked = make_request(lowered, batch, statistics, picked, *how, **given)
+        # What is lowered here is as it was traced, with all that the loss had.
+        requested = make_request(lowered, batch, statistics, picked, *how, **given)
+        asked = replace(requested, pruned=False)
         given_arrays = named_arrays(arguments_by_key(*jax.tree.unflatten(tree, leaves)))
         warn_of_unnamed(lowered, asked, [name for name, _ in given_arrays])
         module, more = rewritten(lowered, asked)

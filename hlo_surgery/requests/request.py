@@ -50,7 +50,8 @@ class Request:
     padding, and `real` the values that say it, with their number. `closed_over`: traced values that
     the statistics were found to close over. `custom_calls`: the examples' axes of some, as they
     were declared. `segments`: of arguments with rows of examples, which one has their ids; `met`:
-    the value that says which examples were found to meet others.
+    the value that says which examples were found to meet others. `pruned`: whether the module may
+    lack what no output needs, as what `jax.jit` lowers does.
     """
 
     batch: Mapping[int, int]
@@ -68,6 +69,7 @@ class Request:
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
     segments: Mapping[int, int] = field(default_factory=dict[int, int])
     met: Value | None = None
+    pruned: bool = True
 
     @property
     def examples(self) -> Examples:

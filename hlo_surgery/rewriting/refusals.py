@@ -1,5 +1,7 @@
 """Refusals: of all outputs that are refused the reason, and not of the first alone."""
 
+from typing import Any
+
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
@@ -21,4 +23,5 @@ def roles_of(request: Request) -> Roles:
     """What arguments and outputs are, as the analysis is told of it."""
     contribution = request.on_mixing == "contribution"
     asked = (request.gradients, request.losses, contribution, request.custom_calls)
-    return Roles(request.batch, request.size, *asked, segments=request.segments)
+    given: Any = {"segments": request.segments, "pruned": request.pruned}
+    return Roles(request.batch, request.size, *asked, **given)

@@ -1,0 +1,185 @@
+"""Unseen rows: what may lie row by row beside the examples where a dump no longer shows it.
+
+    loss: mean %mask * (%x @ w + b) + ...       gradient of b: reduce %mask over [B], and others
+
+`jax.jit` leaves out what only an unused result needs, here the product with %x, in which %mask
+met the examples. What is left sums as many rows as there are, and is either a constant of all
+examples or has a term for each of them.
+"""
+
+from collections.abc import Collection, Iterator
+from functools import partial
+from itertools import accumulate
+from operator import mul
+from typing import Any, cast
+
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.dataflow.uniform import Along, Known, is_uniform, sources
+from hlo_surgery.passes.dataflow.vanishing import vanishes
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import dot_numbers, integers
+from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
+from hlo_surgery.passes.owners.classes import Owned, is_shared, is_sum
+from hlo_surgery.passes.owners.labelling.indices import counted_loop
+from hlo_surgery.passes.owners.labelling.labels import Labels
+from hlo_surgery.passes.owners.owners import Owners
+
+UNSEEN = (
+    "sums as many rows as the examples have, of a value that no example reaches, and the module "
+    "does not show whether it met them row by row, since what no output needs is left out"
+)
+UNSEEN_HELP = (
+    "if it has a row for each example (a dropout mask, a weight), pass it as a batch argument; "
+    "else let the module show all of the loss: return it with the gradients, as "
+    "jax.value_and_grad does, or lower with jax.jit(..., keep_unused=True)"
+)
+# What normalising may leave behind.
+MADE = frozenset(["stablehlo.constant"])
+DRAWN = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
+
+
+def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
+    """Why a constant part of an output may have a term for each example; None where it has not.
+
+    To be asked of modules that may lack what no output needs.
+    """
+    if _shows_all(owners, block):
+        return None
+    rows, known = _numbers_of_rows(owners), Known()
+    parameters = _parameters(owners, block)
+    terms = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
+    behind = closure((v for v in terms if not vanishes(v)), _made_of)
+    for op in dict.fromkeys(filter(None, map(mlir.defining_operation, behind))):
+        for value, dim in _summed(op):
+            along = value, PerExample(dim), mlir.shape(value)[dim]
+            if along[-1] in rows and _has_rows(along, parameters, known):
+                return reason_at(op, UNSEEN, UNSEEN_HELP)
+    looped = (_loop_of_rows(owners, value, rows, behind, parameters) for value in behind)
+    loop = next(filter(None, looped), None)
+    return loop and reason_at(loop, UNSEEN, UNSEEN_HELP)
+
+
+def _shows_all(owners: Owners, block: Block) -> bool:
+    """Whether a module has all of its loss: it returns a number that is a sum over the examples, or
+    has what no output needs.
+    """
+    outputs = mlir.operands(mlir.return_operation(block))
+    if any(not mlir.shape(v) and is_sum(owners.of(v)) for v in outputs):
+        return True
+    unused = (op for op in mlir.operations(block) if len(op.results) and op.name not in MADE)
+    return any(not any(mlir.users(result) for result in op.results) for op in unused)
+
+
+def _numbers_of_rows(owners: Owners) -> set[int]:
+    """How many rows the examples have together: sizes of what holds them, reshaped or not."""
+    found = {owners.size}
+    for value, known in owners.classes.items():
+        if isinstance(known, Owned):
+            shape = mlir.shape(value)
+            first = next(
+                (dim for dim in range(len(shape)) if _differ(known.labels, dim)), len(shape)
+            )
+            found.update(accumulate(shape[first:], mul))
+    return found - {1}
+
+
+def _differ(labels: Labels, dim: int) -> bool:
+    """Whether owners differ along a dimension."""
+    return any(labels.owners.shape[axis] > 1 for axis in labels.axes(dim))
+
+
+def _parameters(owners: Owners, block: Block) -> set[Value]:
+    """Arguments that may be those of the gradients: whose type one of the outputs has."""
+    types = {value.type for value in mlir.operands(mlir.return_operation(block))}
+    return {v for v in block.arguments if v in owners.trained and v.type in types}
+
+
+def _made_of(value: Value) -> list[Value]:
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
+        return ties(value) if _is_tied(value) else []
+    return mlir.operands(op)
+
+
+def _is_tied(value: Value) -> bool:
+    if mlir.defining_operation(value) is not None:
+        return True
+    return cast(Any, value.owner).owner.operation.name != "func.func"
+
+
+def _summed(op: Operation) -> Iterator[tuple[Value, int]]:
+    """The operands that an op sums, each with a dimension along which it does."""
+    if op.name == "stablehlo.reduce":
+        count = len(op.operands) // 2
+        for value in op.operands[:count]:
+            yield from ((value, dim) for dim in integers(op, "dimensions"))
+    elif op.name == "stablehlo.dot_general":
+        numbers = dot_numbers(op)
+        sides = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+        for value, dims in zip(op.operands, sides, strict=True):
+            yield from ((value, dim) for dim in dims)
+
+
+def _has_rows(along: Along, parameters: Collection[Value], known: Known) -> bool:
+    """Whether a value differs along an axis, by what is not made of parameters alone."""
+    starts = closure([along], partial(_differing, known))
+    return any(not is_uniform(*each, known) and _starts(each, parameters) for each in starts)
+
+
+def _differing(known: Known, along: Along) -> list[Along]:
+    """What a value has its differences along an axis from, where its op shows that."""
+    value, axis, size = along
+    op = mlir.defining_operation(value)
+    if op is None or is_uniform(value, axis, size, known):
+        return []
+    return [(v, own, size) for v, own in sources(op, axis, size) or [] if own]
+
+
+def _starts(along: Along, parameters: Collection[Value]) -> bool:
+    """Whether rows begin at a value, as far as its op shows, and not as a parameter's do."""
+    op = mlir.defining_operation(along[0])
+    if op is not None and any(own for _, own in sources(op, *along[1:]) or []):
+        return False
+    return not _is_of_parameters(along[0], parameters)
+
+
+def _is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
+    """Whether parameters and single numbers are all that a value is made of."""
+    for v in closure([value], _made_of):
+        op = mlir.defining_operation(v)
+        if op is None and not _is_tied(v) and v not in parameters:
+            return False
+        if op is not None and (op.name in DRAWN or _is_table(op)):
+            return False
+    return True
+
+
+def _is_table(op: Operation) -> bool:
+    """Whether an op is a constant of several numbers, which are not all the same."""
+    if op.name != "stablehlo.constant":
+        return False
+    elements = cast(Any, op.attributes["value"])
+    return not elements.is_splat
+
+
+def _loop_of_rows(
+    owners: Owners,
+    value: Value,
+    rows: Collection[int],
+    behind: Collection[Value],
+    parameters: Collection[Value],
+) -> Operation | None:
+    """The loop of a step for each row, in which a value is that is not made of parameters."""
+    op = mlir.defining_operation(value)
+    loops = mlir.enclosing_loops(op) if op is not None else []
+    for loop in loops:
+        counted = counted_loop(owners, loop)
+        drawn = op is not None and (op.name in DRAWN or op.name == "stablehlo.dynamic_slice")
+        if counted and counted.trips in rows and drawn and not _is_of_parameters(value, parameters):
+            return loop
+    return None

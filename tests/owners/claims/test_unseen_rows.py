@@ -1,0 +1,133 @@
+"""Rows whose meeting with the examples `jax.jit` left out of a dump are no constant of all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+B, D, C = 4, 3, 2
+KEYS = iter(jax.random.split(jax.random.key(0), 8))
+PARAMS = {"b": jax.random.normal(next(KEYS), (C,)), "v": jax.random.normal(next(KEYS), (D, C))}
+W, X = jax.random.normal(next(KEYS), (D, C)), jax.random.normal(next(KEYS), (B, D))
+KEY = jax.random.PRNGKey(1)
+TABLE = jnp.arange(B * C, dtype=float).reshape(B, C)
+UNSEEN = "does not show whether it met them row by row"
+
+
+def own_terms(p, x):
+    return jnp.mean(jnp.sum(jnp.tanh(x @ p["v"] + p["b"]), -1))
+
+
+def drawn(key):
+    return jax.random.bernoulli(key, 0.5, (B, C)).astype(float)
+
+
+def masked(p, x, mask):
+    """A term that is linear in b, so that its gradient needs the mask alone."""
+    return jnp.mean(jnp.sum(mask * (x @ W + p["b"]), -1)) + own_terms(p, x)
+
+
+def contracted(p, x, weights):
+    """The same by a product: what lies row by row is contracted with ones."""
+    return jnp.einsum("bc,bc->", weights, x @ W + p["b"]) / B + own_terms(p, x)
+
+
+def of_some(p, x, mask):
+    return jnp.mean(jnp.sum(mask[:, None] * (x @ W + p["b"]), -1)) + own_terms(p, x)
+
+
+HIDDEN = {
+    "drawn": (lambda p, x, key: masked(p, x, drawn(key)), KEY),
+    "given": (masked, TABLE),
+    "a constant": (lambda p, x, _: masked(p, x, TABLE), KEY),
+    "counted": (lambda p, x, _: of_some(p, x, jnp.arange(B) / B), KEY),
+    "contracted": (contracted, TABLE),
+    "times a parameter": (lambda p, x, m: masked(p, x, m) + jnp.sum(m * p["b"] ** 2) / B, TABLE),
+}
+
+
+def dumped(function, given, **options):
+    lowered = jax.jit(function, **options).lower(PARAMS, X, given)
+    return lowered.as_text(debug_info=True)
+
+
+@pytest.mark.parametrize(("loss", "given"), HIDDEN.values(), ids=HIDDEN)
+def test_rows_that_may_be_the_examples_are_refused(loss, given):
+    with pytest.raises(hs.Refusal, match=UNSEEN) as refused:
+        hs.rewrite_module(dumped(jax.grad(loss), given), batch=["x"], statistics=hs.norms())
+    assert refused.value.where.startswith(__file__)
+    assert "pass it as a batch argument" in refused.value.help
+
+
+@pytest.mark.parametrize("loss", [masked, contracted])
+def test_passed_as_a_batch_argument_they_are_the_examples(loss):
+    names = ["x", loss.__code__.co_varnames[2]]
+    text = dumped(jax.grad(loss), TABLE)
+    module = hs.rewrite_module(text, batch=names, statistics=hs.per_example())
+    found = dict(
+        zip([port.name for port in module.outputs], module.call(*call(TABLE)), strict=True)
+    )
+    one = jax.vmap(lambda x, m: jax.grad(own_of(loss))(PARAMS, x[None], m[None]))
+    expected = one(X, TABLE)
+    name = next(name for name in found if name.startswith("per_example") and "'b'" in name)
+    np.testing.assert_allclose(found[name], expected["b"], rtol=1e-5)
+
+
+def own_of(loss):
+    """The loss of an example alone: with one row for B."""
+    ratio = 1 if loss is masked else B
+    return lambda p, x, m: ratio * (loss(p, x, m) - own_terms(p, x)) + own_terms(p, x)
+
+
+def call(given):
+    return jax.tree.leaves((PARAMS, X, given))
+
+
+def beside_a_penalty(p, x, points):
+    """Points that lie beside no example, as many or not."""
+    return own_terms(p, x) + jnp.mean((points @ p["v"]) ** 2)
+
+
+def test_points_beside_the_examples_are_a_constant_where_the_loss_is_returned():
+    points = jnp.ones((B, D))
+    of = {"batch": ["x"], "statistics": hs.norms()}
+    alone = dumped(jax.grad(beside_a_penalty), points)
+    with pytest.raises(hs.Refusal, match=UNSEEN) as refused:
+        hs.rewrite_module(alone, **of)
+    assert "value_and_grad" in refused.value.help
+    shown = hs.rewrite_module(dumped(jax.value_and_grad(beside_a_penalty), points), **of)
+    one = jax.vmap(lambda x: jax.grad(beside_a_penalty)(PARAMS, x[None], points))(X)
+    expected = np.sqrt(sum(jnp.sum(g**2, axis=tuple(range(1, g.ndim))) for g in one.values()))
+    np.testing.assert_allclose(shown.call(*call(points))[-1], expected, rtol=1e-5)
+    found = hs.grad(beside_a_penalty, batch_argnums=1, statistics=hs.norms())(PARAMS, X, points)
+    np.testing.assert_allclose(found[1], expected, rtol=1e-5)
+
+
+def other_numbers(p, x, points):
+    return beside_a_penalty(p, x, points[:-1])
+
+
+def of_parameters(p, x, _):
+    """Contracts as many rows of a parameter as there are examples."""
+    square = jnp.concatenate([p["v"], p["b"][None]])  # [B, C]
+    return own_terms(p, x) + jnp.sum((square.T @ square - jnp.eye(C)) ** 2)
+
+
+def of_one_number(p, x, _):
+    return own_terms(p, x) + jnp.sum(jnp.ones((B, C)) * p["b"])
+
+
+CONSTANTS = {"others": other_numbers, "parameters": of_parameters, "one number": of_one_number}
+
+
+@pytest.mark.parametrize("loss", CONSTANTS.values(), ids=CONSTANTS)
+def test_what_is_no_row_of_an_example_is_a_constant(loss):
+    points = jnp.sin(jnp.arange(B * D, dtype=float)).reshape(B, D)
+    text = dumped(jax.grad(loss), points, keep_unused=False)
+    module = hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
+    one = jax.vmap(lambda x: jax.grad(loss)(PARAMS, x[None], points))(X)
+    expected = np.sqrt(sum(jnp.sum(g**2, axis=tuple(range(1, g.ndim))) for g in one.values()))
+    given = call(points)[: len(module.arguments)]
+    np.testing.assert_allclose(module.call(*given)[-1], expected, rtol=1e-5)
