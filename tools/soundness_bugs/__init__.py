@@ -71,6 +71,7 @@ TESTS = (
     "tests/acceptance/test_products_of_sums.py",
     "tests/acceptance/test_group_masks.py",
     "tests/microbatches/test_uneven_rows.py",
+    "tests/owners/claims/test_unseen_rows.py",
     "tests/owners/claims/test_stand_ins.py",
     "tests/owners/claims/test_given_rows.py",
     "tests/owners/claims/test_sums_beside_constants.py",

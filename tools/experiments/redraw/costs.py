@@ -1,4 +1,4 @@
-"""Time and memory of surgery beside `vmap`: of MLPs over their sizes, and of the workloads.
+"""Time and memory of surgery beside `vmap`: along a step, of MLPs over their sizes, of workloads.
 
 The numbers are those of `tools/RESULTS.md` and `tools/RESULTS_OF_WORKLOADS.md`, which say on which
 commits and machine they were measured. Nothing is measured here.
@@ -15,9 +15,24 @@ USUAL = {"batch": "64", "width": "256", "depth": "4"}
 
 
 def draw_all(out: Path, kind: str) -> None:
-    """Both figures."""
+    """All figures."""
+    _draw_memory(rows_of(MEASURED / "memory_along_step.csv"), out / f"memory_along_step.{kind}")
     _draw_sizes(rows_of(MEASURED / "surgery_and_vmap.csv"), out / f"surgery_and_vmap.{kind}")
     _draw_workloads(rows_of(MEASURED / "workloads.csv"), out / f"workloads.{kind}")
+
+
+def _draw_memory(rows: Sequence[Row], file: Path) -> None:
+    """What is live on a chip at each instruction, in the order of each program."""
+    figure, ((place,),) = look.panels(1, 1)
+    for name in dict.fromkeys(row["program"] for row in rows):
+        live = [int(row["bytes"]) / 1e9 for row in rows if row["program"] == name]
+        share = [i / len(live) for i in range(len(live))]
+        label = f"{name}: {max(live):.1f} GB at most"
+        place.plot(share, live, drawstyle="steps-post", linewidth=1, label=label)
+    place.set(xlabel="share of the program's instructions", ylabel="live memory of a chip, GB")
+    place.set_ylim(0, None)
+    figure.legend(loc="outside lower center", fontsize="small")
+    look.save(figure, file)
 
 
 def _middle(row: Row) -> float:

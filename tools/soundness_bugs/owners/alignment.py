@@ -280,4 +280,34 @@ ALIGNMENT = [
         "",
         "a term of all that a branch or loop adds, in a private sum beside padding",
     ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    if _shows_all(owners, block):",
+        "    if True:",
+        "rows that met the examples in what a dump lacks",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    if any(not mlir.shape(v) and is_sum(owners.of(v)) for v in outputs):",
+        "    if any(is_sum(owners.of(v)) for v in outputs):",
+        "such rows where a gradient is taken for the loss",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "            yield from ((value, dim) for dim in dims)",
+        "            yield from ()",
+        "such rows that are contracted",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "        if op is not None and (op.name in DRAWN or _is_table(op)):",
+        "        if op is not None and op.name in DRAWN:",
+        "such rows of a constant",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    return {v for v in block.arguments if v in owners.trained and v.type in types}",
+        "    return {v for v in block.arguments if v in owners.trained}",
+        "such rows of an argument",
+    ),
 ]
