@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from hlo_surgery.passes.dataflow.held import held_values
+from hlo_surgery.passes.dataflow.hidden_parameters import hidden_parameters
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value, func
 from hlo_surgery.passes.normalise.held_constants import holds_constant
@@ -87,6 +88,7 @@ def find_owners(
             owners.classes[argument] = Owned(rows)
         elif mlir.is_inexact(argument):
             owners.trained.add(argument)
+    owners.trained |= hidden_parameters(block, batch, gradients)
     classify_block(owners, block)
     if _differentiates_batch(owners, block, gradients):
         owners.trained.update(a for a in block.arguments if mlir.is_inexact(a))

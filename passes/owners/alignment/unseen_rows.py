@@ -7,11 +7,13 @@ met the examples. What is left sums as many rows as there are, and is either a c
 examples or has a term for each of them.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import accumulate
 from operator import mul
 from typing import Any, cast
+
+import numpy as np
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.linked import ties
@@ -20,6 +22,7 @@ from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import dot_numbers, integers
 from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
@@ -30,16 +33,24 @@ from hlo_surgery.passes.owners.labelling.labels import Labels
 from hlo_surgery.passes.owners.owners import Owners
 
 UNSEEN = (
-    "sums as many rows as the examples have, of a value that no example reaches, and the module "
-    "does not show whether it met them row by row, since what no output needs is left out"
+    "a part of this gradient rests on no example, and may have a term for each: the module lacks "
+    "what none of its outputs needs, which would show it"
 )
 UNSEEN_HELP = (
-    "if it has a row for each example (a dropout mask, a weight), pass it as a batch argument; "
-    "else let the module show all of the loss: return it with the gradients, as "
-    "jax.value_and_grad does, or lower with jax.jit(..., keep_unused=True)"
+    "let the module show all of the loss: return it with the gradients, as jax.value_and_grad "
+    "does, or lower with jax.jit(..., keep_unused=True); and pass what has a row for each example "
+    "(a dropout mask, a weight) as a batch argument"
 )
 # What normalising may leave behind.
 MADE = frozenset(["stablehlo.constant"])
+AT_THE_END = Reason(UNSEEN, "func.return", "module", UNSEEN_HELP)
+ADD = "stablehlo.add"
+# Ops that put an operand among other elements, and which.
+PUTTING: dict[str, Callable[[Operation], int]] = {
+    "stablehlo.pad": lambda op: 0,
+    "stablehlo.dynamic_update_slice": lambda op: 1,
+    "stablehlo.scatter": lambda op: len(op.operands) - 1,
+}
 DRAWN = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
 
 
@@ -50,18 +61,44 @@ def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
     """
     if _shows_all(owners, block):
         return None
-    rows, known = _numbers_of_rows(owners), Known()
     parameters = _parameters(owners, block)
-    terms = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
-    behind = closure((v for v in terms if not vanishes(v)), _made_of)
-    for op in dict.fromkeys(filter(None, map(mlir.defining_operation, behind))):
-        for value, dim in _summed(op):
-            along = value, PerExample(dim), mlir.shape(value)[dim]
-            if along[-1] in rows and _has_rows(along, parameters, known):
-                return reason_at(op, UNSEEN, UNSEEN_HELP)
-    looped = (_loop_of_rows(owners, value, rows, behind, parameters) for value in behind)
-    loop = next(filter(None, looped), None)
-    return loop and reason_at(loop, UNSEEN, UNSEEN_HELP)
+    shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
+    terms = [term for v in shared if not vanishes(v) for term in _terms(v)]
+    unseen = next((v for v in terms if _is_loose(owners, v, parameters)), None)
+    if unseen is None and len(terms) >= owners.size and len(set(map(_number, terms))) > 1:
+        unseen = terms[0]
+    if unseen is not None:
+        op = mlir.defining_operation(unseen)
+        return reason_at(op, UNSEEN, UNSEEN_HELP) if op else AT_THE_END
+    op = _op_on_rows(owners, closure(terms, _made_of), parameters)
+    return op and reason_at(op, UNSEEN, UNSEEN_HELP)
+
+
+def _is_loose(owners: Owners, term: Value, parameters: Collection[Value]) -> bool:
+    """Whether a term has nothing of the parameters, and does not add up the same for all rows."""
+    behind = closure([term], _made_of)
+    return behind.isdisjoint(parameters) and not any(
+        size % owners.size == 0 and is_uniform(value, along, size)
+        for op in _ops(behind)
+        for value, along, size in map(_whole, _summed(op))
+    )
+
+
+def _ops(values: Iterable[Value]) -> list[Operation]:
+    return list(dict.fromkeys(filter(None, map(mlir.defining_operation, values))))
+
+
+def _op_on_rows(
+    owners: Owners, behind: Collection[Value], parameters: Collection[Value]
+) -> Operation | None:
+    """The first op on rows that may be the examples'."""
+    rows, known = _numbers_of_rows(owners), Known()
+    for op in _ops(behind):
+        along = [each for each in map(_whole, _summed(op)) if each[-1] in rows]
+        if any(_has_rows(each, parameters, known) for each in along) or _puts_rows(owners, op):
+            return op
+    looped = (_loop_of_rows(owners, value, rows, parameters) for value in behind)
+    return next(filter(None, looped), None)
 
 
 def _shows_all(owners: Owners, block: Block) -> bool:
@@ -76,8 +113,10 @@ def _shows_all(owners: Owners, block: Block) -> bool:
 
 
 def _numbers_of_rows(owners: Owners) -> set[int]:
-    """How many rows the examples have together: sizes of what holds them, reshaped or not."""
-    found = {owners.size}
+    """How many rows the examples or groups of them have together: sizes of what holds them,
+    reshaped or not.
+    """
+    found = {n for n in range(2, owners.size + 1) if owners.size % n == 0}
     for value, known in owners.classes.items():
         if isinstance(known, Owned):
             shape = mlir.shape(value)
@@ -85,7 +124,7 @@ def _numbers_of_rows(owners: Owners) -> set[int]:
                 (dim for dim in range(len(shape)) if _differ(known.labels, dim)), len(shape)
             )
             found.update(accumulate(shape[first:], mul))
-    return found - {1}
+    return found
 
 
 def _differ(labels: Labels, dim: int) -> bool:
@@ -125,6 +164,36 @@ def _summed(op: Operation) -> Iterator[tuple[Value, int]]:
             yield from ((value, dim) for dim in dims)
 
 
+def _whole(place: tuple[Value, int]) -> Along:
+    """A whole dimension of a value."""
+    value, dim = place
+    return value, PerExample(dim), mlir.shape(value)[dim]
+
+
+def _terms(value: Value) -> list[Value]:
+    """What is added up in a value."""
+    op = mlir.defining_operation(value)
+    if op is None or op.name != ADD:
+        return [value]
+    return [term for operand in op.operands for term in _terms(operand)]
+
+
+def _number(value: Value) -> object:
+    """What a value is, if that is known, so that two that are alike are one."""
+    known = evaluate(value)
+    return value if known is None else known.tobytes()
+
+
+def _puts_rows(owners: Owners, op: Operation) -> bool:
+    """Whether a row for each example is put among others, as in the gradient of a slice."""
+    if op.name not in PUTTING or not len(op.results):
+        return False
+    value, result = op.operands[PUTTING[op.name](op)], op.results[0]
+    pairs = zip(mlir.shape(value), mlir.shape(result), strict=False)
+    longer = any(own == owners.size < whole for own, whole in pairs)
+    return longer and not vanishes(value)
+
+
 def _has_rows(along: Along, parameters: Collection[Value], known: Known) -> bool:
     """Whether a value differs along an axis, by what is not made of parameters alone."""
     starts = closure([along], partial(_differing, known))
@@ -135,7 +204,7 @@ def _differing(known: Known, along: Along) -> list[Along]:
     """What a value has its differences along an axis from, where its op shows that."""
     value, axis, size = along
     op = mlir.defining_operation(value)
-    if op is None or is_uniform(value, axis, size, known):
+    if op is None or is_uniform(value, axis, size, known) or _is_identity(value):
         return []
     return [(v, own, size) for v, own in sources(op, axis, size) or [] if own]
 
@@ -146,6 +215,12 @@ def _starts(along: Along, parameters: Collection[Value]) -> bool:
     if op is not None and any(own for _, own in sources(op, *along[1:]) or []):
         return False
     return not _is_of_parameters(along[0], parameters)
+
+
+def _is_identity(value: Value) -> bool:
+    """Whether a value is an identity matrix, from which penalties take their distance."""
+    known = evaluate(value)
+    return known is not None and known.ndim == 2 and np.array_equal(known, np.eye(*known.shape))
 
 
 def _is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
@@ -171,7 +246,6 @@ def _loop_of_rows(
     owners: Owners,
     value: Value,
     rows: Collection[int],
-    behind: Collection[Value],
     parameters: Collection[Value],
 ) -> Operation | None:
     """The loop of a step for each row, in which a value is that is not made of parameters."""

@@ -1,0 +1,58 @@
+"""Hidden parameters: those that are no argument of floats, where a gradient has no such argument.
+
+    jax.jit(lambda x: jax.grad(loss)(W, x))      =>  W is a constant of the module
+    loss(q / 64, x), loss(normal(key), x)        =>  integers, or drawn numbers
+
+So whatever may hold them counts as a parameter: what parameters do not reach is data, of which
+more is taken as a constant.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any, cast
+
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+
+# Tables, counted and drawn numbers, of which arrays of parameters may be made.
+MADE_FROM = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
+
+
+def hidden_parameters(
+    block: Block, batch: Collection[int], gradients: Collection[int]
+) -> set[Value]:
+    """What may be parameters, or what these are made of, beside arguments of floats; nothing where
+    each gradient has an argument of its shape.
+    """
+    missing = _missing_shapes(block, batch, gradients)
+    if not missing:
+        return set()
+    found = {v for i, v in enumerate(block.arguments) if i not in batch}
+    for op in mlir.nested_operations(cast(Any, block.owner).operation):
+        if len(op.results) and _may_hold(op, missing):
+            found.update(op.results)
+    return found
+
+
+def _missing_shapes(
+    block: Block, batch: Collection[int], gradients: Collection[int]
+) -> set[tuple[int, ...]]:
+    """The shapes that more gradients have than arguments of floats do."""
+    outputs = mlir.operands(mlir.return_operation(block))
+    asked = Counter(mlir.shape(outputs[number]) for number in gradients)
+    given = Counter(_shapes_of_floats(block.arguments, batch))
+    return set(asked - given)
+
+
+def _shapes_of_floats(arguments: Sequence[Value], batch: Collection[int]) -> list[tuple[int, ...]]:
+    own = (v for i, v in enumerate(arguments) if i not in batch)
+    return [mlir.shape(v) for v in own if mlir.is_inexact(v)]
+
+
+def _may_hold(op: Operation, missing: set[tuple[int, ...]]) -> bool:
+    if op.name == "stablehlo.constant":
+        table = not cast(Any, op.attributes["value"]).is_splat
+        return table or mlir.shape(op.results[0]) in missing
+    # An array of one number, as parameters may begin.
+    filled = op.name == "stablehlo.broadcast_in_dim" and mlir.shape(op.results[0]) in missing
+    return op.name in MADE_FROM or (filled and not mlir.shape(op.operands[0]))
