@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.closed_over import trace
-from hlo_surgery.passes.emit.host_calls import host_calls, silent
+from hlo_surgery.passes.emit.host_calls import host_calls, nested_equations, silent
 from hlo_surgery.passes.emit.named_mesh import named_mesh
 from hlo_surgery.requests.leaves import (
     as_returned,
@@ -35,7 +35,8 @@ class Lowered:
     `result`: the tree that the function returns, of what outputs hide (`returned_kind`).
     `closed_over`: the traced values that are the module's last arguments. `calls`: how the
     function calls its host. `mesh`: what its sharding constraints name. `shardings`: of each
-    output, where that is part of its type.
+    output, where that is part of its type. `pruned`: whether it calls what was exported, which
+    lacks what none of its outputs needs.
     """
 
     module: Module
@@ -44,6 +45,7 @@ class Lowered:
     calls: frozenset[str]
     mesh: Any
     shardings: list[Any]
+    pruned: bool
 
 
 def lower(
@@ -83,7 +85,9 @@ def lower(
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     module = load(lowered.as_text(debug_info=True))
     mesh = named_mesh(traced.jaxpr.jaxpr)
-    return Lowered(module, shapes[-1], closed_over, frozenset(calls), mesh, shardings[-1])
+    called = (eqn.primitive.name for eqn in nested_equations(traced.jaxpr.jaxpr))
+    beside_it = frozenset(calls), mesh, shardings[-1], "call_exported" in called
+    return Lowered(module, shapes[-1], closed_over, *beside_it)
 
 
 def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:

@@ -210,9 +210,9 @@ class WithStatistics:
         loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         given: Any = {"rows_per_example": options.rows_per_example, "segments": ids}
-        # What is lowered here is as it was traced, with all that the loss had.
         requested = make_request(lowered, batch, statistics, picked, *how, **given)
-        asked = replace(requested, pruned=False)
+        # What is lowered here has all that was traced of the loss, also what no output needs.
+        asked = replace(requested, pruned=made.pruned)
         given_arrays = named_arrays(arguments_by_key(*jax.tree.unflatten(tree, leaves)))
         warn_of_unnamed(lowered, asked, [name for name, _ in given_arrays])
         module, more = rewritten(lowered, asked)

@@ -23,5 +23,6 @@ def roles_of(request: Request) -> Roles:
     """What arguments and outputs are, as the analysis is told of it."""
     contribution = request.on_mixing == "contribution"
     asked = (request.gradients, request.losses, contribution, request.custom_calls)
-    given: Any = {"segments": request.segments, "pruned": request.pruned}
-    return Roles(request.batch, request.size, *asked, **given)
+    sums_padding = request.is_real is not None and request.loss_reduction == "sum"
+    given: Any = {"pruned": request.pruned, "sums_padding": sums_padding}
+    return Roles(request.batch, request.size, *asked, segments=request.segments, **given)

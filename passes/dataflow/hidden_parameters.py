@@ -27,7 +27,7 @@ def hidden_parameters(
     missing = _missing_shapes(block, batch, gradients)
     if not missing:
         return set()
-    found = {v for i, v in enumerate(block.arguments) if i not in batch}
+    found: set[Value] = {v for i, v in enumerate(block.arguments) if i not in batch}
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if len(op.results) and _may_hold(op, missing):
             found.update(op.results)

@@ -34,6 +34,7 @@ from hlo_surgery.passes.normalise.devices.kernels import call_on_each
 from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
+from hlo_surgery.passes.owners.alignment.padded_rows import padded_reason
 from hlo_surgery.passes.owners.alignment.unseen_rows import unseen_reason
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Mixed
@@ -55,6 +56,7 @@ class Roles:
     `contribution`: whether all that is mixed counts as constant. `custom_calls`: what is declared
     of some. `segments`: of batch arguments whose rows lie anywhere, which one has the ids of their
     examples. `pruned`: whether what no output needs may have been left out of the module.
+    `sums_padding`: whether the loss is a sum, over rows of which some are no examples'.
     """
 
     batch: Mapping[int, int]
@@ -65,6 +67,7 @@ class Roles:
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
     segments: Mapping[int, int] = field(default_factory=dict[int, int])
     pruned: bool = False
+    sums_padding: bool = False
 
 
 @dataclass
@@ -173,6 +176,8 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
             n: reason or unseen_reason(owners, module.block, outputs[n])
             for n, reason in reasons.items()
         }
+    if roles.sums_padding:
+        reasons = {n: reason or padded_reason(owners, outputs[n]) for n, reason in reasons.items()}
     losses = {n: undivided_loss_reason(owners, module.block, outputs[n]) for n in roles.losses}
     reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
     worded = {n: reason or _unworded(module.axes, outputs[n]) for n, reason in reasons.items()}

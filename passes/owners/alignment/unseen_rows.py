@@ -7,26 +7,30 @@ met the examples. What is left sums as many rows as there are, and is either a c
 examples or has a term for each of them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from operator import mul
-from typing import Any, cast
 
-import numpy as np
-
-from hlo_surgery.passes.dataflow.axis import PerExample
-from hlo_surgery.passes.dataflow.linked import ties
-from hlo_surgery.passes.dataflow.uniform import Along, Known, is_uniform, sources
+from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import dot_numbers, integers
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
+from hlo_surgery.passes.owners.alignment.makings import (
+    DRAWN,
+    Forms,
+    form,
+    has_rows,
+    is_of_parameters,
+    made_of,
+    ops,
+    summed,
+    whole,
+)
 from hlo_surgery.passes.owners.classes import Owned, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels
@@ -51,7 +55,6 @@ PUTTING: dict[str, Callable[[Operation], int]] = {
     "stablehlo.dynamic_update_slice": lambda op: 1,
     "stablehlo.scatter": lambda op: len(op.operands) - 1,
 }
-DRAWN = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
 
 
 def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
@@ -63,29 +66,26 @@ def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
         return None
     parameters = _parameters(owners, block)
     shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
-    terms = [term for v in shared if not vanishes(v) for term in _terms(v)]
+    every = [term for v in shared for term in _terms(v)]
+    terms = [term for term in every if not vanishes(term)]
     unseen = next((v for v in terms if _is_loose(owners, v, parameters)), None)
-    if unseen is None and len(terms) >= owners.size and len(set(map(_number, terms))) > 1:
+    if unseen is None and terms and _are_weighted(every, owners.size):
         unseen = terms[0]
     if unseen is not None:
         op = mlir.defining_operation(unseen)
         return reason_at(op, UNSEEN, UNSEEN_HELP) if op else AT_THE_END
-    op = _op_on_rows(owners, closure(terms, _made_of), parameters)
-    return op and reason_at(op, UNSEEN, UNSEEN_HELP)
+    on_rows = _op_on_rows(owners, closure(terms, made_of), parameters)
+    return on_rows and reason_at(on_rows, UNSEEN, UNSEEN_HELP)
 
 
 def _is_loose(owners: Owners, term: Value, parameters: Collection[Value]) -> bool:
     """Whether a term has nothing of the parameters, and does not add up the same for all rows."""
-    behind = closure([term], _made_of)
+    behind = closure([term], made_of)
     return behind.isdisjoint(parameters) and not any(
         size % owners.size == 0 and is_uniform(value, along, size)
-        for op in _ops(behind)
-        for value, along, size in map(_whole, _summed(op))
+        for op in ops(behind)
+        for value, along, size in map(whole, summed(op))
     )
-
-
-def _ops(values: Iterable[Value]) -> list[Operation]:
-    return list(dict.fromkeys(filter(None, map(mlir.defining_operation, values))))
 
 
 def _op_on_rows(
@@ -93,9 +93,10 @@ def _op_on_rows(
 ) -> Operation | None:
     """The first op on rows that may be the examples'."""
     rows, known = _numbers_of_rows(owners), Known()
-    for op in _ops(behind):
-        along = [each for each in map(_whole, _summed(op)) if each[-1] in rows]
-        if any(_has_rows(each, parameters, known) for each in along) or _puts_rows(owners, op):
+    for op in ops(behind):
+        along = [each for each in map(whole, summed(op)) if each[-1] in rows]
+        has_any = any(has_rows(each, parameters, known) for each in along)
+        if has_any or _puts_rows(owners, op):
             return op
     looped = (_loop_of_rows(owners, value, rows, parameters) for value in behind)
     return next(filter(None, looped), None)
@@ -138,50 +139,27 @@ def _parameters(owners: Owners, block: Block) -> set[Value]:
     return {v for v in block.arguments if v in owners.trained and v.type in types}
 
 
-def _made_of(value: Value) -> list[Value]:
-    op = mlir.defining_operation(value)
-    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
-        return ties(value) if _is_tied(value) else []
-    return mlir.operands(op)
-
-
-def _is_tied(value: Value) -> bool:
-    if mlir.defining_operation(value) is not None:
-        return True
-    return cast(Any, value.owner).owner.operation.name != "func.func"
-
-
-def _summed(op: Operation) -> Iterator[tuple[Value, int]]:
-    """The operands that an op sums, each with a dimension along which it does."""
-    if op.name == "stablehlo.reduce":
-        count = len(op.operands) // 2
-        for value in op.operands[:count]:
-            yield from ((value, dim) for dim in integers(op, "dimensions"))
-    elif op.name == "stablehlo.dot_general":
-        numbers = dot_numbers(op)
-        sides = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
-        for value, dims in zip(op.operands, sides, strict=True):
-            yield from ((value, dim) for dim in dims)
-
-
-def _whole(place: tuple[Value, int]) -> Along:
-    """A whole dimension of a value."""
-    value, dim = place
-    return value, PerExample(dim), mlir.shape(value)[dim]
-
-
 def _terms(value: Value) -> list[Value]:
     """What is added up in a value."""
-    op = mlir.defining_operation(value)
-    if op is None or op.name != ADD:
-        return [value]
-    return [term for operand in op.operands for term in _terms(operand)]
+    found: list[Value] = []
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        op = mlir.defining_operation(one)
+        if op is not None and op.name == ADD:
+            pending += mlir.operands(op)
+        else:
+            found.append(one)
+    return found
 
 
-def _number(value: Value) -> object:
-    """What a value is, if that is known, so that two that are alike are one."""
-    known = evaluate(value)
-    return value if known is None else known.tobytes()
+def _are_weighted(terms: Sequence[Value], size: int) -> bool:
+    """Whether as many terms as examples are alike but for their numbers, as where a Python loop
+    over the examples adds them.
+    """
+    seen: Forms = {}
+    alike = Counter(form(term, seen) for term in set(terms))
+    return any(count >= size for count in alike.values())
 
 
 def _puts_rows(owners: Owners, op: Operation) -> bool:
@@ -192,54 +170,6 @@ def _puts_rows(owners: Owners, op: Operation) -> bool:
     pairs = zip(mlir.shape(value), mlir.shape(result), strict=False)
     longer = any(own == owners.size < whole for own, whole in pairs)
     return longer and not vanishes(value)
-
-
-def _has_rows(along: Along, parameters: Collection[Value], known: Known) -> bool:
-    """Whether a value differs along an axis, by what is not made of parameters alone."""
-    starts = closure([along], partial(_differing, known))
-    return any(not is_uniform(*each, known) and _starts(each, parameters) for each in starts)
-
-
-def _differing(known: Known, along: Along) -> list[Along]:
-    """What a value has its differences along an axis from, where its op shows that."""
-    value, axis, size = along
-    op = mlir.defining_operation(value)
-    if op is None or is_uniform(value, axis, size, known) or _is_identity(value):
-        return []
-    return [(v, own, size) for v, own in sources(op, axis, size) or [] if own]
-
-
-def _starts(along: Along, parameters: Collection[Value]) -> bool:
-    """Whether rows begin at a value, as far as its op shows, and not as a parameter's do."""
-    op = mlir.defining_operation(along[0])
-    if op is not None and any(own for _, own in sources(op, *along[1:]) or []):
-        return False
-    return not _is_of_parameters(along[0], parameters)
-
-
-def _is_identity(value: Value) -> bool:
-    """Whether a value is an identity matrix, from which penalties take their distance."""
-    known = evaluate(value)
-    return known is not None and known.ndim == 2 and np.array_equal(known, np.eye(*known.shape))
-
-
-def _is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
-    """Whether parameters and single numbers are all that a value is made of."""
-    for v in closure([value], _made_of):
-        op = mlir.defining_operation(v)
-        if op is None and not _is_tied(v) and v not in parameters:
-            return False
-        if op is not None and (op.name in DRAWN or _is_table(op)):
-            return False
-    return True
-
-
-def _is_table(op: Operation) -> bool:
-    """Whether an op is a constant of several numbers, which are not all the same."""
-    if op.name != "stablehlo.constant":
-        return False
-    elements = cast(Any, op.attributes["value"])
-    return not elements.is_splat
 
 
 def _loop_of_rows(
@@ -254,6 +184,6 @@ def _loop_of_rows(
     for loop in loops:
         counted = counted_loop(owners, loop)
         drawn = op is not None and (op.name in DRAWN or op.name == "stablehlo.dynamic_slice")
-        if counted and counted.trips in rows and drawn and not _is_of_parameters(value, parameters):
+        if counted and counted.trips in rows and drawn and not is_of_parameters(value, parameters):
             return loop
     return None

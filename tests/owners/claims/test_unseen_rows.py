@@ -1,6 +1,7 @@
 """Rows whose meeting with the examples `jax.jit` left out of a dump are no constant of all."""
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -38,12 +39,37 @@ def of_some(p, x, mask):
     return jnp.mean(jnp.sum(mask[:, None] * (x @ W + p["b"]), -1)) + own_terms(p, x)
 
 
+def one_by_one(p, x, weights):
+    """A Python loop over the examples, whose weights are numbers."""
+    rows = (0.5 * i * jnp.sum(x[i] @ W + p["b"]) for i in range(B))
+    return sum(rows) / B + own_terms(p, x)
+
+
+def of_squares_one_by_one(p, x, weights):
+    rows = (0.5 * i * jnp.sum(x[i] @ W + p["b"] ** 2) for i in range(B))
+    return sum(rows) / B + own_terms(p, x)
+
+
+def mapped(p, x, weights):
+    rows = jax.lax.map(lambda row: jnp.sum(row[1] * (row[0] @ W + p["b"])), (x, weights))
+    return jnp.mean(rows) + own_terms(p, x)
+
+
+def by_groups(p, x, weights):
+    groups = jnp.sum(x @ W + p["b"], -1).reshape(2, 2).sum(1)
+    return jnp.mean(weights[0] * groups) / 2 + own_terms(p, x)
+
+
 HIDDEN = {
     "drawn": (lambda p, x, key: masked(p, x, drawn(key)), KEY),
     "given": (masked, TABLE),
     "a constant": (lambda p, x, _: masked(p, x, TABLE), KEY),
     "counted": (lambda p, x, _: of_some(p, x, jnp.arange(B) / B), KEY),
     "contracted": (contracted, TABLE),
+    "one by one": (one_by_one, KEY),
+    "squares one by one": (of_squares_one_by_one, KEY),
+    "in a loop": (mapped, TABLE),
+    "by groups": (by_groups, TABLE),
     "times a parameter": (lambda p, x, m: masked(p, x, m) + jnp.sum(m * p["b"] ** 2) / B, TABLE),
 }
 
@@ -59,6 +85,25 @@ def test_rows_that_may_be_the_examples_are_refused(loss, given):
         hs.rewrite_module(dumped(jax.grad(loss), given), batch=["x"], statistics=hs.norms())
     assert refused.value.where.startswith(__file__)
     assert "as a batch argument" in refused.value.help
+
+
+def test_rows_of_a_longer_parameter_may_be_the_examples():
+    def loss(p, x):
+        return jnp.mean(x @ W[:, 0] + p["e"][:B]) + jnp.sum(p["e"] ** 2) + jnp.mean(x @ p["w"])
+
+    params = {"e": jnp.ones(B + 2), "w": jnp.ones(D)}
+    text = jax.jit(jax.grad(loss)).lower(params, X).as_text(debug_info=True)
+    with pytest.raises(hs.Refusal, match=UNSEEN):
+        hs.rewrite_module(text, batch=["x"], statistics=hs.norms(), gradients=[0, 1])
+
+
+def test_what_was_exported_lacks_as_much():
+    loss, given = HIDDEN["drawn"]
+    exported = jax.export.export(jax.jit(jax.grad(loss)))(PARAMS, X, given)
+    with pytest.raises(hs.Refusal, match=UNSEEN):
+        hs.rewrite(exported.call, batch_argnums=1, statistics=hs.norms())(PARAMS, X, given)
+    with pytest.raises(hs.Refusal, match="holds something for each example's position"):
+        hs.grad(loss, batch_argnums=1, statistics=hs.norms())(PARAMS, X, given)
 
 
 @pytest.mark.parametrize("loss", [masked, contracted])
@@ -115,19 +160,31 @@ def of_parameters(p, x, _):
     return own_terms(p, x) + jnp.sum((square.T @ square - jnp.eye(C)) ** 2)
 
 
-def of_one_number(p, x, _):
-    return own_terms(p, x) + jnp.sum(jnp.ones((B, C)) * p["b"])
+def linear(p, x, _):
+    """A loss that is linear in its output: the bias has as much of each example."""
+    return jnp.mean(jnp.sum(jnp.tanh(x @ p["v"]) + p["b"], -1))
 
 
-CONSTANTS = {"others": other_numbers, "parameters": of_parameters, "one number": of_one_number}
+def decayed(p, x, _):
+    return own_terms(p, x) + 0.1 * sum(jnp.sum(w**2) + jnp.sum(jnp.abs(w)) for w in p.values())
+
+
+CONSTANTS = {
+    "others": other_numbers,
+    "parameters": of_parameters,
+    "linear": linear,
+    "decayed": decayed,
+}
 
 
 @pytest.mark.parametrize("loss", CONSTANTS.values(), ids=CONSTANTS)
 def test_what_is_no_row_of_an_example_is_a_constant(loss):
     points = jnp.sin(jnp.arange(B * D, dtype=float)).reshape(B, D)
     text = dumped(jax.grad(loss), points, keep_unused=False)
-    module = hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
+    asked = {"gradients": ["['b']", "['v']"], "statistics": hs.norms()}
+    module = hs.rewrite_module(text, batch=["x"], **asked)
     one = jax.vmap(lambda x: jax.grad(loss)(PARAMS, x[None], points))(X)
     expected = np.sqrt(sum(jnp.sum(g**2, axis=tuple(range(1, g.ndim))) for g in one.values()))
-    given = call(points)[: len(module.arguments)]
+    arguments = {"p['b']": PARAMS["b"], "p['v']": PARAMS["v"], "x": X}
+    given = [arguments.get(port.name, points) for port in module.arguments]
     np.testing.assert_allclose(module.call(*given)[-1], expected, rtol=1e-5)

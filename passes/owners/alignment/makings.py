@@ -1,0 +1,138 @@
+"""Makings: what a constant part of a gradient is made of, and which dimensions that sums.
+
+%g = add %sum, %r ; %r = reduce %m over [B] ; %m = multiply %k, %b      %r is made of %m, %k, %b
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.dataflow.uniform import Along, Known, is_uniform, sources
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import dot_numbers, integers
+from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.constants import evaluate
+from hlo_surgery.passes.ir.mlir import Operation, Value
+
+DRAWN = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
+
+
+def made_of(value: Value) -> list[Value]:
+    """What a value is made of, a state of a loop or branch of all of the same."""
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
+        return ties(value) if is_tied(value) else []
+    return mlir.operands(op)
+
+
+def is_tied(value: Value) -> bool:
+    """Whether a value is no argument of the function."""
+    if mlir.defining_operation(value) is not None:
+        return True
+    return cast(Any, value.owner).owner.operation.name != "func.func"
+
+
+def ops(values: Iterable[Value]) -> list[Operation]:
+    """The ops that make values, each once."""
+    return list(dict.fromkeys(filter(None, map(mlir.defining_operation, values))))
+
+
+def summed(op: Operation) -> Iterator[tuple[Value, int]]:
+    """The operands that an op sums, each with a dimension along which it does."""
+    if op.name == "stablehlo.reduce":
+        count = len(op.operands) // 2
+        for value in op.operands[:count]:
+            yield from ((value, dim) for dim in integers(op, "dimensions"))
+    elif op.name == "stablehlo.dot_general":
+        numbers = dot_numbers(op)
+        sides = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
+        for value, dims in zip(op.operands, sides, strict=True):
+            yield from ((value, dim) for dim in dims)
+
+
+def whole(place: tuple[Value, int]) -> Along:
+    """A whole dimension of a value."""
+    value, dim = place
+    return value, PerExample(dim), mlir.shape(value)[dim]
+
+
+def has_rows(along: Along, parameters: Collection[Value], known: Known) -> bool:
+    """Whether a value differs along an axis, by what is not made of parameters alone."""
+    starts = closure([along], partial(_differing, known))
+    return any(not is_uniform(*each, known) and _starts(each, parameters) for each in starts)
+
+
+def _differing(known: Known, along: Along) -> list[Along]:
+    """What a value has its differences along an axis from, where its op shows that."""
+    value, axis, size = along
+    op = mlir.defining_operation(value)
+    if op is None or is_uniform(value, axis, size, known) or _is_identity(value):
+        return []
+    return [(v, own, size) for v, own in sources(op, axis, size) or [] if own]
+
+
+def _starts(along: Along, parameters: Collection[Value]) -> bool:
+    """Whether rows begin at a value, as far as its op shows, and not as a parameter's do."""
+    op = mlir.defining_operation(along[0])
+    if op is not None and any(own for _, own in sources(op, *along[1:]) or []):
+        return False
+    return not is_of_parameters(along[0], parameters)
+
+
+def _is_identity(value: Value) -> bool:
+    """Whether a value is an identity matrix, from which penalties take their distance."""
+    known = evaluate(value)
+    return known is not None and known.ndim == 2 and np.array_equal(known, np.eye(*known.shape))
+
+
+def is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
+    """Whether parameters and single numbers are all that a value is made of."""
+    for v in closure([value], made_of):
+        op = mlir.defining_operation(v)
+        if op is None and not is_tied(v) and v not in parameters:
+            return False
+        if op is not None and (op.name in DRAWN or _is_table(op)):
+            return False
+    return True
+
+
+def _is_table(op: Operation) -> bool:
+    """Whether an op is a constant of several numbers, which are not all the same."""
+    if op.name != "stablehlo.constant":
+        return False
+    elements = cast(Any, op.attributes["value"])
+    return not elements.is_splat
+
+
+# The form of each value, a number for each that is another.
+Forms = dict[object, int]
+
+
+def form(value: Value, seen: Forms) -> int:
+    """What a value is made by, whatever the numbers in it are: equal for c * f and k * f."""
+    pending = [value]
+    while pending:
+        operands = _parts(pending[-1])
+        if missing := [v for v in operands if v not in seen]:
+            pending += missing
+        else:
+            one = pending.pop()
+            seen[one] = seen.setdefault(("form", _key(one, operands, seen)), len(seen))
+    return seen[value]
+
+
+def _parts(value: Value) -> list[Value]:
+    """The operands of the op that makes a value, where its form rests on them."""
+    op = mlir.defining_operation(value)
+    return [] if op is None or op.name in mlir.CONTROL_FLOW else mlir.operands(op)
+
+
+def _key(value: Value, operands: Iterable[Value], seen: Forms) -> object:
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW:
+        return value
+    return op.name, str(value.type), tuple(seen[operand] for operand in operands)
