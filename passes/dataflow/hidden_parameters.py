@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 
 # Tables, counted and drawn numbers, of which arrays of parameters may be made.
@@ -50,9 +51,9 @@ def _shapes_of_floats(arguments: Sequence[Value], batch: Collection[int]) -> lis
 
 
 def _may_hold(op: Operation, missing: set[tuple[int, ...]]) -> bool:
-    if op.name == "stablehlo.constant":
-        table = not cast(Any, op.attributes["value"]).is_splat
-        return table or mlir.shape(op.results[0]) in missing
+    if op.name in MADE_FROM or is_table(op):
+        return True
     # An array of one number, as parameters may begin.
-    filled = op.name == "stablehlo.broadcast_in_dim" and mlir.shape(op.results[0]) in missing
-    return op.name in MADE_FROM or (filled and not mlir.shape(op.operands[0]))
+    filled = op.name == "stablehlo.broadcast_in_dim" and not mlir.shape(op.operands[0])
+    is_one = filled or op.name == "stablehlo.constant"
+    return is_one and mlir.shape(op.results[0]) in missing

@@ -123,6 +123,16 @@ def _is_constant_splat(op: Operation, number: float) -> bool:
     return bool(attribute.is_splat) and attribute.get_splat_value().value == number
 
 
+def is_table(op: Operation) -> bool:
+    """Whether an op is a constant of numbers that are not all the same."""
+    if op.name != "stablehlo.constant":
+        return False
+    if isinstance(mlir.element_type(op.results[0]), ir.ComplexType):
+        numbers = elements(op)
+        return bool((numbers != numbers.ravel()[:1]).any())
+    return not cast(Any, op.attributes["value"]).is_splat
+
+
 def elements(op: Operation) -> npt.NDArray[Any]:
     """The elements of a constant, of any element type that numpy holds."""
     dtype = dtype_of(op.results[0])

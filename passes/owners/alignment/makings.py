@@ -15,7 +15,7 @@ from hlo_surgery.passes.dataflow.uniform import Along, Known, is_uniform, source
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import dot_numbers, integers
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import evaluate
+from hlo_surgery.passes.ir.constants import evaluate, is_table
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
 DRAWN = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
@@ -95,17 +95,9 @@ def is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
         op = mlir.defining_operation(v)
         if op is None and not is_tied(v) and v not in parameters:
             return False
-        if op is not None and (op.name in DRAWN or _is_table(op)):
+        if op is not None and (op.name in DRAWN or is_table(op)):
             return False
     return True
-
-
-def _is_table(op: Operation) -> bool:
-    """Whether an op is a constant of several numbers, which are not all the same."""
-    if op.name != "stablehlo.constant":
-        return False
-    elements = cast(Any, op.attributes["value"])
-    return not elements.is_splat
 
 
 # The form of each value, a number for each that is another.

@@ -336,7 +336,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/makings.py",
-        "        if op is not None and (op.name in DRAWN or _is_table(op)):",
+        "        if op is not None and (op.name in DRAWN or is_table(op)):",
         "        if op is not None and op.name in DRAWN:",
         "such rows of a constant",
     ),
@@ -372,14 +372,14 @@ ALIGNMENT = [
     ),
     Bug(
         "dataflow/hidden_parameters.py",
-        "    return op.name in MADE_FROM or (filled and not mlir.shape(op.operands[0]))",
-        "    return op.name in MADE_FROM",
+        "    return is_one and mlir.shape(op.results[0]) in missing",
+        "    return False",
         "examples that meet through parameters of one number",
     ),
     Bug(
         "dataflow/hidden_parameters.py",
-        "        return table or mlir.shape(op.results[0]) in missing",
-        "        return mlir.shape(op.results[0]) in missing",
+        "    if op.name in MADE_FROM or is_table(op):",
+        "    if op.name in MADE_FROM:",
         "examples that meet through parameters that are a constant",
     ),
 ]
