@@ -50,7 +50,8 @@ PRIVATE_HELP = (
     "example's own masked mean, jnp.mean((mask * losses).sum(1) / mask.sum(1)); of a loss of "
     'PyTorch such as cross_entropy take reduction="none" and the mean of that. What hs.constant '
     "marks must rest on nothing else either: normalise by numbers fixed before the batch is drawn. "
-    "Where the function clips or guards its gradients itself, do that with what it returns"
+    "What all examples decide together, such as whether labels are of two kinds, decide before the "
+    "call. Where the function clips or guards its gradients itself, do that with what it returns"
 )
 
 

@@ -2,7 +2,8 @@
 from text.
 """
 
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,8 @@ STEP = "closed_call"
 PACKAGES = ("site-packages", "dist-packages")
 # What this library puts around a user's own function, which is no line of anybody's.
 WRAPPERS = (("hlo_surgery", "declaring.py"), ("hlo_surgery", "torch"))
+# Where Keras calls JAX's ops, which says nothing of the layer that did.
+DISPATCH = (("keras", "src", "backend"), ("keras", "src", "ops"))
 # Between locations that are still to be read: here the frames of a callee or of its call begin, or
 # both are known.
 _OPENED, _JOINED = "opened", "joined"
@@ -42,9 +45,21 @@ def _library_line(op: Operation) -> str:
     frames = _frames(cast(Any, op.location))
     if not frames or not _is_installed(frames[0][0]) or all(_is_installed(f) for f, _ in frames):
         return ""
-    parts = Path(frames[0][0]).parts
+    path, line = next((f for f in _of_library(frames) if not _is_dispatch(f[0])), frames[0])
+    parts = Path(path).parts
     installed = [i for i, part in enumerate(parts) if part in PACKAGES]
-    return f"{'/'.join(parts[installed[-1] + 1 :])}:{frames[0][1]}" if installed else ""
+    return f"{'/'.join(parts[installed[-1] + 1 :])}:{line}" if installed else ""
+
+
+def _of_library(frames: list[Frame]) -> Iterator[Frame]:
+    """The innermost frames, up to the user's own."""
+    return takewhile(lambda frame: _is_installed(frame[0]), frames)
+
+
+def _is_dispatch(path: str) -> bool:
+    """Whether a library's file only calls an array library's op, whichever that is."""
+    parts = Path(path).parts
+    return any(folder == parts[i : i + 3] for folder in DISPATCH for i in range(len(parts)))
 
 
 def inlined_location(op: Operation, call: Operation) -> ir.Location:
