@@ -35,7 +35,7 @@ from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.owners.alignment.padded_rows import padded_reason
-from hlo_surgery.passes.owners.alignment.unseen_rows import unseen_reason
+from hlo_surgery.passes.owners.alignment.unseen_rows import shows_all, unseen_reason
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Mixed
 from hlo_surgery.passes.owners.owners import Owners
@@ -171,7 +171,7 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     reasons = {
         n: undivided_reason(owners, module.block, outputs[n], asked) for n in roles.gradients
     }
-    if roles.pruned and not roles.segments:
+    if roles.pruned and not roles.segments and not shows_all(owners, module.block):
         reasons = {
             n: reason or unseen_reason(owners, module.block, outputs[n])
             for n, reason in reasons.items()

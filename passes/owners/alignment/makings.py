@@ -25,18 +25,18 @@ def made_of(value: Value) -> list[Value]:
     """What a value is made of, a state of a loop or branch of all of the same."""
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
-        return ties(value) if is_tied(value) else []
+        return ties(value) if is_no_argument(value) else []
     return mlir.operands(op)
 
 
-def is_tied(value: Value) -> bool:
+def is_no_argument(value: Value) -> bool:
     """Whether a value is no argument of the function."""
     if mlir.defining_operation(value) is not None:
         return True
     return cast(Any, value.owner).owner.operation.name != "func.func"
 
 
-def ops(values: Iterable[Value]) -> list[Operation]:
+def makers(values: Iterable[Value]) -> list[Operation]:
     """The ops that make values, each once."""
     return list(dict.fromkeys(filter(None, map(mlir.defining_operation, values))))
 
@@ -93,7 +93,7 @@ def is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
     """Whether parameters and single numbers are all that a value is made of."""
     for v in closure([value], made_of):
         op = mlir.defining_operation(v)
-        if op is None and not is_tied(v) and v not in parameters:
+        if op is None and not is_no_argument(v) and v not in parameters:
             return False
         if op is not None and (op.name in DRAWN or is_table(op)):
             return False

@@ -14,7 +14,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
-from hlo_surgery.passes.owners.alignment.makings import has_rows, made_of, ops, summed, whole
+from hlo_surgery.passes.owners.alignment.makings import has_rows, made_of, makers, summed, whole
 from hlo_surgery.passes.owners.classes import is_shared
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.owners import Owners
@@ -34,7 +34,7 @@ def padded_reason(owners: Owners, output: Value) -> Reason | None:
     shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
     behind = closure((v for v in shared if not vanishes(v)), made_of)
     known = Known()
-    op = next((op for op in ops(behind) if _adds_for_rows(owners, op, known)), None)
+    op = next((op for op in makers(behind) if _adds_for_rows(owners, op, known)), None)
     return op and reason_at(op, PADDED, PADDED_HELP)
 
 

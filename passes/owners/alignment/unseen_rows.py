@@ -27,7 +27,7 @@ from hlo_surgery.passes.owners.alignment.makings import (
     has_rows,
     is_of_parameters,
     made_of,
-    ops,
+    makers,
     summed,
     whole,
 )
@@ -60,10 +60,8 @@ PUTTING: dict[str, Callable[[Operation], int]] = {
 def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
     """Why a constant part of an output may have a term for each example; None where it has not.
 
-    To be asked of modules that may lack what no output needs.
+    To be asked of modules that may lack what no output needs, and do not show all (`shows_all`).
     """
-    if _shows_all(owners, block):
-        return None
     parameters = _parameters(owners, block)
     shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
     every = [term for v in shared for term in _terms(v)]
@@ -83,7 +81,7 @@ def _is_loose(owners: Owners, term: Value, parameters: Collection[Value]) -> boo
     behind = closure([term], made_of)
     return behind.isdisjoint(parameters) and not any(
         size % owners.size == 0 and is_uniform(value, along, size)
-        for op in ops(behind)
+        for op in makers(behind)
         for value, along, size in map(whole, summed(op))
     )
 
@@ -93,7 +91,7 @@ def _op_on_rows(
 ) -> Operation | None:
     """The first op on rows that may be the examples'."""
     rows, known = _numbers_of_rows(owners), Known()
-    for op in ops(behind):
+    for op in makers(behind):
         along = [each for each in map(whole, summed(op)) if each[-1] in rows]
         has_any = any(has_rows(each, parameters, known) for each in along)
         if has_any or _puts_rows(owners, op):
@@ -102,7 +100,7 @@ def _op_on_rows(
     return next(filter(None, looped), None)
 
 
-def _shows_all(owners: Owners, block: Block) -> bool:
+def shows_all(owners: Owners, block: Block) -> bool:
     """Whether a module has all of its loss: it returns a number that is a sum over the examples, or
     has what no output needs.
     """
