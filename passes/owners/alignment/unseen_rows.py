@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 from operator import mul
 
-from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
+from hlo_surgery.passes.dataflow.uniform import Known
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
@@ -47,7 +47,6 @@ UNSEEN_HELP = (
 )
 # What normalising may leave behind.
 MADE = frozenset(["stablehlo.constant"])
-AT_THE_END = Reason(UNSEEN, "func.return", "module", UNSEEN_HELP)
 ADD = "stablehlo.add"
 # Ops that put an operand among other elements, and which.
 PUTTING: dict[str, Callable[[Operation], int]] = {
@@ -66,37 +65,30 @@ def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
     shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
     every = [term for v in shared for term in _terms(v)]
     terms = [term for term in every if not vanishes(term)]
-    unseen = next((v for v in terms if _is_loose(owners, v, parameters)), None)
-    if unseen is None and terms and _are_weighted(every, owners.size):
-        unseen = terms[0]
-    if unseen is not None:
-        op = mlir.defining_operation(unseen)
-        return reason_at(op, UNSEEN, UNSEEN_HELP) if op else AT_THE_END
-    on_rows = _op_on_rows(owners, closure(terms, made_of), parameters)
-    return on_rows and reason_at(on_rows, UNSEEN, UNSEEN_HELP)
-
-
-def _is_loose(owners: Owners, term: Value, parameters: Collection[Value]) -> bool:
-    """Whether a term has nothing of the parameters, and does not add up the same for all rows."""
-    behind = closure([term], made_of)
-    return behind.isdisjoint(parameters) and not any(
-        size % owners.size == 0 and is_uniform(value, along, size)
-        for op in makers(behind)
-        for value, along, size in map(whole, summed(op))
-    )
+    if terms and _are_weighted(every, owners.size):
+        op = makers(every)[0]
+    else:
+        sizes, known = _numbers_of_rows(owners) if terms else set[int](), Known()
+        found = (_op_on_rows(owners, term, parameters, sizes, known) for term in terms)
+        op = next(filter(None, found), None)
+    return op and reason_at(op, UNSEEN, UNSEEN_HELP)
 
 
 def _op_on_rows(
-    owners: Owners, behind: Collection[Value], parameters: Collection[Value]
+    owners: Owners, term: Value, parameters: Collection[Value], sizes: set[int], known: Known
 ) -> Operation | None:
-    """The first op on rows that may be the examples'."""
-    rows, known = _numbers_of_rows(owners), Known()
+    """The first op on rows that may be the examples', or, where nothing is of the parameters, those
+    of groups of them.
+    """
+    behind = closure([term], made_of)
+    if behind.isdisjoint(parameters):
+        sizes = sizes | {n for n in range(2, owners.size) if owners.size % n == 0}
     for op in makers(behind):
-        along = [each for each in map(whole, summed(op)) if each[-1] in rows]
+        along = [each for each in map(whole, summed(op)) if each[-1] in sizes]
         has_any = any(has_rows(each, parameters, known) for each in along)
         if has_any or _puts_rows(owners, op):
             return op
-    looped = (_loop_of_rows(owners, value, rows, parameters) for value in behind)
+    looped = (_loop_of_rows(owners, value, sizes, parameters) for value in behind)
     return next(filter(None, looped), None)
 
 
@@ -112,10 +104,8 @@ def shows_all(owners: Owners, block: Block) -> bool:
 
 
 def _numbers_of_rows(owners: Owners) -> set[int]:
-    """How many rows the examples or groups of them have together: sizes of what holds them,
-    reshaped or not.
-    """
-    found = {n for n in range(2, owners.size + 1) if owners.size % n == 0}
+    """How many rows the examples have together: sizes of what holds them, reshaped or not."""
+    found = {owners.size}
     for value, known in owners.classes.items():
         if isinstance(known, Owned):
             shape = mlir.shape(value)

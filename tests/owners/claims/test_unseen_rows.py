@@ -169,7 +169,13 @@ def decayed(p, x, _):
     return own_terms(p, x) + 0.1 * sum(jnp.sum(w**2) + jnp.sum(jnp.abs(w)) for w in p.values())
 
 
+def bayesian(p, x, _):
+    """A divergence of weights from the usual ones, linear in the logarithms of variances."""
+    return own_terms(p, x) + 0.5 * (jnp.sum(p["v"] ** 2) + jnp.sum(jnp.exp(p["b"]) - p["b"] - 1))
+
+
 CONSTANTS = {
+    "bayesian": bayesian,
     "others": other_numbers,
     "parameters": of_parameters,
     "linear": linear,

@@ -294,21 +294,15 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
-        "    unseen = next((v for v in terms if _is_loose(owners, v, parameters)), None)",
-        "    unseen = None",
-        "such terms, each by itself",
-    ),
-    Bug(
-        "owners/alignment/unseen_rows.py",
-        "        size % owners.size == 0 and is_uniform(value, along, size)",
-        "        size % owners.size == 0",
-        "such rows for as many of one number",
-    ),
-    Bug(
-        "owners/alignment/unseen_rows.py",
-        "    if unseen is None and terms and _are_weighted(every, owners.size):",
+        "    if behind.isdisjoint(parameters):",
         "    if False:",
-        "as many such terms of parameters",
+        "such rows of groups",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    if terms and _are_weighted(every, owners.size):",
+        "    if False:",
+        "such terms, one by one",
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
