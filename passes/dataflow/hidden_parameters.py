@@ -22,27 +22,20 @@ MADE_FROM = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_gen
 def hidden_parameters(
     block: Block, batch: Collection[int], gradients: Collection[int]
 ) -> set[Value]:
-    """What may be parameters, or what these are made of, beside arguments of floats; nothing where
-    each gradient has an argument of its shape.
+    """What may be parameters, or what these are made of, beside arguments of floats. Where each
+    gradient has an argument of its shape, that is matrices of constants of such a shape alone.
     """
-    missing = _missing_shapes(block, batch, gradients)
-    if not missing:
-        return set()
-    found: set[Value] = {v for i, v in enumerate(block.arguments) if i not in batch}
-    for op in mlir.nested_operations(cast(Any, block.owner).operation):
-        if len(op.results) and _may_hold(op, missing):
-            found.update(op.results)
-    return found
-
-
-def _missing_shapes(
-    block: Block, batch: Collection[int], gradients: Collection[int]
-) -> set[tuple[int, ...]]:
-    """The shapes that more gradients have than arguments of floats do."""
     outputs = mlir.operands(mlir.return_operation(block))
     asked = Counter(mlir.shape(outputs[number]) for number in gradients)
-    given = Counter(_shapes_of_floats(block.arguments, batch))
-    return set(asked - given)
+    missing = set(asked - Counter(_shapes_of_floats(block.arguments, batch)))
+    others = [v for i, v in enumerate(block.arguments) if i not in batch]
+    found = set[Value](others if missing else ())
+    matrices = {shape for shape in asked if len(shape) > 1}
+    for op in mlir.nested_operations(cast(Any, block.owner).operation):
+        alike = is_table(op) and mlir.shape(op.results[0]) in matrices
+        if alike or (missing and len(op.results) and _may_hold(op, missing)):
+            found.update(op.results)
+    return found
 
 
 def _shapes_of_floats(arguments: Sequence[Value], batch: Collection[int]) -> list[tuple[int, ...]]:

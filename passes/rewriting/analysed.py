@@ -171,7 +171,8 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     reasons = {
         n: undivided_reason(owners, module.block, outputs[n], asked) for n in roles.gradients
     }
-    if roles.pruned and not roles.segments and not shows_all(owners, module.block):
+    shown = roles.segments or shows_all(owners, module.block, roles.gradients)
+    if roles.pruned and not shown:
         reasons = {
             n: reason or unseen_reason(owners, module.block, outputs[n])
             for n, reason in reasons.items()

@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
-
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.dataflow.uniform import Along, Known, is_uniform, sources
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import dot_numbers, integers
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import evaluate, is_table
+from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
 DRAWN = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
@@ -70,7 +68,7 @@ def _differing(known: Known, along: Along) -> list[Along]:
     """What a value has its differences along an axis from, where its op shows that."""
     value, axis, size = along
     op = mlir.defining_operation(value)
-    if op is None or is_uniform(value, axis, size, known) or _is_identity(value):
+    if op is None or is_uniform(value, axis, size, known):
         return []
     return [(v, own, size) for v, own in sources(op, axis, size) or [] if own]
 
@@ -80,16 +78,10 @@ def _starts(along: Along, parameters: Collection[Value]) -> bool:
     op = mlir.defining_operation(along[0])
     if op is not None and any(own for _, own in sources(op, *along[1:]) or []):
         return False
-    return not is_of_parameters(along[0], parameters)
+    return not _is_of_parameters(along[0], parameters)
 
 
-def _is_identity(value: Value) -> bool:
-    """Whether a value is an identity matrix, from which penalties take their distance."""
-    known = evaluate(value)
-    return known is not None and known.ndim == 2 and np.array_equal(known, np.eye(*known.shape))
-
-
-def is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
+def _is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
     """Whether parameters and single numbers are all that a value is made of."""
     for v in closure([value], made_of):
         op = mlir.defining_operation(v)

@@ -6,9 +6,10 @@ The rest r of a gradient is shared by the examples. What has a term for each row
 padding too: of a sum the real examples' share is n / B of it, and not all.
 """
 
+import math
+
 from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
 from hlo_surgery.passes.dataflow.vanishing import vanishes
-from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -32,19 +33,23 @@ PADDED_HELP = (
 def padded_reason(owners: Owners, output: Value) -> Reason | None:
     """Why the constant part of a sum may have terms for padding; None where it has none."""
     shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
-    behind = closure((v for v in shared if not vanishes(v)), made_of)
     known = Known()
-    op = next((op for op in makers(behind) if _adds_for_rows(owners, op, known)), None)
-    return op and reason_at(op, PADDED, PADDED_HELP)
+    for term in (v for v in shared if not vanishes(v)):
+        behind = makers(closure([term], made_of))
+        sizes = {op: _rows_added(owners, op, known) for op in behind}
+        if math.prod(sizes.values()) % owners.size == 0:
+            op = next(op for op, size in sizes.items() if size > 1)
+            return reason_at(op, PADDED, PADDED_HELP)
+    return None
 
 
-def _adds_for_rows(owners: Owners, op: Operation, known: Known) -> bool:
-    """Whether an op sums as many rows as there are examples, which are no rows of parameters, or is
-    in a loop of as many steps.
-    """
-    counted = [counted_loop(owners, loop) for loop in mlir.enclosing_loops(op)]
-    if any(loop and loop.trips % owners.size == 0 for loop in counted):
-        return True
-    along = (each for each in map(whole, summed(op)) if each[-1] % owners.size == 0)
-    own = owners.trained
-    return any(is_uniform(*each, known) or has_rows(each, own, known) for each in along)
+def _rows_added(owners: Owners, op: Operation, known: Known) -> int:
+    """How many rows an op sums, which are no rows of parameters, or a loop adds up step by step."""
+    if op.name == "stablehlo.while":
+        loop = counted_loop(owners, op)
+        return loop.trips if loop else 1
+    counts: dict[Value, int] = {}
+    for each in map(whole, summed(op)):
+        if is_uniform(*each, known) or has_rows(each, owners.trained, known):
+            counts[each[0]] = counts.get(each[0], 1) * each[-1]
+    return max(counts.values(), default=1)

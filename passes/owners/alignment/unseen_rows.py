@@ -16,16 +16,15 @@ from hlo_surgery.passes.dataflow.uniform import Known
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
 from hlo_surgery.passes.owners.alignment.makings import (
-    DRAWN,
     Forms,
     form,
     has_rows,
-    is_of_parameters,
     made_of,
     makers,
     summed,
@@ -45,14 +44,12 @@ UNSEEN_HELP = (
     "does, or lower with jax.jit(..., keep_unused=True); and pass what has a row for each example "
     "(a dropout mask, a weight) as a batch argument"
 )
-# What normalising may leave behind.
-MADE = frozenset(["stablehlo.constant"])
-ADD = "stablehlo.add"
+ADD, SCATTER = "stablehlo.add", "stablehlo.scatter"
 # Ops that put an operand among other elements, and which.
 PUTTING: dict[str, Callable[[Operation], int]] = {
     "stablehlo.pad": lambda op: 0,
     "stablehlo.dynamic_update_slice": lambda op: 1,
-    "stablehlo.scatter": lambda op: len(op.operands) - 1,
+    SCATTER: lambda op: len(op.operands) - 1,
 }
 
 
@@ -63,10 +60,11 @@ def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
     """
     parameters = _parameters(owners, block)
     shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
-    every = [term for v in shared for term in _terms(v)]
-    terms = [term for term in every if not vanishes(term)]
-    if terms and _are_weighted(every, owners.size):
-        op = makers(every)[0]
+    # Those by a weight of zero count, and what a sum starts from does not.
+    weighted = [term for v in shared for term in _terms(v) if not is_splat(term, 0)]
+    terms = [term for term in weighted if not vanishes(term)]
+    if terms and _are_weighted(weighted, owners.size):
+        op = makers(terms)[0]
     else:
         sizes, known = _numbers_of_rows(owners) if terms else set[int](), Known()
         found = (_op_on_rows(owners, term, parameters, sizes, known) for term in terms)
@@ -82,25 +80,38 @@ def _op_on_rows(
     """
     behind = closure([term], made_of)
     if behind.isdisjoint(parameters):
-        sizes = sizes | {n for n in range(2, owners.size) if owners.size % n == 0}
+        sizes = sizes | set(range(2, owners.size))
+
+    def is_of_rows(size: int) -> bool:
+        return size % owners.size == 0 or size in sizes
+
     for op in makers(behind):
-        along = [each for each in map(whole, summed(op)) if each[-1] in sizes]
+        along = [each for each in map(whole, summed(op)) if is_of_rows(each[-1])]
         has_any = any(has_rows(each, parameters, known) for each in along)
-        if has_any or _puts_rows(owners, op):
+        if has_any or _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):
             return op
-    looped = (_loop_of_rows(owners, value, sizes, parameters) for value in behind)
-    return next(filter(None, looped), None)
+    return None
 
 
-def shows_all(owners: Owners, block: Block) -> bool:
-    """Whether a module has all of its loss: it returns a number that is a sum over the examples, or
-    has what no output needs.
+def _is_looped(owners: Owners, op: Operation, is_of_rows: Callable[[int], bool]) -> bool:
+    """Whether an op is in a loop of a step for each row: what differs by step may be anything."""
+    counted = [counted_loop(owners, loop) for loop in mlir.enclosing_loops(op)]
+    return any(loop is not None and is_of_rows(loop.trips) for loop in counted)
+
+
+def shows_all(owners: Owners, block: Block, gradients: Collection[int]) -> bool:
+    """Whether a module has all of its loss: a number that parameters reach and that is a sum over
+    the examples, which is returned beside the gradients, or which nothing uses.
     """
-    outputs = mlir.operands(mlir.return_operation(block))
-    if any(not mlir.shape(v) and is_sum(owners.of(v)) for v in outputs):
-        return True
-    unused = (op for op in mlir.operations(block) if len(op.results) and op.name not in MADE)
-    return any(not any(mlir.users(result) for result in op.results) for op in unused)
+    outputs = enumerate(mlir.operands(mlir.return_operation(block)))
+    returned = [value for number, value in outputs if number not in gradients]
+    unused = [v for op in mlir.operations(block) for v in op.results if not any(v.uses)]
+    return any(_is_loss(owners, value) for value in [*returned, *unused])
+
+
+def _is_loss(owners: Owners, value: Value) -> bool:
+    is_number = mlir.is_inexact(value) and not mlir.shape(value)
+    return is_number and value in owners.trained and is_sum(owners.of(value))
 
 
 def _numbers_of_rows(owners: Owners) -> set[int]:
@@ -122,9 +133,11 @@ def _differ(labels: Labels, dim: int) -> bool:
 
 
 def _parameters(owners: Owners, block: Block) -> set[Value]:
-    """Arguments that may be those of the gradients: whose type one of the outputs has."""
-    types = {value.type for value in mlir.operands(mlir.return_operation(block))}
-    return {v for v in block.arguments if v in owners.trained and v.type in types}
+    """Arguments of floats that are the gradients' parameters: whose shape as many outputs have."""
+    outputs = Counter(map(mlir.shape, mlir.operands(mlir.return_operation(block))))
+    own = [v for v in block.arguments if v in owners.trained and mlir.is_inexact(v)]
+    given = Counter(map(mlir.shape, own))
+    return {v for v in own if given[mlir.shape(v)] <= outputs[mlir.shape(v)]}
 
 
 def _terms(value: Value) -> list[Value]:
@@ -151,27 +164,13 @@ def _are_weighted(terms: Sequence[Value], size: int) -> bool:
 
 
 def _puts_rows(owners: Owners, op: Operation) -> bool:
-    """Whether a row for each example is put among others, as in the gradient of a slice."""
+    """Whether a row for each example is put among others, as in the gradient of a slice, or of rows
+    that are looked up.
+    """
     if op.name not in PUTTING or not len(op.results):
         return False
     value, result = op.operands[PUTTING[op.name](op)], op.results[0]
     pairs = zip(mlir.shape(value), mlir.shape(result), strict=False)
     longer = any(own == owners.size < whole for own, whole in pairs)
-    return longer and not vanishes(value)
-
-
-def _loop_of_rows(
-    owners: Owners,
-    value: Value,
-    rows: Collection[int],
-    parameters: Collection[Value],
-) -> Operation | None:
-    """The loop of a step for each row, in which a value is that is not made of parameters."""
-    op = mlir.defining_operation(value)
-    loops = mlir.enclosing_loops(op) if op is not None else []
-    for loop in loops:
-        counted = counted_loop(owners, loop)
-        drawn = op is not None and (op.name in DRAWN or op.name == "stablehlo.dynamic_slice")
-        if counted and counted.trips in rows and drawn and not is_of_parameters(value, parameters):
-            return loop
-    return None
+    looked_up = op.name == SCATTER and any(n % owners.size == 0 for n in mlir.shape(value))
+    return (longer or looked_up) and not vanishes(value)

@@ -131,6 +131,8 @@ def _concatenate(op: Operation, operands: Sequence[Labels], size: int) -> Labels
     dim, total = integer(op, "dimension"), mlir.shape(op.results[0])[integer(op, "dimension")]
     pairs = zip(operands, op.operands, strict=True)
     pieces = [(labels, v) for labels, v in pairs if mlir.shape(v)[dim]]
+    if not pieces:
+        return _resized(operands[0], dim, total)
     rows = _rows_of_all(pieces, dim, size)
     if rows is not None:
         return _resized(rows, dim, total)

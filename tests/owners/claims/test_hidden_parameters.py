@@ -53,6 +53,14 @@ def test_examples_that_meet_through_them_are_refused(made, source):
         asked(normalised, made)(source, X)
 
 
+def test_an_argument_of_the_same_shape_does_not_hide_them():
+    def preconditioned(scales, x):
+        return jax.grad(normalised)(W, x) / jnp.sqrt(scales)
+
+    with pytest.raises(hs.Refusal, match=MEETS):
+        hs.rewrite(preconditioned, batch_argnums=1, statistics=hs.norms())(jnp.ones((4, 2)), X)
+
+
 @pytest.mark.parametrize(("made", "source"), SOURCES.values(), ids=SOURCES)
 def test_examples_of_their_own_are_not(made, source):
     _, found = asked(own, made)(source, X)

@@ -46,6 +46,22 @@ def asked(loss, **options):
     return hs.grad(loss, statistics=hs.per_example(), **(how | options))(PARAMS, X, REAL)[1]
 
 
+def test_terms_of_padding_in_parts_are_refused():
+    x, real = jnp.sin(jnp.arange(8.0)).reshape(4, 2), jnp.array([1, 0, 1, 1])
+
+    def in_parts(p, x, real):
+        return jnp.sum(of_rows(p, x).reshape(2, 2) + p["b"])
+
+    def by_steps(p, x, real):
+        parts = jax.lax.map(lambda x: jnp.sum(of_rows(p, x) + p["b"]), x.reshape(2, 2, 2))
+        return jnp.sum(parts)
+
+    for loss in (in_parts, by_steps):
+        how = {"batch_argnums": (1, 2), "loss_reduction": "sum", "is_real": real}
+        with pytest.raises(hs.Refusal, match="those of padding among them"):
+            hs.grad(loss, statistics=hs.per_example(), **how)(PARAMS, x, real)
+
+
 @pytest.mark.parametrize("mixing", ["refuse", "contribution"])
 @pytest.mark.parametrize("loss", [linear, with_a_penalty_each, mapped, contracted])
 def test_terms_of_padding_are_refused(loss, mixing):

@@ -35,6 +35,43 @@ def contracted(p, x, weights):
     return jnp.einsum("bc,bc->", weights, x @ W + p["b"]) / B + own_terms(p, x)
 
 
+def beside_a_number(p, x, mask):
+    """A gradient that is a sum over the examples and a number, as a loss is."""
+    return masked(p, x, mask) * 1.0 + jnp.mean(x @ W) * jnp.sum(p["v"][0, 0])
+
+
+def beside_what_sorts(p, x, mask):
+    """JAX lowers the indices of the largest too, which nothing uses."""
+    return masked(p, x, mask) + jax.lax.top_k(p["b"], 1)[0][0] ** 2
+
+
+def of_a_parameters_shape(p, x, weights):
+    """Two groups of examples, as many as the bias is long."""
+    groups = jnp.sum(x @ W + p["b"], -1).reshape(C, -1).sum(1)
+    return jnp.mean(weights * groups) + own_terms(p, x)
+
+
+def of_one_each(p, x, _):
+    return jnp.sum(jnp.eye(B) * jnp.sum(x @ W + p["b"] ** 2, -1)) / B + own_terms(p, x)
+
+
+def looked_up(p, x, groups):
+    """A row of a parameter for each group."""
+    return jnp.mean(jnp.sum(x @ W + p["v"][groups] ** 2, -1)) + own_terms(p, x)
+
+
+def counted_in_a_loop(p, x, _):
+    def add(i, total):
+        return total + i * jnp.sum(x[i] @ W + p["b"] ** 2)
+
+    return jax.lax.fori_loop(0, B, add, 0.0) / B + own_terms(p, x)
+
+
+def of_three(p, x, _):
+    weights = jnp.arange(3.0)[:, None]
+    return jnp.sum(weights * (x[:3] @ W + p["b"])) + own_terms(p, x)
+
+
 def of_some(p, x, mask):
     return jnp.mean(jnp.sum(mask[:, None] * (x @ W + p["b"]), -1)) + own_terms(p, x)
 
@@ -70,6 +107,13 @@ HIDDEN = {
     "squares one by one": (of_squares_one_by_one, KEY),
     "in a loop": (mapped, TABLE),
     "by groups": (by_groups, TABLE),
+    "beside a gradient of a number": (beside_a_number, TABLE),
+    "beside what sorts": (beside_what_sorts, TABLE),
+    "of a parameter's shape": (of_a_parameters_shape, jnp.arange(C, dtype=float)),
+    "an identity": (of_one_each, KEY),
+    "looked up": (looked_up, jnp.array([0, 1, 1, 0])),
+    "counted in a loop": (counted_in_a_loop, KEY),
+    "of some": (of_three, KEY),
     "times a parameter": (lambda p, x, m: masked(p, x, m) + jnp.sum(m * p["b"] ** 2) / B, TABLE),
 }
 
