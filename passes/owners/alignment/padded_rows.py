@@ -38,7 +38,7 @@ def padded_reason(owners: Owners, output: Value) -> Reason | None:
         behind = makers(closure([term], made_of))
         sizes = {op: _rows_added(owners, op, known) for op in behind}
         if math.prod(sizes.values()) % owners.size == 0:
-            op = next(op for op, size in sizes.items() if size > 1)
+            op = next(op for op, size in sizes.items() if size != 1)
             return reason_at(op, PADDED, PADDED_HELP)
     return None
 
@@ -47,7 +47,7 @@ def _rows_added(owners: Owners, op: Operation, known: Known) -> int:
     """How many rows an op sums, which are no rows of parameters, or a loop adds up step by step."""
     if op.name == "stablehlo.while":
         loop = counted_loop(owners, op)
-        return loop.trips if loop else 1
+        return loop.trips if loop else owners.size
     counts: dict[Value, int] = {}
     for each in map(whole, summed(op)):
         if is_uniform(*each, known) or has_rows(each, owners.trained, known):

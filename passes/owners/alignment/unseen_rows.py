@@ -94,9 +94,11 @@ def _op_on_rows(
 
 
 def _is_looped(owners: Owners, op: Operation, is_of_rows: Callable[[int], bool]) -> bool:
-    """Whether an op is in a loop of a step for each row: what differs by step may be anything."""
+    """Whether an op is in a loop that may have a step for each row: what differs by step may be
+    anything.
+    """
     counted = [counted_loop(owners, loop) for loop in mlir.enclosing_loops(op)]
-    return any(loop is not None and is_of_rows(loop.trips) for loop in counted)
+    return any(loop is None or is_of_rows(loop.trips) for loop in counted)
 
 
 def shows_all(owners: Owners, block: Block, gradients: Collection[int]) -> bool:

@@ -348,7 +348,7 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/padded_rows.py",
-        "        return loop.trips if loop else 1",
+        "        return loop.trips if loop else owners.size",
         "        return 1",
         "terms of padding that a loop adds",
     ),
