@@ -35,11 +35,6 @@ def contracted(p, x, weights):
     return jnp.einsum("bc,bc->", weights, x @ W + p["b"]) / B + own_terms(p, x)
 
 
-def beside_a_number(p, x, mask):
-    """A gradient that is a sum over the examples and a number, as a loss is."""
-    return masked(p, x, mask) * 1.0 + jnp.mean(x @ W) * jnp.sum(p["v"][0, 0])
-
-
 def beside_what_sorts(p, x, mask):
     """JAX lowers the indices of the largest too, which nothing uses."""
     return masked(p, x, mask) + jax.lax.top_k(p["b"], 1)[0][0] ** 2
@@ -107,7 +102,6 @@ HIDDEN = {
     "squares one by one": (of_squares_one_by_one, KEY),
     "in a loop": (mapped, TABLE),
     "by groups": (by_groups, TABLE),
-    "beside a gradient of a number": (beside_a_number, TABLE),
     "beside what sorts": (beside_what_sorts, TABLE),
     "of a parameter's shape": (of_a_parameters_shape, jnp.arange(C, dtype=float)),
     "an identity": (of_one_each, KEY),
@@ -129,6 +123,16 @@ def test_rows_that_may_be_the_examples_are_refused(loss, given):
         hs.rewrite_module(dumped(jax.grad(loss), given), batch=["x"], statistics=hs.norms())
     assert refused.value.where.startswith(__file__)
     assert "as a batch argument" in refused.value.help
+
+
+def test_a_gradient_that_is_a_number_is_not_the_loss():
+    def loss(p, x, mask):
+        return masked(p, x, mask) + p["scale"] * own_terms(p, x)
+
+    params = {**PARAMS, "scale": jnp.ones(())}
+    text = jax.jit(jax.grad(loss)).lower(params, X, TABLE).as_text(debug_info=True)
+    with pytest.raises(hs.Refusal, match=UNSEEN):
+        hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
 
 
 def test_rows_of_a_longer_parameter_may_be_the_examples():
