@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.module import Module, load
 from hlo_surgery.passes.emit.closed_over import trace
-from hlo_surgery.passes.emit.host_calls import host_calls, nested_equations, silent
+from hlo_surgery.passes.emit.host_calls import CALLS, primitives, silent
 from hlo_surgery.passes.emit.named_mesh import named_mesh
 from hlo_surgery.requests.leaves import (
     as_returned,
@@ -79,15 +79,15 @@ def lower(
         if NO_ARRAY in str(problem) and not all(map(is_array, leaves)):
             problem.add_note(MODEL_HELP)
         raise
-    calls = host_calls(traced.jaxpr.jaxpr)
+    called = primitives(traced.jaxpr.jaxpr)
+    calls = called & CALLS
     if calls and silently:
         traced, closed_over = trace(silent(noted, *structs), *structs)
     lowered = traced.lower(lowering_platforms=(platform or jax.default_backend(),))
     module = load(lowered.as_text(debug_info=True))
     mesh = named_mesh(traced.jaxpr.jaxpr)
-    called = (eqn.primitive.name for eqn in nested_equations(traced.jaxpr.jaxpr))
-    beside_it = frozenset(calls), mesh, shardings[-1], "call_exported" in called
-    return Lowered(module, shapes[-1], closed_over, *beside_it)
+    pruned = "call_exported" in called
+    return Lowered(module, shapes[-1], closed_over, frozenset(calls), mesh, shardings[-1], pruned)
 
 
 def _structs(leaves: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:

@@ -1,7 +1,5 @@
 """Refusals: of all outputs that are refused the reason, and not of the first alone."""
 
-from typing import Any
-
 from hlo_surgery.module import Module
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
@@ -24,5 +22,5 @@ def roles_of(request: Request) -> Roles:
     contribution = request.on_mixing == "contribution"
     asked = (request.gradients, request.losses, contribution, request.custom_calls)
     sums_padding = request.is_real is not None and request.loss_reduction == "sum"
-    given: Any = {"pruned": request.pruned, "sums_padding": sums_padding}
-    return Roles(request.batch, request.size, *asked, segments=request.segments, **given)
+    asked = (*asked, request.segments, request.pruned, sums_padding)
+    return Roles(request.batch, request.size, *asked)

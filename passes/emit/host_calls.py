@@ -24,7 +24,12 @@ RAISING = "equinox._errors._error.<locals>.raises"
 
 def host_calls(jaxpr: Jaxpr) -> set[str]:
     """The primitives by which a function, or what it calls, calls its host."""
-    return {eqn.primitive.name for eqn in nested_equations(jaxpr)} & CALLS
+    return primitives(jaxpr) & CALLS
+
+
+def primitives(jaxpr: Jaxpr) -> set[str]:
+    """The names of all primitives of a function and of what it calls."""
+    return {eqn.primitive.name for eqn in nested_equations(jaxpr)}
 
 
 def nested_equations(jaxpr: Jaxpr) -> Iterator[Any]:

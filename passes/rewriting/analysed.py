@@ -171,8 +171,9 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     reasons = {
         n: undivided_reason(owners, module.block, outputs[n], asked) for n in roles.gradients
     }
-    shown = roles.segments or shows_all(owners, module.block, roles.gradients)
-    if roles.pruned and not shown:
+    # What is traced here shows all of its loss, and is not looked through for it.
+    followed = bool(roles.segments) or not roles.pruned
+    if not (followed or shows_all(owners, module.block, roles.gradients)):
         reasons = {
             n: reason or unseen_reason(owners, module.block, outputs[n])
             for n, reason in reasons.items()

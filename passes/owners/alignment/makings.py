@@ -5,9 +5,9 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.hidden_parameters import MADE_FROM
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.dataflow.uniform import Along, Known, is_uniform, sources
 from hlo_surgery.passes.ir import mlir
@@ -16,22 +16,13 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.mlir import Operation, Value
 
-DRAWN = frozenset(["stablehlo.iota", "stablehlo.rng", "stablehlo.rng_bit_generator"])
-
 
 def made_of(value: Value) -> list[Value]:
     """What a value is made of, a state of a loop or branch of all of the same."""
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
-        return ties(value) if is_no_argument(value) else []
+        return ties(value)
     return mlir.operands(op)
-
-
-def is_no_argument(value: Value) -> bool:
-    """Whether a value is no argument of the function."""
-    if mlir.defining_operation(value) is not None:
-        return True
-    return cast(Any, value.owner).owner.operation.name != "func.func"
 
 
 def makers(values: Iterable[Value]) -> list[Operation]:
@@ -85,9 +76,9 @@ def _is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
     """Whether parameters and single numbers are all that a value is made of."""
     for v in closure([value], made_of):
         op = mlir.defining_operation(v)
-        if op is None and not is_no_argument(v) and v not in parameters:
+        if op is None and not ties(v) and v not in parameters:
             return False
-        if op is not None and (op.name in DRAWN or is_table(op)):
+        if op is not None and (op.name in MADE_FROM or is_table(op)):
             return False
     return True
 

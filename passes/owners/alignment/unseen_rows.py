@@ -32,7 +32,6 @@ from hlo_surgery.passes.owners.alignment.makings import (
 )
 from hlo_surgery.passes.owners.classes import Owned, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.labelling.labels import Labels
 from hlo_surgery.passes.owners.owners import Owners
 
 UNSEEN = (
@@ -123,15 +122,10 @@ def _numbers_of_rows(owners: Owners) -> set[int]:
         if isinstance(known, Owned):
             shape = mlir.shape(value)
             first = next(
-                (dim for dim in range(len(shape)) if _differ(known.labels, dim)), len(shape)
+                (dim for dim in range(len(shape)) if known.labels.varies_along(dim)), len(shape)
             )
             found.update(accumulate(shape[first:], mul))
     return found
-
-
-def _differ(labels: Labels, dim: int) -> bool:
-    """Whether owners differ along a dimension."""
-    return any(labels.owners.shape[axis] > 1 for axis in labels.axes(dim))
 
 
 def _parameters(owners: Owners, block: Block) -> set[Value]:

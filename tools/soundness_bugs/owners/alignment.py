@@ -282,7 +282,7 @@ ALIGNMENT = [
     ),
     Bug(
         "rewriting/analysed.py",
-        "    if roles.pruned and not shown:",
+        "    if not (followed or shows_all(owners, module.block, roles.gradients)):",
         "    if False:",
         "rows that met the examples in what a dump lacks",
     ),
@@ -336,8 +336,8 @@ ALIGNMENT = [
     ),
     Bug(
         "owners/alignment/makings.py",
-        "        if op is not None and (op.name in DRAWN or is_table(op)):",
-        "        if op is not None and op.name in DRAWN:",
+        "        if op is not None and (op.name in MADE_FROM or is_table(op)):",
+        "        if op is not None and op.name in MADE_FROM:",
         "such rows of a constant",
     ),
     Bug(
