@@ -45,7 +45,7 @@ TERM_HELP = (
 # Of counts, as of each expert's rows.
 COUNTS_HELP = (
     "where rows are counted because they are routed by what they hold, as among experts, pass "
-    f"segments=..., which says whose each row is, and mark the counts with hs.constant; else, "
+    "segments=..., which says whose each row is, and mark the counts with hs.constant; else, "
     f"{TERM_HELP}"
 )
 

@@ -45,11 +45,7 @@ UNSEEN_HELP = (
 )
 ADD, SCATTER = "stablehlo.add", "stablehlo.scatter"
 # Ops that put an operand among other elements, and which.
-PUTTING: dict[str, Callable[[Operation], int]] = {
-    "stablehlo.pad": lambda op: 0,
-    "stablehlo.dynamic_update_slice": lambda op: 1,
-    SCATTER: lambda op: len(op.operands) - 1,
-}
+PUTTING = {"stablehlo.pad": 0, "stablehlo.dynamic_update_slice": 1, SCATTER: -1}
 
 
 def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
@@ -165,7 +161,7 @@ def _puts_rows(owners: Owners, op: Operation) -> bool:
     """
     if op.name not in PUTTING or not len(op.results):
         return False
-    value, result = op.operands[PUTTING[op.name](op)], op.results[0]
+    value, result = mlir.operands(op)[PUTTING[op.name]], op.results[0]
     pairs = zip(mlir.shape(value), mlir.shape(result), strict=False)
     longer = any(own == owners.size < whole for own, whole in pairs)
     looked_up = op.name == SCATTER and any(n % owners.size == 0 for n in mlir.shape(value))
