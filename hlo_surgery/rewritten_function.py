@@ -1,7 +1,7 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -209,10 +209,10 @@ class WithStatistics:
         statistics = {name: grouped(s, numbers) for name, s in known.items()}
         loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
-        given: Any = {"rows_per_example": options.rows_per_example, "segments": ids}
-        requested = make_request(lowered, batch, statistics, picked, *how, **given)
         # What is lowered here has all that was traced of the loss, also what no output needs.
-        asked = replace(requested, pruned=made.pruned)
+        given: Any = {"segments": ids, "pruned": made.pruned}
+        given["rows_per_example"] = options.rows_per_example
+        asked = make_request(lowered, batch, statistics, picked, *how, **given)
         given_arrays = named_arrays(arguments_by_key(*jax.tree.unflatten(tree, leaves)))
         warn_of_unnamed(lowered, asked, [name for name, _ in given_arrays])
         module, more = rewritten(lowered, asked)

@@ -63,27 +63,42 @@ DEFAULT_FLAGS = {
 }
 # What takes longest, so that the rest is done in minutes: the tools' programs, optimizers over many
 # steps, every layout over several devices (one of them is in test_train_step_mesh), and forms of
-# what another file holds once: steps within steps, rows by ids at random, faults one by one. In
-# other files single cases are slow, most of them of products (`products.py`).
-SLOW = {
+# what another file holds once: steps within steps, rows by ids at random, faults one by one, and
+# padding beside each statistic. So are the tests of `DEFAULT_FLAGS`, which have a run of their own.
+# In other files single cases are slow, most of them of products (`products.py`).
+SLOW = DEFAULT_FLAGS | {
     "test_attribution_methods",
     "test_bench",
+    "test_closed_over",
+    "test_coincident_sizes",
+    "test_control_flow",
+    "test_convolution_patches",
+    "test_curvature",
     "test_decoder_devices",
     "test_decoder_resumed",
+    "test_equinox_models",
     "test_experiments",
+    "test_flat_rows",
     "test_fold_squared_sums",
+    "test_fused",
     "test_graph_networks",
     "test_kernels_on_meshes",
+    "test_loop_examples",
     "test_meshes",
+    "test_microbatches",
+    "test_mosaic_kernels",
     "test_nested_microbatches",
     "test_optimizer_composition",
     "test_optimizer_edges",
     "test_optimizer_state",
     "test_packed_attention",
+    "test_padding",
     "test_paired_claims",
     "test_paired_runs",
     "test_projected_fixtures",
+    "test_projections",
     "test_random_rows",
+    "test_row_constants",
     "test_row_models",
     "test_scripts",
     "test_sweeps",

@@ -91,6 +91,7 @@ def make_request(
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
     segments: Mapping[str | int, str | int] | None = None,
+    pruned: bool = True,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass
     instead.
@@ -133,6 +134,7 @@ def make_request(
         is_real=flags,
         custom_calls=calls,
         segments=rows,
+        pruned=pruned,
     )
 
 

@@ -35,7 +35,11 @@ from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.owners.alignment.padded_rows import padded_reason
-from hlo_surgery.passes.owners.alignment.unseen_rows import shows_all, unseen_reason
+from hlo_surgery.passes.owners.alignment.unseen_rows import (
+    parameters_of,
+    shows_all,
+    unseen_reason,
+)
 from hlo_surgery.passes.owners.analysis import find_owners
 from hlo_surgery.passes.owners.classes import Mixed
 from hlo_surgery.passes.owners.owners import Owners
@@ -174,8 +178,9 @@ def undivided_outputs(module: Analysed) -> dict[int, Reason]:
     # What is traced here shows all of its loss, and is not looked through for it.
     followed = bool(roles.segments) or not roles.pruned
     if not (followed or shows_all(owners, module.block, roles.gradients)):
+        parameters = parameters_of(owners, module.block)
         reasons = {
-            n: reason or unseen_reason(owners, module.block, outputs[n])
+            n: reason or unseen_reason(owners, parameters, outputs[n])
             for n, reason in reasons.items()
         }
     if roles.sums_padding:

@@ -6,6 +6,7 @@ from tools.soundness_bugs.bug import Bug
 from tools.soundness_bugs.elsewhere import ELSEWHERE
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
+from tools.soundness_bugs.not_shown import NOT_SHOWN
 from tools.soundness_bugs.owners.alignment import ALIGNMENT
 from tools.soundness_bugs.owners.bounds import BOUNDS
 from tools.soundness_bugs.owners.conditions import CONDITIONS
@@ -109,6 +110,7 @@ OWNERS = [
     *BOUNDS,
     *INDICES,
     *ALIGNMENT,
+    *NOT_SHOWN,
     *GIVEN_ROWS,
     *GROUPED_SUMS,
     *SHARES,

@@ -34,8 +34,7 @@ def holds_constant(owners: Owners, gradient: Value) -> bool:
 
 def has_constant_part(owners: Owners, value: Value) -> bool:
     """Whether something is added to the examples' own terms, as far as the ops show."""
-    terms = constant_terms(owners, value)
-    return any(is_shared(owners.of(v)) and not vanishes(v) for v in terms)
+    return not all(map(vanishes, shared_terms(owners, value)))
 
 
 def may_hold_constant(owners: Owners, gradient: Value) -> bool:
@@ -54,6 +53,11 @@ def may_hold_constant(owners: Owners, gradient: Value) -> bool:
 def constant_terms(owners: Owners, value: Value) -> set[Value]:
     """What is added up in a value, among it all that no example reaches."""
     return closure([value], partial(next_terms, owners))
+
+
+def shared_terms(owners: Owners, value: Value) -> list[Value]:
+    """What is added up in a value that no example reaches, zeros among it."""
+    return [v for v in constant_terms(owners, value) if is_shared(owners.of(v))]
 
 
 def next_terms(owners: Owners, value: Value) -> list[Value]:

@@ -14,9 +14,8 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
-from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
+from hlo_surgery.passes.owners.alignment.constant_parts import shared_terms
 from hlo_surgery.passes.owners.alignment.makings import has_rows, made_of, makers, summed, whole
-from hlo_surgery.passes.owners.classes import is_shared
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -32,9 +31,8 @@ PADDED_HELP = (
 
 def padded_reason(owners: Owners, output: Value) -> Reason | None:
     """Why the constant part of a sum may have terms for padding; None where it has none."""
-    shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
     known = Known()
-    for term in (v for v in shared if not vanishes(v)):
+    for term in (v for v in shared_terms(owners, output) if not vanishes(v)):
         behind = makers(closure([term], made_of))
         sizes = {op: _rows_added(owners, op, known) for op in behind}
         if math.prod(sizes.values()) % owners.size == 0:

@@ -20,7 +20,7 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
-from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
+from hlo_surgery.passes.owners.alignment.constant_parts import shared_terms
 from hlo_surgery.passes.owners.alignment.makings import (
     Forms,
     form,
@@ -30,7 +30,7 @@ from hlo_surgery.passes.owners.alignment.makings import (
     summed,
     whole,
 )
-from hlo_surgery.passes.owners.classes import Owned, is_shared, is_sum
+from hlo_surgery.passes.owners.classes import Owned, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -48,14 +48,13 @@ ADD, SCATTER = "stablehlo.add", "stablehlo.scatter"
 PUTTING = {"stablehlo.pad": 0, "stablehlo.dynamic_update_slice": 1, SCATTER: -1}
 
 
-def unseen_reason(owners: Owners, block: Block, output: Value) -> Reason | None:
+def unseen_reason(owners: Owners, parameters: Collection[Value], output: Value) -> Reason | None:
     """Why a constant part of an output may have a term for each example; None where it has not.
 
     To be asked of modules that may lack what no output needs, and do not show all (`shows_all`).
     """
-    parameters = _parameters(owners, block)
-    shared = [v for v in constant_terms(owners, output) if is_shared(owners.of(v))]
     # Those by a weight of zero count, and what a sum starts from does not.
+    shared = shared_terms(owners, output)
     weighted = [term for v in shared for term in _terms(v) if not is_splat(term, 0)]
     terms = [term for term in weighted if not vanishes(term)]
     if terms and _are_weighted(weighted, owners.size):
@@ -124,7 +123,7 @@ def _numbers_of_rows(owners: Owners) -> set[int]:
     return found
 
 
-def _parameters(owners: Owners, block: Block) -> set[Value]:
+def parameters_of(owners: Owners, block: Block) -> set[Value]:
     """Arguments of floats that are the gradients' parameters: whose shape as many outputs have."""
     outputs = Counter(map(mlir.shape, mlir.operands(mlir.return_operation(block))))
     own = [v for v in block.arguments if v in owners.trained and mlir.is_inexact(v)]

@@ -15,12 +15,8 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.source_lines import source_line
-from hlo_surgery.passes.owners.alignment.constant_parts import constant_terms
-from hlo_surgery.passes.owners.classes import (
-    ELEMENTWISE,
-    Followed,
-    is_shared,
-)
+from hlo_surgery.passes.owners.alignment.constant_parts import shared_terms
+from hlo_surgery.passes.owners.classes import ELEMENTWISE, Followed, is_shared
 from hlo_surgery.passes.owners.owners import Owners
 
 STRAY = (
@@ -49,9 +45,9 @@ def stray_reason(owners: Owners, output: Value) -> Reason | None:
     """
     if owners.following is None:
         return None
-    for value in constant_terms(owners, output):
+    for value in shared_terms(owners, output):
         zero = is_splat(value, 0) or vanishes(value)
-        if is_shared(owners.of(value)) and not zero and not is_plain(owners, value):
+        if not (zero or is_plain(owners, value)):
             op = mlir.defining_operation(value)
             where = ("func.return", "module") if op is None else (op.name, source_line(op))
             return Reason(STRAY, *where, STRAY_HELP)

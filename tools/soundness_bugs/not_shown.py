@@ -1,0 +1,116 @@
+"""Bugs in what is made of a module that does not show all: rows that met the examples, padding's
+terms, parameters that are no argument.
+"""
+
+from tools.soundness_bugs.bug import Bug
+
+NOT_SHOWN = [
+    Bug(
+        "rewriting/analysed.py",
+        "    if not (followed or shows_all(owners, module.block, roles.gradients)):",
+        "    if False:",
+        "rows that met the examples in what a dump lacks",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    returned = [value for number, value in outputs if number not in gradients]",
+        "    returned = [value for number, value in outputs]",
+        "such rows where a gradient is taken for the loss",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    return is_number and value in owners.trained and is_sum(owners.of(value))",
+        "    return value in owners.trained and mlir.is_inexact(value)",
+        "such rows where what nothing uses is taken for the loss",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    if behind.isdisjoint(parameters):",
+        "    if False:",
+        "such rows of groups",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    if terms and _are_weighted(weighted, owners.size):",
+        "    if False:",
+        "such terms, one by one",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "        if has_any or _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):",
+        "        if _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):",
+        "such rows times a parameter",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "        if has_any or _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):",
+        "        if has_any or _is_looped(owners, op, is_of_rows):",
+        "such rows among a parameter's",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "        if has_any or _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):",
+        "        if has_any or _puts_rows(owners, op):",
+        "such rows by a loop's steps",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    return {v for v in own if given[mlir.shape(v)] <= outputs[mlir.shape(v)]}",
+        "    return set(own)",
+        "such rows of an argument",
+    ),
+    Bug(
+        "owners/alignment/makings.py",
+        "        if op is not None and (op.name in MADE_FROM or is_table(op)):",
+        "        if op is not None and op.name in MADE_FROM:",
+        "such rows of a constant",
+    ),
+    Bug(
+        "owners/alignment/makings.py",
+        "            yield from ((value, dim) for dim in dims)",
+        "            yield from ()",
+        "such rows that are contracted",
+    ),
+    Bug(
+        "owners/alignment/padded_rows.py",
+        "        return loop.trips if loop else owners.size",
+        "        return 1",
+        "terms of padding that a loop adds",
+    ),
+    Bug(
+        "owners/alignment/padded_rows.py",
+        "        if is_uniform(*each, known) or has_rows(each, owners.trained, known):",
+        "        if has_rows(each, owners.trained, known):",
+        "terms of padding",
+    ),
+    Bug(
+        "dataflow/hidden_parameters.py",
+        "    missing = set(asked - Counter(_shapes_of_floats(block.arguments, batch)))",
+        "    missing = set[tuple[int, ...]]()",
+        "examples that meet through parameters that are no argument of floats",
+    ),
+    Bug(
+        "dataflow/hidden_parameters.py",
+        "    found = set[Value](others if missing else ())",
+        "    found = set[Value]()",
+        "examples that meet through parameters made of integers",
+    ),
+    Bug(
+        "dataflow/hidden_parameters.py",
+        "    return is_one and mlir.shape(op.results[0]) in missing",
+        "    return False",
+        "examples that meet through parameters of one number",
+    ),
+    Bug(
+        "dataflow/hidden_parameters.py",
+        "    if op.name in MADE_FROM or is_table(op):",
+        "    if is_table(op):",
+        "examples that meet through parameters that are drawn or counted",
+    ),
+    Bug(
+        "dataflow/hidden_parameters.py",
+        "        if alike or (missing and len(op.results) and _may_hold(op, missing)):",
+        "        if missing and len(op.results) and _may_hold(op, missing):",
+        "examples that meet through a matrix beside an argument of its shape",
+    ),
+]
