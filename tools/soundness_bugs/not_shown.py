@@ -25,7 +25,7 @@ NOT_SHOWN = [
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
-        "    if behind.isdisjoint(parameters):",
+        "    if behind.isdisjoint(asked.parameters):",
         "    if False:",
         "such rows of groups",
     ),
@@ -37,20 +37,20 @@ NOT_SHOWN = [
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
-        "        if has_any or _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):",
-        "        if _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):",
+        "    ways = (_sums_rows, _puts_rows, _is_looped)",
+        "    ways = (_puts_rows, _is_looped)",
         "such rows times a parameter",
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
-        "        if has_any or _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):",
-        "        if has_any or _is_looped(owners, op, is_of_rows):",
+        "    ways = (_sums_rows, _puts_rows, _is_looped)",
+        "    ways = (_sums_rows, _is_looped)",
         "such rows among a parameter's",
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
-        "        if has_any or _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):",
-        "        if has_any or _puts_rows(owners, op):",
+        "    ways = (_sums_rows, _puts_rows, _is_looped)",
+        "    ways = (_sums_rows, _puts_rows)",
         "such rows by a loop's steps",
     ),
     Bug(
@@ -67,9 +67,21 @@ NOT_SHOWN = [
     ),
     Bug(
         "owners/alignment/makings.py",
-        "            yield from ((value, dim) for dim in dims)",
-        "            yield from ()",
+        "        yield from ([whole(lhs, own), whole(rhs, dim)] for own, dim in zip(*sides, strict=True))",
+        "        yield from ()",
         "such rows that are contracted",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "        return is_own and along[-1] != self.owners.size",
+        "        return is_own",
+        "such rows beside a parameter's, as many as there are examples",
+    ),
+    Bug(
+        "owners/alignment/makings.py",
+        "    return any(along[-1] in mlir.shape(v) for v in behind)",
+        "    return any(True for _ in behind)",
+        "such rows along which a parameter lies several times",
     ),
     Bug(
         "owners/alignment/padded_rows.py",

@@ -30,29 +30,43 @@ def makers(values: Iterable[Value]) -> list[Operation]:
     return list(dict.fromkeys(filter(None, map(mlir.defining_operation, values))))
 
 
-def summed(op: Operation) -> Iterator[tuple[Value, int]]:
-    """The operands that an op sums, each with a dimension along which it does."""
+def summed(op: Operation) -> Iterator[list[Along]]:
+    """The dimensions that an op sums: of an operand, or of two that meet along it."""
     if op.name == "stablehlo.reduce":
         count = len(op.operands) // 2
         for value in op.operands[:count]:
-            yield from ((value, dim) for dim in integers(op, "dimensions"))
+            yield from ([whole(value, dim)] for dim in integers(op, "dimensions"))
     elif op.name == "stablehlo.dot_general":
+        lhs, rhs = op.operands
         numbers = dot_numbers(op)
         sides = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
-        for value, dims in zip(op.operands, sides, strict=True):
-            yield from ((value, dim) for dim in dims)
+        yield from ([whole(lhs, own), whole(rhs, dim)] for own, dim in zip(*sides, strict=True))
 
 
-def whole(place: tuple[Value, int]) -> Along:
+def whole(value: Value, dim: int) -> Along:
     """A whole dimension of a value."""
-    value, dim = place
     return value, PerExample(dim), mlir.shape(value)[dim]
 
 
 def has_rows(along: Along, parameters: Collection[Value], known: Known) -> bool:
     """Whether a value differs along an axis, by what is not made of parameters alone."""
-    starts = closure([along], partial(_differing, known))
-    return any(not is_uniform(*each, known) and _starts(each, parameters) for each in starts)
+    return any(not _is_of_parameters(v, parameters) for v, _, _ in _starts(along, known))
+
+
+def is_of_a_parameter(along: Along, parameters: Collection[Value], known: Known) -> bool:
+    """Whether a dimension of a parameter lies along an axis, as a whole: of its weights each place
+    has a row.
+    """
+    whole_ones = (v for v, axis, _ in _starts(along, known) if axis.is_whole)
+    starts = [v for v in whole_ones if _is_of_parameters(v, parameters)]
+    behind = (v for v in closure(starts, made_of) if v in parameters)
+    return any(along[-1] in mlir.shape(v) for v in behind)
+
+
+def _starts(along: Along, known: Known) -> list[Along]:
+    """Where that begins by which a value differs along an axis, as far as the ops show."""
+    found = closure([along], partial(_differing, known))
+    return [each for each in found if not (is_uniform(*each, known) or _goes_on(each))]
 
 
 def _differing(known: Known, along: Along) -> list[Along]:
@@ -64,12 +78,10 @@ def _differing(known: Known, along: Along) -> list[Along]:
     return [(v, own, size) for v, own in sources(op, axis, size) or [] if own]
 
 
-def _starts(along: Along, parameters: Collection[Value]) -> bool:
-    """Whether rows begin at a value, as far as its op shows, and not as a parameter's do."""
+def _goes_on(along: Along) -> bool:
+    """Whether the op that makes a value shows which of its operands lie along the axis."""
     op = mlir.defining_operation(along[0])
-    if op is not None and any(own for _, own in sources(op, *along[1:]) or []):
-        return False
-    return not _is_of_parameters(along[0], parameters)
+    return op is not None and any(own for _, own in sources(op, *along[1:]) or [])
 
 
 def _is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:

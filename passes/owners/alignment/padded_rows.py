@@ -7,6 +7,7 @@ padding too: of a sum the real examples' share is n / B of it, and not all.
 """
 
 import math
+from itertools import chain
 
 from hlo_surgery.passes.dataflow.uniform import Known, is_uniform
 from hlo_surgery.passes.dataflow.vanishing import vanishes
@@ -15,7 +16,7 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.constant_parts import shared_terms
-from hlo_surgery.passes.owners.alignment.makings import has_rows, made_of, makers, summed, whole
+from hlo_surgery.passes.owners.alignment.makings import has_rows, made_of, makers, summed
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -47,7 +48,7 @@ def _rows_added(owners: Owners, op: Operation, known: Known) -> int:
         loop = counted_loop(owners, op)
         return loop.trips if loop else owners.size
     counts: dict[Value, int] = {}
-    for each in map(whole, summed(op)):
+    for each in chain.from_iterable(summed(op)):
         if is_uniform(*each, known) or has_rows(each, owners.trained, known):
             counts[each[0]] = counts.get(each[0], 1) * each[-1]
     return max(counts.values(), default=1)

@@ -8,15 +8,16 @@ examples or has a term for each of them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from operator import mul
+from typing import NamedTuple
 
-from hlo_surgery.passes.dataflow.uniform import Known
+from hlo_surgery.passes.dataflow.uniform import Along, Known
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.constants import copied_from, is_splat, is_table
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
@@ -25,10 +26,10 @@ from hlo_surgery.passes.owners.alignment.makings import (
     Forms,
     form,
     has_rows,
+    is_of_a_parameter,
     made_of,
     makers,
     summed,
-    whole,
 )
 from hlo_surgery.passes.owners.classes import Owned, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
@@ -43,9 +44,32 @@ UNSEEN_HELP = (
     "does, or lower with jax.jit(..., keep_unused=True); and pass what has a row for each example "
     "(a dropout mask, a weight) as a batch argument"
 )
+SUMMING = frozenset(
+    f"stablehlo.{name}" for name in ("add", "subtract", "dot_general", "reduce", "reduce_window")
+)
 ADD, SCATTER = "stablehlo.add", "stablehlo.scatter"
 # Ops that put an operand among other elements, and which.
 PUTTING = {"stablehlo.pad": 0, "stablehlo.dynamic_update_slice": 1, SCATTER: -1}
+
+
+class Asked(NamedTuple):
+    """What rows may be the examples': where their number is a multiple of theirs or in `sizes`, and
+    they are not the rows of `parameters`. `known`: what is uniform.
+    """
+
+    owners: Owners
+    parameters: Collection[Value]
+    sizes: set[int]
+    known: Known
+
+    def may_be_rows(self, size: int) -> bool:
+        """Whether the examples may have so many rows together."""
+        return size % self.owners.size == 0 or size in self.sizes
+
+    def is_of_weights(self, along: Along) -> bool:
+        """Whether rows are those of a parameter's weights; of B rows each may be an example's."""
+        is_own = is_of_a_parameter(along, self.parameters, self.known)
+        return is_own and along[-1] != self.owners.size
 
 
 def unseen_reason(owners: Owners, parameters: Collection[Value], output: Value) -> Reason | None:
@@ -60,39 +84,51 @@ def unseen_reason(owners: Owners, parameters: Collection[Value], output: Value) 
     if terms and _are_weighted(weighted, owners.size):
         op = makers(terms)[0]
     else:
-        sizes, known = _numbers_of_rows(owners) if terms else set[int](), Known()
-        found = (_op_on_rows(owners, term, parameters, sizes, known) for term in terms)
-        op = next(filter(None, found), None)
+        sizes = _numbers_of_rows(owners) if terms else set[int]()
+        asked = Asked(owners, parameters, sizes, Known())
+        op = next(filter(None, (_op_on_rows(asked, term) for term in terms)), None)
     return op and reason_at(op, UNSEEN, UNSEEN_HELP)
 
 
-def _op_on_rows(
-    owners: Owners, term: Value, parameters: Collection[Value], sizes: set[int], known: Known
-) -> Operation | None:
+def _op_on_rows(asked: Asked, term: Value) -> Operation | None:
     """The first op on rows that may be the examples', or, where nothing is of the parameters, those
     of groups of them.
     """
     behind = closure([term], made_of)
-    if behind.isdisjoint(parameters):
-        sizes = sizes | set(range(2, owners.size))
-
-    def is_of_rows(size: int) -> bool:
-        return size % owners.size == 0 or size in sizes
-
-    for op in makers(behind):
-        along = [each for each in map(whole, summed(op)) if is_of_rows(each[-1])]
-        has_any = any(has_rows(each, parameters, known) for each in along)
-        if has_any or _puts_rows(owners, op) or _is_looped(owners, op, is_of_rows):
-            return op
-    return None
+    if behind.isdisjoint(asked.parameters):
+        asked = asked._replace(sizes=asked.sizes | set(range(2, asked.owners.size)))
+    ways = (_sums_rows, _puts_rows, _is_looped)
+    return next((op for op in makers(behind) if any(way(asked, op) for way in ways)), None)
 
 
-def _is_looped(owners: Owners, op: Operation, is_of_rows: Callable[[int], bool]) -> bool:
-    """Whether an op is in a loop that may have a step for each row: what differs by step may be
-    anything.
+def _sums_rows(asked: Asked, op: Operation) -> bool:
+    """Whether an op sums rows that differ, and not by parameters alone."""
+    axes = [axes for axes in summed(op) if asked.may_be_rows(axes[0][-1])]
+    others = (each for each in axes if not any(map(asked.is_of_weights, each)))
+    return any(has_rows(along, asked.parameters, asked.known) for each in others for along in each)
+
+
+def _is_looped(asked: Asked, op: Operation) -> bool:
+    """Whether an op is in a loop that may add something up with a step for each row: what differs
+    by step may be anything.
     """
-    counted = [counted_loop(owners, loop) for loop in mlir.enclosing_loops(op)]
-    return any(loop is None or is_of_rows(loop.trips) for loop in counted)
+    loops = filter(_adds_up, mlir.enclosing_loops(op))
+    counted = [counted_loop(asked.owners, loop) for loop in loops]
+    return any(loop is None or asked.may_be_rows(loop.trips) for loop in counted)
+
+
+def _adds_up(loop: Operation) -> bool:
+    """Whether a loop may have sums of its own: one that permutes pivots, say, has none."""
+    if any(map(mlir.is_inexact, loop.results)):
+        return True
+    within = mlir.nested_operations(loop)
+    return any(op.name in SUMMING and not any(map(_is_number, op.operands)) for op in within)
+
+
+def _is_number(value: Value) -> bool:
+    """Whether a value is a constant of one number, as a counter adds at each step."""
+    op = mlir.defining_operation(copied_from(value))
+    return op is not None and op.name == "stablehlo.constant" and not is_table(op)
 
 
 def shows_all(owners: Owners, block: Block, gradients: Collection[int]) -> bool:
@@ -154,14 +190,15 @@ def _are_weighted(terms: Sequence[Value], size: int) -> bool:
     return any(count >= size for count in alike.values())
 
 
-def _puts_rows(owners: Owners, op: Operation) -> bool:
+def _puts_rows(asked: Asked, op: Operation) -> bool:
     """Whether a row for each example is put among others, as in the gradient of a slice, or of rows
     that are looked up.
     """
     if op.name not in PUTTING or not len(op.results):
         return False
     value, result = mlir.operands(op)[PUTTING[op.name]], op.results[0]
+    size = asked.owners.size
     pairs = zip(mlir.shape(value), mlir.shape(result), strict=False)
-    longer = any(own == owners.size < whole for own, whole in pairs)
-    looked_up = op.name == SCATTER and any(n % owners.size == 0 for n in mlir.shape(value))
+    longer = any(own == size < whole for own, whole in pairs)
+    looked_up = op.name == SCATTER and any(n % size == 0 for n in mlir.shape(value))
     return (longer or looked_up) and not vanishes(value)

@@ -92,6 +92,12 @@ def by_groups(p, x, weights):
     return jnp.mean(weights[0] * groups) / 2 + own_terms(p, x)
 
 
+def beside_a_tiled_parameter(p, x, weights):
+    """B * C rows, along which the bias lies B times."""
+    rows = (x @ W).ravel() + jnp.tile(p["b"], B) * jnp.sum(p["v"])
+    return jnp.sum(weights.ravel() * rows) / B + own_terms(p, x)
+
+
 HIDDEN = {
     "drawn": (lambda p, x, key: masked(p, x, drawn(key)), KEY),
     "given": (masked, TABLE),
@@ -108,6 +114,7 @@ HIDDEN = {
     "looked up": (looked_up, jnp.array([0, 1, 1, 0])),
     "counted in a loop": (counted_in_a_loop, KEY),
     "of some": (of_three, KEY),
+    "tiled": (beside_a_tiled_parameter, TABLE),
     "times a parameter": (lambda p, x, m: masked(p, x, m) + jnp.sum(m * p["b"] ** 2) / B, TABLE),
 }
 
@@ -143,6 +150,16 @@ def test_rows_of_a_longer_parameter_may_be_the_examples():
     text = jax.jit(jax.grad(loss)).lower(params, X).as_text(debug_info=True)
     with pytest.raises(hs.Refusal, match=UNSEEN):
         hs.rewrite_module(text, batch=["x"], statistics=hs.norms(), gradients=[0, 1])
+
+
+def test_as_many_rows_of_a_parameter_as_examples_may_be_theirs():
+    def loss(p, x):
+        return jnp.mean(jnp.arange(B) * (x @ W[:, 0] + p["e"] * p["s"])) + jnp.mean(x @ p["w"])
+
+    params = {"e": jnp.ones(B), "s": jnp.ones(()), "w": jnp.ones(D)}
+    text = jax.jit(jax.grad(loss)).lower(params, X).as_text(debug_info=True)
+    with pytest.raises(hs.Refusal, match=UNSEEN):
+        hs.rewrite_module(text, batch=["x"], statistics=hs.norms(), gradients=["['s']"])
 
 
 def test_what_was_exported_lacks_as_much():
@@ -242,3 +259,44 @@ def test_what_is_no_row_of_an_example_is_a_constant(loss):
     arguments = {"p['b']": PARAMS["b"], "p['v']": PARAMS["v"], "x": X}
     given = [arguments.get(port.name, points) for port in module.arguments]
     np.testing.assert_allclose(module.call(*given)[-1], expected, rtol=1e-5)
+
+
+N = 2 * B
+WIDE = {"v": jax.random.normal(next(KEYS), (D, N)) / 2, "w": jax.random.normal(next(KEYS), (N, N))}
+ROWS = np.linspace(1, 2, N, dtype=np.float32)
+
+
+def orthogonal(w):
+    return jnp.sum((w @ w.T - jnp.eye(N)) ** 2)
+
+
+def along_a_vector(w):
+    return jnp.sum((ROWS @ w @ w.T) ** 2)
+
+
+def weighted_by_rows(w):
+    """A product with weights by row, of which a scale has the gradient."""
+    return w[0, 0] * jnp.sum(ROWS[:, None] * w**2)
+
+
+def log_volume(w):
+    """JAX permutes pivots in a loop of N steps."""
+    return jnp.linalg.slogdet(w)[1]
+
+
+PENALTIES = [orthogonal, along_a_vector, weighted_by_rows, log_volume]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_weights_have_rows_of_their_own(penalty):
+    """As many as a multiple of the examples."""
+
+    def loss(p, x):
+        hidden = jnp.tanh(x @ p["v"])
+        return jnp.mean(jnp.sum(jnp.tanh(hidden @ p["w"]), -1)) + penalty(p["w"])
+
+    text = jax.jit(jax.grad(loss)).lower(WIDE, X).as_text(debug_info=True)
+    module = hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
+    one = jax.vmap(lambda x: jax.grad(loss)(WIDE, x[None]))(X)
+    expected = np.sqrt(sum(jnp.sum(g**2, axis=(1, 2)) for g in one.values()))
+    np.testing.assert_allclose(module.call(WIDE["v"], WIDE["w"], X)[-1], expected, rtol=1e-4)
