@@ -9,12 +9,13 @@ from functools import partial
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.hidden_parameters import MADE_FROM
 from hlo_surgery.passes.dataflow.linked import ties
-from hlo_surgery.passes.dataflow.uniform import Along, Known, is_uniform, sources
+from hlo_surgery.passes.dataflow.uniform import Along, Known, is_uniform
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import dot_numbers, integers
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.alignment.rows_of_matrices import rows_from
 
 
 def made_of(value: Value) -> list[Value]:
@@ -50,41 +51,21 @@ def whole(value: Value, dim: int) -> Along:
 
 def has_rows(along: Along, parameters: Collection[Value], known: Known) -> bool:
     """Whether a value differs along an axis, by what is not made of parameters alone."""
-    return any(not _is_of_parameters(v, parameters) for v, _, _ in _starts(along, known))
+    return any(not is_of_parameters(v, parameters) for v, _, _ in starts_along(along, known))
 
 
-def is_of_a_parameter(along: Along, parameters: Collection[Value], known: Known) -> bool:
-    """Whether a dimension of a parameter lies along an axis, as a whole: of its weights each place
-    has a row.
-    """
-    whole_ones = (v for v, axis, _ in _starts(along, known) if axis.is_whole)
-    starts = [v for v in whole_ones if _is_of_parameters(v, parameters)]
-    behind = (v for v in closure(starts, made_of) if v in parameters)
-    return any(along[-1] in mlir.shape(v) for v in behind)
-
-
-def _starts(along: Along, known: Known) -> list[Along]:
+def starts_along(along: Along, known: Known) -> list[Along]:
     """Where that begins by which a value differs along an axis, as far as the ops show."""
     found = closure([along], partial(_differing, known))
-    return [each for each in found if not (is_uniform(*each, known) or _goes_on(each))]
+    return [each for each in found if not (is_uniform(*each, known) or rows_from(*each))]
 
 
 def _differing(known: Known, along: Along) -> list[Along]:
     """What a value has its differences along an axis from, where its op shows that."""
-    value, axis, size = along
-    op = mlir.defining_operation(value)
-    if op is None or is_uniform(value, axis, size, known):
-        return []
-    return [(v, own, size) for v, own in sources(op, axis, size) or [] if own]
+    return [] if is_uniform(*along, known) else rows_from(*along)
 
 
-def _goes_on(along: Along) -> bool:
-    """Whether the op that makes a value shows which of its operands lie along the axis."""
-    op = mlir.defining_operation(along[0])
-    return op is not None and any(own for _, own in sources(op, *along[1:]) or [])
-
-
-def _is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
+def is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
     """Whether parameters and single numbers are all that a value is made of."""
     for v in closure([value], made_of):
         op = mlir.defining_operation(v)

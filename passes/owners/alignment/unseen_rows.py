@@ -7,8 +7,8 @@ met the examples. What is left sums as many rows as there are, and is either a c
 examples or has a term for each of them.
 """
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
@@ -26,11 +26,14 @@ from hlo_surgery.passes.owners.alignment.makings import (
     Forms,
     form,
     has_rows,
-    is_of_a_parameter,
+    is_of_parameters,
     made_of,
     makers,
+    starts_along,
     summed,
+    whole,
 )
+from hlo_surgery.passes.owners.alignment.rows_of_matrices import is_put_in_order
 from hlo_surgery.passes.owners.classes import Owned, is_sum
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.owners import Owners
@@ -54,11 +57,11 @@ PUTTING = {"stablehlo.pad": 0, "stablehlo.dynamic_update_slice": 1, SCATTER: -1}
 
 class Asked(NamedTuple):
     """What rows may be the examples': where their number is a multiple of theirs or in `sizes`, and
-    they are not the rows of `parameters`. `known`: what is uniform.
+    they are not the rows of `parameters` (`parameters_of`). `known`: what is uniform.
     """
 
     owners: Owners
-    parameters: Collection[Value]
+    parameters: Mapping[Value, bool]
     sizes: set[int]
     known: Known
 
@@ -67,12 +70,17 @@ class Asked(NamedTuple):
         return size % self.owners.size == 0 or size in self.sizes
 
     def is_of_weights(self, along: Along) -> bool:
-        """Whether rows are those of a parameter's weights; of B rows each may be an example's."""
-        is_own = is_of_a_parameter(along, self.parameters, self.known)
-        return is_own and along[-1] != self.owners.size
+        """Whether rows are those of a parameter's weights, of which a whole dimension lies along
+        the axis; of B rows each may be an example's, unless all examples reach them.
+        """
+        size, known = along[-1], self.known
+        starts = (v for v, axis, _ in starts_along(along, known) if axis.is_whole)
+        behind = closure([v for v in starts if is_of_parameters(v, self.parameters)], made_of)
+        own = [v for v in self.parameters if v in behind and size in mlir.shape(v)]
+        return any(self.parameters[v] or size != self.owners.size for v in own)
 
 
-def unseen_reason(owners: Owners, parameters: Collection[Value], output: Value) -> Reason | None:
+def unseen_reason(owners: Owners, parameters: Mapping[Value, bool], output: Value) -> Reason | None:
     """Why a constant part of an output may have a term for each example; None where it has not.
 
     To be asked of modules that may lack what no output needs, and do not show all (`shows_all`).
@@ -159,12 +167,17 @@ def _numbers_of_rows(owners: Owners) -> set[int]:
     return found
 
 
-def parameters_of(owners: Owners, block: Block) -> set[Value]:
-    """Arguments of floats that are the gradients' parameters: whose shape as many outputs have."""
-    outputs = Counter(map(mlir.shape, mlir.operands(mlir.return_operation(block))))
+def parameters_of(owners: Owners, block: Block) -> dict[Value, bool]:
+    """Arguments of floats that are the gradients' parameters: whose shape as many outputs have; and
+    whether each of these is a sum over the examples.
+    """
+    outputs: dict[tuple[int, ...], list[bool]] = defaultdict(list)
+    for value in mlir.operands(mlir.return_operation(block)):
+        outputs[mlir.shape(value)].append(is_sum(owners.of(value)))
     own = [v for v in block.arguments if v in owners.trained and mlir.is_inexact(v)]
     given = Counter(map(mlir.shape, own))
-    return {v for v in own if given[mlir.shape(v)] <= outputs[mlir.shape(v)]}
+    asked = {v: outputs[mlir.shape(v)] for v in own}
+    return {v: all(sums) for v, sums in asked.items() if given[mlir.shape(v)] <= len(sums)}
 
 
 def _terms(value: Value) -> list[Value]:
@@ -199,6 +212,12 @@ def _puts_rows(asked: Asked, op: Operation) -> bool:
     value, result = mlir.operands(op)[PUTTING[op.name]], op.results[0]
     size = asked.owners.size
     pairs = zip(mlir.shape(value), mlir.shape(result), strict=False)
-    longer = any(own == size < whole for own, whole in pairs)
-    looked_up = op.name == SCATTER and any(n % size == 0 for n in mlir.shape(value))
+    longer = any(own == size < length for own, length in pairs)
+    looked_up = op.name == SCATTER and _looks_up(asked, op, value)
     return (longer or looked_up) and not vanishes(value)
+
+
+def _looks_up(asked: Asked, scatter: Operation, rows: Value) -> bool:
+    size = asked.owners.size
+    counted = [whole(rows, dim) for dim, n in enumerate(mlir.shape(rows)) if n % size == 0]
+    return not (all(map(asked.is_of_weights, counted)) or is_put_in_order(scatter))
