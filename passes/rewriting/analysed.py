@@ -3,10 +3,9 @@
 It is analysed again after contractions have been moved out of loops.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,12 +13,11 @@ import numpy as np
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
-from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.emit.scopes import PADDING
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype
-from hlo_surgery.passes.ir.errors import Reason, Refusal, as_loss, without_contribution
+from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
 from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
@@ -27,51 +25,16 @@ from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.loops.scanned_gradients import scanned_gradient
 from hlo_surgery.passes.measures.measure import Measure, OfPositions
 from hlo_surgery.passes.measures.real_examples import flags_and_count
-from hlo_surgery.passes.normalise.called_functions import release_called
-from hlo_surgery.passes.normalise.constraints import put_back
-from hlo_surgery.passes.normalise.custom_calls import CallAxes
-from hlo_surgery.passes.normalise.devices.kernels import call_on_each
-from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.normalize import normalize
-from hlo_surgery.passes.normalise.per_example_calls import release_bodies
-from hlo_surgery.passes.owners.alignment.padded_rows import padded_reason
-from hlo_surgery.passes.owners.alignment.unseen_rows import (
-    parameters_of,
-    shows_all,
-    unseen_reason,
-)
 from hlo_surgery.passes.owners.analysis import find_owners
-from hlo_surgery.passes.owners.classes import Mixed
 from hlo_surgery.passes.owners.owners import Owners
-from hlo_surgery.passes.owners.verdicts import undivided_loss_reason, undivided_reason
 from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
-from hlo_surgery.passes.rewriting.round_trips import drop_round_trips
+from hlo_surgery.passes.rewriting.roles import Roles
+from hlo_surgery.passes.rewriting.undivided import refuse_undivided, undivided_outputs
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.translation import translated
 
 Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
-FORGET = "func.func(trivial-dce)"
-
-
-@dataclass(frozen=True)
-class Roles:
-    """What arguments and outputs are, by number. `batch`: the examples' axis by argument.
-
-    `contribution`: whether all that is mixed counts as constant. `custom_calls`: what is declared
-    of some. `segments`: of batch arguments whose rows lie anywhere, which one has the ids of their
-    examples. `pruned`: whether what no output needs may have been left out of the module.
-    `sums_padding`: whether the loss is a sum, over rows of which some are no examples'.
-    """
-
-    batch: Mapping[int, int]
-    size: int
-    gradients: Sequence[int]
-    losses: Sequence[int]
-    contribution: bool
-    custom_calls: CallAxes = field(default_factory=dict[str, Any])
-    segments: Mapping[int, int] = field(default_factory=dict[int, int])
-    pruned: bool = False
-    sums_padding: bool = False
 
 
 @dataclass
@@ -117,7 +80,7 @@ def analyse(
     output.
     """
     module = _normalised(code, roles)
-    _refuse_undivided(undivided_outputs(module), names)
+    refuse_undivided(_undivided(module), names)
     module.trusted = _trusted_calls(module)
     _free_of_loops(module, reweights, measures)
     return module
@@ -127,7 +90,11 @@ def refused_outputs(code: Module, roles: Roles) -> dict[int, Reason]:
     """Why examples have no share of their own, by number of all outputs where they have none; the
     module is normalised in place. Raises Refusal for what is no program on static arrays.
     """
-    return undivided_outputs(_normalised(code, roles))
+    return _undivided(_normalised(code, roles))
+
+
+def _undivided(module: Analysed) -> dict[int, Reason]:
+    return undivided_outputs(module.roles, module.owners, module.axes, module.block)
 
 
 def _normalised(code: Module, roles: Roles) -> Analysed:
@@ -135,7 +102,7 @@ def _normalised(code: Module, roles: Roles) -> Analysed:
     normalize(code, roles.custom_calls)
     if roles.contribution:
         unmixed = _analysed(code, replace(roles, contribution=False))
-        if not undivided_outputs(unmixed):
+        if not _undivided(unmixed):
             return unmixed
     return _analysed(code, roles)
 
@@ -156,47 +123,6 @@ def _classified(code: Module, roles: Roles) -> tuple[Owners, Axes]:
         outputs = [returned[number] for number in [*roles.gradients, *roles.losses]]
         emit_terms(axes, owners.following, block, outputs)
     return owners, axes
-
-
-def _refuse_undivided(reasons: Mapping[int, Reason], names: Sequence[str]) -> None:
-    """One refusal for all outputs without shares, for the first one's reason."""
-    if reasons:
-        first, *others = reasons
-        more = f" (and {len(others)} more)" if others else ""
-        raise Refusal(reasons[first], names[first] + more)
-
-
-def undivided_outputs(module: Analysed) -> dict[int, Reason]:
-    """Why examples have no share of their own, by number of the outputs where they have none."""
-    roles, owners, outputs = module.roles, module.owners, module.outputs
-    if roles.size == 1:
-        return {}
-    asked = ancestors([outputs[n] for n in roles.gradients])
-    reasons = {
-        n: undivided_reason(owners, module.block, outputs[n], asked) for n in roles.gradients
-    }
-    # What is traced here shows all of its loss, and is not looked through for it.
-    followed = bool(roles.segments) or not roles.pruned
-    if not (followed or shows_all(owners, module.block, roles.gradients)):
-        parameters = parameters_of(owners, module.block)
-        reasons = {
-            n: reason or unseen_reason(owners, parameters, outputs[n])
-            for n, reason in reasons.items()
-        }
-    if roles.sums_padding:
-        reasons = {n: reason or padded_reason(owners, outputs[n]) for n, reason in reasons.items()}
-    losses = {n: undivided_loss_reason(owners, module.block, outputs[n]) for n in roles.losses}
-    reasons |= {n: reason and as_loss(reason) for n, reason in losses.items()}
-    worded = {n: reason or _unworded(module.axes, outputs[n]) for n, reason in reasons.items()}
-    found = {n: reason for n, reason in worded.items() if reason}
-    without = roles.contribution or roles.segments
-    return {n: without_contribution(r) for n, r in found.items()} if without else found
-
-
-def _unworded(axes: Axes, output: Value) -> Reason | None:
-    """Why an output's examples, each known, lie so that nothing is emitted for them."""
-    known = axes.of(output)
-    return known.reason if isinstance(known, Mixed) else None
 
 
 def _trusted_calls(module: Analysed) -> list[Trusted]:
@@ -285,29 +211,3 @@ def _widest(gradients: Sequence[Value]) -> jnp.dtype:
     """
     wide = map(wide_dtype, map(dtype_of, gradients))
     return jnp.finfo(reduce(jnp.promote_types, wide, np.dtype(np.float32))).dtype
-
-
-def finished(
-    module: Analysed,
-    gradients: Sequence[Value | None],
-    made: Sequence[Value],
-    labels: Sequence[str],
-) -> None:
-    """Return the module's own outputs, `gradients` from where they were had anyway, and behind them
-    what was `made`, by its labels; and tidy up.
-    """
-    found = zip(module.roles.gradients, gradients, strict=False)
-    had = {number: value for number, value in found if value is not None}
-    results = [had.get(number, value) for number, value in enumerate(module.outputs)]
-    names = [{"jax.result_info": label} for label in labels]
-    set_results(mlir.main_function(module.code), [*results, *made], names)
-    release_bodies(module.code)
-    release_called(module.code)
-    sharding_rules.strip(module.code)
-    release_constants(module.code)
-    drop_round_trips(module.code)
-    # What nobody uses would be placed as well.
-    mlir.run_passes(module.code, FORGET)
-    put_back(module.code)
-    call_on_each(module.code)
-    mlir.run_passes(module.code, "cse", FORGET)

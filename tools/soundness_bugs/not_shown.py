@@ -6,8 +6,8 @@ from tools.soundness_bugs.bug import Bug
 
 NOT_SHOWN = [
     Bug(
-        "rewriting/analysed.py",
-        "    if not (followed or shows_all(owners, module.block, roles.gradients)):",
+        "rewriting/undivided.py",
+        "    if not (followed or shows_all(owners, block, roles.gradients)):",
         "    if False:",
         "rows that met the examples in what a dump lacks",
     ),
