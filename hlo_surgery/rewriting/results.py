@@ -10,7 +10,7 @@ from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.measures.measures import PerExampleGradients, SumOf
 from hlo_surgery.passes.measures.real_examples import nan_unless_flags, nan_where
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
-from hlo_surgery.passes.strategies.reweight_examples import has_offset
+from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.steps import Lifted
 from hlo_surgery.requests.request import Request, labels_of
 from hlo_surgery.statistics.derived import Derived, Groups, Statistic, results_of

@@ -41,7 +41,7 @@ from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
 from hlo_surgery.passes.terms.steps import GradientSlice
-from hlo_surgery.passes.terms.wide_slices import is_widenable
+from hlo_surgery.passes.terms.wide_slices import is_short_ranged, is_widenable
 
 Finish = Callable[[Measurements], Sequence[jax.Array]]
 
@@ -156,7 +156,8 @@ def _chosen(
     device, examples = asking.device, asking.examples
     sliced = gradient_slice(axes, target.value, lifted) if examples.size > 1 else alone
     wide = examples.size > 1 and is_widenable(sliced)
-    how = Contracting(device.group_patches, wide, upcast=not device.narrow_operands)
+    late = not wide and is_short_ranged(sliced)
+    how = Contracting(device.group_patches, wide, not device.narrow_operands, late)
     function = slice_function(sliced, examples.size, examples.is_mean, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     alike = wide or is_precise(sliced) or not asking.reweights

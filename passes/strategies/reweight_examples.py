@@ -16,14 +16,14 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import widened
-from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.linearity import is_linear
+from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import Labelled
+from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.kept_examples import weighted_by_owner, zero_unless
 from hlo_surgery.passes.terms.monomials.paired_dims import (
     holds_all,
@@ -36,7 +36,6 @@ from hlo_surgery.passes.terms.steps import (
     Axis,
     Gathered,
     GradientSlice,
-    Held,
     Input,
     Lifted,
     Parted,
@@ -220,28 +219,3 @@ def _summed(lifted: jax.Array, weights: jax.Array, finite: jax.Array | None) -> 
             along_examples(finite, PerExample(0), lifted), lifted, jnp.zeros_like(lifted)
         )
     return jnp.tensordot(weights.astype(lifted.dtype), lifted, 1, precision="highest")
-
-
-def has_offset(sliced: GradientSlice) -> bool:
-    """Whether the gradient holds more than the examples' contributions, as of a regulariser.
-
-    What a loop has lifted may hold it too, and does not tell.
-    """
-    made: set[Value] = {result for step in sliced.steps for result in step.op.results}
-    if any(isinstance(axis, Labelled | Gathered) for _, axis in sliced.inputs):
-        return True
-    return not sliced.steps or any(_adds(step.op, step, made) for step in sliced.steps)
-
-
-def _is_shared(axis: Axis) -> bool:
-    return axis is None or isinstance(axis, Held)
-
-
-def _adds(op: Operation, step: Step, made: set[Value]) -> bool:
-    """Whether an op adds what no example has a share of, and is no zero."""
-    shared = [
-        i for i, key in enumerate(step.inputs) if _is_shared(key[1]) and not is_made(key, made)
-    ]
-    others = frozenset(range(len(step.inputs))) - frozenset(shared)
-    added = [i for i in shared if i in initial_operands(op) or is_linear(op, others | {i})]
-    return any(not is_splat(op.operands[i], 0) for i in added)

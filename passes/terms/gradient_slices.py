@@ -13,8 +13,9 @@ from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.dataflow.sharding_rules import ExampleFactor, Rule
 from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.ir.linearity import initial_operands
+from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Summed, mixed
 from hlo_surgery.passes.owners.labelling.labels import nobodys
@@ -25,11 +26,14 @@ from hlo_surgery.passes.terms.steps import (
     HELD,
     LIFTED,
     Axis,
+    Gathered,
     GradientSlice,
+    Held,
     Input,
     Parted,
     Rows,
     Step,
+    is_made,
 )
 
 SCATTERED = "the examples lie in a way that no strategy can take apart yet"
@@ -168,3 +172,28 @@ def _parted(op: Operation, rule: Rule, factors: Sequence[ExampleFactor]) -> list
         is_parted = (major or minor) and i not in initial_operands(op)
         found.append(Parted(major, minor, parts, kept) if is_parted else None)
     return found
+
+
+def has_offset(sliced: GradientSlice) -> bool:
+    """Whether the gradient holds more than the examples' contributions, as of a regulariser.
+
+    What a loop has lifted may hold it too, and does not tell.
+    """
+    if any(isinstance(axis, Labelled | Gathered) for _, axis in sliced.inputs):
+        return True
+    return not sliced.steps or any(adds_offset(step, sliced.made) for step in sliced.steps)
+
+
+def _is_shared(axis: Axis) -> bool:
+    return axis is None or isinstance(axis, Held)
+
+
+def adds_offset(step: Step, made: Container[Value]) -> bool:
+    """Whether a step adds what no example has a share of, and is no zero, to what steps `made`."""
+    op = step.op
+    shared = [
+        i for i, key in enumerate(step.inputs) if _is_shared(key[1]) and not is_made(key, made)
+    ]
+    others = frozenset(range(len(step.inputs))) - frozenset(shared)
+    added = [i for i in shared if i in initial_operands(op) or is_linear(op, others | {i})]
+    return any(not is_splat(op.operands[i], 0) for i in added)

@@ -4,7 +4,7 @@ g_b = tail(B * M_b)
     M_b: what a site contracts for example b alone; offsets in the tail are added once
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
+from hlo_surgery.passes.terms.gradient_slices import adds_offset
 from hlo_surgery.passes.terms.kept_examples import exposed_kept, exposed_rows
 from hlo_surgery.passes.terms.rows import of_rows, tickets
 from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
@@ -33,6 +34,7 @@ from hlo_surgery.passes.terms.steps import (
     GradientSlice,
     Held,
     Input,
+    Lifted,
     Parted,
     Rows,
     Step,
@@ -67,12 +69,14 @@ class Contracting:
     """How sites contract. `group_patches`: convolutions with groups by patches as well.
 
     `wide`: keep float32 where the module rounds to less, for slices that allow it; `upcast`: from
-    float32 operands, where XLA has no contraction of narrower ones into float32.
+    float32 operands, where XLA has no contraction of narrower ones into float32. `late`: times B as
+    late as may be, widened at the end.
     """
 
     group_patches: bool = True
     wide: bool = False
     upcast: bool = False
+    late: bool = False
 
 
 def slice_function(
@@ -90,13 +94,11 @@ def slice_function(
 
     def of_one(*operands: jax.Array) -> jax.Array:
         given = dict(zip(inputs, operands, strict=True))
-        known: dict[Value, jax.Array] = {}
         total = size if count is None else given[count, None]
-        for call in calls:
-            values = [known[key[0]] if is_made(key, known) else given[key] for key in call.inputs]
-            beside = [given[key] for key in call.beside]
-            known |= zip(call.results, call.made(total, *values, *beside), strict=True)
+        known, without = _run(calls, given, total, how.late)
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
+        if sliced.value in without:
+            return widened(gradient) * (total if is_mean else 1)
         return gradient if is_mean else _scaled(gradient, 1 / total)
 
     values = tuple(dict.fromkeys([*sliced.values, *(value for value, _ in added)]))
@@ -108,7 +110,7 @@ def slice_function(
 @dataclass(frozen=True)
 class _Call:
     """One or more steps: `made(B, *operands)` is what they result in. `beside`: further operands,
-    of the owners of rows.
+    of the owners of rows. `keeps_factor`: whether that is B times what it is without any B.
     """
 
     inputs: tuple[Input, ...]
@@ -116,6 +118,27 @@ class _Call:
     made: Raised
     liftable: bool = True
     beside: tuple[Input, ...] = ()
+    keeps_factor: bool = False
+
+
+def _run(
+    calls: Sequence[_Call], given: Mapping[Input, jax.Array], total: Any, late: bool
+) -> tuple[dict[Value, jax.Array], set[Value]]:
+    """What all calls make, and which of it is without B, as it is where `late`."""
+    known: dict[Value, jax.Array] = {}
+    without: set[Value] = set()
+    for call in calls:
+        sums = {key[0] for key in call.inputs if is_made(key, known)}
+        is_without = late and call.keeps_factor and sums <= without
+        if not is_without:
+            known |= {value: _scaled(known[value], total) for value in sums & without}
+            without -= sums
+        values = [known[key[0]] if is_made(key, known) else given[key] for key in call.inputs]
+        beside = [given[key] for key in call.beside]
+        factor = 1 if is_without else total
+        known |= zip(call.results, call.made(factor, *values, *beside), strict=True)
+        without.update(call.results if is_without else ())
+    return known, without
 
 
 def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
@@ -126,9 +149,14 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
     return [
         _scattering(step, onto[made], how)
         if (made := step.op.results[0]) in onto
-        else _calling(step, how)
+        else replace(_calling(step, how), keeps_factor=_keeps_factor(step, sliced.made))
         for step in left
     ]
+
+
+def _keeps_factor(step: Step, made: Container[Value]) -> bool:
+    others = any(isinstance(a, Gathered | Labelled | Lifted | Rows) for _, a in step.inputs)
+    return not (others or adds_offset(step, made))
 
 
 def _calling(step: Step, how: Contracting) -> _Call:

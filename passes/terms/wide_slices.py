@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -44,6 +45,15 @@ def is_widenable(sliced: GradientSlice) -> bool:
     results = [result for step in sliced.steps for result in step.op.results]
     rounds = any(mlir.is_inexact(r) and not mlir.is_at_least_float32(r) for r in results)
     return rounds and all(_raise_wide(step) is not None for step in sliced.steps)
+
+
+def is_short_ranged(sliced: GradientSlice) -> bool:
+    """Whether a slice goes through floats that end long before float32 does, as float16: B times
+    what an example adds to a sum may be beyond them where the sum is not.
+    """
+    results = [result for step in sliced.steps for result in step.op.results]
+    dtypes = [dtype_of(v) for v in results if mlir.is_inexact(v) and not mlir.is_complex(v)]
+    return any(jnp.finfo(dtype).maxexp < jnp.finfo(jnp.bfloat16).maxexp for dtype in dtypes)
 
 
 def raise_wide(step: Step, upcast: bool) -> Raised:
