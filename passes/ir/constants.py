@@ -40,6 +40,22 @@ def evaluate(value: Value) -> npt.NDArray[Any] | None:
         return interpret(module, function, [], [known[value], *divided])
 
 
+def applied(op: Operation, operands: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """What an op of one result, which takes nothing else, makes of these arrays."""
+    with mlir.context(), ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            kinds = [v.type for v in op.operands]
+            function = func.FuncOp("main", ir.FunctionType.get(kinds, []))
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            _copy(op, dict(zip(op.operands, block.arguments, strict=True)))
+        arguments = [cast(Any, ir.DenseElementsAttr).get(np.array(x, order="C")) for x in operands]
+        found = interpret(module, function, arguments, mlir.operations(block)[0].results)
+    assert found is not None, "no division"
+    return found
+
+
 def interpret(
     module: ir.Module, function: func.FuncOp, arguments: Sequence[Any], values: Sequence[Value]
 ) -> npt.NDArray[Any] | None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import integer, integers
-from hlo_surgery.passes.ir.linearity import added_results
+from hlo_surgery.passes.ir.attributes import integer, integers, ones_unless_given, padding
+from hlo_surgery.passes.ir.linearity import added_results, combined_by
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.bounds import Bounds, ends_of
 from hlo_surgery.passes.owners.labelling.integer_ops import spread
@@ -45,6 +45,9 @@ def _reduced(op: Operation, number: int, steps: int, x: Bounds, start: Bounds) -
     if added_results(op)[number]:
         sums = x.each(lambda numbers: numbers.sum(axes, np.int64))
         return _added(sums, x, start, math.prod(x.low.shape[axis] for axis in axes))
+    if x.low.dtype == np.bool_ and combined_by(op, "stablehlo.and")[number]:
+        start = start.each(lambda flag: spread(flag, x.low.all(axes), steps))
+        return Bounds(x.low.all(axes) & start.low, x.high.all(axes) & start.high)
     if not _is_one_of_two(op, number):
         return None
     least, greatest = ends_of(x.low.dtype)
@@ -58,9 +61,26 @@ def _windowed(op: Operation, number: int, steps: int, x: Bounds, start: Bounds) 
     """A window's sum, of which elements may lie in the padding and count for nothing."""
     if not added_results(op)[number]:
         return None
+    dim = _prefix_dim(op)
+    if dim is not None:
+        axis = steps + dim
+        sums = x.each(lambda numbers: numbers.cumsum(axis, np.int64))
+        return _added(sums, x, start, x.low.shape[axis])
     count, each = math.prod(integers(op, "window_dimensions")), _of_any(op, number, steps, x)
     low, high = (end.astype(np.int64) * count for end in (each.low, each.high))
     return _added(Bounds(np.minimum(low, 0), np.maximum(high, 0)), x, start, count)
+
+
+def _prefix_dim(op: Operation) -> int | None:
+    """The dimension along which windows hold all elements so far; None where they hold others."""
+    shape, sizes = mlir.shape(op.operands[0]), integers(op, "window_dimensions")
+    long = [dim for dim, size in enumerate(sizes) if size > 1]
+    names = ("window_strides", "base_dilations", "window_dilations")
+    plain = all(set(ones_unless_given(op, name, 1)) <= {1} for name in names)
+    expected = [(size - 1, 0) for size in sizes]
+    if len(long) != 1 or not plain or padding(op, len(sizes)) != expected:
+        return None
+    return long[0] if sizes[long[0]] == shape[long[0]] else None
 
 
 def _added(sums: Bounds, x: Bounds, start: Bounds, count: int) -> Bounds | None:

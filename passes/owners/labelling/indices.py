@@ -16,8 +16,10 @@ import numpy as np
 
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import evaluate
+from hlo_surgery.passes.ir.attributes import scatter_numbers
+from hlo_surgery.passes.ir.constants import applied, evaluate
 from hlo_surgery.passes.ir.element_types import is_static_array
+from hlo_surgery.passes.ir.linearity import added_results, overwrites
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.bounds import (
     Bounds,
@@ -39,6 +41,9 @@ from hlo_surgery.passes.owners.owners import (
 )
 
 MOST_NUMBERS = 1 << 20
+SCATTER = "stablehlo.scatter"
+# What takes known numbers from known places, or puts them there.
+APPLIED = frozenset(["stablehlo.gather", SCATTER])
 # In a wider type, numbers of which nothing is known have the bounds of their own.
 CONVERT = "stablehlo.convert"
 
@@ -94,7 +99,7 @@ def bounds_of(owners: Owners, value: Value) -> Bounds | None:
     pending = [value]
     while pending:
         current = pending.pop()
-        missing = [v for v in _made_from(current) if v not in owners.numbers]
+        missing = [v for v in _asked_first(current) if v not in owners.numbers]
         if current in owners.numbers:
             continue
         if missing:
@@ -104,6 +109,13 @@ def bounds_of(owners: Owners, value: Value) -> Bounds | None:
         rank = len(mlir.shape(current))
         owners.numbers[current] = None if numbers is None else narrowed(numbers, rank)
     return owners.numbers[value]
+
+
+def _asked_first(value: Value) -> Sequence[Value]:
+    """The values whose numbers may tell those of this one."""
+    op = mlir.defining_operation(value)
+    is_applied = op is not None and op.name in APPLIED and not mlir.is_inexact(value)
+    return list(op.operands) if op is not None and is_applied else _made_from(value)
 
 
 def _made_from(value: Value) -> list[Value]:
@@ -138,7 +150,31 @@ def _integers(owners: Owners, value: Value) -> Bounds | None:
     if op.name in ("stablehlo.constant", "stablehlo.iota"):
         numbers = evaluate(value)
         return None if numbers is None else all_known(numbers)
+    if op.name in APPLIED and (numbers := _applied(owners, op)) is not None:
+        return all_known(numbers)
     return _by_rule(owners, op, value) if _made_from(value) else None
+
+
+def _applied(owners: Owners, op: Operation) -> Numbers | None:
+    """What an op makes of operands of which all is known, at whatever step; None where that is not
+    so, or where a scatter may put one row or another.
+    """
+    given = [owners.numbers[v] for v in op.operands]
+    known = [x.numbers for x in given if x is not None and x.are_all_known]
+    numbers = [x for x in known if x is not None and x.dtype.kind == "i" and x.dtype.isnative]
+    if len(numbers) < len(given) or len(op.results) > 1:
+        return None
+    fits = all(x.shape == mlir.shape(v) for x, v in zip(numbers, op.operands, strict=True))
+    is_small = math.prod(mlir.shape(op.results[0])) <= MOST_NUMBERS
+    is_told = op.name != SCATTER or _is_in_any_order(op)
+    return applied(op, numbers) if fits and is_small and is_told else None
+
+
+def _is_in_any_order(scatter: Operation) -> bool:
+    """Whether a scatter adds numbers up, or puts one row."""
+    shape, vector_dim = mlir.shape(scatter.operands[1]), scatter_numbers(scatter).index_vector_dim
+    rows = math.prod(size for dim, size in enumerate(shape) if dim != vector_dim)
+    return all(added_results(scatter)) or (rows == 1 and overwrites(scatter))
 
 
 def _by_rule(owners: Owners, op: Operation, value: Value) -> Bounds | None:

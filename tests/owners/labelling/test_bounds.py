@@ -78,7 +78,7 @@ BETWEEN = {
     "of a sign": (lambda x: jnp.where(jnp.sign(y := jnp.clip(x, -3, 4)) == 1, y, 1), 1, 4),
     "of another sign": (lambda x: jnp.where(jnp.sign(y := jnp.clip(x, -3, 4)) != 1, y, 0), -3, 0),
     "of which no case is": (lambda x: jnp.where((x > 3) & (x < 3), x, np.int8(1)), 1, 1),
-    "less, counted on the way": (lambda x: jnp.cumsum(jnp.clip(x.reshape(64, 4), 2, 3), 1), 0, 12),
+    "less, counted on the way": (lambda x: jnp.cumsum(jnp.clip(x.reshape(64, 4), 2, 3), 1), 2, 12),
     "flags counted": (lambda x: (x.reshape(32, 8) > 0).sum(1, dtype=np.int8), 0, 8),
     "the last of those that are there": (
         lambda x: jnp.maximum((x.reshape(32, 8) > 0).sum(1, dtype=np.int8) - 1, 0),

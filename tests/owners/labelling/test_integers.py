@@ -1,5 +1,7 @@
 """Numbers of integers: XLA, which runs the same ops, is the oracle."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +54,13 @@ FUNCTIONS = {
     "one of two": lambda: lax.bitwise_xor(ROWS, ONES),
     "complement": lambda: lax.bitwise_not(jnp.asarray(ROWS)),
     "not a truth": lambda: lax.bitwise_not(jnp.asarray(TRUTHS)),
+    "looked up": lambda: jnp.asarray(ROWS)[jnp.arange(3) % 2, jnp.arange(3) + 1],
+    "counted where they lie": lambda: jnp.zeros(5, int).at[ROWS.ravel() % 3 + 3].add(2),
+    "one put among others": lambda: jnp.arange(5).at[jnp.array([2])].set(7),
+    "summed on the way": lambda: jnp.cumsum(jnp.asarray(ROWS), axis=1),
+    "summed once more": lambda: jnp.cumsum(jnp.cumsum(jnp.ones((3, 4), int), axis=0), axis=1),
+    "repeated": lambda: jnp.repeat(jnp.arange(3), np.array([2, 0, 3]), total_repeat_length=5),
+    "repeated to be more": lambda: jnp.repeat(jnp.arange(3), 2, total_repeat_length=8),
     "a stack": stacked(lambda i, s: lax.dynamic_update_slice(s, (3 * i)[None], (i,))),
     "a stack beyond its end": stacked(
         lambda i, s: lax.dynamic_update_slice(s, jnp.stack([i, -i]), (3 * i,))
@@ -161,6 +170,17 @@ def test_a_stack_that_is_begun_anew_at_each_step_is_not_known():
     function = stacked(lambda i, s: lax.dynamic_update_slice(table, (3 * i)[None], (i,)))
     found, _ = numbers_of(function)
     assert found is None or np.array_equal(found, function())
+
+
+def test_sums_from_the_end_are_none_from_the_start():
+    function = partial(lax.cumsum, jnp.asarray(ROWS), 1, reverse=True)
+    found, _ = numbers_of(function)
+    assert found is None or np.array_equal(found, function())
+
+
+def test_which_of_two_rows_is_put_last_is_not_known():
+    found, _ = numbers_of(lambda: jnp.arange(5).at[jnp.array([1, 1])].set(jnp.array([2, 3])))
+    assert found is None
 
 
 @pytest.mark.parametrize("op", ["add", "multiply"])

@@ -233,6 +233,18 @@ INDICES = [
         "a sum of numbers, as one of them",
     ),
     Bug(
+        "owners/labelling/combined_numbers.py",
+        "or not plain or padding(op, len(sizes)) != expected:",
+        "or not plain:",
+        "sums from the end, as from the start",
+    ),
+    Bug(
+        "owners/labelling/indices.py",
+        "return all(added_results(scatter)) or (rows == 1 and overwrites(scatter))",
+        "return all(added_results(scatter)) or overwrites(scatter)",
+        "one of two rows that are put at one place, as the last",
+    ),
+    Bug(
         "owners/labelling/bounds.py",
         "return 1 + int((self.high - self.low).max(initial=0))",
         "return max(1, int((self.high - self.low).max(initial=0)))",
