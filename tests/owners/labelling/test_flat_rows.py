@@ -82,6 +82,16 @@ def left_over(w, x, t):
     return losses(flat(w, x)[first(x)[:, None] + lax.rem(jnp.maximum(t, 0), T)], x)
 
 
+def summed_by_repeated(times):
+    """Sums of rows by ids, as graph networks make them."""
+
+    def loss(w, x, t):
+        ids = jnp.repeat(jnp.arange(len(x)), times, total_repeat_length=len(x) * T)
+        return losses(jax.ops.segment_sum(flat(w, x), ids, len(x)), x)
+
+    return loss
+
+
 def at(place):
     """Rows at places made of the data, from each example's first one on."""
     return lambda w, x, t: losses(flat(w, x)[first(x)[:, None] + place(t)], x)
@@ -110,6 +120,7 @@ OWN = {
     "left over": left_over,
     "put": put(0, T - 1),
     "sliced": sliced(T - 2),
+    "summed by repeated ids": summed_by_repeated(T),
     "updated": updated(T - 1),
 }
 
@@ -158,6 +169,7 @@ MIXED = {
     "put beyond": put(0, T),
     "put from zero on": put(0, None),
     "that wrap": that_wrap,
+    "summed by other ids": summed_by_repeated(T - 1),
     "sliced beyond": sliced(T - 1),
     "updated beyond": updated(T),
 }
