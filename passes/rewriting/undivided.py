@@ -37,7 +37,7 @@ def undivided_outputs(roles: Roles, owners: Owners, axes: Axes, block: Block) ->
     # What is traced here shows all of its loss, and is not looked through for it.
     followed = bool(roles.segments) or not roles.pruned
     if not (followed or shows_all(owners, block, roles.gradients)):
-        parameters = parameters_of(owners, block)
+        parameters = parameters_of(owners, block, roles.gradients)
         reasons = {
             n: reason or unseen_reason(owners, parameters, outputs[n])
             for n, reason in reasons.items()

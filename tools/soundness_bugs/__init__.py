@@ -37,6 +37,7 @@ TESTS = (
     "tests/owners/test_contributed.py",
     "tests/owners/test_accepted.py",
     "tests/owners/claims/test_unseen_rows.py",
+    "tests/owners/alignment/test_rows_of_weights.py",
     "tests/owners/claims/test_padded_rows.py",
     "tests/owners/claims/test_hidden_parameters.py",
     "tests/owners/claims/test_placements.py",

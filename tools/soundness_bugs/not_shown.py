@@ -55,8 +55,8 @@ NOT_SHOWN = [
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
-        "for v, sums in asked.items() if given[mlir.shape(v)] <= len(sums)}",
-        "for v, sums in asked.items()}",
+        "for v, alike in asked.items() if given[mlir.shape(v)] <= len(alike)}",
+        "for v, alike in asked.items()}",
         "such rows of an argument",
     ),
     Bug(
@@ -67,8 +67,8 @@ NOT_SHOWN = [
     ),
     Bug(
         "owners/alignment/makings.py",
-        "        if op is not None and (op.name in MADE_FROM or is_table(op)):",
-        "        if op is not None and op.name in MADE_FROM:",
+        "    return op.name in MADE_FROM or is_table(op)",
+        "    return op.name in MADE_FROM",
         "such rows of a constant",
     ),
     Bug(
@@ -79,14 +79,56 @@ NOT_SHOWN = [
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
-        "        return any(self.parameters[v] or size != self.owners.size for v in own)",
-        "        return bool(own)",
-        "such rows beside a parameter's, as many as there are examples",
+        "        return any(parameters[v] for v in weights) and (",
+        "        return bool(weights) and (",
+        "such rows of a parameter that no example reaches",
     ),
     Bug(
         "owners/alignment/unseen_rows.py",
-        "        own = [v for v in self.parameters if v in behind and size in mlir.shape(v)]",
-        "        own = [v for v in self.parameters if v in behind]",
+        "size != self.owners.size or all(is_counted(v, parameters) for v in others)",
+        "True",
+        "such rows beside those of weights, as many as there are examples",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "    for value in (outputs[number] for number in gradients):",
+        "    for value in outputs:",
+        "such rows of an argument of which something else has the shape",
+    ),
+    Bug(
+        "owners/alignment/rows_of_matrices.py",
+        "        return [each[dim] for each in (matrix, *others) if dim < len(each)]",
+        "        batch = 0",
+        "a matrix for each example, as rows of one",
+    ),
+    Bug(
+        "owners/alignment/rows_of_matrices.py",
+        "*(own if dim == batch + (not _is_from_left(op)) else [])]",
+        "*own]",
+        "right-hand sides of examples, as rows of a matrix",
+    ),
+    Bug(
+        "owners/alignment/makings.py",
+        "    return any(v in parameters for v, *_ in behind)",
+        "    return True",
+        "rows of single numbers, as one number",
+    ),
+    Bug(
+        "owners/alignment/makings.py",
+        "    return [each for each in differing if not _goes_on(each, known)]",
+        "    return [each for each in differing if not rows_from(*each)]",
+        "numbers that are put among others, as nothing",
+    ),
+    Bug(
+        "owners/alignment/makings.py",
+        '    elif op.name == "stablehlo.convolution":',
+        "    elif False:",
+        "such rows that are convolved",
+    ),
+    Bug(
+        "owners/alignment/unseen_rows.py",
+        "        weights = [v for v in parameters if v in behind and size in mlir.shape(v)]",
+        "        weights = [v for v in parameters if v in behind]",
         "such rows along which a parameter lies several times",
     ),
     Bug(

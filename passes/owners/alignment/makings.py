@@ -31,8 +31,26 @@ def makers(values: Iterable[Value]) -> list[Operation]:
     return list(dict.fromkeys(filter(None, map(mlir.defining_operation, values))))
 
 
+# Ops of which each dimension is one of each operand's as well.
+KEEPING = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "concatenate",
+        "dynamic_update_slice",
+        "fft",
+        "pad",
+        "reduce_window",
+        "reverse",
+        "slice",
+        "sort",
+    )
+)
+
+
 def summed(op: Operation) -> Iterator[list[Along]]:
-    """The dimensions that an op sums: of an operand, or of two that meet along it."""
+    """The dimensions that an op sums: of an operand, or of two that meet along it. Of a convolution
+    each counts, whichever windows lie along it.
+    """
     if op.name == "stablehlo.reduce":
         count = len(op.operands) // 2
         for value in op.operands[:count]:
@@ -42,6 +60,8 @@ def summed(op: Operation) -> Iterator[list[Along]]:
         numbers = dot_numbers(op)
         sides = numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions
         yield from ([whole(lhs, own), whole(rhs, dim)] for own, dim in zip(*sides, strict=True))
+    elif op.name == "stablehlo.convolution":
+        yield from ([whole(v, dim)] for v in op.operands for dim in range(len(mlir.shape(v))))
 
 
 def whole(value: Value, dim: int) -> Along:
@@ -51,13 +71,15 @@ def whole(value: Value, dim: int) -> Along:
 
 def has_rows(along: Along, parameters: Collection[Value], known: Known) -> bool:
     """Whether a value differs along an axis, by what is not made of parameters alone."""
-    return any(not is_of_parameters(v, parameters) for v, _, _ in starts_along(along, known))
+    starts = starts_along(along, known)
+    return any(not is_of_parameters(each, parameters, known) for each in starts)
 
 
 def starts_along(along: Along, known: Known) -> list[Along]:
     """Where that begins by which a value differs along an axis, as far as the ops show."""
     found = closure([along], partial(_differing, known))
-    return [each for each in found if not (is_uniform(*each, known) or rows_from(*each))]
+    differing = [each for each in found if not is_uniform(*each, known)]
+    return [each for each in differing if not _goes_on(each, known)]
 
 
 def _differing(known: Known, along: Along) -> list[Along]:
@@ -65,13 +87,50 @@ def _differing(known: Known, along: Along) -> list[Along]:
     return [] if is_uniform(*along, known) else rows_from(*along)
 
 
-def is_of_parameters(value: Value, parameters: Collection[Value]) -> bool:
-    """Whether parameters and single numbers are all that a value is made of."""
+def _goes_on(along: Along, known: Known) -> bool:
+    """Whether what a value has its rows from differs along the axis itself."""
+    return any(not is_uniform(*each, known) for each in rows_from(*along))
+
+
+def is_of_parameters(start: Along, parameters: Collection[Value], known: Known) -> bool:
+    """Whether what begins to differ along an axis does so by parameters, which with single numbers
+    are all that it is made of, and not by where those numbers are put.
+    """
+    for v in closure([start[0]], made_of):
+        op = mlir.defining_operation(v)
+        if op is None and not ties(v) and v not in parameters:
+            return False
+        if op is not None and _holds_rows(op):
+            return False
+    behind = closure([start], partial(_behind_start, known))
+    return any(v in parameters for v, *_ in behind)
+
+
+def _behind_start(known: Known, start: Along) -> list[Along]:
+    """Where that begins by which the operands of an op differ, along the same dimension if it keeps
+    these, or along any.
+    """
+    op = mlir.defining_operation(start[0])
+    if op is None:
+        return []
+    dim, keeps = start[1].dim, op.name in KEEPING
+    # Of a scatter what it puts rows among.
+    operands = mlir.operands(op)[:1] if op.name == "stablehlo.scatter" else mlir.operands(op)
+    places = ((v, d) for v in operands for d in range(len(mlir.shape(v))) if d == dim or not keeps)
+    return [each for place in places for each in starts_along(whole(*place), known)]
+
+
+def _holds_rows(op: Operation) -> bool:
+    return op.name in MADE_FROM or is_table(op)
+
+
+def is_counted(value: Value, parameters: Collection[Value]) -> bool:
+    """Whether all that a value is made of beside parameters is counted, as an identity is."""
     for v in closure([value], made_of):
         op = mlir.defining_operation(v)
         if op is None and not ties(v) and v not in parameters:
             return False
-        if op is not None and (op.name in MADE_FROM or is_table(op)):
+        if op is not None and op.name != "stablehlo.iota" and _holds_rows(op):
             return False
     return True
 

@@ -2,11 +2,13 @@
 
 add %m, %w            =>  those of both, along the same dimension
 cholesky %m [N, N]    =>  those of %m along either dimension
+solve %m x = %b       =>  of x those of %m and %b; of several x, beside each other, those of %b
 gather %m at (i, i)   =>  those of %m, one after the other, as of its diagonal
 case %i: return %m    =>  those of %m
 """
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,8 +18,8 @@ from hlo_surgery.passes.dataflow.uniform import Along, sources
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers, scatter_numbers
 from hlo_surgery.passes.ir.constants import evaluate
-from hlo_surgery.passes.ir.linearity import is_batched_call
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.linearity import SOLVE_CALLS, TARGET, is_batched_call
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 
 FACTORING = ("stablehlo.cholesky", "stablehlo.triangular_solve")
 
@@ -33,8 +35,35 @@ def rows_from(value: Value, axis: PerExample, size: int) -> list[Along]:
     if axis.is_whole and op.name == "stablehlo.gather":
         return shown + _taken_in_order(op, axis.dim)
     if axis.is_whole and (op.name in FACTORING or is_batched_call(op)):
-        return [each for v in op.operands for each in _dimensions(v) if each[-1] == size]
+        return _of_matrices(op, axis.dim, size)
     return shown
+
+
+def _of_matrices(op: Operation, dim: int, size: int) -> list[Along]:
+    """The dimensions of matrices that lie along one of what is made of them: of a batch that of the
+    batch, and of a solution's vectors the matrix's, but of their number the right-hand sides'.
+    """
+    matrix, *others = map(_dimensions, op.operands)
+    batch = len(matrix) - 2
+    if dim < batch:
+        return [each[dim] for each in (matrix, *others) if dim < len(each)]
+    own = [each for each in matrix[batch:] if each[-1] == size]
+    if not _is_solve(op):
+        return own
+    return [others[0][dim], *(own if dim == batch + (not _is_from_left(op)) else [])]
+
+
+def _is_solve(op: Operation) -> bool:
+    is_call = is_batched_call(op) and mlir.text_attribute(op, TARGET) in SOLVE_CALLS
+    return op.name == "stablehlo.triangular_solve" or is_call
+
+
+def _is_from_left(solve: Operation) -> bool:
+    """Whether the matrix stands before the vectors, which are columns then."""
+    if solve.name == "stablehlo.triangular_solve":
+        return bool(ir.BoolAttr(solve.attributes["left_side"]).value)
+    told = mlir.attributes(solve).get("mhlo.backend_config")
+    return told is not None and ir.IntegerAttr(cast(Any, told)["side"]).value == ord("L")
 
 
 def _dimensions(value: Value) -> list[Along]:

@@ -26,6 +26,7 @@ from hlo_surgery.passes.owners.alignment.makings import (
     Forms,
     form,
     has_rows,
+    is_counted,
     is_of_parameters,
     made_of,
     makers,
@@ -69,15 +70,20 @@ class Asked(NamedTuple):
         """Whether the examples may have so many rows together."""
         return size % self.owners.size == 0 or size in self.sizes
 
-    def is_of_weights(self, along: Along) -> bool:
-        """Whether rows are those of a parameter's weights, of which a whole dimension lies along
-        the axis; of B rows each may be an example's, unless all examples reach them.
+    def is_of_weights(self, axes: Sequence[Along]) -> bool:
+        """Whether the rows along axes that meet are those of a parameter's weights, all reached by
+        all examples, of which a whole dimension lies there; of B rows only where nothing else has
+        any but what is counted, as an identity.
         """
-        size, known = along[-1], self.known
-        starts = (v for v, axis, _ in starts_along(along, known) if axis.is_whole)
-        behind = closure([v for v in starts if is_of_parameters(v, self.parameters)], made_of)
-        own = [v for v in self.parameters if v in behind and size in mlir.shape(v)]
-        return any(self.parameters[v] or size != self.owners.size for v in own)
+        starts = [start for along in axes for start in starts_along(along, self.known)]
+        parameters, known, size = self.parameters, self.known, axes[0][-1]
+        own = [each for each in starts if is_of_parameters(each, parameters, known)]
+        behind = closure([v for v, axis, _ in own if axis.is_whole], made_of)
+        weights = [v for v in parameters if v in behind and size in mlir.shape(v)]
+        others = [v for v, *_ in starts if v not in {value for value, *_ in own}]
+        return any(parameters[v] for v in weights) and (
+            size != self.owners.size or all(is_counted(v, parameters) for v in others)
+        )
 
 
 def unseen_reason(owners: Owners, parameters: Mapping[Value, bool], output: Value) -> Reason | None:
@@ -112,7 +118,7 @@ def _op_on_rows(asked: Asked, term: Value) -> Operation | None:
 def _sums_rows(asked: Asked, op: Operation) -> bool:
     """Whether an op sums rows that differ, and not by parameters alone."""
     axes = [axes for axes in summed(op) if asked.may_be_rows(axes[0][-1])]
-    others = (each for each in axes if not any(map(asked.is_of_weights, each)))
+    others = (each for each in axes if not asked.is_of_weights(each))
     return any(has_rows(along, asked.parameters, asked.known) for each in others for along in each)
 
 
@@ -167,17 +173,18 @@ def _numbers_of_rows(owners: Owners) -> set[int]:
     return found
 
 
-def parameters_of(owners: Owners, block: Block) -> dict[Value, bool]:
-    """Arguments of floats that are the gradients' parameters: whose shape as many outputs have; and
-    whether each of these is a sum over the examples.
+def parameters_of(owners: Owners, block: Block, gradients: Collection[int]) -> dict[Value, bool]:
+    """Arguments of floats that are the gradients' parameters: whose shape as many of these have;
+    and whether each of them is a sum over the examples.
     """
-    outputs: dict[tuple[int, ...], list[bool]] = defaultdict(list)
-    for value in mlir.operands(mlir.return_operation(block)):
-        outputs[mlir.shape(value)].append(is_sum(owners.of(value)))
+    outputs = mlir.operands(mlir.return_operation(block))
+    sums: dict[tuple[int, ...], list[bool]] = defaultdict(list)
+    for value in (outputs[number] for number in gradients):
+        sums[mlir.shape(value)].append(is_sum(owners.of(value)))
     own = [v for v in block.arguments if v in owners.trained and mlir.is_inexact(v)]
     given = Counter(map(mlir.shape, own))
-    asked = {v: outputs[mlir.shape(v)] for v in own}
-    return {v: all(sums) for v, sums in asked.items() if given[mlir.shape(v)] <= len(sums)}
+    asked = {v: sums[mlir.shape(v)] for v in own}
+    return {v: all(alike) for v, alike in asked.items() if given[mlir.shape(v)] <= len(alike)}
 
 
 def _terms(value: Value) -> list[Value]:
@@ -220,4 +227,5 @@ def _puts_rows(asked: Asked, op: Operation) -> bool:
 def _looks_up(asked: Asked, scatter: Operation, rows: Value) -> bool:
     size = asked.owners.size
     counted = [whole(rows, dim) for dim, n in enumerate(mlir.shape(rows)) if n % size == 0]
-    return not (all(map(asked.is_of_weights, counted)) or is_put_in_order(scatter))
+    of_weights = all(asked.is_of_weights([along]) for along in counted)
+    return not (of_weights or is_put_in_order(scatter))

@@ -1,7 +1,5 @@
 """Rows whose meeting with the examples `jax.jit` left out of a dump are no constant of all."""
 
-import itertools
-
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -154,26 +152,6 @@ def test_rows_of_a_longer_parameter_may_be_the_examples():
         hs.rewrite_module(text, batch=["x"], statistics=hs.norms(), gradients=[0, 1])
 
 
-def weighted_rows(p, x):
-    return jnp.mean(jnp.arange(B) * (x @ W[:, 0] + p["e"] * p["s"]))
-
-
-def weighted_looked_up(p, x):
-    """Two of four rows of a parameter for each example."""
-    taken = p["more"][jnp.arange(2 * B)[::-1] // 2]
-    rows = (x @ W[:, :2]).ravel() + p["s"] * taken
-    return jnp.mean(jnp.arange(2 * B) * rows)
-
-
-@pytest.mark.parametrize("loss", [weighted_rows, weighted_looked_up])
-def test_as_many_rows_of_a_parameter_as_examples_may_be_theirs(loss):
-    params = {"e": jnp.ones(B), "s": jnp.ones(()), "w": jnp.ones(D), "more": jnp.ones(2 * B)}
-    gradient = jax.grad(lambda p, x: loss(p, x) + jnp.mean(jnp.tanh(x @ p["w"])))
-    text = jax.jit(gradient).lower(params, X).as_text(debug_info=True)
-    with pytest.raises(hs.Refusal, match=UNSEEN):
-        hs.rewrite_module(text, batch=["x"], statistics=hs.norms(), gradients=["['s']"])
-
-
 def test_what_was_exported_lacks_as_much():
     loss, given = HIDDEN["drawn"]
     exported = jax.export.export(jax.jit(jax.grad(loss)))(PARAMS, X, given)
@@ -271,64 +249,3 @@ def test_what_is_no_row_of_an_example_is_a_constant(loss):
     arguments = {"p['b']": PARAMS["b"], "p['v']": PARAMS["v"], "x": X}
     given = [arguments.get(port.name, points) for port in module.arguments]
     np.testing.assert_allclose(module.call(*given)[-1], expected, rtol=1e-5)
-
-
-def orthogonal(w):
-    return jnp.sum((w @ w.T - jnp.eye(len(w))) ** 2)
-
-
-def along_a_vector(w):
-    return jnp.sum((by_row(w).T @ w @ w.T) ** 2)
-
-
-def weighted_by_rows(w):
-    """A product with weights by row, of which a scale has the gradient."""
-    return w[0, 0] * jnp.sum(by_row(w) * w**2)
-
-
-def by_row(w):
-    return np.linspace(1, 2, len(w), dtype=np.float32)[:, None]
-
-
-def log_volume(w):
-    """JAX permutes pivots in a loop of N steps."""
-    return jnp.linalg.slogdet(w)[1]
-
-
-def scales(w):
-    """Of a normal distribution by its factor: the gradient is put on a diagonal."""
-    return jnp.sum(jnp.log(jnp.abs(jnp.diag(w))))
-
-
-def scales_of_a_factor(w):
-    return jnp.sum(jnp.log(jnp.diag(jnp.linalg.cholesky(w @ w.T + jnp.eye(len(w))))))
-
-
-def singular_values(w):
-    """Ones are put on a diagonal."""
-    return jnp.sum(jnp.linalg.svd(w, compute_uv=False))
-
-
-PENALTIES = [orthogonal, along_a_vector, weighted_by_rows, log_volume, scales, scales_of_a_factor]
-
-
-@pytest.mark.parametrize(
-    ("penalty", "size"), [*itertools.product(PENALTIES, (B, 2 * B)), (singular_values, 2 * B)]
-)
-def test_weights_have_rows_of_their_own(penalty, size):
-    """As many as a multiple of the examples."""
-    keys = jax.random.split(jax.random.key(1))
-    params = {
-        "v": jax.random.normal(keys[0], (D, size)) / 2,
-        "w": jax.random.normal(keys[1], (size, size)),
-    }
-
-    def loss(p, x):
-        hidden = jnp.tanh(x @ p["v"])
-        return jnp.mean(jnp.sum(jnp.tanh(hidden @ p["w"]), -1)) + penalty(p["w"])
-
-    text = jax.jit(jax.grad(loss)).lower(params, X).as_text(debug_info=True)
-    module = hs.rewrite_module(text, batch=["x"], statistics=hs.norms())
-    one = jax.vmap(lambda x: jax.grad(loss)(params, x[None]))(X)
-    expected = np.sqrt(sum(jnp.sum(g**2, axis=(1, 2)) for g in one.values()))
-    np.testing.assert_allclose(module.call(*params.values(), X)[-1], expected, rtol=1e-4)
