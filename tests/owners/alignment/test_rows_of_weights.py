@@ -95,6 +95,10 @@ def log_volumes(p, x, scales):
     return jnp.mean(volumes(scales[:, 0]))
 
 
+def counted_log_volumes(p, x, scales):
+    return log_volumes(p, x, 1.0 + jnp.arange(B)[:, None])
+
+
 def solutions(p, x, scales):
     solve = jax.vmap(lambda s: jnp.linalg.solve(s * p["w"], p["m"]))
     return jnp.mean((x + solve(scales[:, 0])) @ drawn(x.shape[1]))
@@ -106,7 +110,7 @@ def eigenvalues(p, x, scales):
     return jnp.mean(x[:, 0] + largest(scales[:, 0])[:, -1])
 
 
-@pytest.mark.parametrize("term", [log_volumes, solutions, eigenvalues])
+@pytest.mark.parametrize("term", [log_volumes, counted_log_volumes, solutions, eigenvalues])
 def test_of_a_matrix_for_each_example_the_rows_are_no_examples(term):
     """As many examples as the matrix has rows."""
 
@@ -161,16 +165,25 @@ def weighted_rows(p, x):
 
 
 def weighted_looked_up(p, x):
-    """Two of four rows of a parameter for each example."""
-    taken = p["more"][jnp.arange(2 * B)[::-1] // 2]
+    """Two of eight rows of a parameter for each example, which all examples reach as well."""
+    taken = p["more"][np.arange(2 * B)[::-1] // 2]
     rows = (x @ W).ravel() + p["s"] * taken
-    return jnp.mean(jnp.arange(2 * B) * rows)
+    return jnp.mean(jnp.arange(2 * B) * rows) + jnp.mean(jnp.tanh(x[:, :1] * p["more"]))
 
 
-@pytest.mark.parametrize("loss", [weighted_rows, weighted_looked_up])
+def weighted_flat(p, x):
+    """Two numbers of a parameter for each example, one after the other."""
+    rows = (x @ W).ravel() + p["s"] * p["pairs"].ravel()
+    touched = jnp.tanh(x[:, :1] * jnp.sum(p["pairs"]))
+    return jnp.mean(jnp.arange(2 * B) * rows) + jnp.mean(touched)
+
+
+@pytest.mark.parametrize("loss", [weighted_rows, weighted_looked_up, weighted_flat])
 def test_as_many_rows_of_a_parameter_as_examples_may_be_theirs(loss):
-    params = {"e": jnp.ones(B), "s": jnp.ones(()), "w": drawn(D, C), "more": jnp.ones(2 * B)}
-    refused(lambda p, x: loss(p, x) + own_terms(p, x), params, X, gradients=["['s']"])
+    shapes = {"e": (B,), "s": (), "w": (D, C), "more": (2 * B,), "pairs": (B, 2)}
+    params = {name: drawn(*shape) for name, shape in shapes.items()}
+    asked = ["['s']", "['more']", "['pairs']"]
+    refused(lambda p, x: loss(p, x) + own_terms(p, x), params, X, gradients=asked)
 
 
 def orthogonal(w):
