@@ -247,3 +247,11 @@ def test_weights_have_rows_of_their_own(penalty, size):
     one = jax.vmap(lambda x: jax.grad(loss)(params, x[None]))(X)
     expected = np.sqrt(sum(jnp.sum(g**2, axis=(1, 2)) for g in one.values()))
     np.testing.assert_allclose(module.call(*params.values(), X)[-1], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("penalty", [along_a_vector, weighted_by_rows])
+def test_as_many_rows_as_examples_of_which_a_table_tells_may_be_theirs(penalty):
+    def loss(p, x):
+        return own_terms(p, x) + penalty(p["w"])
+
+    refused(loss, {"w": drawn(B, B)}, drawn(B, B))
