@@ -59,6 +59,8 @@ def _lands_somewhere(op: Operation, found: Sequence[tuple[Value, PerExample | No
 
 def _is_uniform_constant(op: Operation, along: PerExample, size: int) -> bool:
     numbers = elements(op)
+    if not numbers.size:
+        return True
     parted = numbers.reshape(*numbers.shape[: along.dim], along.before, size, -1)
     return bool((parted == parted[..., :1, :]).all())
 

@@ -40,6 +40,8 @@ MASKS = {
     "repeated": lambda: jnp.repeat(jnp.stack([1.0, 2.0]), 2),
     "tiled": lambda: jnp.tile(jnp.stack([1.0, -2.0]), B // 2),
     "set": lambda: jnp.ones(B).at[0].set(0.0),
+    "added at a place": lambda: jnp.ones(B).at[2].add(1.0),
+    "beside an index of nothing": lambda: MASKS["stacked"]() * jnp.zeros(()).at[...].add(1.0),
     "padded": lambda: jnp.pad(jnp.ones(3), (0, 1)),
     "multiplied on the way": lambda: jnp.cumprod(jnp.full(B, 0.9)),
     "combined on the way": lambda: lax.associative_scan(jnp.multiply, jnp.full(B, 0.9)),
