@@ -46,8 +46,9 @@ def _reduced(op: Operation, number: int, steps: int, x: Bounds, start: Bounds) -
         sums = x.each(lambda numbers: numbers.sum(axes, np.int64))
         return _added(sums, x, start, math.prod(x.low.shape[axis] for axis in axes))
     if x.low.dtype == np.bool_ and combined_by(op, "stablehlo.and")[number]:
-        start = start.each(lambda flag: spread(flag, x.low.all(axes), steps))
-        return Bounds(x.low.all(axes) & start.low, x.high.all(axes) & start.high)
+        low, high = (np.asarray(end.all(axes)) for end in (x.low, x.high))
+        start = start.each(lambda flag: spread(flag, low, steps))
+        return Bounds(low & start.low, high & start.high)
     if not _is_one_of_two(op, number):
         return None
     least, greatest = ends_of(x.low.dtype)
