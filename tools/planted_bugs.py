@@ -3,8 +3,9 @@
 python -m tools.planted_bugs [FILE ...]    of passes/, such as owners/loops.py; else all
 
 The bugs are those of `soundness_bugs/`, each of which accepts what is unsound; each core has one
-at a time. A bug takes seconds if it is killed, minutes if it survives. Exits with 1 if one
-survives, with 2 if one can no longer be planted.
+at a time. What kills a bug is put on record in `soundness_bugs/killers.csv` and comes first the
+next time: a bug takes seconds if it is killed again, minutes if it is new or survives. Exits with
+1 if one survives, with 2 if one can no longer be planted.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
@@ -28,10 +30,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tools.soundness_bugs import BUGS, Bug, tests_of
+from tools.soundness_bugs import BUGS, Bug
+from tools.soundness_bugs.killers import (
+    Killer,
+    Killers,
+    read_killers,
+    tests_in_order,
+    write_killers,
+)
 
 ROOT = Path(__file__).parent.parent
 LIMIT = 600  # seconds for the tests of one bug
+# A killer on record may have another name by now: pytest calls that a wrong use of it.
+PASSED = (pytest.ExitCode.OK, pytest.ExitCode.USAGE_ERROR)
 # What every test imports and no bug is in is imported once, and forked.
 FORKS = multiprocessing.get_context("forkserver")
 IMPORTED = ["hypothesis", "jax", "jax.export", "numpy", "optax", "pytest", "rich"]
@@ -75,7 +86,7 @@ def _test(tree: str, tests: Sequence[str], answer: Connection) -> None:
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         # One after the other, since to collect all takes longer than most need to fail.
         codes = (_exit_code(test, failure) for test in tests)
-        bad = next((code for code in codes if code != pytest.ExitCode.OK), None)
+        bad = next((code for code in codes if code not in PASSED), None)
     answer.send(failure.name or ("" if bad is None else f"pytest: {bad!r}"))
 
 
@@ -100,17 +111,29 @@ def killer(tree: Path, tests: Sequence[str]) -> str:
         process.join()
 
 
-def planted(trees: SimpleQueue[Path], bug: Bug) -> str:
+def planted(trees: SimpleQueue[Path], bug: Bug, tests: Sequence[str]) -> str:
     """The test that kills a bug in a tree that nobody is at; the tree is as it was before."""
     tree = trees.get()
     path = tree / "passes" / bug.file
     text = path.read_text()
     path.write_text(text.replace(bug.old, bug.new))
     try:
-        return killer(tree, tests_of(bug))
+        return killer(tree, tests)
     finally:
         path.write_text(text)
         trees.put(tree)
+
+
+def put_on_record(trees: SimpleQueue[Path], killers: Killers, bug: Bug) -> Killer:
+    """What kills a bug; what is no test is off the record."""
+    start = time.monotonic()
+    test = planted(trees, bug, tests_in_order(bug, killers))
+    found = Killer(test, time.monotonic() - start)
+    if found.is_test:
+        killers[bug] = found
+    else:
+        killers.pop(bug, None)
+    return found
 
 
 def misfits(bugs: list[Bug]) -> list[Bug]:
@@ -128,15 +151,18 @@ def copied(folder: str, number: int) -> Path:
 
 def plant_all(bugs: list[Bug], console: Console) -> int:
     """Say what killed each, then all in a table; how many survived."""
-    table, survived = Table("file", "accepts", "killed by"), 0
-    cores, trees = os.cpu_count() or 1, SimpleQueue[Path]()
+    table, survived = Table("file", "accepts", "killed by", "seconds"), 0
+    cores, trees, killers = os.cpu_count() or 1, SimpleQueue[Path](), read_killers()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(cores) as pool:
         for number in range(cores):
             trees.put(copied(folder, number))
-        for bug, found in zip(bugs, pool.map(partial(planted, trees), bugs), strict=True):
-            survived += "::" not in found  # a process that died or took too long tells nothing
-            console.print(f"{bug.file}: {bug.accepts}: {found or 'survived'}", markup=False)
-            table.add_row(bug.file, bug.accepts, escape(found) or "[red]survived")
+        all_found = pool.map(partial(put_on_record, trees, killers), bugs)
+        for bug, found in zip(bugs, all_found, strict=True):
+            survived += not found.is_test  # a process that died or took too long tells nothing
+            said = found.test or "survived"
+            console.print(f"{bug.file}: {bug.accepts}: {said}, {found.seconds:.0f} s", markup=False)
+            table.add_row(bug.file, bug.accepts, escape(said), f"{found.seconds:.0f}")
+            write_killers(killers)
     console.print(table, f"{len(bugs) - survived} of {len(bugs)} killed")
     return survived
 
