@@ -103,7 +103,7 @@ NOT_SHOWN = [
     ),
     Bug(
         "owners/alignment/rows_of_matrices.py",
-        "*(own if dim == batch + (not _is_from_left(op)) else [])]",
+        "*(own if dim == _across(op, batch) else [])]",
         "*own]",
         "right-hand sides of examples, as rows of a matrix",
     ),

@@ -50,7 +50,7 @@ def _of_matrices(op: Operation, dim: int, size: int) -> list[Along]:
     own = [each for each in matrix[batch:] if each[-1] == size]
     if not _is_solve(op):
         return own
-    return [others[0][dim], *(own if dim == batch + (not _is_from_left(op)) else [])]
+    return [others[0][dim], *(own if dim == _across(op, batch) else [])]
 
 
 def _is_solve(op: Operation) -> bool:
@@ -58,12 +58,16 @@ def _is_solve(op: Operation) -> bool:
     return op.name == "stablehlo.triangular_solve" or is_call
 
 
-def _is_from_left(solve: Operation) -> bool:
-    """Whether the matrix stands before the vectors, which are columns then."""
+def _across(solve: Operation, batch: int) -> int | None:
+    """The dimension of a solution along which the matrix lies: columns where it stands before them,
+    rows where behind; None where the op does not tell.
+    """
     if solve.name == "stablehlo.triangular_solve":
-        return bool(ir.BoolAttr(solve.attributes["left_side"]).value)
-    told = mlir.attributes(solve).get("mhlo.backend_config")
-    return told is not None and ir.IntegerAttr(cast(Any, told)["side"]).value == ord("L")
+        return batch + (not ir.BoolAttr(solve.attributes["left_side"]).value)
+    told = cast(Any, mlir.attributes(solve).get("mhlo.backend_config"))
+    if told is None or "side" not in told:
+        return None
+    return batch + (ir.IntegerAttr(told["side"]).value != ord("L"))
 
 
 def _dimensions(value: Value) -> list[Along]:

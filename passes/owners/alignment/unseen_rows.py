@@ -80,7 +80,7 @@ class Asked(NamedTuple):
         own = [each for each in starts if is_of_parameters(each, parameters, known)]
         behind = closure([v for v, axis, _ in own if axis.is_whole], made_of)
         weights = [v for v in parameters if v in behind and size in mlir.shape(v)]
-        others = [v for v, *_ in starts if v not in {value for value, *_ in own}]
+        others = [each[0] for each in starts if each not in own]
         return any(parameters[v] for v in weights) and (
             size != self.owners.size or all(is_counted(v, parameters) for v in others)
         )
