@@ -95,7 +95,7 @@ def slice_function(
     def of_one(*operands: jax.Array) -> jax.Array:
         given = dict(zip(inputs, operands, strict=True))
         total = size if count is None else given[count, None]
-        known, without = _run(calls, given, total, how.late)
+        known, without = _run(calls, given, total)
         gradient = known[sliced.value] if sliced.steps else given[sliced.output]
         if sliced.value in without:
             return widened(gradient) * (total if is_mean else 1)
@@ -110,7 +110,8 @@ def slice_function(
 @dataclass(frozen=True)
 class _Call:
     """One or more steps: `made(B, *operands)` is what they result in. `beside`: further operands,
-    of the owners of rows. `keeps_factor`: whether that is B times what it is without any B.
+    of the owners of rows. `is_late`: whether B is left out where it is of the operands, since the
+    result is B times what it is without any.
     """
 
     inputs: tuple[Input, ...]
@@ -118,18 +119,18 @@ class _Call:
     made: Raised
     liftable: bool = True
     beside: tuple[Input, ...] = ()
-    keeps_factor: bool = False
+    is_late: bool = False
 
 
 def _run(
-    calls: Sequence[_Call], given: Mapping[Input, jax.Array], total: Any, late: bool
+    calls: Sequence[_Call], given: Mapping[Input, jax.Array], total: Any
 ) -> tuple[dict[Value, jax.Array], set[Value]]:
-    """What all calls make, and which of it is without B, as it is where `late`."""
+    """What all calls make, and which of it is without B."""
     known: dict[Value, jax.Array] = {}
     without: set[Value] = set()
     for call in calls:
         sums = {key[0] for key in call.inputs if is_made(key, known)}
-        is_without = late and call.keeps_factor and sums <= without
+        is_without = call.is_late and sums <= without
         if not is_without:
             known |= {value: _scaled(known[value], total) for value in sums & without}
             without -= sums
@@ -149,7 +150,7 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
     return [
         _scattering(step, onto[made], how)
         if (made := step.op.results[0]) in onto
-        else replace(_calling(step, how), keeps_factor=_keeps_factor(step, sliced.made))
+        else replace(_calling(step, how), is_late=how.late and _keeps_factor(step, sliced.made))
         for step in left
     ]
 

@@ -3,7 +3,7 @@
 %g = add %sum, %r ; %r = reduce %m over [B] ; %m = multiply %k, %b      %r is made of %m, %k, %b
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
 from hlo_surgery.passes.dataflow.axis import PerExample
@@ -96,12 +96,8 @@ def is_of_parameters(start: Along, parameters: Collection[Value], known: Known) 
     """Whether what begins to differ along an axis does so by parameters, which with single numbers
     are all that it is made of, and not by where those numbers are put.
     """
-    for v in closure([start[0]], made_of):
-        op = mlir.defining_operation(v)
-        if op is None and not ties(v) and v not in parameters:
-            return False
-        if op is not None and _holds_rows(op):
-            return False
+    if not _is_made_of(start[0], parameters, _holds_rows):
+        return False
     behind = closure([start], partial(_behind_start, known))
     return any(v in parameters for v, *_ in behind)
 
@@ -124,13 +120,25 @@ def _holds_rows(op: Operation) -> bool:
     return op.name in MADE_FROM or is_table(op)
 
 
+def _holds_other_rows(op: Operation) -> bool:
+    """Whether an op has rows that are not counted."""
+    return op.name != "stablehlo.iota" and _holds_rows(op)
+
+
 def is_counted(value: Value, parameters: Collection[Value]) -> bool:
     """Whether all that a value is made of beside parameters is counted, as an identity is."""
+    return _is_made_of(value, parameters, _holds_other_rows)
+
+
+def _is_made_of(
+    value: Value, parameters: Collection[Value], is_barred: Callable[[Operation], bool]
+) -> bool:
+    """Whether a value rests on no other arguments than parameters, and on none of some ops."""
     for v in closure([value], made_of):
         op = mlir.defining_operation(v)
         if op is None and not ties(v) and v not in parameters:
             return False
-        if op is not None and op.name != "stablehlo.iota" and _holds_rows(op):
+        if op is not None and is_barred(op):
             return False
     return True
 

@@ -161,7 +161,7 @@ def _applied(owners: Owners, op: Operation) -> Numbers | None:
     """
     given = [owners.numbers[v] for v in op.operands]
     known = [x.numbers for x in given if x is not None and x.are_all_known]
-    numbers = [x for x in known if x is not None and x.dtype.kind == "i" and x.dtype.isnative]
+    numbers = [x for x in known if x is not None and x.dtype.kind == "i"]
     if len(numbers) < len(given) or len(op.results) > 1:
         return None
     fits = all(x.shape == mlir.shape(v) for x, v in zip(numbers, op.operands, strict=True))
