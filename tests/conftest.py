@@ -2,7 +2,7 @@
 
 Also which tests are the smoke part (`pytest -m smoke`), and which are left out unless asked for
 (`pytest -m slow`; all with `pytest -m ""`). Of a test's cases, where no file is named, the first of
-every four are run, and the others are slow. Choose the number of programs with
+every eight are run, and the others are slow. Choose the number of programs with
 `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 
 Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest`
@@ -114,7 +114,7 @@ MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS, "slow": SLOW}
 
 
 # One of so many cases of a test is run by default.
-ONE_OF = 4
+ONE_OF = 8
 
 
 def pytest_collection_modifyitems(config, items):
@@ -128,14 +128,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def left_out(items):
-    """Of each test with three cases or more, in a room of tests, all cases but each fourth; none of
-    a test of which some are slow already, since the others were chosen to hold each value.
+    """Of each test with three cases or more that are not slow, in a room of tests, all such cases
+    but each eighth.
     """
     cases = collections.defaultdict(list)
     for item in items:
-        if pathlib.Path(item.fspath).parent != TESTS:
+        if pathlib.Path(item.fspath).parent != TESTS and not is_slow(item):
             cases[item.nodeid.split("[")[0]].append(item)
-    each = (own for own in cases.values() if len(own) > 2 and not any(map(is_slow, own)))
+    each = (own for own in cases.values() if len(own) > 2)
     return [item for own in each for k, item in enumerate(own) if k % ONE_OF]
 
 

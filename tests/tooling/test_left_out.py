@@ -16,17 +16,18 @@ def cases(count, room="loops", slow=()):
     return found
 
 
-def test_the_first_of_every_four_cases_stays():
-    items = cases(6)
-    assert left_out(items) == [items[k] for k in (1, 2, 3, 5)]
+def test_the_first_of_every_eight_cases_stays():
+    items = cases(10)
+    assert left_out(items) == [item for k, item in enumerate(items) if k not in (0, 8)]
 
 
 def test_two_cases_stay():
     assert not left_out(cases(2))
 
 
-def test_what_was_left_of_a_product_stays():
-    assert not left_out(cases(6, slow=(0, 2)))
+def test_slow_cases_do_not_count():
+    items = cases(12, slow=(0, 2))
+    assert left_out(items) == [item for k, item in enumerate(items) if k not in (0, 1, 2, 10)]
 
 
 def test_what_holds_the_house_together_stays():
@@ -34,15 +35,15 @@ def test_what_holds_the_house_together_stays():
 
 
 def marked(*arguments):
-    items = cases(6)
+    items = cases(10)
     pytest_collection_modifyitems(SimpleNamespace(args=list(arguments)), items)
     return [item.marks for item in items]
 
 
 def test_where_rooms_are_run_the_others_are_slow():
-    assert marked("tests", "hlo_surgery") == [[], *[["slow"]] * 3, [], ["slow"]]
+    assert marked("tests", "hlo_surgery") == [[], *[["slow"]] * 7, [], ["slow"]]
 
 
 def test_a_file_that_is_named_is_run_whole():
-    assert marked("tests/loops/test_a.py") == [[]] * 6
-    assert marked("tests/loops/test_a.py::test_b[1]") == [[]] * 6
+    assert marked("tests/loops/test_a.py") == [[]] * 10
+    assert marked("tests/loops/test_a.py::test_b[1]") == [[]] * 10
