@@ -1,4 +1,4 @@
-"""Products of parameters of which not all are run: each value, or pair of values, is in some case."""
+"""Products of parameters of which a part is run: each value, or pair of values, is in a case."""
 
 from collections import Counter
 from itertools import combinations, product
