@@ -268,6 +268,14 @@ def test_phi_that_is_no_jax_function(phi, said):
         hs.mean_of(phi)
 
 
+def test_a_factorable_phi_may_take_no_complex_numbers():
+    def sign(g):
+        return jnp.clip(jnp.sign(g), -1, 1)  # raises ValueError, where others raise TypeError
+
+    given = outputs({"sign": hs.mean_of(sign, factorable=True)})
+    np.testing.assert_allclose(given["sign/v"], np.sign(X).mean(0), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     "flagged",
     [
