@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import ARITHMETIC, evaluate, interpret
+from hlo_surgery.passes.ir.constants import ARITHMETIC, begun_main, evaluate, interpret
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.integer_division import guarded
-from hlo_surgery.passes.ir.mlir import Operation, Value, func, ir, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
 
 Numbers = npt.NDArray[Any]
 LONGEST = 1 << 20
@@ -132,21 +132,16 @@ def values_over(value: Value, counters: dict[Value, Numbers]) -> Numbers | None:
         return None
     trips = len(next(iter(counters.values())))
     with mlir.context(), ir.Location.unknown():
-        module = ir.Module.create()
-        kinds = [_stretched(v, trips) for v in counters]
-        with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", ir.FunctionType.get(kinds, []))
-        block = function.add_entry_block()
+        module, function = begun_main([_stretched(v, trips) for v in counters])
+        block = mlir.body(function)
         made: dict[Value, Value] = dict(zip(counters, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for op in ops:
                 stretch = _look_up if op.name == "stablehlo.dynamic_slice" else _stretch
                 made[op.results[0]] = stretch(op, made, trips)
         divided = [v for op in mlir.operations(block) for v in guarded(op)]
-        arguments = [
-            cast(Any, ir.DenseElementsAttr).get(np.ascontiguousarray(v)) for v in counters.values()
-        ]
-        return interpret(module, function, arguments, [made[value], *divided])
+        arrays = list(counters.values())
+        return interpret(module, function, arrays, [made[value], *divided])
 
 
 def _collect(value: Value, known: set[Value], ops: list[Operation]) -> bool:

@@ -31,11 +31,9 @@ def evaluate(value: Value) -> npt.NDArray[Any] | None:
     if ops is None or dtype_of(value) not in _BUFFERS:
         return None
     with mlir.context(), ir.Location.unknown():
-        module = ir.Module.create()
-        with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", ir.FunctionType.get([], []))
+        module, function = begun_main([])
         known: dict[Value, Value] = {}
-        with ir.InsertionPoint(function.add_entry_block()):
+        with ir.InsertionPoint(mlir.body(function)):
             divided = [v for op in ops for v in _copy(op, known)]
         return interpret(module, function, [], [known[value], *divided])
 
@@ -43,36 +41,43 @@ def evaluate(value: Value) -> npt.NDArray[Any] | None:
 def applied(op: Operation, operands: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """What an op of one result, which takes nothing else, makes of these arrays."""
     with mlir.context(), ir.Location.unknown():
-        module = ir.Module.create()
-        with ir.InsertionPoint(module.body):
-            kinds = [v.type for v in op.operands]
-            function = func.FuncOp("main", ir.FunctionType.get(kinds, []))
-        block = function.add_entry_block()
+        module, function = begun_main([v.type for v in op.operands])
+        block = mlir.body(function)
         with ir.InsertionPoint(block):
             _copy(op, dict(zip(op.operands, block.arguments, strict=True)))
-        arguments = [cast(Any, ir.DenseElementsAttr).get(np.array(x, order="C")) for x in operands]
-        found = interpret(module, function, arguments, mlir.operations(block)[0].results)
+        found = interpret(module, function, operands, mlir.operations(block)[0].results)
     assert found is not None, "no division"
     return found
 
 
+def begun_main(kinds: Sequence[ir.Type]) -> tuple[ir.Module, func.FuncOp]:
+    """A module, and its main, which takes these types and does nothing yet."""
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        function = func.FuncOp("main", ir.FunctionType.get(list(kinds), []))
+    function.add_entry_block()
+    return module, function
+
+
 def interpret(
-    module: ir.Module, function: func.FuncOp, arguments: Sequence[Any], values: Sequence[Value]
+    module: ir.Module,
+    function: func.FuncOp,
+    arrays: Sequence[npt.NDArray[Any]],
+    values: Sequence[Value],
 ) -> npt.NDArray[Any] | None:
-    """The first of these values of the module's function. `values[1:]`: dividends and divisors, by
-    turns.
+    """The first of these values of the module's function, which is given arrays. `values[1:]`:
+    dividends and divisors, by turns.
 
     None where a division has no result.
     """
+    arguments = [cast(Any, ir.DenseElementsAttr).get(np.array(x, order="C")) for x in arrays]
     with ir.InsertionPoint(mlir.body(function)):
         func.ReturnOp(list(values))
     inputs = [v.type for v in mlir.body(function).arguments]
     function.attributes["function_type"] = ir.TypeAttr.get(
         ir.FunctionType.get(inputs, [v.type for v in values])
     )
-    found, *divided = [
-        np.array(x) for x in cast(Any, stablehlo).eval_module(module, list(arguments))
-    ]
+    found, *divided = map(np.array, cast(Any, stablehlo).eval_module(module, arguments))
     return found if is_defined(divided) else None
 
 

@@ -48,7 +48,7 @@ UNSEEN_HELP = (
     "does, or lower with jax.jit(..., keep_unused=True); and pass what has a row for each example "
     "(a dropout mask, a weight) as a batch argument"
 )
-SUMMING = frozenset(
+ADDING = frozenset(
     f"stablehlo.{name}" for name in ("add", "subtract", "dot_general", "reduce", "reduce_window")
 )
 ADD, SCATTER = "stablehlo.add", "stablehlo.scatter"
@@ -136,7 +136,7 @@ def _adds_up(loop: Operation) -> bool:
     if any(map(mlir.is_inexact, loop.results)):
         return True
     within = mlir.nested_operations(loop)
-    return any(op.name in SUMMING and not any(map(_is_number, op.operands)) for op in within)
+    return any(op.name in ADDING and not any(map(_is_number, op.operands)) for op in within)
 
 
 def _is_number(value: Value) -> bool:
