@@ -15,7 +15,7 @@ from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.owners.following.terms import Following, Term
-from hlo_surgery.passes.rewriting.emitted_weights import emit_weights
+from hlo_surgery.passes.rewriting.emitted_weights import emit_weights, sources_of
 from hlo_surgery.passes.rewriting.evaluated_terms import Known, evaluated
 from hlo_surgery.passes.terms.axes import Axes
 
@@ -35,6 +35,7 @@ def emit_terms(axes: Axes, following: Following, block: Block, outputs: Sequence
     met = Term((following.size,), (*checks, *weights), lambda *xs: _any(following.size, xs))
     shown = {r: terms for r, terms in following.sites.items() if r in behind}
     wanted = [met, *(term for terms in shown.values() for term in terms if term is not None)]
+    _put_first(block, sources_of(wanted))
     values = _emitted(block, list(dict.fromkeys(wanted)))
     axes.met = values[met]
     axes.sites = {
@@ -51,6 +52,19 @@ def _made_with(result: Value) -> list[Value]:
 
 def _any(size: int, checks: Sequence[jax.Array]) -> jax.Array:
     return reduce(jnp.logical_or, checks, jnp.zeros(size, bool))
+
+
+def _put_first(block: Block, values: Sequence[Value]) -> None:
+    """Put all that values are made of in front of what they are not made of: a loop may be at a
+    site, and the flags of a lookup behind it say whose examples are met there.
+    """
+    needed = ancestors(values)
+    ops = mlir.operations(block)
+    first = [op for op in ops if not needed.isdisjoint(op.results)]
+    others = (op for op in ops if needed.isdisjoint(op.results))
+    front = next(others)
+    for op in first:
+        op.move_before(front)
 
 
 def _emitted(block: Block, wanted: Sequence[Term]) -> dict[Term, Value]:

@@ -44,7 +44,7 @@ def emit_weights(following: Following, block: Block, behind: set[Value]) -> list
 
 def _copied(block: Block, asked: Asked, first: Operation) -> Copies:
     """Copies of all that is asked, and of what it is made of, in front of an op."""
-    wanted = {v for each in asked.values() for v in (*each.values, *_sources(each.terms))}
+    wanted = {v for each in asked.values() for v in (*each.values, *sources_of(each.terms))}
     needed: list[Operation] = []
     for op in reversed(mlir.operations(block)):
         made = [*op.results, *mlir.values_within(op)]
@@ -63,7 +63,7 @@ def _copied(block: Block, asked: Asked, first: Operation) -> Copies:
     return copies
 
 
-def _sources(terms: Sequence[Term]) -> list[Value]:
+def sources_of(terms: Sequence[Term]) -> list[Value]:
     """The values of the module that terms are made of."""
     pending, found = list[Term | Value](terms), dict[Term | Value, None]()
     while pending:
@@ -103,7 +103,7 @@ def _in_loop(size: int, loop: Operation, asked: Asked, copies: Copies) -> Value:
 def _any_of(
     size: int, here: Sequence[Weighed], loops: Sequence[Value], copies: Copies, end: Operation
 ) -> Value:
-    each_one = (v for each in here for v in (*each.values, *_sources(each.terms)))
+    each_one = (v for each in here for v in (*each.values, *sources_of(each.terms)))
     originals = list(dict.fromkeys(each_one))
 
     def found(*arrays: jax.Array) -> list[jax.Array]:

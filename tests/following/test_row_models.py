@@ -108,6 +108,16 @@ def scanned(p, b):
     return squares(p, h, b)
 
 
+def behind(p, b):
+    """Rows that parameters have reached are pooled, and layers lie behind that in a scan."""
+
+    def layer(h, w):
+        return jnp.tanh(h @ w), None
+
+    h, _ = jax.lax.scan(layer, pooled(b["x"] @ p["u"], b), p["w"])
+    return (h @ p["out"] - b["y"]) ** 2
+
+
 def rematerialised(p, b):
     kept = jax.checkpoint(lambda h, w: (step(p, b, h, w), None))
     return squares(p, jax.lax.scan(kept, b["x"], p["w"])[0], b)
@@ -138,7 +148,7 @@ def of_experts(p, b, held=hs.constant):
 
 
 HEARING = [rounds, scanned, rematerialised, carried, decided]
-MODELS = [bags, packed, attention_by_segment, of_experts, *HEARING]
+MODELS = [bags, packed, attention_by_segment, of_experts, behind, *HEARING]
 STATISTICS = {
     "each": hs.per_example(),
     "second": hs.second_moment(),

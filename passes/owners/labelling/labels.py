@@ -195,7 +195,9 @@ def counts_at(labels: Labels, steps: Sequence[int]) -> list[dict[int, int]]:
     elements that lie alike taken as one.
     """
     owners = labels.inside(len(steps)).owners
-    rows = owners.reshape(*owners.shape[: len(steps)], -1)
-    every = np.broadcast_to(rows, (*steps, rows.shape[-1])).reshape(-1, rows.shape[-1])
+    # Of no elements, too, which reshape with -1 does not take.
+    count = math.prod(owners.shape[len(steps) :])
+    rows = owners.reshape(*owners.shape[: len(steps)], count)
+    every = np.broadcast_to(rows, (*steps, count)).reshape(math.prod(steps), count)
     found = (np.unique(row[row >= 0], return_counts=True) for row in every)
     return [dict(zip(b.tolist(), n.tolist(), strict=True)) for b, n in found]
