@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_table
+from hlo_surgery.passes.ir.constants import is_splat, is_table
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 
 # Tables, counted and drawn numbers, of which arrays of parameters may be made.
@@ -23,11 +23,14 @@ def hidden_parameters(
     block: Block, batch: Collection[int], gradients: Collection[int]
 ) -> set[Value]:
     """What may be parameters, or what these are made of, beside arguments of floats. Where each
-    gradient has an argument of its shape, that is matrices of constants of such a shape alone.
+    gradient has an argument of its shape, that is matrices of constants of such a shape alone. A
+    gradient of zeros needs none: what is not used may have been left out.
     """
     outputs = mlir.operands(mlir.return_operation(block))
-    asked = Counter(mlir.shape(outputs[number]) for number in gradients)
-    missing = set(asked - Counter(_shapes_of_floats(block.arguments, batch)))
+    own = [outputs[number] for number in gradients]
+    asked = Counter(map(mlir.shape, own))
+    used = {mlir.shape(v) for v in own if not is_splat(v, 0)}
+    missing = used.intersection(asked - Counter(_shapes_of_floats(block.arguments, batch)))
     others = [v for i, v in enumerate(block.arguments) if i not in batch]
     found = set[Value](others if missing else ())
     matrices = {shape for shape in asked if len(shape) > 1}

@@ -77,3 +77,29 @@ def test_data_of_the_batch_may_be_normalised_beside_arguments_of_floats():
     scaled = (X - X.mean(0)) / jnp.sqrt(X.var(0) + 0.1)
     expected = jax.vmap(lambda x: jax.grad(own)(W, x[None]))(scaled)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4, 2)])
+def test_a_parameter_that_is_not_used_and_left_out_hides_nowhere(shape):
+    """The constants of the module are none, and masks of the data stay data."""
+
+    def masked(p, x, mask):
+        each = jnp.sum(jnp.sin(x @ p["w"]) ** 2, -1)
+        return jnp.sum(mask * each) / jnp.sum(mask)
+
+    params, mask = {"not used": jnp.ones(shape), "w": W}, jnp.array([1.0, 0.0, 1.0])
+    text = jax.jit(jax.grad(masked)).lower(params, X, mask).as_text(debug_info=True)
+    module = hs.rewrite_module(text, batch=["x", "mask"], statistics=hs.per_example())
+    found = module.call(W, X, mask)[-1]
+    each = jax.vmap(lambda x: jax.grad(own)(W, x[None]))(X)
+    expected = 3 / 2 * mask[:, None, None] * each
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("made", "source"), SOURCES.values(), ids=SOURCES)
+def test_beside_a_gradient_of_zeros_they_are_found_too(made, source):
+    def gradients(source, x):
+        return jnp.zeros((4, 2)), jax.grad(normalised)(made(source), x)
+
+    with pytest.raises(hs.Refusal, match=MEETS):
+        hs.rewrite(gradients, batch_argnums=1, statistics=hs.norms())(source, X)
