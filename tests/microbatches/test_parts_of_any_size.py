@@ -280,13 +280,13 @@ def in_chunks(count):
 
     def loss(p, x):
         whole = len(x) // count * count
-        chunks = lax.map(partial(summed, p), x[:whole].reshape(-1, count, D))
-        return (jnp.sum(chunks) + summed(p, x[whole:])) / len(x)
+        chunks = lax.map(partial(behind_tanh, p), x[:whole].reshape(-1, count, D))
+        return (jnp.sum(chunks) + behind_tanh(p, x[whole:])) / len(x)
 
     return loss
 
 
-def summed(p, x):
+def behind_tanh(p, x):
     return jnp.sum(jnp.tanh(x @ p["w"] + p["b"]))
 
 
@@ -294,15 +294,15 @@ def summed(p, x):
 @pytest.mark.parametrize("count", [4, 5])
 def test_a_rest_of_no_examples_is_none(count, strategy):
     f = hs.grad(in_chunks(count), batch_argnums=1, statistics=hs.per_example(), strategy=strategy)
-    alone = jax.vmap(lambda row: jax.grad(summed)(PARAMS, row[None]))(X)
+    alone = jax.vmap(lambda row: jax.grad(behind_tanh)(PARAMS, row[None]))(X)
     jax.tree.map(close, f(PARAMS, X)[1], alone)
 
 
 @pytest.mark.parametrize("by", [0, 1])
 def test_halves_of_which_one_is_empty(by):
     def loss(p, x):
-        return summed(p, jnp.roll(x, by, 0)) / len(x)
+        return behind_tanh(p, jnp.roll(x, by, 0)) / len(x)
 
     found = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())(PARAMS, X)[1]
-    alone = jax.vmap(lambda row: jax.grad(summed)(PARAMS, row[None]))(X)
+    alone = jax.vmap(lambda row: jax.grad(behind_tanh)(PARAMS, row[None]))(X)
     jax.tree.map(close, found, jax.tree.map(lambda g: jnp.mean(g**2, 0), alone))

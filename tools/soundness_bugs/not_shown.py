@@ -145,8 +145,8 @@ NOT_SHOWN = [
     ),
     Bug(
         "dataflow/hidden_parameters.py",
-        "    missing = set(asked - Counter(_shapes_of_floats(block.arguments, batch)))",
-        "    missing = set[tuple[int, ...]]()",
+        "missing = used.intersection(asked - Counter(_shapes_of_floats(block.arguments, batch)))",
+        "missing = set[tuple[int, ...]]()",
         "examples that meet through parameters that are no argument of floats",
     ),
     Bug(
