@@ -1,10 +1,11 @@
 """The programs that the tables measure, a line with a digest for each.
 
-python -m tools.bench.table_programs [--tpu]
+python -m tools.bench.table_programs [--tpu | --costs]
 
 They are those of `tools/rerun_results`, and the decoder's steps on pods (`examples/README.md`).
 Where two commits print the same lines, what one measured holds for the other: the digest is of what
-a program computes, not of the order in which that is written.
+a program computes, not of the order in which that is written. Where they do not, `--costs` tells
+what has become of work and memory, on CPU: FLOPs and bytes of temporaries, as XLA counts them.
 """
 
 import argparse
@@ -36,9 +37,23 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tpu", action="store_true", help="those that are compiled for TPU v5e")
-    tpu = parser.parse_args().tpu
+    parser.add_argument("--costs", action="store_true", help="FLOPs and temporaries instead")
+    asked = parser.parse_args()
+    lines = _costs() if asked.costs else _digests(asked.tpu)
+    for line in lines:
+        print(line, flush=True)
+
+
+def _digests(tpu: bool) -> Iterator[str]:
     for name, text in _lowered(tpu):
-        print(digest(text), name, flush=True)
+        yield f"{digest(text)} {name}"
+
+
+def _costs() -> Iterator[str]:
+    for name, function, args in _on_cpu():
+        compiled: Any = jax.jit(function).lower(*args).compile()
+        flops, temporaries = compiled.cost_analysis()["flops"], compiled.memory_analysis()
+        yield f"{flops:.0f} {temporaries.temp_size_in_bytes} {name}"
 
 
 def _lowered(tpu: bool) -> Iterator[tuple[str, str]]:
