@@ -13,6 +13,12 @@ from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Value
 
 SCALES = ("stablehlo.multiply", "stablehlo.divide")
+# Which operands are moved, the others being places.
+MOVED = {
+    "stablehlo.dynamic_slice": (0,),
+    "stablehlo.dynamic_update_slice": (0, 1),
+    "stablehlo.gather": (0,),
+}
 
 
 def vanishes(value: Value) -> bool:
@@ -30,6 +36,8 @@ def _made_of(value: Value) -> list[Value]:
         return ties(value)
     if op.name == "stablehlo.select":
         return [op.operands[1], op.operands[2]]
+    if op.name in MOVED:
+        return [op.operands[k] for k in MOVED[op.name]]
     if op.name in COPIES or is_linear(op, frozenset(range(len(op.operands)))):
         return mlir.operands(op)
     if op.name in SCALES:

@@ -17,6 +17,8 @@ ZEROS = {
     "added up in a loop": lambda x: lax.fori_loop(0, 4, lambda i, c: c + ZERO, ZERO),
     "a running mean": lambda x: ZERO + (ZERO - ZERO) / 2,
     "parts of it": lambda x: jnp.where(x > 0, jnp.concatenate([ZERO, ZERO])[2:5], ZERO),
+    "put in rows by a loop": lambda x: jnp.sum(lax.map(lambda _: ZERO, x), 0),
+    "taken by number": lambda x: jnp.zeros((4, 3))[x.astype(int)][:, 0],
     "by branches": lambda x: lax.cond(x[0] > 0, lambda: ZERO * 2, lambda: ZERO) / 3,
 }
 OTHERS = {
@@ -28,6 +30,7 @@ OTHERS = {
     "one branch": lambda x: lax.cond(x[0] > 0, lambda: ZERO, lambda: x),
     "zero by another": lambda x: x / (1 + ZERO),
     "chosen by itself": lambda x: jnp.where(ZERO > -1, x, ZERO),
+    "a row put among zeros": lambda x: lax.fori_loop(0, 3, lambda i, c: c.at[i].set(x[i]), ZERO),
     "an exponential": lambda x: jnp.exp(ZERO),
     "less than zero": lambda x: ZERO - x,
 }

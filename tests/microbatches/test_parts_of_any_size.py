@@ -306,3 +306,17 @@ def test_halves_of_which_one_is_empty(by):
     found = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())(PARAMS, X)[1]
     alone = jax.vmap(lambda row: jax.grad(behind_tanh)(PARAMS, row[None]))(X)
     jax.tree.map(close, found, jax.tree.map(lambda g: jnp.mean(g**2, 0), alone))
+
+
+def test_gradients_of_microbatches_by_map_of_a_parameter_that_is_not_used():
+    def gradient(p, x):
+        each = lax.map(partial(jax.grad(mean_of_tanh), p), x.reshape(3, 4, D))
+        return jax.tree.map(lambda g: g.mean(0), each)
+
+    def mean_of_tanh(p, x):
+        return behind_tanh(p, x) / len(x)
+
+    p = {**PARAMS, "not used": jnp.ones(D)}
+    found = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(p, X)[1]
+    alone = jax.vmap(lambda row: jax.grad(behind_tanh)(p, row[None]))(X)
+    jax.tree.map(close, found, alone)
