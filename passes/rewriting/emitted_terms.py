@@ -13,9 +13,13 @@ from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.emit.scopes import FOLLOWING
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.owners.following.terms import Following, Term
-from hlo_surgery.passes.rewriting.emitted_weights import emit_weights, sources_of
+from hlo_surgery.passes.rewriting.emitted_weights import (
+    emit_weights,
+    needed_for,
+    sources_of,
+)
 from hlo_surgery.passes.rewriting.evaluated_terms import Known, evaluated
 from hlo_surgery.passes.terms.axes import Axes
 
@@ -58,14 +62,9 @@ def _put_first(block: Block, values: Sequence[Value]) -> None:
     """Put all that values are made of in front of what they are not made of: a loop may be at a
     site, and the flags of a lookup behind it say whose examples are met there.
     """
-    wanted, first = set(values), list[Operation]()
-    ops = mlir.operations(block)
-    for op in reversed(ops):
-        if not wanted.isdisjoint(op.results):
-            wanted |= {*op.operands, *mlir.captured(op)}
-            first.append(op)
-    front = next(op for op in ops if op not in first)
-    for op in reversed(first):
+    first = needed_for(block, values)
+    front = next(op for op in mlir.operations(block) if op not in first)
+    for op in first:
         op.move_before(front)
 
 

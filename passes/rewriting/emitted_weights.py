@@ -7,7 +7,7 @@ The copy stands in front of main, since what comes of it is asked of by all that
 in loops too; a loop of it carries what its steps find. XLA keeps one of two that are the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 
 import jax
@@ -45,14 +45,8 @@ def emit_weights(following: Following, block: Block, behind: set[Value]) -> list
 def _copied(block: Block, asked: Asked, first: Operation) -> Copies:
     """Copies of all that is asked, and of what it is made of, in front of an op."""
     wanted = {v for each in asked.values() for v in (*each.values, *sources_of(each.terms))}
-    needed: list[Operation] = []
-    for op in reversed(mlir.operations(block)):
-        made = [*op.results, *mlir.values_within(op)]
-        if not wanted.isdisjoint(made):
-            needed.append(op)
-            wanted |= {*op.operands, *mlir.captured(op)}
     copies: Copies = {}
-    for op in reversed(needed):
+    for op in needed_for(block, wanted):
         copied = copy_before(op, [copies.get(v, v) for v in op.operands], first, FOLLOWING)
         copies |= zip(mlir.results(op), mlir.results(copied), strict=True)
         copies |= zip(mlir.values_within(op), mlir.values_within(copied), strict=True)
@@ -61,6 +55,16 @@ def _copied(block: Block, asked: Asked, first: Operation) -> Copies:
                 if value in copies:
                     inner.operands[number] = copies[value]
     return copies
+
+
+def needed_for(block: Block, values: Collection[Value]) -> list[Operation]:
+    """The ops of a block that make values, or hold them, and all before that these rest on."""
+    wanted, needed = set(values), list[Operation]()
+    for op in reversed(mlir.operations(block)):
+        if not wanted.isdisjoint([*op.results, *mlir.values_within(op)]):
+            needed.append(op)
+            wanted |= {*op.operands, *mlir.captured(op)}
+    return needed[::-1]
 
 
 def sources_of(terms: Sequence[Term]) -> list[Value]:

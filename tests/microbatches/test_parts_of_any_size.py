@@ -290,11 +290,16 @@ def behind_tanh(p, x):
     return jnp.sum(jnp.tanh(x @ p["w"] + p["b"]))
 
 
+def each_behind_tanh(p):
+    """The gradient of each example by itself."""
+    return jax.vmap(lambda row: jax.grad(behind_tanh)(p, row[None]))(X)
+
+
 @pytest.mark.parametrize("strategy", ["auto", "lift", "loop"])
 @pytest.mark.parametrize("count", [4, 5])
 def test_a_rest_of_no_examples_is_none(count, strategy):
     f = hs.grad(in_chunks(count), batch_argnums=1, statistics=hs.per_example(), strategy=strategy)
-    alone = jax.vmap(lambda row: jax.grad(behind_tanh)(PARAMS, row[None]))(X)
+    alone = each_behind_tanh(PARAMS)
     jax.tree.map(close, f(PARAMS, X)[1], alone)
 
 
@@ -304,7 +309,7 @@ def test_halves_of_which_one_is_empty(by):
         return behind_tanh(p, jnp.roll(x, by, 0)) / len(x)
 
     found = hs.grad(loss, batch_argnums=1, statistics=hs.second_moment())(PARAMS, X)[1]
-    alone = jax.vmap(lambda row: jax.grad(behind_tanh)(PARAMS, row[None]))(X)
+    alone = each_behind_tanh(PARAMS)
     jax.tree.map(close, found, jax.tree.map(lambda g: jnp.mean(g**2, 0), alone))
 
 
@@ -318,5 +323,4 @@ def test_gradients_of_microbatches_by_map_of_a_parameter_that_is_not_used():
 
     p = {**PARAMS, "not used": jnp.ones(D)}
     found = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(p, X)[1]
-    alone = jax.vmap(lambda row: jax.grad(behind_tanh)(p, row[None]))(X)
-    jax.tree.map(close, found, alone)
+    jax.tree.map(close, found, each_behind_tanh(p))

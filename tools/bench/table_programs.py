@@ -36,8 +36,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tpu", action="store_true", help="those that are compiled for TPU v5e")
-    parser.add_argument("--costs", action="store_true", help="FLOPs and temporaries instead")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--tpu", action="store_true", help="those that are compiled for TPU v5e")
+    choice.add_argument("--costs", action="store_true", help="FLOPs and temporaries instead")
     asked = parser.parse_args()
     lines = _costs() if asked.costs else _digests(asked.tpu)
     for line in lines:
