@@ -67,15 +67,17 @@ def find_owners(
     gradients: Collection[int],
     contribution: bool = False,
     segments: Mapping[int, int] | None = None,
+    by_element: bool = False,
 ) -> Owners:
     """Classify every value of a flat function. `batch`: axis of the examples by argument number;
     `size`: B; `gradients`: the outputs that are; `contribution`: take all that is mixed as
     constant; `segments`: of arguments whose rows lie anywhere along that axis, which one has the
-    ids of their examples.
+    ids of their examples; `by_element`: tell what is nobody's apart everywhere.
 
     The function's ops carry Shardy's rules already.
     """
     block, owners = mlir.body(function), Owners(size, Contributions() if contribution else None)
+    owners.by_element = by_element
     owners.held = held_values(block)
     owners.following = Following(size) if segments else None
     for i, argument in enumerate(block.arguments):

@@ -77,5 +77,5 @@ def _gives_by_step(owners: Owners, op: Operation, labels: Labels, values: Sequen
 def _has_constants(owners: Owners, value: Value) -> bool:
     known = owners.of(value)
     if isinstance(known, Owned) and not known.is_shared:
-        return known.offset
+        return known.offset or known.filled
     return mlir.is_inexact(value) and is_shared(known) and not is_splat(value, 0)

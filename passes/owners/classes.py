@@ -27,12 +27,19 @@ class Owned:
     """Every element depends on one example at most.
 
     `data`: elements that nobody owns hold data of the whole batch, taken as a constant. `offset`:
-    owned elements may hold a constant that is added to what rests on their example.
+    owned elements may hold a constant that is added to what rests on their example. `vacant`: what
+    nobody owns is zero.
     """
 
     labels: Labels
     data: Reason | None = None
     offset: bool = False
+    vacant: bool = False
+
+    @property
+    def filled(self) -> bool:
+        """Whether some elements are nobody's, and may be other than zero."""
+        return self.labels.has_nobodys and not self.vacant
 
     @property
     def is_shared(self) -> bool:
@@ -147,6 +154,11 @@ def disagreement(op: Operation) -> Reason:
 def _is_moved(op: Operation, why: str) -> bool:
     """Whether examples meet because they were moved among each other's places, as in mixup."""
     return op.name in PICKING or why == MOVED or (why == APART and op.name in ELEMENTWISE)
+
+
+def is_zero(known: Class) -> bool:
+    """Whether all of a value is known to be zero."""
+    return isinstance(known, Owned) and known.is_shared and known.vacant
 
 
 def is_shared(known: Class) -> bool:

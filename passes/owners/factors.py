@@ -36,6 +36,7 @@ from hlo_surgery.passes.owners.owners import Owners
 
 Dims = tuple[tuple[int, ...], ...]
 
+SORT = "stablehlo.sort"
 # By name of an op, the operand that is an array of index vectors.
 INDICES = {"stablehlo.gather": 1, "stablehlo.scatter": 1}
 
@@ -45,7 +46,8 @@ class Meeting:
     """The operands of an op over the factors of its rule.
 
     `met`: the joint owner of what meets at each index of all factors, [*steps, *digits]; `apart`:
-    the same, all indices of blocked factors being together.
+    the same, all indices of blocked factors being together. `hides`: whether what is nobody's in an
+    operand has an owner there, as along a dimension that no factors make up.
     """
 
     op: Operation
@@ -53,6 +55,7 @@ class Meeting:
     frame: Frame
     met: Numbers
     apart: Numbers
+    hides: bool
     results: dict[int, Labels] = field(default_factory=dict[int, Labels])
 
     def result(self, index: int) -> Labels:
@@ -73,10 +76,12 @@ class Meeting:
         return single and varying <= self.rule.reduced and linearity.sums(self.op, index)
 
     def adds_nobodys(self, index: int) -> bool:
-        """Whether a result adds up an example's terms and nobody's, as of rows of padding."""
-        rows = float((self.met == NONE).mean())
-        left = float((self.result(index).owners == NONE).mean())
-        return rows > left and linearity.sums(self.op, index)
+        """Whether a result adds up an example's terms and nobody's, as of rows of padding, or puts
+        them in one order, in which they may be added up.
+        """
+        rows, left = _share_of_nobody(self.met), _share_of_nobody(self.result(index).owners)
+        meet = linearity.sums(self.op, index) or self.op.name == SORT
+        return (self.hides or rows > left) and meet
 
     def keeps_rows(self) -> bool:
         """Whether owners vary along factors that the op does not sum over."""
@@ -163,7 +168,13 @@ def meeting_of(op: Operation, operands: Sequence[Labels], steps: int) -> Meeting
     frame = framed(placed, rule.sizes, steps)
     met = reduce(join, frame.owners)
     blocked = [axis for f in rule.blocked for axis in frame.axes[f]]
-    return Meeting(op, rule, frame, met, over(met, blocked))
+    pairs = zip(operands, placed, strict=True)
+    hides = any(_share_of_nobody(x.owners) > _share_of_nobody(y.owners) for x, (y, _) in pairs)
+    return Meeting(op, rule, frame, met, over(met, blocked), hides)
+
+
+def _share_of_nobody(owners: Numbers) -> float:
+    return float((owners == NONE).mean()) if owners.size else 0.0
 
 
 def on_factors(rule: Rule, dims: Dims, labels: Labels) -> OnFactors:

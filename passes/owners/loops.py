@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from hlo_surgery.passes.dataflow.loop_steps import varies
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import DECIDED_HELP, SUMS_HELP, is_of_sums
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.alignment.constant_parts import holds_constant
@@ -33,20 +32,21 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.constants import as_constant, data_in, held, rearranged
 from hlo_surgery.passes.owners.following.joined_rows import joined_rows
+from hlo_surgery.passes.owners.labelling.fillings import has_constants
 from hlo_surgery.passes.owners.labelling.frames import joined, same
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import (
-    NONE,
     Labels,
     TooManyLabels,
     everywhere,
     of_all,
     over,
 )
-from hlo_surgery.passes.owners.offsets import uneven_at
+from hlo_surgery.passes.owners.offsets import is_uneven, kept_owned, uneven_at
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.until_done import any_going_on, frozen_carries
 
+ADD = "stablehlo.add"
 ClassifyBlock = Callable[[Owners, Block], None]
 MOST_ROUNDS = 50
 NOW_ONE = "a value of this loop or branch holds the examples now in one way, now in another"
@@ -116,8 +116,17 @@ def _at_every_step(
         return known
     all_steps = over(known.labels.owners, [owners.steps]).squeeze(owners.steps)
     labels = Labels(known.labels.digits, all_steps)
-    known = replace(known, offset=False) if is_shared(carry) else known
+    known = _within_steps(known, carry)
     return _owned_or_sum(owners, op, value, labels, known)
+
+
+def _within_steps(known: Owned, carry: Class) -> Owned:
+    """What is known of all steps at once: at one of them an element may be nobody's, at another an
+    example's.
+    """
+    if is_shared(carry):
+        return replace(known, offset=False, vacant=True)
+    return replace(known, offset=known.offset or known.filled)
 
 
 def _owned_or_sum(
@@ -125,13 +134,21 @@ def _owned_or_sum(
 ) -> Class:
     """What belongs now to one example and now to another is a sum at least, if it holds floats."""
     if not labels.is_conflicting:
-        kept = owners.kept(labels)
-        return Owned(kept, known.data, known.offset)
-    if known.offset:
+        return kept_owned(owners, replace(known, labels=labels))
+    if known.offset or is_uneven(owners, known):
         return uneven_at(op)
-    if mlir.is_inexact(value):
-        return Summed(mlir.defining_operation(value) or op, known.data)
-    return mixed(op, NOW_ONE)
+    if not mlir.is_inexact(value):
+        return mixed(op, NOW_ONE)
+    maker = mlir.defining_operation(value) or op
+    if not _is_added_on(op, maker):
+        owners.handing_on.add(op.results[0])
+    return Summed(maker, known.data)
+
+
+def _is_added_on(op: Operation, maker: Operation) -> bool:
+    """Whether what is made in a loop is a term added to what it carries."""
+    carried = (block.arguments for region in op.regions for block in region.blocks)
+    return maker.name == ADD and any(v in a for a in carried for v in mlir.operands(maker))
 
 
 def join_classes(
@@ -149,7 +166,9 @@ def join_classes(
             return joined_rows(owners, op, values, one, other)
         case (Owned(), Owned()):
             return _joined_owned(owners, op, values, one, other)
-        case (Summed(), Owned(_, _, True)) | (Owned(_, _, True), Summed()):
+        case (Summed(), Owned() as known) | (Owned() as known, Summed()) if (
+            known.offset or is_uneven(owners, known)
+        ):
             return uneven_at(op)
         case (Summed(site, data), Owned()) | (Owned(), Summed(site, data)):
             return Summed(site, data or held(c for c in (one, other) if isinstance(c, Owned)))
@@ -160,10 +179,12 @@ def join_classes(
 def _joined_owned(
     owners: Owners, op: Operation, values: tuple[Value, Value], one: Owned, other: Owned
 ) -> Class:
-    if one.labels is other.labels and (one.data, one.offset) == (other.data, other.offset):
+    if one.labels is other.labels and _are_alike(one, other):
         return one
     beside = _constant_beside(values[0], one, other) or _constant_beside(values[1], other, one)
-    both = Owned(one.labels, held([one, other]), one.offset or other.offset or beside)
+    filled = has_constants(values[0], one) or has_constants(values[1], other)
+    offset = one.offset or other.offset or beside
+    both = Owned(one.labels, held([one, other]), offset, vacant=not filled)
     if both.data and one.is_shared != other.is_shared:
         return mixed(op, NOW_ONE)
     try:
@@ -171,21 +192,25 @@ def _joined_owned(
     except TooManyLabels:
         return mixed(op, TOO_MANY, unknown=True)
     if labels.is_conflicting and one.labels.varies and other.labels.varies:
+        owners.handing_on.add(op.results[0])
         return mixed(op, NOW_ONE)
     return _owned_or_sum(owners, op, values[1], labels, both)
 
 
 def _constant_beside(value: Value, known: Owned, other: Owned) -> bool:
     """Whether a value may hold a constant where the other one is an example's."""
-    bare = known.is_shared or bool((known.labels.owners == NONE).any())
-    return bare and not other.is_shared and not is_splat(value, 0)
+    return not other.is_shared and has_constants(value, known)
+
+
+def _are_alike(one: Owned, other: Owned) -> bool:
+    """Whether the same is known of two values but for their labels."""
+    return (one.data, one.offset, one.filled) == (other.data, other.offset, other.filled)
 
 
 def _is_same(one: Class, other: Class) -> bool:
     match one, other:
         case (Owned(), Owned()):
-            alike = (one.data, one.offset) == (other.data, other.offset)
-            return alike and same(one.labels, other.labels)
+            return _are_alike(one, other) and same(one.labels, other.labels)
         case (Mixed(), Mixed()):
             return True
         case _:
@@ -252,6 +277,6 @@ def owned_decision(
         chooser = everywhere(of_all(predicate.labels), known.labels.shape)
         labels = joined([known.labels, chooser])
         if not labels.is_conflicting:
-            return Owned(owners.kept(labels), None, known.offset)
+            return Owned(owners.kept(labels), None, known.offset or known.filled)
     on_sums = isinstance(predicate, Mixed) and is_of_sums(predicate.reason)
     return mixed(op, why, help=SUMS_HELP if on_sums else DECIDED_HELP)

@@ -34,17 +34,17 @@ from hlo_surgery.passes.owners.constants import (
     rearranged,
 )
 from hlo_surgery.passes.owners.factors import Meeting, has_elements, have_elements, meeting
-from hlo_surgery.passes.owners.labelling.fillings import makes_zeros
+from hlo_surgery.passes.owners.labelling.fillings import fills
 from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
     dynamic_update_slice,
     gather,
     scatter,
+    select,
 )
 from hlo_surgery.passes.owners.labelling.labels import (
     MANY,
-    NONE,
     Labels,
     everywhere,
     is_in_order,
@@ -53,12 +53,10 @@ from hlo_surgery.passes.owners.labelling.labels import (
 )
 from hlo_surgery.passes.owners.labelling.moves import LABEL_MOVES
 from hlo_surgery.passes.owners.offsets import (
-    holds_offset,
-    is_mere_move,
-    is_uneven,
     picks_unseen,
     refused_as_uneven,
     uneven_at,
+    with_constants,
 )
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -86,9 +84,11 @@ def classify_owned(
         return _lumped(owners, op, [*classes, *captured])
     if op.name in UNTOLD and not (have_elements(op) and all(map(has_elements, op.results))):
         return _of_nothing(owners, op, classes)
+    if (told := select(owners, op, operands)) is not None:
+        return [_moved(owners, op, classes, told)]
     if _is_alike(op, classes):
         labels = next(c.labels for c in classes if not c.is_shared)
-        return [Owned(labels, None, holds_offset(owners, op, classes, labels))]
+        return [with_constants(owners, op, classes, labels, None)]
     if op.name == "stablehlo.scatter" and len(op.results) == 1:
         return [_scattered(owners, op, classes)]
     if op.name in LABEL_MOVES:
@@ -112,7 +112,7 @@ def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labe
 def _adds_to_some(owners: Owners, classes: Sequence[Owned]) -> bool:
     """Whether what is put together has constants added to some examples' values and not others'."""
     own = [c for c in classes if not c.is_shared]
-    uneven = any(is_uneven(owners, c) for c in own)
+    uneven = any(c.offset and not c.labels.covers(owners.size) for c in own)
     return uneven and not all(c.offset for c in own)
 
 
@@ -158,21 +158,19 @@ def settled(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Lab
         if linearity.is_linear(op, own) and not _mixes_rows(owners, classes):
             return summed(owners, op, classes, own)
         return mixed(op, PICKED if op.name in PICKING else MET)
-    kept = owners.kept(labels)
-    if owners.contributions and not is_in_order(kept):
-        return mixed(op, PICKED)
-    note_steps(owners, kept)
     held = next((c.data for c in classes if c.data), None)
-    is_whole = not (kept.owners == NONE).any()
-    offset = holds_offset(owners, op, classes, kept, is_mere_move(op, labels, kept))
-    is_bare = is_whole or (held is not None and _leaves_zeros(owners, op, classes, kept))
-    return Owned(kept, None if is_bare else held, offset)
+    known = with_constants(owners, op, classes, labels, held)
+    if owners.contributions and not is_in_order(known.labels):
+        return mixed(op, PICKED)
+    note_steps(owners, known.labels)
+    return known if _may_hold_data(owners, known) else replace(known, data=None)
 
 
-def _leaves_zeros(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> bool:
-    """Whether what nobody owns is zero in a result, beside what examples own; zeros are no data."""
-    beside = owners.contributions is None and not labels.is_nobodys
-    return beside and makes_zeros(owners, op, classes)
+def _may_hold_data(owners: Owners, known: Owned) -> bool:
+    """Whether there is something of nobody, and it may be other than zero, which is no data."""
+    if owners.contributions or known.is_shared:
+        return known.labels.has_nobodys
+    return known.filled
 
 
 def _mixes_rows(owners: Owners, classes: Sequence[Owned]) -> bool:
@@ -276,7 +274,7 @@ def _result(
             return mixed(op, OTHERWISE, help=DECLARED_HELP)
         return mixed(op, _meeting_in(op, found), help=_help(op))
     known = settled(owners, op, classes, labels)
-    added = any(c.offset for c in classes) and found.adds_nobodys(number)
+    added = found.adds_nobodys(number) and fills(owners, op, classes)
     return replace(known, offset=True) if isinstance(known, Owned) and added else known
 
 

@@ -8,14 +8,20 @@ Labels that are alike are one object, so that most comparisons are of identities
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Class, Owned
 from hlo_surgery.passes.owners.following.terms import Following
 from hlo_surgery.passes.owners.labelling.bounds import Bounds
-from hlo_surgery.passes.owners.labelling.digits import canonical
+from hlo_surgery.passes.owners.labelling.digits import canonical, compact
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
+
+Choice = tuple[int, npt.NDArray[np.bool_]]
+"""Of a select, a dimension, and where along it the first side is taken, [n]."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +77,18 @@ class Owners:
     `stand_ins`: what may be constant instead of some examples', once asked, and where that is
     chosen. `uneven`: sums to which some of the examples bring constants. `grouped`: the places of
     sums of which each element is one over some of the examples. `varying`: what may differ from
-    step to step, by the first result of a loop. `contributions`: where all that is mixed counts as
-    constant, not data alone. `following`: what is known of owners that ids give, where some do.
+    step to step, by the first result of a loop. `merged`: of which elements of nobody have owners,
+    as all examples have as many. `handing_on`: loops that carry the examples of a
+    step on into the next, by first result. `choices`: what is known of selects, by result.
+    `contributions`: where all that is mixed counts as constant, not data alone. `following`: what
+    is known of owners that ids give, where some do.
+    `by_element`: whether labels keep what is nobody's apart, where one owner for all might do.
     """
 
     size: int
     contributions: Contributions | None = None
     following: Following | None = None
+    by_element: bool = False
     classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
     trained: set[Value] = field(default_factory=set[Value])
     held: set[Value] = field(default_factory=set[Value])
@@ -90,6 +101,7 @@ class Owners:
         default_factory=dict[Value, CountedLoop | None]
     )
     numbers: dict[Value, Bounds | None] = field(default_factory=dict[Value, Bounds | None])
+    choices: dict[Value, Choice | None] = field(default_factory=dict[Value, Choice | None])
     beside: set[Value] = field(default_factory=set[Value])
     moved: Reason | None = None
     apart: Apart | None = None
@@ -97,6 +109,8 @@ class Owners:
     uneven: set[Value] = field(default_factory=set[Value])
     grouped: dict[Value, Labels] = field(default_factory=dict[Value, Labels])
     varying: dict[Value, frozenset[Value]] = field(default_factory=dict[Value, frozenset[Value]])
+    handing_on: set[Value] = field(default_factory=set[Value])
+    merged: set[Value] = field(default_factory=set[Value])
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])
     moved_labels: dict[object, Labels] = field(default_factory=dict[object, Labels])
@@ -134,7 +148,8 @@ class Owners:
         """Labels as they are kept: in canonical form, the one object for equal ones."""
         labels = self.intern(labels)
         if labels not in self.canonical:
-            self.canonical[labels] = self.intern(canonical(labels, self.size))
+            form = compact(labels) if self.by_element else canonical(labels, self.size)
+            self.canonical[labels] = self.intern(form)
         return self.canonical[labels]
 
     def remembered(self, key: object, made: Callable[[], Labels]) -> Labels:

@@ -46,6 +46,7 @@ from hlo_surgery.passes.owners.constants import (
     is_undivided,
     rearranged,
 )
+from hlo_surgery.passes.owners.labelling.fillings import fills
 from hlo_surgery.passes.owners.offsets import refused_as_uneven
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.products.places_of_sums import scaled_by_place
@@ -65,12 +66,15 @@ def constant(owners: Owners, op: Operation, classes: Sequence[Class]) -> list[Cl
     products = [i for i, c in enumerate(classes) if is_undivided(c)]
     kept = [classes[i] for i in products if _keeps_product(op, i)]
     data = held(kept or [_settled(c) for c in classes])
-    return [_constant_of(owners, r, data) for r in op.results]
+    vacant = len(op.operands) > 0 and not fills(owners, op, classes)
+    return [_constant_of(owners, r, data, vacant) for r in op.results]
 
 
-def _constant_of(owners: Owners, value: mlir.Value, data: Reason | None) -> Owned:
+def _constant_of(
+    owners: Owners, value: mlir.Value, data: Reason | None, vacant: bool = False
+) -> Owned:
     bare = owners.nobodys(value)
-    return replace(bare, data=data) if data else bare
+    return replace(bare, data=data, vacant=vacant) if data or vacant else bare
 
 
 def _keeps_product(op: Operation, position: int) -> bool:
@@ -165,7 +169,8 @@ def _beside_owned(
         return again(owners, op, demoted(owners, op, classes, steady))
     rows = any(isinstance(c, Owned) and c.labels.has_several for c in many)
     alone = owners.contributions is None and _is_from_earlier_steps(owners, op, classes)
-    within = rows and not alone
+    # A device's terms look like rows: by element they are told from what is used otherwise.
+    within = rows and not alone and not owners.by_element
     if linearity.is_linear(op, summed | own) and (data == summed or not within):
         return _one_sum(owners, op, classes, summed | own, again)
     if _sums_onto(owners, op, classes, summed, again):

@@ -28,7 +28,7 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.contributions.lost_rows import HELP, ROWS, met_rows
 from hlo_surgery.passes.owners.following.plain_terms import stray_reason
-from hlo_surgery.passes.owners.offsets import uneven_at
+from hlo_surgery.passes.owners.offsets import is_uneven, uneven_at
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.shares.stand_ins import stand_in_reason
 
@@ -141,11 +141,11 @@ def mixing_reason(owners: Owners, output: Value) -> Reason | None:
             return Reason(ROWS, "func.return", "module", HELP)
         case Summed(_, data):
             return data and as_term(data)
-        case Owned(labels, data, offset):
+        case Owned(data=data) as known:
             op = mlir.defining_operation(output)
             if op and is_first_devices(op) and has_owners(owners.of(output)):
                 return disagreement(op)
-            if offset and not labels.covers(owners.size):
+            if is_uneven(owners, known):
                 return _uneven(output)
             return as_term(data) if data and not vanishes(output) else None
 

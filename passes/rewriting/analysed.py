@@ -23,6 +23,7 @@ from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.loops.scanned_gradients import scanned_gradient
+from hlo_surgery.passes.loops.written_out import mixing_loops, write_out
 from hlo_surgery.passes.measures.measure import Measure, OfPositions
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.normalize import normalize
@@ -34,6 +35,7 @@ from hlo_surgery.passes.rewriting.undivided import refuse_undivided, undivided_o
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.translation import translated
 
+PERMUTE = "stablehlo.collective_permute"
 Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
 
 
@@ -79,8 +81,8 @@ def analyse(
     Raises Refusal for what is no program on static arrays, and where examples have no share of an
     output.
     """
-    module = _normalised(code, roles)
-    refuse_undivided(_undivided(module), names)
+    module, undivided = _normalised(code, roles)
+    refuse_undivided(undivided, names)
     module.trusted = _trusted_calls(module)
     _free_of_loops(module, reweights, measures)
     return module
@@ -90,20 +92,47 @@ def refused_outputs(code: Module, roles: Roles) -> dict[int, Reason]:
     """Why examples have no share of their own, by number of all outputs where they have none; the
     module is normalised in place. Raises Refusal for what is no program on static arrays.
     """
-    return _undivided(_normalised(code, roles))
+    return _normalised(code, roles)[1]
 
 
 def _undivided(module: Analysed) -> dict[int, Reason]:
     return undivided_outputs(module.roles, module.owners, module.axes, module.block)
 
 
-def _normalised(code: Module, roles: Roles) -> Analysed:
-    """A module in normal form, classified; what to do on mixing is asked where examples mix."""
+def _normalised(code: Module, roles: Roles) -> tuple[Analysed, dict[int, Reason]]:
+    """A module in normal form, classified, and which outputs are not divided. What divides them is
+    tried first; what to do on mixing is asked where examples mix all the same.
+    """
+    hands_on = any(op.name == PERMUTE for op in mlir.all_operations(code))
     normalize(code, roles.custom_calls)
-    if roles.contribution:
-        unmixed = _analysed(code, replace(roles, contribution=False))
-        if not _undivided(unmixed):
-            return unmixed
+    module = _analysed(code, replace(roles, contribution=False))
+    undivided = _undivided(module)
+    if undivided and (divided := _divided(module, hands_on)):
+        return divided, {}
+    if undivided and roles.contribution:
+        module = _analysed(code, roles)
+        return module, _undivided(module)
+    return module, undivided
+
+
+def _divided(module: Analysed, by_device: bool) -> Analysed | None:
+    """The module with loops written out, or with owners by element, so that its outputs are divided
+    among the examples; None if neither does it. `by_device`: whether devices hand anything on, and
+    so may hold nothing of any example at times.
+    """
+    loops = mixing_loops(module.owners, module.block)
+    ways = [(loops, False)] if loops else []
+    ways += [([], True), (loops, True)] if by_device else []
+    for places, by_element in ways:
+        roles = replace(module.roles, by_element=by_element)
+        if not _undivided(_written_out(mlir.clone(module.code), places, roles)):
+            return _written_out(module.code, places, roles)
+    return None
+
+
+def _written_out(code: Module, places: Sequence[int], roles: Roles) -> Analysed:
+    """A module with these loops written out, classified."""
+    write_out(mlir.body(mlir.main_function(code)), places)
     return _analysed(code, roles)
 
 
@@ -115,7 +144,7 @@ def _classified(code: Module, roles: Roles) -> tuple[Owners, Axes]:
     sharding_rules.populate(code)
     asked = (dict(roles.batch), roles.size, roles.gradients, roles.contribution, roles.segments)
     main = mlir.main_function(code)
-    owners = find_owners(main, *asked)
+    owners = find_owners(main, *asked, roles.by_element)
     axes = translated(owners)
     if owners.following:
         block = mlir.body(main)

@@ -15,6 +15,7 @@ class Roles:
     of some. `segments`: of batch arguments whose rows lie anywhere, which one has the ids of their
     examples. `pruned`: whether what no output needs may have been left out of the module.
     `sums_padding`: whether the loss is a sum, over rows of which some are no examples'.
+    `by_element`: whether what is nobody's beside examples' values is told apart everywhere.
     """
 
     batch: Mapping[int, int]
@@ -26,3 +27,4 @@ class Roles:
     segments: Mapping[int, int] = field(default_factory=dict[int, int])
     pruned: bool = False
     sums_padding: bool = False
+    by_element: bool = False

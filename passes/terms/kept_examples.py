@@ -45,7 +45,29 @@ def kept_operands(
         return rows
     if linearity.is_linear(op, own | summed):
         return [x if i in own else None for i, x in enumerate(operands)]
-    return _of_one_owner(op, operands, own, summed)
+    return _of_one_owner(op, operands, own, summed) or _of_elements(op, operands, own, summed)
+
+
+def _of_elements(
+    op: Operation, operands: Sequence[Labelled], own: frozenset[int], summed: frozenset[int]
+) -> list[Labelled | Gathered | None] | None:
+    """Factors that lie in different places for different elements of the sum, as of the stages of a
+    pipeline: one that reaches all places where owners differ tells whose each product is.
+    """
+    if len(op.results) > 1 or not linearity.sums(op, 0):
+        return None
+    met = meeting_of(op, [x.labels for x in operands], max(x.labels.steps for x in operands))
+    if met is None or not met.adds_up(0):
+        return None
+    telling = (i for i in sorted(own) if linearity.is_linear(op, summed | {i}))
+    told = next((i for i in telling if set(_varying_axes(met)) <= set(_layout(met, i).along)), None)
+    if told is None:
+        return None
+    joint = met.frame.result(met.apart, _layout(met, told).dims)
+    found = [replace(x, is_weighted=False) if i in own else None for i, x in enumerate(operands)]
+    return [
+        Labelled(joint, _merged_counters(operands)) if i == told else x for i, x in enumerate(found)
+    ]
 
 
 def _of_one_owner(

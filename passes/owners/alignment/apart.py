@@ -81,7 +81,7 @@ PICKS = {
 def find_apart(owners: Owners, block: Block) -> Apart:
     """Where a block takes examples apart, and the data that some of them meet alone."""
     first, alone = None, set[frozenset[int]]()
-    is_uneven, of_steps = cache(_has_more_of_some), cache(partial(_some_of_steps, owners.size))
+    is_uneven, of_steps = cache(has_more_of_some), cache(partial(_some_of_steps, owners.size))
     met, why = dict[Value, set[int]](), dict[Value, Reason]()
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         if not len(op.results):
@@ -142,7 +142,7 @@ def _labels(taken: Sequence[tuple[Value, Class]]) -> list[Labels]:
     return [known.labels for _, known in taken if isinstance(known, Owned)]
 
 
-def _has_more_of_some(labels: Labels) -> bool:
+def has_more_of_some(labels: Labels) -> bool:
     """Whether some examples have more elements than others, of those with any, at some step."""
     steps = labels.owners.shape[: labels.steps]
     return any(len(set(counts.values())) > 1 for counts in counts_at(labels, steps))
@@ -254,7 +254,7 @@ def apart_reason(owners: Owners, block: Block, gradient: Value) -> Reason | None
     met = where_groups_met(owners, gradient)
     if met is not None and (where := mlir.defining_operation(met)):
         return reason_at(where, MET, MET_HELP)
-    if any(map(_has_more_of_some, _labels(_taken(owners, op)))):
+    if any(map(has_more_of_some, _labels(_taken(owners, op)))):
         return reason_at(op, MORE, MORE_HELP)
     return reason_at(op, WHY, APART_HELP)
 

@@ -45,11 +45,12 @@ from hlo_surgery.passes.owners.classes import (
     Summed,
     is_constant_or_sum,
     is_shared,
+    is_zero,
     owned_operands,
 )
 from hlo_surgery.passes.owners.contributions.places import MEETING, views
 from hlo_surgery.passes.owners.factors import has_elements, have_elements, meeting
-from hlo_surgery.passes.owners.labelling.indices import counted_loop
+from hlo_surgery.passes.owners.labelling.indices import counted_loop, told_choice
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -168,6 +169,8 @@ def met_directly(search: Search, block: Block) -> Iterator[tuple[Value, Labels]]
         for classes in _views(search.owners, op):
             shared = [i for i, c in enumerate(classes) if is_shared(c)]
             shared = [i for i in shared if mlir.shape(op.operands[i])]
+            # Whose each element is then, its labels say.
+            shared = [i for i in shared if i or not told_choice(search.owners, op)]
             grouped = any(v in search.owners.grouped for v in op.operands)
             if shared and (grouped or any(_has_rows(c) for c in classes)):
                 yield from _met_operands(search, op, classes, shared)
@@ -236,6 +239,8 @@ def _is_splat(value: Value) -> bool:
 
 def if_uneven(search: Search, value: Value, places: Labels) -> Iterator[Placed]:
     """The value with these places, but for digits along which it is the same everywhere."""
+    if is_zero(search.owners.of(value)):
+        return
     numbers, within = places.owners, range(places.steps, places.owners.ndim)
     dims = [dim for dim, group in enumerate(places.digits) for _ in group]
     sizes = zip(within, dims, places.sizes, strict=True)

@@ -21,7 +21,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.labelling.bounds import Bounds
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.frames import joined
-from hlo_surgery.passes.owners.labelling.indices import column
+from hlo_surgery.passes.owners.labelling.indices import column, told_choice
 from hlo_surgery.passes.owners.labelling.labels import (
     Labels,
     Places,
@@ -85,6 +85,17 @@ def _cut_along(labels: Labels, start: Bounds | None, dim: int, size: int) -> Lab
         labels = taken(labels, dim, Bounds(first.low, first.high + size - 1).every())
     one = over(labels.owners, labels.axes(dim))
     return taken(Labels(labels.digits, one), dim, np.zeros(size, np.int64))
+
+
+def select(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels | None:
+    """Labels of what is chosen from two sides; None where it is not known where from which."""
+    told = told_choice(owners, op)
+    if told is None:
+        return None
+    dim, is_first = told
+    places = np.arange(len(is_first))
+    sides = [np.where(own, places, -1) for own in (is_first, ~is_first)]
+    return joined([taken(x, dim, side) for x, side in zip(operands[1:], sides, strict=True)])
 
 
 def dynamic_update_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:

@@ -114,6 +114,19 @@ def _dynamic_slice(op: Operation, steps: int, x: Numbers, *starts: Numbers) -> N
     return x
 
 
+def _dynamic_update_slice(
+    op: Operation, steps: int, x: Numbers, piece: Numbers, *starts: Numbers
+) -> Numbers:
+    if any(start.size > 1 for start in starts):
+        raise Undefined
+    lead = np.broadcast_shapes(x.shape[:steps], piece.shape[:steps])
+    found = np.broadcast_to(x, (*lead, *x.shape[steps:])).copy()
+    sizes = zip(starts, x.shape[steps:], piece.shape[steps:], strict=True)
+    places = [(min(max(start.item(), 0), whole - part), part) for start, whole, part in sizes]
+    found[(..., *(slice(first, first + part) for first, part in places))] = piece
+    return found
+
+
 def _reshape(op: Operation, steps: int, x: Numbers) -> Numbers:
     return x.reshape((*x.shape[:steps], *mlir.shape(op.results[0])))
 
@@ -177,6 +190,7 @@ RULES: dict[str, Callable[..., Numbers]] = {
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.slice": _slice,
     "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice,
     "stablehlo.reshape": _reshape,
     "stablehlo.concatenate": _concatenate,
     "stablehlo.transpose": _transpose,

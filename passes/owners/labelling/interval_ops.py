@@ -29,6 +29,10 @@ WIDEST = 1 << 31
 Interval = Callable[..., tuple[Numbers, Numbers]]
 
 
+# Of what puts numbers at places, or takes them from there, how many operands are no places.
+ARRAYS = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}
+
+
 def made_of(op: Operation, number: int, steps: int, operands: Sequence[Bounds]) -> Bounds | None:
     """Those of one of an op's results, by its number; None if nothing is known of it."""
     try:
@@ -44,13 +48,11 @@ def _made_of(op: Operation, number: int, steps: int, operands: Sequence[Bounds])
         return combined(op, number, steps, operands)
     if op.name in BY_ELEMENT:
         return _by_element(op, steps, operands)
-    if op.name != "stablehlo.dynamic_slice":
-        low, high = ([getattr(x, end) for x in operands] for end in ("low", "high"))
-        return Bounds(RULES[op.name](op, steps, *low), RULES[op.name](op, steps, *high))
-    array, *starts = operands
-    if not all(start.are_all_known for start in starts):
+    arrays = ARRAYS.get(op.name, len(operands))
+    if not all(start.are_all_known for start in operands[arrays:]):
         return None
-    return array.each(lambda x: RULES[op.name](op, steps, x, *(start.low for start in starts)))
+    low, high = ([getattr(x, end) for x in operands] for end in ("low", "high"))
+    return Bounds(RULES[op.name](op, steps, *low), RULES[op.name](op, steps, *high))
 
 
 def _by_element(op: Operation, steps: int, operands: Sequence[Bounds]) -> Bounds:

@@ -60,6 +60,16 @@ class Labels:
         return bool((self.owners == NONE).all())
 
     @cached_property
+    def nobodys_share(self) -> float:
+        """Of all elements, the share that has no owner."""
+        return float((self.owners == NONE).mean()) if self.owners.size else 0.0
+
+    @property
+    def has_nobodys(self) -> bool:
+        """Whether some element has no owner."""
+        return self.nobodys_share > 0
+
+    @cached_property
     def is_conflicting(self) -> bool:
         """Whether an element has several."""
         return bool((self.owners == MANY).any())

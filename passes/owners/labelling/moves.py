@@ -10,12 +10,10 @@ import numpy as np
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
-from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.owners.labelling.digits import compact, regrouped, whole
 from hlo_surgery.passes.owners.labelling.frames import joined, same
 from hlo_surgery.passes.owners.labelling.labels import (
-    MANY,
     NONE,
     Labels,
     Numbers,
@@ -32,15 +30,11 @@ Move = Callable[[Operation, Sequence[Labels], int], Labels]
 
 
 def taken(labels: Labels, dim: int, places: Places) -> Labels:
-    """The elements at these places along a dimension, [n] or [*steps, n]; -1 is a hole.
-
-    Where no owner varies along the dimension, holes get the owner of the others; but not where one
-    example owns all.
-    """
+    """The elements at these places along a dimension, [n] or [*steps, n]; -1 is a hole."""
     if not labels.varies_along(dim):
         resized = _resized(labels, dim, places.shape[-1])
-        alone = labels.owners.size == 1 and bool((places < 0).any())
-        return _with_holes(resized, dim, places) if alone and resized.digits[dim] else resized
+        holes = bool((places < 0).any()) and bool(resized.digits[dim])
+        return _with_holes(resized, dim, places) if holes else resized
     labels = whole(labels, [dim])
     (axis,) = labels.axes(dim)
     owners = _taken_along(labels.owners, axis, places)
@@ -107,14 +101,11 @@ def _reverse(op: Operation, operands: Sequence[Labels], size: int) -> Labels:
 
 def _pad(op: Operation, operands: Sequence[Labels], size: int) -> Labels:
     labels, shape = operands[0], mlir.shape(op.results[0])
-    fills = not is_splat(op.operands[1], 0)
     amounts = zip(*(integers(op, name) for name in PADDINGS), strict=True)
     for dim, (low, high, between) in enumerate(amounts):
         if (low, high, between) != (0, 0, 0):
             places = _padded_places(labels.shape[dim], shape[dim], low, between)
-            exact = fills and not (labels.varies_along(dim) or labels.covers(size))
             labels = taken(labels, dim, places)
-            labels = _with_holes(labels, dim, places) if exact else labels
     filling = operands[1]
     return labels if filling.is_nobodys else joined([labels, spread(filling, shape)])
 
@@ -130,13 +121,13 @@ def _padded_places(size: int, padded: int, low: int, between: int) -> Places:
 def _concatenate(op: Operation, operands: Sequence[Labels], size: int) -> Labels:
     dim, total = integer(op, "dimension"), mlir.shape(op.results[0])[integer(op, "dimension")]
     pairs = zip(operands, op.operands, strict=True)
-    pieces = [(labels, v) for labels, v in pairs if mlir.shape(v)[dim]]
+    pieces = [(labels, mlir.shape(v)[dim]) for labels, v in pairs if mlir.shape(v)[dim]]
     if not pieces:
         return _resized(operands[0], dim, total)
-    rows = _rows_of_all(pieces, dim, size)
+    rows = _rows_of_all([labels for labels, _ in pieces], dim)
     if rows is not None:
         return _resized(rows, dim, total)
-    starts = np.cumsum([0, *(mlir.shape(v)[dim] for _, v in pieces)])
+    starts = np.cumsum([0, *(length for _, length in pieces)])
     placed = [
         _laid_out(labels, dim, int(start), total)
         for (labels, _), start in zip(pieces, starts[:-1], strict=True)
@@ -144,19 +135,12 @@ def _concatenate(op: Operation, operands: Sequence[Labels], size: int) -> Labels
     return joined(placed)
 
 
-def _rows_of_all(pieces: Sequence[tuple[Labels, Value]], dim: int, size: int) -> Labels | None:
-    """The labels of all pieces together, if their owners do not differ along a dimension; constants
-    get an owner only beside all examples, or where they are zeros and not beside one alone.
-    """
-    if any(labels.varies_along(dim) for labels, _ in pieces):
+def _rows_of_all(pieces: Sequence[Labels], dim: int) -> Labels | None:
+    """The labels of all pieces together, if these have the same owners, all along the dimension."""
+    if any(labels.varies_along(dim) for labels in pieces):
         return None
-    each = [_resized(labels, dim, 1) for labels, _ in pieces]
-    rows = joined(each)
-    if (rows.owners == MANY).any():
-        return None
-    alone = rows.owners.size == 1 and any(labels.is_nobodys for labels, _ in pieces)
-    held = (same(own, rows) or is_splat(v, 0) for own, (_, v) in zip(each, pieces, strict=True))
-    return rows if rows.covers(size) or (all(held) and not alone) else None
+    first, *others = (_resized(labels, dim, 1) for labels in pieces)
+    return first if all(same(own, first) for own in others) else None
 
 
 def _laid_out(labels: Labels, dim: int, start: int, total: int) -> Labels:

@@ -71,7 +71,8 @@ def has_constants_in_rows(owners: Owners, value: Value) -> bool:
     known = owners.of(value)
     if not isinstance(known, Owned) or known.is_shared:
         return False
-    return known.offset or known.data is not None or is_stand_in(owners, value)
+    told = known.offset or known.filled or known.data is not None
+    return told or is_stand_in(owners, value)
 
 
 def is_stand_in(owners: Owners, value: Value) -> bool:
@@ -105,8 +106,12 @@ def _is_around(one: Value, other: Value) -> bool:
 
 
 def _covers(known: Class, steps: Sequence[int], examples: Sequence[Examples]) -> bool:
-    """Whether at each step these examples own elements, and all that do one row."""
+    """Whether at each step these examples own elements, and all that do one row, and no constants
+    lie in rows of nobody.
+    """
     assert isinstance(known, Owned)
+    if known.filled:
+        return False
     counts = counts_at(known.labels, steps)
     pairs = zip(counts, examples, strict=True)
     return all(own.keys() >= wanted and set(own.values()) == {1} for own, wanted in pairs)

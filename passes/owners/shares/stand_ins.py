@@ -21,12 +21,13 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
-from hlo_surgery.passes.owners.alignment.apart import has_even_shares
+from hlo_surgery.passes.owners.alignment.apart import has_even_shares, has_more_of_some
 from hlo_surgery.passes.owners.alignment.constant_parts import sums_of
 from hlo_surgery.passes.owners.classes import ELEMENTWISE, Owned, is_shared, is_sum
-from hlo_surgery.passes.owners.labelling.indices import counted_loop
+from hlo_surgery.passes.owners.labelling.fillings import has_constants
+from hlo_surgery.passes.owners.labelling.indices import counted_loop, told_choice
 from hlo_surgery.passes.owners.labelling.labels import NONE, over
-from hlo_surgery.passes.owners.offsets import has_constants, has_nobodys
+from hlo_surgery.passes.owners.offsets import has_nobodys
 from hlo_surgery.passes.owners.owners import Owners
 
 WHY = (
@@ -86,20 +87,35 @@ def find_stand_ins(owners: Owners, block: Block) -> Found:
 
     def note(value: Value, held: Held, choice: Operation) -> None:
         before = found[value].held if value in found else Held.NOT
-        if held not in before and _is_some_examples(owners, value):
+        if held not in before and not is_shared(owners.of(value)):
             found[value] = StandIn(choice, held | before)
             pending.append(value)
 
     for op in mlir.nested_operations(cast(Any, block.owner).operation):
         for value in _chosen(owners, op):
-            told = mlir.is_inexact(value)
-            note(value, Held.WHOLE if told else Held.WHOLE | Held.HIDDEN, op)
+            if _is_some_examples(owners, value):
+                told = mlir.is_inexact(value)
+                note(value, Held.WHOLE if told else Held.WHOLE | Held.HIDDEN, op)
+        for value in owners.merged.intersection(op.results):
+            note(value, Held.WHOLE, op)
     while pending:
         value = pending.pop()
         for user in mlir.users(value):
             for result, held in _made_of(owners, found, user, value):
-                note(result, held, found[value].choice)
+                choice = found[value].choice
+                if _is_uneven(owners, choice, value) or not is_sum(owners.of(result)):
+                    note(result, held, choice)
     return found
+
+
+def _is_uneven(owners: Owners, choice: Operation, value: Value) -> bool:
+    """Whether some examples have more of a value than others, so that in a sum of it a constant is
+    not all examples'; where labels gave owners to what was nobody's, than others that have any.
+    """
+    known = owners.of(value)
+    if isinstance(known, Owned) and not owners.merged.isdisjoint(choice.results):
+        return has_more_of_some(known.labels)
+    return _is_some_examples(owners, value)
 
 
 def _is_some_examples(owners: Owners, value: Value) -> bool:
@@ -112,7 +128,7 @@ def _is_some_examples(owners: Owners, value: Value) -> bool:
 
 def _chosen(owners: Owners, op: Operation) -> Iterator[Value]:
     """What is constant by one choice, and an example's by another."""
-    if op.name == SELECT and is_shared(owners.at(op)[0]):
+    if op.name == SELECT and is_shared(owners.at(op)[0]) and not told_choice(owners, op):
         if any(_is_constant(owners, v) for v in list(op.operands)[1:]):
             yield op.results[0]
     elif op.name == WHILE:

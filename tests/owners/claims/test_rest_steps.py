@@ -255,18 +255,16 @@ def test_the_same_constants_beside_parameters():
     assert_exact(loss, lambda p, row: jnp.sum((row[:, None] * TABLE + CONSTANTS) * p["v"]))
 
 
-def test_as_much_padding_beside_each():
-    """The near miss of padding among rows that is exact."""
+def test_padding_that_is_not_zero_is_not_counted():
+    """Though here each group has as many rows of it as of examples."""
 
     def loss(params, x):
         groups = [x[:3], x[3:6], x[6:]]
         padded = [jnp.concatenate([rows, jnp.zeros_like(rows)]) + 1.0 for rows in groups]
         return sum(jnp.sum(rows @ params["v"]) for rows in padded) / B
 
-    def alone(params, row):
-        return jnp.sum((row + 1.0) @ params["v"]) + jnp.sum(params["v"])
-
-    assert_exact(loss, alone)
+    with pytest.raises(hs.Refusal, match="gets its share of it"):
+        hs.rewrite(jax.grad(loss), batch_argnums=1, statistics=hs.per_example())(PARAMS, X)
 
 
 def test_the_same_constants_in_tables_of_unequal_parts():

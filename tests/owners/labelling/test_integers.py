@@ -57,6 +57,10 @@ FUNCTIONS = {
     "looked up": lambda: jnp.asarray(ROWS)[jnp.arange(3) % 2, jnp.arange(3) + 1],
     "counted where they lie": lambda: jnp.zeros(5, int).at[ROWS.ravel() % 3 + 3].add(2),
     "one put among others": lambda: jnp.arange(5).at[jnp.array([2])].set(7),
+    "put in place": lambda: lax.dynamic_update_slice(jnp.asarray(ROWS), ONES[:2, :3], (1, 1)),
+    "put in place before the start": lambda: lax.dynamic_update_slice(
+        jnp.asarray(ROWS), ONES[:2, :3], (-2, 9)
+    ),
     "summed on the way": lambda: jnp.cumsum(jnp.asarray(ROWS), axis=1),
     "summed once more": lambda: jnp.cumsum(jnp.cumsum(jnp.ones((3, 4), int), axis=0), axis=1),
     "repeated": lambda: jnp.repeat(jnp.arange(3), np.array([2, 0, 3]), total_repeat_length=5),
