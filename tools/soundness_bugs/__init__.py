@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tools.soundness_bugs.bug import Bug
 from tools.soundness_bugs.elsewhere import ELSEWHERE
+from tools.soundness_bugs.fillings import FILLINGS
 from tools.soundness_bugs.kernels import KERNELS
 from tools.soundness_bugs.microbatches import MICROBATCHES
 from tools.soundness_bugs.not_shown import NOT_SHOWN
@@ -37,6 +38,7 @@ TESTS = (
     "tests/owners/test_contributed.py",
     "tests/owners/test_accepted.py",
     "tests/owners/claims/test_unseen_rows.py",
+    "tests/owners/alignment/test_rows_of_nobody.py",
     "tests/owners/alignment/test_rows_of_weights.py",
     "tests/owners/claims/test_padded_rows.py",
     "tests/owners/claims/test_hidden_parameters.py",
@@ -100,6 +102,7 @@ TESTS = (
     "tests/normalise/test_kernels_on_devices.py",
     "tests/loops/test_control_flow.py",
     "tests/loops/test_private_padding.py",
+    "tests/loops/test_pipelines.py",
 )
 
 OWNERS = [
@@ -118,6 +121,7 @@ OWNERS = [
     *STAND_INS,
     *CONTRIBUTIONS,
     *FOLLOWING,
+    *FILLINGS,
 ]
 BUGS = [*OWNERS, *HELD, *MICROBATCHES, *KERNELS, *TERMS, *ELSEWHERE]
 

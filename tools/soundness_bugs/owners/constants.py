@@ -185,26 +185,26 @@ CONSTANTS = [
     ),
     Bug(
         "owners/offsets.py",
-        "any(classes[i].offset for i in own) or _puts_constants",
-        "_puts_constants",
+        "    if any(classes[i].offset for i in own):\n        return True\n",
+        "",
         "constants that were added to some examples' values before",
     ),
     Bug(
-        "owners/offsets.py",
-        "not runs_on(op, i) for i in added)",
+        "owners/labelling/fillings.py",
+        "not _runs_on(op, i) for i in added)",
         "not mlir.enclosing_loops(op) for i in added)",
         "constants that are added to some examples' values in a loop",
     ),
     Bug(
-        "owners/offsets.py",
+        "owners/labelling/fillings.py",
         "        if op.operands[number] in carries:",
         "        if op.operands[number] not in carries:\n            return True\n        else:",
         "constants beside the terms that a loop adds to its carry",
     ),
     Bug(
         "owners/verdicts.py",
-        "if offset and not labels.covers(owners.size):",
-        "if offset and not labels.shape:",
+        "if is_uneven(owners, known):",
+        "if is_uneven(owners, known) and not known.labels.shape:",
         "a gradient of one example's, with a constant, as all have it",
     ),
     Bug(
@@ -251,8 +251,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/labelling/fillings.py",
-        "return predicate and otherwise",
-        "return predicate",
+        "return otherwise or (predicate and chosen)",
+        "return predicate and chosen",
         "data of the batch that is chosen for padding",
     ),
 ]

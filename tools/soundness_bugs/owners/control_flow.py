@@ -23,8 +23,8 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "known = replace(known, offset=False) if is_shared(carry) else known",
-        "known = replace(known, offset=False)",
+        "    return replace(known, offset=known.offset or known.filled)",
+        "    return replace(known, offset=False)",
         "a constant of one example after the other's, in one place of a loop",
     ),
     Bug(
@@ -59,25 +59,25 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "held([one, other]), one.offset or other.offset or beside)",
-        "one.data, one.offset or other.offset or beside)",
+        "both = Owned(one.labels, held([one, other]), offset",
+        "both = Owned(one.labels, one.data, offset",
         "data of the batch in a second branch or step",
     ),
     Bug(
         "owners/loops.py",
-        "held([one, other]), one.offset or other.offset or beside)",
-        "held([one, other]), one.offset or beside)",
+        "offset = one.offset or other.offset or beside",
+        "offset = one.offset or beside",
         "a constant that a second branch adds to some examples",
     ),
     Bug(
         "owners/loops.py",
-        "return alike and same(one.labels, other.labels)",
-        "return alike",
+        "return _are_alike(one, other) and same(one.labels, other.labels)",
+        "return _are_alike(one, other)",
         "a state that is another example's from its second step on",
     ),
     Bug(
         "owners/loops.py",
-        "return alike and same(one.labels, other.labels)",
+        "return _are_alike(one, other) and same(one.labels, other.labels)",
         "return same(one.labels, other.labels)",
         "a state that holds data from its second step on",
     ),

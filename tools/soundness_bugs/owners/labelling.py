@@ -60,14 +60,14 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/moves.py",
-        "return rows if rows.covers(size) or (all(held) and not alone) else None",
-        "return rows if not alone else None",
+        "return first if all(same(own, first) for own in others) else None",
+        "return joined([first, *others])",
         "constants that are stacked with some examples' rows, as theirs",
     ),
     Bug(
         "owners/labelling/moves.py",
-        "            labels = _with_holes(labels, dim, places) if exact else labels\n",
-        "",
+        "        holes = bool((places < 0).any()) and bool(resized.digits[dim])",
+        "        holes = False",
         "what is padded by constants, as the examples'",
     ),
     Bug(

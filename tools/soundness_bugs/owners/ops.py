@@ -95,19 +95,19 @@ OPS = [
     ),
     Bug(
         "owners/owned_ops.py",
-        "is_whole = not (kept.owners == NONE).any()",
-        "is_whole = kept.owners.size > 0",
+        "    return known if _may_hold_data(owners, known) else replace(known, data=None)",
+        "    return replace(known, data=None)",
         "data of the batch in rows beside the examples' as no data",
     ),
     Bug(
         "owners/offsets.py",
-        "if moves else has_offset(op, classes)",
-        "if moves else False",
+        "return _meets_fillings(op, classes) or puts_constants(op, classes)",
+        "return _meets_fillings(op, classes)",
         "a constant that is added to some examples' values",
     ),
     Bug(
         "owners/owned_ops.py",
-        "return [Owned(labels, None, holds_offset(owners, op, classes, labels))]",
+        "return [with_constants(owners, op, classes, labels, None)]",
         "return [Owned(labels)]",
         "a constant that is added to some examples' values, element by element",
     ),
@@ -254,8 +254,8 @@ OPS = [
     ),
     Bug(
         "owners/factors.py",
-        "rows = float((self.met == NONE).mean())",
-        "rows = 0.0",
+        "return (self.hides or rows > left) and meet",
+        "return self.hides and meet",
         "constants that are added up with one example's rows, as its own",
     ),
     Bug(

@@ -283,7 +283,7 @@ SHARES = [
         "constants of single examples that all are taken, but one a step",
     ),
     Bug(
-        OFFSETS,
+        "owners/labelling/fillings.py",
         "        if len(users) != 1 or users[0].name != ADD:",
         "        if len(users) != 1:",
         "a constant that is carried on behind a barrier, as the sum so far",

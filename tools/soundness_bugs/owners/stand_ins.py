@@ -80,8 +80,8 @@ STAND_INS = [
     ),
     Bug(
         ROWS,
-        "    return known.offset or known.data is not None or is_stand_in(owners, value)",
-        "    return known.offset or known.data is not None",
+        "    return told or is_stand_in(owners, value)",
+        "    return told",
         "constants in some rows that no offset tells, beside an offset that all have",
     ),
     Bug(
