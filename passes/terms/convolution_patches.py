@@ -11,7 +11,7 @@ numbers, for `jit(vmap(grad(loss)))` as well.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,10 @@ def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Rai
 
     def contract(image: jax.Array, window: jax.Array, accumulator: np.dtype) -> jax.Array:
         batch, features = numbers.input_batch_dimension, numbers.kernel_output_feature_dimension
-        patches = _split(patches_under(image, windows, batch), batch + len(windows), groups)
+        # Of one example where the window is over all of them.
+        lengths = [window.shape[dim] for dim in spatial]
+        own = [replace(w, length=n) for w, n in zip(windows, lengths, strict=True)]
+        patches = _split(patches_under(image, own, batch), batch + len(windows), groups)
         filters = _split(lax.rev(window, reverse), features, groups)
         summed = (
             _behind(batch, len(windows) + 1, *image_summed),

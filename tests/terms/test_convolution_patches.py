@@ -89,3 +89,15 @@ def test_feature_groups_have_no_patches():
         jnp.ones((2, 2, 3)),
     )
     assert convolution_by_patches(op) is None
+
+
+def test_a_window_over_all_examples_is_as_long_as_what_one_has():
+    x, weights = np.arange(6, dtype=np.float32).reshape(3, 2), np.float32([[[1.0, 3.0, -2.0]]])
+
+    def loss(scales, x):
+        rows = (x * scales).T[:, None]
+        return lax.conv_general_dilated(rows, weights, (1,), "VALID").sum() / len(x)
+
+    f = hs.grad(loss, statistics=hs.per_example())
+    found = f(np.float32([0.5, -2.0]), x)[1]
+    np.testing.assert_allclose(found, weights.reshape(-1, 1) * x, rtol=1e-6)
