@@ -95,9 +95,10 @@ def _truth_beside(case: Case, condition: Value, other: Bounds, direction: str) -
     return _under(case, condition, bool(numbers.all()) == (direction == "EQ"))
 
 
+@np.errstate(over="ignore")
 def _beside(a: Bounds, b: Bounds, direction: str) -> Bounds:
     """What is left of the first where it compares so with the second; where nothing is, that tells
-    nothing.
+    nothing, as no number beyond the last of its type does.
     """
     low, high = a.low, a.high
     if direction in ("LT", "LE", "EQ"):
