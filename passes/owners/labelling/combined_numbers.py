@@ -120,10 +120,15 @@ def _sorted(op: Operation, number: int, steps: int, x: Bounds) -> Bounds:
 
 
 def _of_any(op: Operation, number: int, steps: int, x: Bounds) -> Bounds:
-    """Those of every element, in the result's shape."""
+    """Those of every element, in the result's shape, of as many dimensions or not."""
+    lead, shape = x.low.shape[:steps], mlir.shape(op.results[0])
+    least, greatest = ends_of(x.low.dtype)
     within = tuple(range(steps, x.low.ndim))
-    shape = (*x.low.shape[:steps], *mlir.shape(op.results[0]))
-    return _all_along(x, within, shape)
+    ends = Bounds(
+        x.low.min(within, initial=greatest.item()), x.high.max(within, initial=least.item())
+    )
+    single = ends.each(lambda end: np.reshape(end, (*lead, *[1] * len(shape))))
+    return single.each(lambda end: np.broadcast_to(end, (*lead, *shape)))
 
 
 def _all_along(x: Bounds, axes: tuple[int, ...], shape: Sequence[int]) -> Bounds:
