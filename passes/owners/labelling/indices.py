@@ -21,6 +21,7 @@ from hlo_surgery.passes.ir.constants import applied, evaluate
 from hlo_surgery.passes.ir.element_types import is_static_array
 from hlo_surgery.passes.ir.linearity import added_results, overwrites
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.classes import is_shared
 from hlo_surgery.passes.owners.labelling.bounds import (
     Bounds,
     all_known,
@@ -84,7 +85,7 @@ def told_choice(owners: Owners, op: Operation) -> Choice | None:
     """Of a select, where along which dimension it takes its first side, [n], if that is known and
     it does so all along the others and at every step.
     """
-    if op.name != SELECT:
+    if op.name != SELECT or not is_shared(owners.of(op.operands[0])):
         return None
     if op.results[0] not in owners.choices:
         found = bounds_of(owners, op.operands[0])
