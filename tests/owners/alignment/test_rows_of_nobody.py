@@ -88,7 +88,31 @@ def sorted_among(p, x):
     return jnp.sum(jnp.sort(rows[:2], 0).sum(0) @ p["w"]) + jnp.sum(rows[2:] @ p["w"])
 
 
+def place_by_place(p, x):
+    """The third row is an example's, and a constant that lies beside the first two."""
+    scaled = x * p["w"]
+    two = jnp.pad(scaled[:2], [(0, 1), (0, 0)], constant_values=1.0)
+    rows = two + jnp.pad(scaled[2:3], [(2, 0), (0, 0)])
+    return jnp.sum(rows @ p["b"]) + jnp.sum(scaled[3:] @ p["b"])
+
+
+def landing_on_an_example(p, x):
+    scaled = x * p["w"]
+    rows = jnp.concatenate([scaled[:1], jnp.ones((1, WIDTH)), scaled[1:2]])
+    landed = jnp.zeros((2, WIDTH)).at[np.array([0, 0, 1])].add(rows)
+    return jnp.sum(landed @ p["b"]) + jnp.sum(scaled[2:] @ p["b"])
+
+
+def chosen_by_two_dimensions(p, x):
+    told = np.arange(B)[:, None] >= np.arange(WIDTH)
+    h = jnp.where(told, x * p["w"], 1.0)
+    return in_two(h, lambda rows: rows.sum(0) @ p["b"], 1)
+
+
 UNEVEN = [
+    place_by_place,
+    landing_on_an_example,
+    chosen_by_two_dimensions,
     sorted_among,
     in_a_window,
     uneven_parts,
