@@ -25,12 +25,12 @@ from hlo_surgery.passes.owners.labelling.digits import regrouped
 from hlo_surgery.passes.owners.labelling.frames import Frame, OnFactors, framed
 from hlo_surgery.passes.owners.labelling.labels import (
     MANY,
-    NONE,
     Digits,
     Labels,
     Numbers,
     join,
     over,
+    share_of_nobody,
 )
 from hlo_surgery.passes.owners.owners import Owners
 
@@ -79,7 +79,7 @@ class Meeting:
         """Whether a result adds up an example's terms and nobody's, as of rows of padding, or puts
         them in one order, in which they may be added up.
         """
-        rows, left = _share_of_nobody(self.met), _share_of_nobody(self.result(index).owners)
+        rows, left = share_of_nobody(self.met), self.result(index).nobodys_share
         meet = linearity.sums(self.op, index) or self.op.name == SORT
         return (self.hides or rows > left) and meet
 
@@ -169,12 +169,8 @@ def meeting_of(op: Operation, operands: Sequence[Labels], steps: int) -> Meeting
     met = reduce(join, frame.owners)
     blocked = [axis for f in rule.blocked for axis in frame.axes[f]]
     pairs = zip(operands, placed, strict=True)
-    hides = any(_share_of_nobody(x.owners) > _share_of_nobody(y.owners) for x, (y, _) in pairs)
+    hides = any(x.nobodys_share > y.nobodys_share for x, (y, _) in pairs)
     return Meeting(op, rule, frame, met, over(met, blocked), hides)
-
-
-def _share_of_nobody(owners: Numbers) -> float:
-    return float((owners == NONE).mean()) if owners.size else 0.0
 
 
 def on_factors(rule: Rule, dims: Dims, labels: Labels) -> OnFactors:

@@ -78,13 +78,13 @@ FILLINGS = [
         "constants in rows of nobody as in all rows of examples",
     ),
     Bug(
-        "owners/labelling/indices.py",
+        "owners/labelling/indexed_moves.py",
         "    if not shape or len(axes) > 1 or any(axis < steps for axis in axes):",
         "    if not shape or any(axis < steps for axis in axes):",
         "a choice by two dimensions as one by the first of them",
     ),
     Bug(
-        "owners/labelling/indices.py",
+        "owners/labelling/indexed_moves.py",
         "or any(axis < steps for axis in axes):\n        return None",
         "or any(axis > steps + len(shape) for axis in axes):\n        return None",
         "a choice that differs by step as that of the first step",

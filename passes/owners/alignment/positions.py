@@ -50,7 +50,8 @@ from hlo_surgery.passes.owners.classes import (
 )
 from hlo_surgery.passes.owners.contributions.places import MEETING, views
 from hlo_surgery.passes.owners.factors import has_elements, have_elements, meeting
-from hlo_surgery.passes.owners.labelling.indices import counted_loop, told_choice
+from hlo_surgery.passes.owners.labelling.indexed_moves import told_choice
+from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import Labels, join
 from hlo_surgery.passes.owners.owners import Owners
 

@@ -17,7 +17,7 @@ from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import Class, Owned, owned_operands
-from hlo_surgery.passes.owners.labelling.indices import SELECT, told_choice
+from hlo_surgery.passes.owners.labelling.indexed_moves import SELECT, told_choice
 from hlo_surgery.passes.owners.labelling.moves import taken
 from hlo_surgery.passes.owners.owners import Owners
 

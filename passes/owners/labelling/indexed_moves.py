@@ -18,12 +18,14 @@ import numpy.typing as npt
 
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.owners.classes import is_shared
 from hlo_surgery.passes.owners.labelling.bounds import Bounds
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.frames import joined
-from hlo_surgery.passes.owners.labelling.indices import column, told_choice
+from hlo_surgery.passes.owners.labelling.indices import bounds_of, column
 from hlo_surgery.passes.owners.labelling.labels import (
     Labels,
+    Numbers,
     Places,
     check_count,
     over,
@@ -45,7 +47,9 @@ from hlo_surgery.passes.owners.labelling.spots import (
     start_of,
     windows_of,
 )
-from hlo_surgery.passes.owners.owners import Owners
+from hlo_surgery.passes.owners.owners import Choice, Owners
+
+SELECT = "stablehlo.select"
 
 
 def dynamic_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
@@ -96,6 +100,36 @@ def select(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels 
     places = np.arange(len(is_first))
     sides = [np.where(own, places, -1) for own in (is_first, ~is_first)]
     return joined([taken(x, dim, side) for x, side in zip(operands[1:], sides, strict=True)])
+
+
+def told_choice(owners: Owners, op: Operation) -> Choice | None:
+    """Of a select, where along which dimension it takes its first side, [n], if that is known and
+    it does so all along the others and at every step.
+    """
+    if op.name != SELECT or not is_shared(owners.of(op.operands[0])):
+        return None
+    if op.results[0] not in owners.choices:
+        found = bounds_of(owners, op.operands[0])
+        known = None if found is None else found.numbers
+        shapes = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+        owners.choices[op.results[0]] = None if known is None else _choice(known, *shapes)
+    return owners.choices[op.results[0]]
+
+
+def _choice(known: Numbers, asked: tuple[int, ...], shape: tuple[int, ...]) -> Choice | None:
+    """`known`: truths, [*steps, *asked]; asked once or element by element of a shape."""
+    steps = known.ndim - len(asked)
+    truths = known.astype(bool).reshape((*known.shape[:steps], *(asked or [1] * len(shape))))
+    axes = [axis for axis, size in enumerate(truths.shape) if size > 1 and _varies(truths, axis)]
+    if not shape or len(axes) > 1 or any(axis < steps for axis in axes):
+        return None
+    axis = axes[0] if axes else steps
+    along = np.moveaxis(truths, axis, 0).reshape(truths.shape[axis], -1)[:, 0]
+    return axis - steps, np.broadcast_to(along, (shape[axis - steps],))
+
+
+def _varies(numbers: Numbers, axis: int) -> bool:
+    return bool((numbers != numbers.take([0], axis)).any())
 
 
 def dynamic_update_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:

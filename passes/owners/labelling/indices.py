@@ -21,7 +21,6 @@ from hlo_surgery.passes.ir.constants import applied, evaluate
 from hlo_surgery.passes.ir.element_types import is_static_array
 from hlo_surgery.passes.ir.linearity import added_results, overwrites
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import is_shared
 from hlo_surgery.passes.owners.labelling.bounds import (
     Bounds,
     all_known,
@@ -37,13 +36,12 @@ from hlo_surgery.passes.owners.labelling.integer_ops import RULES, Numbers
 from hlo_surgery.passes.owners.labelling.interval_ops import made_of
 from hlo_surgery.passes.owners.labelling.labels import Places
 from hlo_surgery.passes.owners.owners import (
-    Choice,
     CountedLoop,
     Owners,
 )
 
 MOST_NUMBERS = 1 << 20
-SCATTER, SELECT = "stablehlo.scatter", "stablehlo.select"
+SCATTER = "stablehlo.scatter"
 # What takes known numbers from known places, or puts them there.
 APPLIED = frozenset(["stablehlo.gather", SCATTER])
 # In a wider type, numbers of which nothing is known have the bounds of their own.
@@ -79,36 +77,6 @@ def column_bounds(owners: Owners, indices: Value, number: int, vector_dim: int) 
     if vector_dim < rank:
         inside = inside.each(lambda x: x.take([number], axis).squeeze(axis))
     return inside.each(_as_places)
-
-
-def told_choice(owners: Owners, op: Operation) -> Choice | None:
-    """Of a select, where along which dimension it takes its first side, [n], if that is known and
-    it does so all along the others and at every step.
-    """
-    if op.name != SELECT or not is_shared(owners.of(op.operands[0])):
-        return None
-    if op.results[0] not in owners.choices:
-        found = bounds_of(owners, op.operands[0])
-        known = None if found is None else found.numbers
-        shapes = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
-        owners.choices[op.results[0]] = None if known is None else _choice(known, *shapes)
-    return owners.choices[op.results[0]]
-
-
-def _choice(known: Numbers, asked: tuple[int, ...], shape: tuple[int, ...]) -> Choice | None:
-    """`known`: truths, [*steps, *asked]; asked once or element by element of a shape."""
-    steps = known.ndim - len(asked)
-    truths = known.astype(bool).reshape((*known.shape[:steps], *(asked or [1] * len(shape))))
-    axes = [axis for axis, size in enumerate(truths.shape) if size > 1 and _varies(truths, axis)]
-    if not shape or len(axes) > 1 or any(axis < steps for axis in axes):
-        return None
-    axis = axes[0] if axes else steps
-    along = np.moveaxis(truths, axis, 0).reshape(truths.shape[axis], -1)[:, 0]
-    return axis - steps, np.broadcast_to(along, (shape[axis - steps],))
-
-
-def _varies(numbers: Numbers, axis: int) -> bool:
-    return bool((numbers != numbers.take([0], axis)).any())
 
 
 def _as_places(numbers: Numbers) -> Places:

@@ -62,7 +62,7 @@ class Labels:
     @cached_property
     def nobodys_share(self) -> float:
         """Of all elements, the share that has no owner."""
-        return float((self.owners == NONE).mean()) if self.owners.size else 0.0
+        return share_of_nobody(self.owners)
 
     @property
     def has_nobodys(self) -> bool:
@@ -113,6 +113,11 @@ class Labels:
         sizes = self.owners.shape
         new = (*sizes[: self.steps], *[1] * (steps - self.steps), *sizes[self.steps :])
         return Labels(self.digits, self.owners.reshape(new))
+
+
+def share_of_nobody(owners: Numbers) -> float:
+    """Of all these owners, the share that is none."""
+    return float((owners == NONE).mean()) if owners.size else 0.0
 
 
 def owned_alone(labels: Labels) -> Labels:
