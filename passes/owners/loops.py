@@ -140,12 +140,12 @@ def _owned_or_sum(
     if not mlir.is_inexact(value):
         return mixed(op, NOW_ONE)
     maker = mlir.defining_operation(value) or op
-    if not _is_added_on(op, maker):
+    if not _adds_to_a_carry(op, maker):
         owners.handing_on.add(op.results[0])
     return Summed(maker, known.data)
 
 
-def _is_added_on(op: Operation, maker: Operation) -> bool:
+def _adds_to_a_carry(op: Operation, maker: Operation) -> bool:
     """Whether what is made in a loop is a term added to what it carries."""
     carried = (block.arguments for region in op.regions for block in region.blocks)
     return maker.name == ADD and any(v in a for a in carried for v in mlir.operands(maker))

@@ -78,11 +78,11 @@ class Owners:
     chosen. `uneven`: sums to which some of the examples bring constants. `grouped`: the places of
     sums of which each element is one over some of the examples. `varying`: what may differ from
     step to step, by the first result of a loop. `merged`: of which elements of nobody have owners,
-    as all examples have as many. `handing_on`: loops that carry the examples of a
-    step on into the next, by first result. `choices`: what is known of selects, by result.
-    `contributions`: where all that is mixed counts as constant, not data alone. `following`: what
-    is known of owners that ids give, where some do.
-    `by_element`: whether labels keep what is nobody's apart, where one owner for all might do.
+    as all examples have as many. `handing_on`: loops that carry the examples of a step on into the
+    next, by first result. `choices`: what is known of selects, by result. `contributions`: where
+    all that is mixed counts as constant, not data alone. `following`: what is known of owners that
+    ids give, where some do. `by_element`: whether labels keep what is nobody's apart, where one
+    owner for all might do.
     """
 
     size: int
