@@ -42,7 +42,13 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
     over,
 )
-from hlo_surgery.passes.owners.offsets import is_uneven, kept_owned, uneven_at
+from hlo_surgery.passes.owners.offsets import (
+    hides_constants,
+    is_uneven,
+    kept_owned,
+    uneven_at,
+    unevenly_held,
+)
 from hlo_surgery.passes.owners.owners import Owners
 from hlo_surgery.passes.owners.until_done import any_going_on, frozen_carries
 
@@ -102,20 +108,25 @@ def _behind_steps(
     owners: Owners, op: Operation, values: Sequence[Value], carries: Sequence[Class]
 ) -> list[Class]:
     """The classes of values made in a loop's body that hold at every step."""
-    pairs = zip(values, carries, strict=True)
-    return [_at_every_step(owners, op, v, owners.of(v), carry) for v, carry in pairs]
+    triples = zip(values, op.operands, carries, strict=True)
+    return [_at_every_step(owners, op, (start, v), carry) for v, start, carry in triples]
 
 
 def _at_every_step(
-    owners: Owners, op: Operation, value: Value, known: Class, carry: Class
+    owners: Owners, op: Operation, values: tuple[Value, Value], carry: Class
 ) -> Class:
     """What holds at every step; where it is added to a carry that was nobody's, the next round
-    finds a sum.
+    finds a sum. `values`: what the carry starts from, and what is handed on.
     """
+    start, value = values
+    known = owners.of(value)
     if not isinstance(known, Owned) or known.labels.steps <= owners.steps:
         return known
     all_steps = over(known.labels.owners, [owners.steps]).squeeze(owners.steps)
     labels = Labels(known.labels.digits, all_steps)
+    may_begin = not is_shared(carry) or has_constants(start, carry)
+    if may_begin and hides_constants(known, labels):
+        return unevenly_held(owners, op)
     known = _within_steps(known, carry)
     return _owned_or_sum(owners, op, value, labels, known)
 
@@ -194,6 +205,9 @@ def _joined_owned(
     if labels.is_conflicting and one.labels.varies and other.labels.varies:
         owners.handing_on.add(op.results[0])
         return mixed(op, NOW_ONE)
+    sides = zip(values, (one, other), strict=True)
+    if any(has_constants(v, known) and hides_constants(known, labels) for v, known in sides):
+        return unevenly_held(owners, op)
     return _owned_or_sum(owners, op, values[1], labels, both)
 
 
@@ -277,6 +291,6 @@ def owned_decision(
         chooser = everywhere(of_all(predicate.labels), known.labels.shape)
         labels = joined([known.labels, chooser])
         if not labels.is_conflicting:
-            return Owned(owners.kept(labels), None, known.offset or known.filled)
+            return Owned(owners.kept(labels, known.filled), None, known.offset or known.filled)
     on_sums = isinstance(predicate, Mixed) and is_of_sums(predicate.reason)
     return mixed(op, why, help=SUMS_HELP if on_sums else DECIDED_HELP)

@@ -25,6 +25,7 @@ from hlo_surgery.passes.owners.alignment.placements import (
     places_of_sets,
 )
 from hlo_surgery.passes.owners.alignment.positions import Search, if_uneven
+from hlo_surgery.passes.owners.alignment.updated_rows import UPDATES
 from hlo_surgery.passes.owners.classes import (
     Owned,
     is_shared,
@@ -96,7 +97,8 @@ def _updated(
         return
     shape = mlir.shape(result)
     if number == 0:
-        yield result, cleared(0, places, spots, shape, separable=True)
+        update = mlir.shape(op.operands[UPDATES[op.name][1]])
+        yield result, cleared(0, places, update, spots, shape)
     else:
         yield result, landed(0, places, spots, shape)
 

@@ -12,9 +12,16 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+import numpy.typing as npt
 
 from hlo_surgery.passes.owners.labelling.digits import all_whole, regrouped
-from hlo_surgery.passes.owners.labelling.labels import Digits, Labels, Numbers, join
+from hlo_surgery.passes.owners.labelling.labels import (
+    NONE,
+    Digits,
+    Labels,
+    Numbers,
+    join,
+)
 
 # Labels with one factor for each dimension, and the numbers of these factors.
 OnFactors = tuple[Labels, Sequence[int]]
@@ -121,6 +128,14 @@ def joined(several: Sequence[Labels]) -> Labels:
     return frame.result(reduce(join, frame.owners), dims)
 
 
+def without(labels: Labels, others: Labels) -> Labels:
+    """Labels of what is nobody's wherever others are not."""
+    frame = _side_by_side([labels, others])
+    own, other = frame.owners
+    dims = [(dim,) for dim in range(len(labels.shape))]
+    return frame.result(np.where(other == NONE, own, np.int32(NONE)).astype(np.int32), dims)
+
+
 def same(one: Labels, other: Labels) -> bool:
     """Whether two labellings of a value agree in every element."""
     if one is other:
@@ -128,6 +143,30 @@ def same(one: Labels, other: Labels) -> bool:
     frame = _side_by_side([one, other])
     a, b = frame.owners
     return bool((a == b).all())
+
+
+def gives_evenly(before: Labels, after: Labels) -> bool:
+    """Whether each example that owns elements owns as many that were nobody's before, at each step
+    of the loops around.
+    """
+    if before is after or not before.has_nobodys:
+        return True
+    frame = _side_by_side([before, after])
+    old, new = frame.owners
+    steps = max(before.steps, after.steps)
+    # Counted first along what no owner depends on, as most elements lie along that.
+    beside = tuple(axis for axis in range(steps, new.ndim) if new.shape[axis] == 1)
+    given, owners = np.broadcast_arrays((old == NONE).sum(beside, keepdims=True), new)
+    rows = (math.prod(given.shape[:steps]), math.prod(given.shape[steps:]))
+    pairs = zip(given.reshape(rows), owners.reshape(rows), strict=True)
+    return all(_gives_each_alike(counts, own) for counts, own in pairs)
+
+
+def _gives_each_alike(counts: npt.NDArray[np.int_], owners: Numbers) -> bool:
+    """The same of one step: how many elements were nobody's, at each place, and whose it is."""
+    owned = owners >= 0
+    totals = np.bincount(owners[owned], counts[owned])
+    return len(set(totals[np.unique(owners[owned])].tolist())) <= 1
 
 
 def _side_by_side(several: Sequence[Labels]) -> Frame:

@@ -132,17 +132,21 @@ def _varies(numbers: Numbers, axis: int) -> bool:
     return bool((numbers != numbers.take([0], axis)).any())
 
 
-def dynamic_update_slice(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
-    """Labels of an array behind an update that starts at given indices."""
+def dynamic_update_slice(
+    owners: Owners, op: Operation, operands: Sequence[Labels], by_step: bool = False
+) -> Labels:
+    """Labels of an array behind an update that starts at given indices; `by_step`: at each step by
+    itself, where these are known.
+    """
     shape, ranges, steps = mlir.shape(op.results[0]), ranges_of(owners, op), owners.steps
     asked = [spread(x, operands[1].shape) for x in operands[2:] if not x.is_nobodys]
     new = owners.intern(joined([operands[1], *asked]))
-    key = (op.name, operands[0], new, shape, tuple(map(_key_of, ranges)), steps)
+    key = (op.name, operands[0], new, shape, tuple(map(_key_of, ranges)), steps, by_step)
 
     def written() -> Labels:
         spots = [known_spot(spot) for spot in ranges]
-        old = cleared(steps, operands[0], spots, shape, separable=True)
-        return joined([old, landed(steps, new, ranges, shape)])
+        old = cleared(steps, operands[0], operands[1].shape, spots, shape, by_step)
+        return joined([old, landed(steps, new, ranges, shape, by_step=by_step)])
 
     return owners.remembered(key, written)
 
@@ -222,10 +226,10 @@ def _of_indices(indices: Labels, windows: Windows, shape: Sequence[int]) -> list
 
 
 def scatter(
-    owners: Owners, op: Operation, operands: Sequence[Labels]
+    owners: Owners, op: Operation, operands: Sequence[Labels], by_step: bool = False
 ) -> tuple[Labels, Labels, Labels]:
     """The labels of what a scatter puts, each with those of its index; where they land; and of what
-    was there.
+    was there. `by_step`: at each step by itself, where the places are known.
     """
     shape, ranges = mlir.shape(op.results[0]), ranges_of(owners, op)
     spots = [known_spot(spot) for spot in ranges]
@@ -233,8 +237,8 @@ def scatter(
     new = joined([operands[2], *asked])
     old = operands[0]
     if linearity.overwrites(op) and _whole_windows_fit(owners, op):
-        old = cleared(owners.steps, old, spots, shape, separable=False)
-    return new, landed(owners.steps, new, ranges, shape, drops=True), old
+        old = cleared(owners.steps, old, new.shape, spots, shape, by_step)
+    return new, landed(owners.steps, new, ranges, shape, drops=True, by_step=by_step), old
 
 
 def _whole_windows_fit(owners: Owners, op: Operation) -> bool:

@@ -3,7 +3,8 @@
     update [2, D] of owners (4, 5), at rows (7, 1) of 8  =>  rows 7: 4, 1: 5, others: NONE
 
 Where a place depends on the step, an element gets the owners of all steps together, so that it
-holds at each of them; the axis of a step on which no place depends is kept.
+holds at each of them, or those of each step by itself, `by_step`; the axis of a step on which no
+place depends is kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,8 @@ from typing import cast
 import numpy as np
 
 from hlo_surgery.passes.owners.labelling.bounds import Bounds
-from hlo_surgery.passes.owners.labelling.digits import all_whole, regrouped, whole
+from hlo_surgery.passes.owners.labelling.digits import all_whole, regrouped
+from hlo_surgery.passes.owners.labelling.frames import without
 from hlo_surgery.passes.owners.labelling.labels import (
     ABOVE_ALL,
     MOST_LABELS,
@@ -24,8 +26,10 @@ from hlo_surgery.passes.owners.labelling.labels import (
     TooManyLabels,
     between,
     check_count,
+    everywhere,
 )
 
+WRITTEN = np.zeros((), np.int32)
 # Along a dimension of the array: known places [*steps, *update]; or the places that elements have
 # along this dimension of the update; or, as None, any place. Bounds of places that are not known
 # stand for one of those between.
@@ -51,9 +55,10 @@ def landed(
     spots: Sequence[Spot | Bounds],
     shape: Sequence[int],
     drops: bool = False,
+    by_step: bool = False,
 ) -> Labels:
     """The owners of all that may land on each element of a shape; `drops`: what lands outside of it
-    is dropped.
+    is dropped; `by_step`: at each step of known places by itself.
 
     The digits of dimensions whose elements stay at their own place are kept.
     """
@@ -62,7 +67,7 @@ def landed(
     if dim is not None:
         with suppress(TooManyLabels):
             return _landed_in(steps, update, cast(Bounds, spots[dim]), dim, known, shape, drops)
-    return _landed(steps, update.inside(steps), known, shape, drops)
+    return _landed(steps, update.inside(steps), known, shape, drops, by_step)
 
 
 def _landed_in(
@@ -86,7 +91,12 @@ def _landed_in(
 
 
 def _landed(
-    steps: int, update: Labels, spots: Sequence[Spot], shape: Sequence[int], drops: bool
+    steps: int,
+    update: Labels,
+    spots: Sequence[Spot],
+    shape: Sequence[int],
+    drops: bool,
+    by_step: bool = False,
 ) -> Labels:
     fine = [_own_digits(steps, update, spots, k) for k in range(len(update.shape))]
     first = np.cumsum([0, *map(len, fine)])
@@ -99,7 +109,7 @@ def _landed(
             new_spots.append(None if spot is None else _over_digits(steps, spot, fine))
     split = regrouped(update, [size for digits in fine for size in digits])
     sizes = [size for digits in groups for size in digits]
-    found = _landed_whole(steps, split, new_spots, sizes, drops)
+    found = _landed_whole(steps, split, new_spots, sizes, drops, by_step)
     return Labels(tuple(map(tuple, groups)), found.owners)
 
 
@@ -121,24 +131,46 @@ def _over_digits(steps: int, places: Places, fine: Sequence[Sequence[int]]) -> P
 
 
 def _landed_whole(
-    steps: int, update: Labels, spots: Sequence[Spot], shape: Sequence[int], drops: bool
+    steps: int,
+    update: Labels,
+    spots: Sequence[Spot],
+    shape: Sequence[int],
+    drops: bool,
+    by_step: bool,
 ) -> Labels:
     owners = all_whole(update).owners
     known, kept = _known_and_kept(steps, spots, shape, owners.ndim)
     outer = [s for s in range(steps) if all(spot.shape[s] == 1 for spot in known.values())]
+    # By axis of the result.
+    placed = {steps + dim: spot for dim, spot in known.items()}
+    ends = {steps + dim: shape[dim] for dim in known}
+    if by_step:
+        own = _own_steps(steps, known, owners.ndim)
+        placed |= own
+        ends |= {axis: places.size for axis, places in own.items()}
     stay = [*outer, *kept.values()]
-    where, values = _lined_up(owners, known, stay)
+    where, values = _lined_up(owners, placed, stay)
     if drops and where:
-        pairs = zip(where, known, strict=True)
-        inside = np.logical_and.reduce([(w >= 0) & (w < shape[dim]) for w, dim in pairs])
-        where, values = [w[inside] for w in where], values[inside]
-    found = _combined(where, values, [shape[dim] for dim in known])
-    axes = [*(steps + dim for dim in known), *outer, *(steps + dim for dim in kept)]
+        inside = [(w >= 0) & (w < end) for w, end in zip(where, ends.values(), strict=True)]
+        within = np.logical_and.reduce(inside)
+        where, values = [w[within] for w in where], values[within]
+    found = _combined(where, values, [*ends.values()])
+    axes = [*placed, *outer, *(steps + dim for dim in kept)]
     sizes = [1] * (steps + len(shape))
     for axis, size in zip(axes, found.shape, strict=True):
         sizes[axis] = size
     turned = found.transpose([int(k) for k in np.argsort(axes)])
     return Labels(tuple((size,) for size in shape), turned.reshape(sizes))
+
+
+def _own_steps(steps: int, known: Mapping[int, Places], rank: int) -> dict[int, Places]:
+    """The number of each step on which places depend, as a place along its own axis."""
+    sizes = {s: max(spot.shape[s] for spot in known.values()) for s in range(steps) if known}
+    return {
+        s: np.arange(n).reshape([n if axis == s else 1 for axis in range(rank)])
+        for s, n in sizes.items()
+        if n > 1
+    }
 
 
 def _known_and_kept(
@@ -195,40 +227,23 @@ def _combined(where: Sequence[Places], values: Numbers, sizes: Sequence[int]) ->
 def cleared(
     steps: int,
     old: Labels,
+    update: Sequence[int],
     spots: Sequence[Spot],
     shape: Sequence[int],
-    separable: bool,
+    by_step: bool = False,
 ) -> Labels:
-    """The owners of what was there before, but for elements that are overwritten at every step.
-
-    `separable`: whether what is put at any of the places along one dimension is at all of those
-    along another.
+    """The owners of what was there before, but for elements that are overwritten at every step, or
+    `by_step` at each; `update`: its shape.
     """
+    certain = all(spot is not None for spot in spots)
     known = {dim: spot for dim, spot in enumerate(spots) if isinstance(spot, np.ndarray)}
-    counts = [spot.size for spot in known.values()]
-    separable = separable or counts.count(1) >= len(counts) - 1
-    certain = separable and all(spot is not None for spot in spots)
     # A window that lies partly outside may be dropped whole.
     certain = certain and all(_is_inside(spot, shape[dim]) for dim, spot in known.items())
     fixed = all(spot.shape[:steps] == (1,) * steps for spot in known.values())
-    if old.is_nobodys or not (certain and fixed):
+    if old.is_nobodys or not certain or not (fixed or by_step):
         return old
-    before = whole(old.inside(steps), list(known))
-    hit = np.zeros([size if dim in known else 1 for dim, size in enumerate(shape)], bool)
-    inside = [_inside(known[d], size) if d in known else [0] for d, size in enumerate(shape)]
-    hit[np.ix_(*inside)] = True
-    sizes: list[int] = []
-    for dim, digits in enumerate(before.digits):
-        sizes += [shape[dim]] if dim in known else [1] * len(digits)
-    check_count(*np.broadcast_shapes(before.owners.shape, tuple(sizes)))
-    owners = np.where(hit.reshape(sizes), np.int32(NONE), before.owners).astype(np.int32)
-    return Labels(before.digits, owners)
+    return without(old, landed(steps, everywhere(WRITTEN, update), spots, shape, by_step=by_step))
 
 
 def _is_inside(places: Places, size: int) -> bool:
     return bool(((places >= 0) & (places < size)).all())
-
-
-def _inside(places: Places, size: int) -> list[int]:
-    """Each of these places once, without those outside of a dimension."""
-    return [int(place) for place in np.unique(places) if 0 <= place < size]

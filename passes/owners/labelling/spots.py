@@ -42,6 +42,31 @@ def are_seen(owners: Owners, op: Operation, source: Labels) -> bool:
     return all(known_spot(found) is not None for found in ranges)
 
 
+def lands_alike(owners: Owners, op: Operation, labels: Labels) -> bool:
+    """Whether what is put by an update, or a scatter, lands on as many places of each owner along
+    all dimensions along which these vary, by `labels`.
+    """
+    ranges = enumerate(ranges_of(owners, op))
+    return all(_is_even(r, labels.shape[dim]) for dim, r in ranges if labels.varies_along(dim))
+
+
+def runs_beside(owners: Owners, op: Operation, labels: Labels) -> bool:
+    """Whether what is put runs along with the array, along all dimensions along which owners
+    vary, by `labels`.
+    """
+    ranges = enumerate(ranges_of(owners, op))
+    return all(isinstance(r, int) for dim, r in ranges if labels.varies_along(dim))
+
+
+def _is_even(places: Bounds | int | None, size: int) -> bool:
+    """Whether they are as many at each of so many places."""
+    known = known_spot(places)
+    if known is None or isinstance(known, int):
+        return known is not None
+    inside = known[(known >= 0) & (known < size)]
+    return len(set(np.bincount(inside, minlength=size).tolist())) == 1
+
+
 def ranges_of(owners: Owners, op: Operation) -> list[Bounds | int | None]:
     """Between which places along each dimension they land."""
     shape = mlir.shape(op.results[0])

@@ -151,6 +151,31 @@ def test_constants_between_the_rows_are_no_examples(loss):
         hs.grad(lambda p, x: loss(p, x) / B, statistics=STATISTICS)(PARAMS, X)
 
 
+def put(rows):
+    return rows.at[0].set(1.0)
+
+
+def chosen_by_one_truth(p, x, is_asked):
+    h = jnp.tanh(x * p["w"])
+    return jnp.sum(jnp.where(is_asked, put(h), h) * p["b"])
+
+
+def in_a_branch(p, x, is_asked):
+    return jnp.sum(lax.cond(is_asked, put, jnp.sin, jnp.tanh(x * p["w"])) * p["b"])
+
+
+def at_a_place_that_is_given(p, x, is_asked):
+    h = jnp.tanh(x * p["w"])
+    return jnp.sum(h.at[is_asked.astype(int)].set(1.0) * p["b"])
+
+
+@pytest.mark.parametrize("loss", [chosen_by_one_truth, in_a_branch, at_a_place_that_is_given])
+def test_constants_that_may_be_in_one_examples_place_are_not_its_own(loss):
+    rewritten = hs.grad(lambda p, x, t: loss(p, x, t) / B, batch_argnums=1, statistics=STATISTICS)
+    with pytest.raises(hs.Refusal, match="gets its share of it"):
+        rewritten(PARAMS, X, jnp.asarray(True))
+
+
 def whole(p, x):
     return jnp.sum(jnp.tanh(jnp.tanh(with_a_row(x) @ p["v"] + p["b"]) * p["w"]))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hlo_surgery.passes.owners.labelling.digits import all_whole, canonical, compact, regrouped
-from hlo_surgery.passes.owners.labelling.frames import joined, same
+from hlo_surgery.passes.owners.labelling.frames import gives_evenly, joined, same
 from hlo_surgery.passes.owners.labelling.labels import (
     MANY,
     NONE,
@@ -130,3 +130,29 @@ def test_same_labels_are_so_by_their_elements():
     assert same(own_rows((4, 2), 0), regrouped(regrouped(own_rows((4, 2), 0), (8,)), (4, 2)))
     assert not same(own_rows((4, 4), 0), own_rows((4, 4), 1))
     assert not same(own_rows((4,), 0), nobodys((4,)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_even"),
+    [
+        ([0, 1, NONE, NONE], [0, 1, 0, 1], True),
+        ([0, 1, NONE, NONE], [0, 1, 0, 0], False),
+        ([0, 1, 2, NONE], [0, 1, 2, 0], False),
+        ([NONE, NONE, NONE, NONE], [0, 1, 2, 3], True),
+        ([0, 1, NONE, 1], [0, 1, NONE, 1], True),
+    ],
+)
+def test_whether_owners_are_given_evenly(before, after, is_even):
+    old, new = (labelled(np.array(x, np.int32)) for x in (before, after))
+    assert gives_evenly(old, new) == is_even
+    beside = Labels(((4,), (2,)), np.array(after, np.int32)[:, None])
+    assert (
+        gives_evenly(Labels(((4,), (2,)), np.array(before, np.int32)[:, None]), beside) == is_even
+    )
+
+
+def test_whether_owners_are_given_evenly_at_each_step():
+    by_step = Labels(((2,),), np.array([[0, NONE], [NONE, 1]], np.int32))
+    assert not gives_evenly(by_step, labelled(np.array([0, 1], np.int32)))
+    each = Labels(((2,),), np.array([[0, NONE], [1, NONE]], np.int32))
+    assert gives_evenly(each, Labels(((2,),), np.array([[0], [1]], np.int32)))

@@ -8,13 +8,15 @@ from jax import lax
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.owners import owned_ops
 from hlo_surgery.passes.owners.constants import FIRST_INDEX
+from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
     dynamic_slice,
     dynamic_update_slice,
     gather,
     scatter,
 )
-from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, everywhere
+from hlo_surgery.passes.owners.labelling.labels import MANY, NONE, Labels, everywhere
+from hlo_surgery.passes.owners.labelling.landing import cleared, landed
 from hlo_surgery.passes.owners.labelling.moves import LABEL_MOVES
 from hlo_surgery.passes.owners.owners import Owners
 from tests.owners.labelling.test_labels import assert_widened, drawn, elements, labelled
@@ -241,3 +243,16 @@ def test_what_fills_up_beside_one_example_stays_nobodys():
     found = elements(LABEL_MOVES["stablehlo.pad"](op, [own, labelled(np.int32(NONE))], 3))
     assert (found[: SHAPE[0]] == 1).all()
     assert (found[SHAPE[0] :] == NONE).all()
+
+
+def test_updates_of_each_step_by_itself():
+    """At each of three steps two elements land, the second of nobody's."""
+    update = Labels(((2,),), np.array([[0, NONE], [1, NONE], [2, NONE]], np.int32))
+    places = np.array([[0, 3], [1, 3], [3, 0]])
+    old, shape = labelled(np.array([7, 7, 7, 7], np.int32)), (4,)
+    found = landed(1, update, [places], shape, by_step=True)
+    kept = cleared(1, old, (2,), [places], shape, by_step=True)
+    expected = [[0, 7, 7, NONE], [7, 1, 7, NONE], [NONE, 7, 7, 2]]
+    np.testing.assert_array_equal(elements(joined([kept, found]), (3,)), expected)
+    together = joined([cleared(1, old, (2,), [places], shape), landed(1, update, [places], shape)])
+    assert (elements(together, (1,))[0, [0, 1, 3]] == MANY).all()

@@ -1,0 +1,133 @@
+"""Buffers that loops write step by step: a step may find a constant where another finds an
+example's value. A batch of copies of one example is the oracle, where all are treated alike.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+
+B, SLOTS, WIDTH = 6, 3, 3
+RNG = np.random.default_rng(0)
+PARAMS = {
+    name: RNG.normal(size=size).astype(np.float32)
+    for name, size in [("w", WIDTH), ("b", WIDTH), ("v", (WIDTH, WIDTH))]
+}
+X = jnp.asarray(RNG.normal(size=(B, WIDTH)), jnp.float32)
+PAIRS = (SLOTS, B // SLOTS, WIDTH)
+STATISTICS = {"each": hs.per_example(), "norms": hs.norms()}
+
+
+def head(p, rows):
+    return jnp.sum(jnp.tanh(rows @ p["v"] + p["b"]) * p["w"])
+
+
+def ring(x, start, ticks, write):
+    """A ring of the last microbatches, of which the last few ticks hold constants."""
+    fed = jnp.concatenate([x.reshape(PAIRS), jnp.full((ticks - SLOTS, *PAIRS[1:]), 0.5)])
+
+    def step(slots, tick):
+        rows, number = tick
+        return slots.at[number % SLOTS].set(write(rows)), slots[(number + 1) % SLOTS]
+
+    return lax.scan(step, jnp.full(PAIRS, start), (fed, jnp.arange(ticks)))
+
+
+def written_over(p, x):
+    """The first microbatch's slot holds a constant in the end."""
+    return head(p, ring(x, 0.0, SLOTS + 1, lambda rows: jnp.tanh(rows * p["w"]))[0])
+
+
+def read_before_all_is_written(p, x):
+    return head(p, ring(x, 1.0, 2 * SLOTS, lambda rows: rows)[1])
+
+
+def zeros_that_are_read(p, x):
+    """Two of three ticks read zeros, of which the head makes constants."""
+    return head(p, ring(x, 0.0, SLOTS, lambda rows: rows)[1])
+
+
+def zeros_that_are_read_behind(p, x):
+    def step(slots, tick):
+        row, number = tick
+        slots = slots.at[number].set(row)
+        return slots, slots[(number + 1) % B]
+
+    return head(p, lax.scan(step, jnp.zeros((B, WIDTH)), (x, jnp.arange(B)))[1])
+
+
+def some_rows_in_turn(p, x):
+    h = jnp.tanh(x * p["w"])
+    return head(p, lax.fori_loop(0, 2, lambda i, h: h.at[i].set(1.0), h))
+
+
+def one_row_again_and_again(p, x):
+    put = lambda h, _: (h.at[0].set(1.0), None)  # noqa: E731
+    return head(p, lax.scan(put, jnp.tanh(x * p["w"]), length=2)[0])
+
+
+CONSTANTS_OF_SOME = [
+    written_over,
+    read_before_all_is_written,
+    zeros_that_are_read,
+    zeros_that_are_read_behind,
+    some_rows_in_turn,
+    one_row_again_and_again,
+]
+
+
+@pytest.mark.parametrize("loss", CONSTANTS_OF_SOME, ids=lambda loss: loss.__name__)
+def test_constants_in_some_examples_places_are_refused(loss):
+    with pytest.raises(hs.Refusal, match="gets its share of it"):
+        hs.grad(lambda p, x: loss(p, x) / B, statistics=STATISTICS)(PARAMS, X)
+
+
+def all_rows_in_turn(p, x):
+    """Behind the loop nothing is left of the ones."""
+    put = lambda i, h: h.at[i].set(jnp.tanh(x[i] * p["w"]))  # noqa: E731
+    return head(p, lax.fori_loop(0, B, put, jnp.ones((B, WIDTH))))
+
+
+def a_column_in_turn(p, x):
+    put = lambda i, h: h.at[:, i].set(1.0)  # noqa: E731
+    return head(p, lax.fori_loop(0, 2, put, jnp.tanh(x * p["w"])))
+
+
+def a_cache(p, x):
+    """Each step reads what the steps before have written, and ones where none has."""
+
+    def step(cache, place):
+        cache = cache.at[:, place].set(x[:, place] * p["w"][0])
+        return cache, jnp.tanh(cache * p["b"])
+
+    return head(p, lax.scan(step, jnp.ones((B, WIDTH)), jnp.arange(WIDTH))[1])
+
+
+def a_state_from_ones(p, x):
+    step = lambda h, column: (jnp.tanh(h * p["b"] + column[:, None] * p["w"]), h)  # noqa: E731
+    return head(p, lax.scan(step, jnp.ones((B, WIDTH)), x.T)[1])
+
+
+def a_state_for_each(p, x):
+    def one(row):
+        step = lambda h, number: (jnp.tanh(h * p["b"] + number * p["w"]), h)  # noqa: E731
+        return head(p, lax.scan(step, p["b"], row)[1])
+
+    return jnp.sum(lax.map(one, x))
+
+
+ALIKE = [all_rows_in_turn, a_column_in_turn, a_cache, a_state_from_ones, a_state_for_each]
+
+
+@pytest.mark.parametrize("loss", ALIKE, ids=lambda loss: loss.__name__)
+def test_constants_in_all_examples_places_are_theirs(loss):
+    found = hs.grad(lambda p, x: loss(p, x) / B, statistics=STATISTICS)(PARAMS, X)[1]
+    alone = [jax.grad(loss)(PARAMS, jnp.tile(x, (B, 1))) for x in X]
+    each = jax.tree.map(lambda *rows: np.stack(rows) / B, *alone)
+    flat = np.hstack([leaf.reshape(B, -1) for leaf in jax.tree.leaves(each)])
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)  # noqa: E731
+    jax.tree.map(close, found["each"], each)
+    close(found["norms"], np.linalg.norm(flat, axis=1))
