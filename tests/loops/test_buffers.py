@@ -69,6 +69,12 @@ def one_row_again_and_again(p, x):
     return head(p, lax.scan(put, jnp.tanh(x * p["w"]), length=2)[0])
 
 
+def one_row_of_a_later_step(p, x):
+    h = jnp.tanh(x * p["w"])
+    rows = lax.scan(lambda _, h: (h, None), h, jnp.stack([h, h.at[0].set(1.0)]))[0]
+    return head(p, rows)
+
+
 CONSTANTS_OF_SOME = [
     written_over,
     read_before_all_is_written,
@@ -76,6 +82,7 @@ CONSTANTS_OF_SOME = [
     zeros_that_are_read_behind,
     some_rows_in_turn,
     one_row_again_and_again,
+    one_row_of_a_later_step,
 ]
 
 

@@ -119,4 +119,52 @@ FILLINGS = [
         "if set(_varying_axes(met)) & set(_layout(met, i).along)), None)",
         "a factor that does not reach all places where owners differ, as what tells them",
     ),
+    Bug(
+        "owners/labelling/frames.py",
+        "return len(set(totals[np.unique(owners[owned])].tolist())) <= 1",
+        "return True",
+        "constants in the place of what one example owns as in that of what each does",
+    ),
+    Bug(
+        "owners/owners.py",
+        "is_even = not filled or gives_evenly(labels, form)",
+        "is_even = True",
+        "an owner in the place of constants of which others have none",
+    ),
+    Bug(
+        "owners/loops.py",
+        "    if any(has_constants(v, known) and hides_constants(known, labels) for",
+        "    if any(known.data and hides_constants(known, labels) for",
+        "a constant that a loop's step, or a branch, puts in one example's place",
+    ),
+    Bug(
+        OFFSETS,
+        "    return not gives_evenly(WRITES[op.name](owners, op, operands), labels)",
+        "    return False",
+        "constants in a buffer's places that examples have at other steps",
+    ),
+    Bug(
+        OFFSETS,
+        "    is_left = constant[0] or _is_read_by_steps(op)",
+        "    is_left = constant[0]",
+        "zeros that a step reads in the place of what a later one writes, as nothing",
+    ),
+    Bug(
+        OFFSETS,
+        "        uneven = uneven or not lands_alike(owners, op, labels)",
+        "        uneven = uneven and not lands_alike(owners, op, labels)",
+        "a constant at a given place as that of the example that has it",
+    ),
+    Bug(
+        "owners/owned_ops.py",
+        "[unevenly_held(owners, op)] if _chooses_apart(op, classes, results) else results",
+        "results",
+        "a constant that a truth puts in one example's place as that example's",
+    ),
+    Bug(
+        "owners/loops.py",
+        "    if may_begin and hides_constants(known, labels):",
+        "    if may_begin and known.data and hides_constants(known, labels):",
+        "a constant in one example's place at a step, where it has a value at others",
+    ),
 ]

@@ -145,7 +145,16 @@ def separated_by_zeros(p, x):
     return jnp.sum(jnp.cos(separated(x, 0.0) * p["w"]) * p["b"])
 
 
-@pytest.mark.parametrize("loss", [separated_by_ones, separated_by_zeros])
+def separated_and_written_over(p, x):
+    """One of the rows between holds another constant."""
+    rows = jnp.stack([x, jnp.zeros((B, WIDTH))], 1).reshape(-1, WIDTH)
+    return jnp.sum(jnp.cos(rows).at[1].set(0.5) * p["w"])
+
+
+SEPARATED = [separated_by_ones, separated_by_zeros, separated_and_written_over]
+
+
+@pytest.mark.parametrize("loss", SEPARATED)
 def test_constants_between_the_rows_are_no_examples(loss):
     with pytest.raises(hs.Refusal, match="in the place of what belongs to some examples"):
         hs.grad(lambda p, x: loss(p, x) / B, statistics=STATISTICS)(PARAMS, X)
