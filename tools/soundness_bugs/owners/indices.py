@@ -29,8 +29,8 @@ INDICES = [
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
-        "return joined([old, landed(steps, new, ranges, shape)])",
-        "return landed(steps, new, ranges, shape)",
+        "return joined([old, landed(steps, new, ranges, shape, by_step=by_step)])",
+        "return landed(steps, new, ranges, shape, by_step=by_step)",
         "what lies beside an update, as nobody's",
     ),
     Bug(
@@ -93,12 +93,6 @@ INDICES = [
         "if linearity.overwrites(op) and _whole_windows_fit(owners, op):",
         "if _whole_windows_fit(owners, op):",
         "what an update is added to, as overwritten",
-    ),
-    Bug(
-        "owners/labelling/indexed_moves.py",
-        "old = cleared(owners.steps, old, spots, shape, separable=False)",
-        "old = cleared(owners.steps, old, spots, shape, separable=True)",
-        "elements that are overwritten, as if all of their rows were",
     ),
     Bug(
         "owners/labelling/bounds.py",

@@ -109,8 +109,8 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/landing.py",
-        "certain = separable and all(spot is not None for spot in spots)",
-        "certain = separable",
+        "certain = all(spot is not None for spot in spots)",
+        "certain = True",
         "what lay at places that may not be overwritten",
     ),
     Bug(
