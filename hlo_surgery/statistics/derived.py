@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import jax
 from jax.core import Tracer
@@ -18,6 +18,17 @@ from hlo_surgery.statistics.traced_numbers import Number, as_float, traced_numbe
 # position.
 Per = Literal["global", "parameter"] | Mapping[str, Sequence[str | int]] | Any
 Groups = Sequence[Sequence[int]]
+# What a statistic says, to be given this of what is found.
+SAID_BY = {
+    "mean": "about_mean",
+    "weighted": "reweights",
+    "weighted_squares": "reweights",
+    "along": "reweights",
+    "rotated_squares": "reweights",
+    "summed": "wholes",
+    "losses": "losses",
+    "crossed": "crossed",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +105,36 @@ def parts_of(statistic: Statistic) -> tuple[str, ...]:
 
 
 def results_of(statistic: Statistic, found: Found, groups: Groups) -> list[jax.Array]:
-    """The arrays of a statistic, from the measures of all gradient outputs."""
-    return (
-        list(statistic.combine(found, groups))
-        if isinstance(statistic, Derived)
-        else found.of(statistic)
+    """The arrays of a statistic, from the measures of all gradient outputs. TypeError where it
+    takes what it has not said that it takes.
+    """
+    if not isinstance(statistic, Derived):
+        return found.of(statistic)
+    return list(statistic.combine(cast(Found, _Declared(statistic, found)), groups))
+
+
+class _Declared:
+    """`found`, of which a statistic is given what it has said that it takes."""
+
+    def __init__(self, statistic: Derived, found: Found) -> None:
+        self._statistic, self._found = statistic, found
+
+    def of(self, measure: Measure) -> list[jax.Array]:
+        if measure not in self._statistic.measures:
+            raise _not_said(self._statistic, f"of({measure})", f"measures=({measure},)")
+        return self._found.of(measure)
+
+    def __getattr__(self, name: str) -> Any:
+        said = SAID_BY.get(name)
+        if said is not None and not getattr(self._statistic, said):
+            raise _not_said(self._statistic, f"{name}(...)", f"{said}=True")
+        return getattr(self._found, name)
+
+
+def _not_said(statistic: Derived, taken: str, said: str) -> TypeError:
+    return TypeError(
+        f"{statistic.name} takes found.{taken}, which is computed for statistics that say so: "
+        f"make it by Derived(..., {said})"
     )
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import hlo_surgery as hs
+from hlo_surgery.passes.measures.measures import MEAN
+from hlo_surgery.statistics.derived import Derived
 from tests.statistics.statistic_models import MODELS, draws, in_float64, tokens
 
 B = 3
@@ -338,3 +340,18 @@ def test_per_token_proxies_are_refused_where_a_gradient_is_no_single_contraction
     f = hs.grad(model.loss, batch_argnums=(1, 2), statistics=statistic)
     with pytest.raises(hs.Refusal, match="needs a single contraction over examples and positions"):
         f(model.params, *model.batch)
+
+
+TAKEN = {
+    "about_mean=True": lambda found: found.mean(),
+    "reweights=True": lambda found: found.weighted([jnp.ones(B)] * 2),
+    "losses=True": lambda found: [found.losses()],
+    "measures=": lambda found: found.of(MEAN),
+}
+
+
+@pytest.mark.parametrize("said", TAKEN)
+def test_what_a_statistic_takes_it_says(said):
+    own = Derived("own", lambda found, groups: TAKEN[said](found))
+    with pytest.raises(TypeError, match=rf"own takes found\..*Derived\(\.\.\., {said}"):
+        rewritten(own)
