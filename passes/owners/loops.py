@@ -42,14 +42,9 @@ from hlo_surgery.passes.owners.labelling.labels import (
     of_all,
     over,
 )
-from hlo_surgery.passes.owners.offsets import (
-    hides_constants,
-    is_uneven,
-    kept_owned,
-    uneven_at,
-    unevenly_held,
-)
+from hlo_surgery.passes.owners.offsets import is_uneven, kept_owned, uneven_at
 from hlo_surgery.passes.owners.owners import Owners
+from hlo_surgery.passes.owners.shares.hidden_constants import hidden_at, hides_constants
 from hlo_surgery.passes.owners.until_done import any_going_on, frozen_carries
 
 ADD = "stablehlo.add"
@@ -126,7 +121,7 @@ def _at_every_step(
     labels = Labels(known.labels.digits, all_steps)
     may_begin = not is_shared(carry) or has_constants(start, carry)
     if may_begin and hides_constants(known, labels):
-        return unevenly_held(owners, op)
+        return hidden_at(owners, op)
     known = _within_steps(known, carry)
     return _owned_or_sum(owners, op, value, labels, known)
 
@@ -207,7 +202,7 @@ def _joined_owned(
         return mixed(op, NOW_ONE)
     sides = zip(values, (one, other), strict=True)
     if any(has_constants(v, known) and hides_constants(known, labels) for v, known in sides):
-        return unevenly_held(owners, op)
+        return hidden_at(owners, op)
     return _owned_or_sum(owners, op, values[1], labels, both)
 
 

@@ -7,11 +7,9 @@ values alone they would be no others', though as a term of a gradient they are n
 are constants beside some examples' values (`fillings`), where they are added up with these.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
-from hlo_surgery.passes.ir import linearity, mlir
-from hlo_surgery.passes.ir.constants import COPIES
+from hlo_surgery.passes.ir import linearity
 from hlo_surgery.passes.ir.errors import APART_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import (
@@ -22,17 +20,14 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
     owned_operands,
 )
-from hlo_surgery.passes.owners.labelling.digits import compact
 from hlo_surgery.passes.owners.labelling.fillings import (
     fills,
     has_constants,
     puts_constants,
     taken_operands,
 )
-from hlo_surgery.passes.owners.labelling.frames import gives_evenly, joined
-from hlo_surgery.passes.owners.labelling.indexed_moves import dynamic_update_slice, scatter
 from hlo_surgery.passes.owners.labelling.labels import Labels
-from hlo_surgery.passes.owners.labelling.spots import are_seen, lands_alike, runs_beside
+from hlo_surgery.passes.owners.labelling.spots import UPDATES, are_seen, lands_alike
 from hlo_surgery.passes.owners.owners import Owners
 
 UNEVEN = (
@@ -53,81 +48,6 @@ def is_uneven(owners: Owners, known: Class) -> bool:
     if not isinstance(known, Owned) or known.is_shared:
         return False
     return (known.offset or known.filled) and not known.labels.covers(owners.size)
-
-
-def puts_apart(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> bool:
-    """Whether an update has at some step of the loops around constants in the place of what some
-    examples own, and not of what others do. `labels`: of the result, of all steps together.
-    """
-    values = taken_operands(owners, op) if op.name in WRITES and owners.loops else ()
-    if labels.is_conflicting or not values:
-        return False
-    constant = [has_constants(op.operands[i], classes[i]) for i in values]
-    is_left = constant[0] or _is_read_by_steps(op)
-    if not (is_left or any(constant)):
-        return False
-    labels = compact(labels)
-    whole = all(_is_all_or_nothing(classes[i].labels) for i in values)
-    if whole and runs_beside(owners, op, labels):
-        return False
-    operands = [classes[0].labels if is_left else labels, *(known.labels for known in classes[1:])]
-    return not gives_evenly(WRITES[op.name](owners, op, operands), labels)
-
-
-def _is_all_or_nothing(labels: Labels) -> bool:
-    """Whether all elements are nobody's, or none is."""
-    return labels.is_nobodys or not labels.has_nobodys
-
-
-def _is_read_by_steps(op: Operation) -> bool:
-    """Whether a step uses what it carries otherwise than to put something there and hand it on: of
-    zeros that no step has written over yet, constants may be made.
-    """
-    handed_on = (op.results[0], *_handed_on_as(op.results[0]))
-    begun = (op.operands[0], *_begun_as(op.operands[0]))
-    is_carried = mlir.defining_operation(begun[-1]) is None
-    return is_carried and any(len(list(v.uses)) > 1 for v in (*begun, *handed_on))
-
-
-def _begun_as(value: Value) -> Iterator[Value]:
-    """What a value was before other updates and copies, back to what a loop carries."""
-    while (op := mlir.defining_operation(value)) is not None and op.name in COPIES | WRITES.keys():
-        value = op.operands[0]
-        yield value
-
-
-def _handed_on_as(value: Value) -> Iterator[Value]:
-    """What a value is behind other updates and copies."""
-    while (users := mlir.users(value)) and users[0].name in COPIES | WRITES.keys():
-        value = users[0].results[0]
-        yield value
-
-
-def _scattered(owners: Owners, op: Operation, operands: Sequence[Labels]) -> Labels:
-    _, landed, old = scatter(owners, op, operands, by_step=True)
-    return joined([old, landed])
-
-
-WRITES = {
-    "stablehlo.dynamic_update_slice": partial(dynamic_update_slice, by_step=True),
-    "stablehlo.scatter": _scattered,
-}
-
-
-def unevenly_held(owners: Owners, op: Operation) -> Mixed:
-    """The class of what may be constant in the place of what some examples own, and not of what
-    others do; where a loop holds that, each of its steps may be known better by itself.
-    """
-    loops = [op] if op.name == "stablehlo.while" else mlir.enclosing_loops(op)
-    owners.handing_on.update(loop.results[0] for loop in loops)
-    return uneven_at(op)
-
-
-def hides_constants(known: Owned, labels: Labels) -> bool:
-    """Whether constants of a value are in the place of what some examples own, and not of what
-    others do, by the labels of all that may be there.
-    """
-    return known.filled and not labels.is_conflicting and not gives_evenly(known.labels, labels)
 
 
 def refused_as_uneven(owners: Owners, op: Operation, classes: Sequence[Class]) -> Mixed | None:
@@ -216,6 +136,6 @@ def picks_unseen(owners: Owners, op: Operation, classes: Sequence[Owned], labels
     if not constants or not all(known.is_shared for known in asked):
         return False
     uneven = not (labels.is_nobodys or labels.covers(owners.size))
-    if op.name in WRITES and has_constants(op.operands[values[1]], classes[values[1]]):
+    if op.name in UPDATES and has_constants(op.operands[values[1]], classes[values[1]]):
         uneven = uneven or not lands_alike(owners, op, labels)
     return uneven and not are_seen(owners, op, classes[0].labels)

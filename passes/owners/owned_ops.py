@@ -34,10 +34,9 @@ from hlo_surgery.passes.owners.constants import (
     rearranged,
 )
 from hlo_surgery.passes.owners.factors import Meeting, has_elements, have_elements, meeting
-from hlo_surgery.passes.owners.labelling.fillings import fills, has_constants
+from hlo_surgery.passes.owners.labelling.fillings import fills
 from hlo_surgery.passes.owners.labelling.frames import joined
 from hlo_surgery.passes.owners.labelling.indexed_moves import (
-    SELECT,
     dynamic_slice,
     dynamic_update_slice,
     gather,
@@ -54,15 +53,17 @@ from hlo_surgery.passes.owners.labelling.labels import (
 )
 from hlo_surgery.passes.owners.labelling.moves import LABEL_MOVES
 from hlo_surgery.passes.owners.offsets import (
-    hides_constants,
     picks_unseen,
-    puts_apart,
     refused_as_uneven,
     uneven_at,
-    unevenly_held,
     with_constants,
 )
 from hlo_surgery.passes.owners.owners import Owners
+from hlo_surgery.passes.owners.shares.hidden_constants import (
+    chooses_apart,
+    hidden_at,
+    puts_apart,
+)
 
 INDEXED = {
     "stablehlo.dynamic_slice": dynamic_slice,
@@ -100,17 +101,7 @@ def classify_owned(
     if op.name in INDEXED:
         return [_indexed(owners, op, classes, INDEXED[op.name](owners, op, operands))]
     results = _by_factors(owners, op, classes)
-    return [unevenly_held(owners, op)] if _chooses_apart(op, classes, results) else results
-
-
-def _chooses_apart(op: Operation, classes: Sequence[Owned], results: Sequence[Class]) -> bool:
-    """Whether nobody chooses, and constants may be in the place of what some examples own, and not
-    of what others do.
-    """
-    if op.name != SELECT or not classes[0].is_shared or not isinstance(results[0], Owned):
-        return False
-    sides = zip(list(op.operands)[1:], classes[1:], strict=True)
-    return any(has_constants(v, c) and hides_constants(c, results[0].labels) for v, c in sides)
+    return [hidden_at(owners, op)] if chooses_apart(op, classes, results[0]) else results
 
 
 def _moved(owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels) -> Class:
@@ -138,7 +129,7 @@ def _indexed(owners: Owners, op: Operation, classes: Sequence[Owned], labels: La
     if data:
         return rearranged(op, data)
     if puts_apart(owners, op, classes, labels):
-        return unevenly_held(owners, op)
+        return hidden_at(owners, op)
     return _moved(owners, op, classes, labels)
 
 
@@ -224,7 +215,7 @@ def _scattered(owners: Owners, op: Operation, classes: Sequence[Owned]) -> Class
     if picks or _adds_to_some(owners, [classes[0], classes[2]]):
         return uneven_at(op)
     if puts_apart(owners, op, classes, labels):
-        return unevenly_held(owners, op)
+        return hidden_at(owners, op)
     if labels.is_conflicting and not new.is_conflicting and linearity.sums(op, 0):
         return summed(owners, op, classes, owned_operands(classes) - {1})
     return settled(owners, op, classes, labels)

@@ -3,6 +3,7 @@
 from tools.soundness_bugs.bug import Bug
 
 FILE, OFFSETS = "owners/labelling/fillings.py", "owners/offsets.py"
+HIDDEN = "owners/shares/hidden_constants.py"
 
 FILLINGS = [
     Bug(
@@ -138,13 +139,13 @@ FILLINGS = [
         "a constant that a loop's step, or a branch, puts in one example's place",
     ),
     Bug(
-        OFFSETS,
+        HIDDEN,
         "    return not gives_evenly(WRITES[op.name](owners, op, operands), labels)",
         "    return False",
         "constants in a buffer's places that examples have at other steps",
     ),
     Bug(
-        OFFSETS,
+        HIDDEN,
         "    is_left = constant[0] or _is_read_by_steps(op)",
         "    is_left = constant[0]",
         "zeros that a step reads in the place of what a later one writes, as nothing",
@@ -157,7 +158,7 @@ FILLINGS = [
     ),
     Bug(
         "owners/owned_ops.py",
-        "[unevenly_held(owners, op)] if _chooses_apart(op, classes, results) else results",
+        "[hidden_at(owners, op)] if chooses_apart(op, classes, results[0]) else results",
         "results",
         "a constant that a truth puts in one example's place as that example's",
     ),

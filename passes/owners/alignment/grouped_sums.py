@@ -25,7 +25,6 @@ from hlo_surgery.passes.owners.alignment.placements import (
     places_of_sets,
 )
 from hlo_surgery.passes.owners.alignment.positions import Search, if_uneven
-from hlo_surgery.passes.owners.alignment.updated_rows import UPDATES
 from hlo_surgery.passes.owners.classes import (
     Owned,
     is_shared,
@@ -35,7 +34,7 @@ from hlo_surgery.passes.owners.factors import Meeting, meeting
 from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Numbers, Places
 from hlo_surgery.passes.owners.labelling.landing import cleared, landed
-from hlo_surgery.passes.owners.labelling.spots import along, spots_of
+from hlo_surgery.passes.owners.labelling.spots import UPDATES, along, spots_of
 from hlo_surgery.passes.owners.owners import Owners
 
 UPDATE = "stablehlo.dynamic_update_slice"

@@ -25,7 +25,7 @@ from hlo_surgery.passes.owners.labelling.digits import all_whole
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, Places
 from hlo_surgery.passes.owners.labelling.landing import Spot
-from hlo_surgery.passes.owners.labelling.spots import along, spots_of, windows_of
+from hlo_surgery.passes.owners.labelling.spots import UPDATES, along, spots_of, windows_of
 from hlo_surgery.passes.owners.owners import Owners
 
 RETURNS = ("stablehlo.return", "func.return", mlir.BARRIER)
@@ -37,8 +37,6 @@ ALIKE = ELEMENTWISE | frozenset(
         *("reduce", "reshape", "reverse", "scatter", "transpose"),
     )
 )
-# By name of an op, the operands that are an array and its update.
-UPDATES = {"stablehlo.scatter": (0, 2), "stablehlo.dynamic_update_slice": (0, 1)}
 
 
 def updates_some(owners: Owners, op: Operation) -> bool:

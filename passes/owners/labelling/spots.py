@@ -20,6 +20,9 @@ from hlo_surgery.passes.owners.labelling.labels import Labels, Places
 from hlo_surgery.passes.owners.labelling.landing import Spot, known_spot
 from hlo_surgery.passes.owners.owners import Owners
 
+# By name of an op, the operands that are an array and its update.
+UPDATES = {"stablehlo.scatter": (0, 2), "stablehlo.dynamic_update_slice": (0, 1)}
+
 
 def spots_of(owners: Owners, op: Operation) -> list[Spot]:
     """Where along each dimension the elements of an update, or of a scatter's, land."""
@@ -30,7 +33,7 @@ def are_seen(owners: Owners, op: Operation, source: Labels) -> bool:
     """Whether the places of an indexed move are known; of what is taken from an array, those along
     which its owners vary, by `source`.
     """
-    if op.name in ("stablehlo.dynamic_update_slice", "stablehlo.scatter"):
+    if op.name in UPDATES:
         return all(spot is not None for spot in spots_of(owners, op))
     dims = [dim for dim in range(len(source.shape)) if source.varies_along(dim)]
     if op.name == "stablehlo.gather":
