@@ -171,6 +171,11 @@ def has_owners(known: Class) -> bool:
     return isinstance(known, Owned) and not known.is_shared
 
 
+def has_nobodys(known: Class) -> bool:
+    """Whether some elements of an owned value are nobody's."""
+    return isinstance(known, Owned) and known.labels.has_nobodys
+
+
 def has_one_each(known: Class) -> bool:
     """Whether elements have owners, and no example two of them at a step."""
     if not isinstance(known, Owned) or known.is_shared:

@@ -286,6 +286,6 @@ def owned_decision(
         chooser = everywhere(of_all(predicate.labels), known.labels.shape)
         labels = joined([known.labels, chooser])
         if not labels.is_conflicting:
-            return Owned(owners.kept(labels, known.filled), None, known.offset or known.filled)
+            return Owned(owners.kept(labels), None, known.offset or known.filled)
     on_sums = isinstance(predicate, Mixed) and is_of_sums(predicate.reason)
     return mixed(op, why, help=SUMS_HELP if on_sums else DECIDED_HELP)

@@ -20,12 +20,14 @@ from hlo_surgery.passes.owners.classes import (
     mixed,
     owned_operands,
 )
+from hlo_surgery.passes.owners.labelling.digits import compact
 from hlo_surgery.passes.owners.labelling.fillings import (
     fills,
     has_constants,
     puts_constants,
     taken_operands,
 )
+from hlo_surgery.passes.owners.labelling.frames import gives_evenly
 from hlo_surgery.passes.owners.labelling.labels import Labels
 from hlo_surgery.passes.owners.labelling.spots import UPDATES, are_seen, lands_alike
 from hlo_surgery.passes.owners.owners import Owners
@@ -72,11 +74,6 @@ def noted_as_uneven(owners: Owners, op: Operation, results: Iterable[Value]) -> 
     return None
 
 
-def has_nobodys(known: Class) -> bool:
-    """Whether some elements of an owned value are nobody's."""
-    return isinstance(known, Owned) and known.labels.has_nobodys
-
-
 def with_constants(
     owners: Owners, op: Operation, classes: Sequence[Owned], labels: Labels, data: Reason | None
 ) -> Owned:
@@ -95,9 +92,21 @@ def kept_owned(owners: Owners, known: Owned) -> Owned:
     """The class with its labels as they are kept; where these have an owner in place of nobody, a
     constant there is one that is added to what is owned.
     """
-    kept = owners.kept(known.labels, known.filled)
+    kept = _kept_filled(owners, known.labels) if known.filled else owners.kept(known.labels)
     hidden = known.filled and kept.nobodys_share < known.labels.nobodys_share
     return Owned(kept, known.data, known.offset or hidden, known.vacant)
+
+
+def _kept_filled(owners: Owners, labels: Labels) -> Labels:
+    """Labels as they are kept where nobody's elements may be constants: of these no example may be
+    given more than others.
+    """
+
+    def even() -> Labels:
+        kept = owners.kept(labels)
+        return kept if gives_evenly(labels, kept) else compact(labels)
+
+    return owners.remembered(("filled", owners.intern(labels)), even)
 
 
 def has_offset(owners: Owners, op: Operation, classes: Sequence[Owned]) -> bool:

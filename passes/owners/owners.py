@@ -18,7 +18,6 @@ from hlo_surgery.passes.owners.classes import Class, Owned
 from hlo_surgery.passes.owners.following.terms import Following
 from hlo_surgery.passes.owners.labelling.bounds import Bounds
 from hlo_surgery.passes.owners.labelling.digits import canonical, compact
-from hlo_surgery.passes.owners.labelling.frames import gives_evenly
 from hlo_surgery.passes.owners.labelling.labels import Labels, Places, nobodys
 
 Choice = tuple[int, npt.NDArray[np.bool_]]
@@ -115,9 +114,7 @@ class Owners:
     interned: dict[object, Labels] = field(default_factory=dict[object, Labels])
     meetings: dict[object, object] = field(default_factory=dict[object, object])
     moved_labels: dict[object, Labels] = field(default_factory=dict[object, Labels])
-    canonical: dict[tuple[Labels, bool], Labels] = field(
-        default_factory=dict[tuple[Labels, bool], Labels]
-    )
+    canonical: dict[Labels, Labels] = field(default_factory=dict[Labels, Labels])
     shared: dict[tuple[int, ...], Owned] = field(default_factory=dict[tuple[int, ...], Owned])
 
     @property
@@ -147,16 +144,13 @@ class Owners:
         taken = self.taken.get(op.results[0]) if len(op.results) else None
         return [self.of(v) for v in op.operands] if taken is None else list(taken)
 
-    def kept(self, labels: Labels, filled: bool = False) -> Labels:
-        """Labels as they are kept: in canonical form, the one object for equal ones. `filled`:
-        whether constants may be where nobody's are, which some examples alone may not be given.
-        """
+    def kept(self, labels: Labels) -> Labels:
+        """Labels as they are kept: in canonical form, the one object for equal ones."""
         labels = self.intern(labels)
-        if (labels, filled) not in self.canonical:
+        if labels not in self.canonical:
             form = compact(labels) if self.by_element else canonical(labels, self.size)
-            is_even = not filled or gives_evenly(labels, form)
-            self.canonical[labels, filled] = self.intern(form if is_even else compact(labels))
-        return self.canonical[labels, filled]
+            self.canonical[labels] = self.intern(form)
+        return self.canonical[labels]
 
     def remembered(self, key: object, made: Callable[[], Labels]) -> Labels:
         """Labels that were made before of the same: a module has few kinds of moves."""

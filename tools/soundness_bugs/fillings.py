@@ -127,9 +127,9 @@ FILLINGS = [
         "constants in the place of what one example owns as in that of what each does",
     ),
     Bug(
-        "owners/owners.py",
-        "is_even = not filled or gives_evenly(labels, form)",
-        "is_even = True",
+        OFFSETS,
+        "        return kept if gives_evenly(labels, kept) else compact(labels)",
+        "        return kept",
         "an owner in the place of constants of which others have none",
     ),
     Bug(

@@ -15,12 +15,12 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.owners.classes import (
+    has_nobodys,
     has_owners,
     is_shared,
     is_sum,
     owned_operands,
 )
-from hlo_surgery.passes.owners.offsets import has_nobodys
 from hlo_surgery.passes.owners.owners import Owners
 
 

@@ -23,12 +23,11 @@ from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.owners.alignment.apart import has_even_shares, has_more_of_some
 from hlo_surgery.passes.owners.alignment.constant_parts import sums_of
-from hlo_surgery.passes.owners.classes import ELEMENTWISE, Owned, is_shared, is_sum
+from hlo_surgery.passes.owners.classes import ELEMENTWISE, Owned, has_nobodys, is_shared, is_sum
 from hlo_surgery.passes.owners.labelling.fillings import has_constants
 from hlo_surgery.passes.owners.labelling.indexed_moves import told_choice
 from hlo_surgery.passes.owners.labelling.indices import counted_loop
 from hlo_surgery.passes.owners.labelling.labels import NONE, over
-from hlo_surgery.passes.owners.offsets import has_nobodys
 from hlo_surgery.passes.owners.owners import Owners
 
 WHY = (
