@@ -59,6 +59,24 @@ def zeros_that_are_read_behind(p, x):
     return head(p, lax.scan(step, jnp.zeros((B, WIDTH)), (x, jnp.arange(B)))[1])
 
 
+def zeros_that_are_read_beside_sums(p, x):
+    def step(slots, tick):
+        row, number = tick
+        return slots.at[number].add(row), slots[(number + 1) % B]
+
+    return head(p, lax.scan(step, jnp.zeros((B, WIDTH)), (x, jnp.arange(B)))[1])
+
+
+def a_column_and_rows_in_turn(p, x):
+    """Behind the loop the first column is one in all rows but the last."""
+
+    def step(rows, tick):
+        row, number = tick
+        return rows.at[:, 0].set(1.0).at[number].add(row), None
+
+    return head(p, lax.scan(step, jnp.zeros((B, WIDTH)), (x, jnp.arange(B)))[0])
+
+
 def some_rows_in_turn(p, x):
     h = jnp.tanh(x * p["w"])
     return head(p, lax.fori_loop(0, 2, lambda i, h: h.at[i].set(1.0), h))
@@ -80,6 +98,8 @@ CONSTANTS_OF_SOME = [
     read_before_all_is_written,
     zeros_that_are_read,
     zeros_that_are_read_behind,
+    zeros_that_are_read_beside_sums,
+    a_column_and_rows_in_turn,
     some_rows_in_turn,
     one_row_again_and_again,
     one_row_of_a_later_step,

@@ -146,8 +146,8 @@ FILLINGS = [
     ),
     Bug(
         HIDDEN,
-        "    is_left = constant[0] or _is_read_by_steps(op)",
-        "    is_left = constant[0]",
+        "    is_left = left or _is_read_by_steps(op)",
+        "    is_left = left",
         "zeros that a step reads in the place of what a later one writes, as nothing",
     ),
     Bug(
@@ -167,5 +167,11 @@ FILLINGS = [
         "    if may_begin and hides_constants(known, labels):",
         "    if may_begin and known.data and hides_constants(known, labels):",
         "a constant in one example's place at a step, where it has a value at others",
+    ),
+    Bug(
+        HIDDEN,
+        "    if not (is_left or is_put):",
+        "    if not is_left:",
+        "constants that are put into a buffer at a step, as an example's of another",
     ),
 ]

@@ -23,7 +23,7 @@ from hlo_surgery.passes.owners.labelling.indexed_moves import (
     scatter,
 )
 from hlo_surgery.passes.owners.labelling.labels import Labels
-from hlo_surgery.passes.owners.labelling.spots import runs_beside
+from hlo_surgery.passes.owners.labelling.spots import UPDATES, runs_beside
 from hlo_surgery.passes.owners.owners import Owners
 
 WHY = (
@@ -53,12 +53,14 @@ def puts_apart(owners: Owners, op: Operation, classes: Sequence[Owned], labels: 
     """Whether an update has at some step of the loops around constants in the place of what some
     examples own, and not of what others do. `labels`: of the result, of all steps together.
     """
-    values = taken_operands(owners, op) if op.name in WRITES and owners.loops else ()
+    values = UPDATES[op.name] if op.name in WRITES and owners.loops else ()
     if labels.is_conflicting or not values:
         return False
-    constant = [has_constants(op.operands[i], classes[i]) for i in values]
-    is_left = constant[0] or _is_read_by_steps(op)
-    if not (is_left or any(constant)):
+    left, put = (has_constants(op.operands[i], classes[i]) for i in values)
+    is_left = left or _is_read_by_steps(op)
+    # What is added to an example's value lies beside it, and not in its place.
+    is_put = put and bool(taken_operands(owners, op))
+    if not (is_left or is_put):
         return False
     labels = compact(labels)
     whole = all(_is_all_or_nothing(classes[i].labels) for i in values)
@@ -77,10 +79,15 @@ def _is_read_by_steps(op: Operation) -> bool:
     """Whether a step uses what it carries otherwise than to put something there and hand it on: of
     zeros that no step has written over yet, constants may be made.
     """
-    handed_on = (op.results[0], *_handed_on_as(op.results[0]))
-    begun = (op.operands[0], *_begun_as(op.operands[0]))
-    is_carried = mlir.defining_operation(begun[-1]) is None
-    return is_carried and any(len(list(v.uses)) > 1 for v in (*begun, *handed_on))
+    states = _states(op)
+    is_carried = mlir.defining_operation(states[0]) is None
+    return is_carried and any(len(list(v.uses)) > 1 for v in states)
+
+
+def _states(op: Operation) -> list[Value]:
+    """What an update's array is from the beginning of a step to its end, in order."""
+    begun = [op.operands[0], *_begun_as(op.operands[0])]
+    return [*reversed(begun), op.results[0], *_handed_on_as(op.results[0])]
 
 
 def _begun_as(value: Value) -> Iterator[Value]:
