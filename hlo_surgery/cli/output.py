@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import traceback
+import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -45,9 +46,13 @@ def console(stderr: bool = False) -> Console:
 
 @contextlib.contextmanager
 def reported(as_json: bool) -> Generator[None]:
-    """Turn what the library raises into a message on stderr and an exit code."""
+    """Turn what the library raises into a message on stderr and an exit code, and what it warns of
+    into a message.
+    """
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
     except Refusal as refusal:
         if as_json:
             keys = ("why", "op", "where", "library", "output", "help")
@@ -82,6 +87,11 @@ def _report(problem: Exception) -> str:
     way = " > ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[-6:])
     what = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"internal error: {what} (at {way}); please report it, with the command and the module"
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    shown = Text(printable(f"warning: {message}"), style="yellow")
+    console(stderr=True).print(shown, soft_wrap=True)
 
 
 def _fail(message: str, code: int) -> None:

@@ -18,24 +18,52 @@ BETWEEN = tuple(f"{folder}/" for folder in (Path(__file__).parents[1], Path(jax.
 def warn_of_unnamed(module: Module, request: Request, names: Sequence[str]) -> None:
     """A warning for each argument that a private statistic takes as known to everybody, and that
     has as many rows as there are examples, at the user's line; `names`: what the user calls them.
+    """
+    private = private_statistics(request)
+    unnamed = unnamed_rows(module, request) if private else []
+    for number, name in enumerate(names):
+        if number in unnamed:
+            warnings.warn(
+                f"{name}, {_rows_text(module, number)}: {private[0]} bounds what an example does "
+                "through what is named (batch_argnums, batch, --batch), and takes the rest as "
+                "known to everybody",
+                stacklevel=_users_level(),
+            )
+
+
+def unnamed_rows(module: Module, request: Request) -> list[int]:
+    """The arguments with a row for each example that are not named as the batch's, by number.
 
     Arguments like a gradient are parameters, whatever their size.
     """
-    private = private_statistics(request)
-    if not private or request.size == 1:
-        return
     trained = {module.outputs[number].shape for number in request.gradients}
     named = {*request.batch, *request.segments.values(), request.is_real}
-    for number, (name, port) in enumerate(zip(names, module.arguments, strict=False)):
-        has_rows = port.shape[:1] == (request.size,) and port.shape not in trained
-        if has_rows and number not in named:
-            warnings.warn(
-                f"{name}, {port.dtype}{list(port.shape)}, has as many rows as there "
-                f"are examples and is not named as the batch's: {private[0]} bounds what an "
-                "example does through what is named (batch_argnums, batch, --batch), and takes the "
-                "rest as known to everybody",
-                stacklevel=_users_level(),
-            )
+    return [
+        number
+        for number, port in enumerate(module.arguments)
+        if port.shape[:1] == (request.size,) != (1,)
+        and port.shape not in trained
+        and number not in named
+    ]
+
+
+def unnamed_text(module: Module, request: Request) -> str:
+    """What copies of an example may lack, since they hold its rows of what is named alone; or
+    nothing.
+    """
+    texts = [
+        f"{module.arguments[number].name}, {_rows_text(module, number)}"
+        for number in unnamed_rows(module, request)
+    ]
+    return "; ".join([*texts, "name what belongs to examples (batch, --batch)"]) if texts else ""
+
+
+def _rows_text(module: Module, number: int) -> str:
+    port = module.arguments[number]
+    return (
+        f"{port.dtype}{list(port.shape)}, has as many rows as there are examples and is not named "
+        "as the batch's"
+    )
 
 
 def _users_level() -> int:

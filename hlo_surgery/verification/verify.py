@@ -20,6 +20,7 @@ from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.request import Batch, Request, make_request
 from hlo_surgery.rewriting.pipeline import rewrite_module
+from hlo_surgery.rewriting.unnamed_arguments import unnamed_text
 from hlo_surgery.statistics.derived import Derived, Statistic
 from hlo_surgery.verification.expectations import is_held
 from hlo_surgery.verification.inputs import Arrays, draw_inputs
@@ -90,7 +91,8 @@ def verify(
     arrays = [np.asarray(a) for a in drawn]
     assert rewritten.plan is not None
     verdict = verify_rewritten(original, rewritten, request, arrays, each)
-    return replace(_doubting(verdict, rewritten.plan), taken=rewritten.plan.taken())
+    doubting = _doubting(verdict, rewritten.plan)
+    return replace(_lacking(doubting, original, request), taken=rewritten.plan.taken())
 
 
 def _drawn(original: Module, request: Request, seed: int) -> Arrays:
@@ -102,6 +104,18 @@ def _doubting(verdict: Verdict, plan: Plan) -> Verdict:
     if verdict.verdict == "equivalent" or not plan.trusted:
         return verdict
     return replace(verdict, why="; ".join([verdict.why, *map(str, plan.trusted)]))
+
+
+def _lacking(verdict: Verdict, original: Module, request: Request) -> Verdict:
+    """The verdict, which names the arguments that copies of an example may lack: with these left
+    in their places, what copies give is no example's gradient.
+    """
+    unlike = [c for c in verdict.comparisons if not c.passes]
+    of_copies = all(c.kind in ("mean of copies", "statistic") for c in unlike)
+    unnamed = unnamed_text(original, request)
+    if verdict.verdict == "equivalent" or not (unlike and of_copies and unnamed):
+        return verdict
+    return replace(verdict, verdict="not applicable", why=f"{verdict.why}; {unnamed}")
 
 
 def verify_rewritten(
