@@ -56,10 +56,9 @@ def grad(
       belongs to example `ids[i]`, and to none if that is negative. An integer is an axis, and None
       is for what is given, such as indices. Examples whose rows meet others' have NaN for
       statistics; see `crossed`.
-    - `planning`: how to compute, which changes no statistic: `strategy` ("auto", "square", "ghost",
-      "project", "kronecker", "segments", "fused", "lift" or "loop"), `memory_budget` (bytes),
-      `target` (such as "tpu:v5e"), `reuse_gradient` (a bool) and `shards` (devices);
-      docs/costs.md says what each does, and where a strategy applies.
+    - `planning`: how to compute, which changes no statistic: `strategy` ("auto", or a name such as
+      "lift" of the table in docs/costs.md), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
+      `reuse_gradient` (a bool) and `shards` (devices), of which that page says what each does.
 
     As with `jax.jit`, what `fun` and the statistics close over is read when they are traced, once
     for arguments of such shapes and dtypes: pass what changes as an argument, or call f inside of

@@ -213,7 +213,7 @@ def run(
 def verify(
     file: File,
     batch: Batch,
-    statistic: Statistics,
+    statistic: Statistics = ["second_moment"],  # noqa: B006
     how: How = {},  # noqa: B006
     inputs: Inputs = None,
     seed: Seed = 0,

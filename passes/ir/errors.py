@@ -35,7 +35,10 @@ OUTSIDE = (
     "clip, guard, normalise or apply gradients outside, once the function has returned them, or "
     "have them by hs.grad within it"
 )
-SUMS_HELP = f"{OUTSIDE}; else {MIXING_HELP}"
+SUMS_HELP = (
+    f"{OUTSIDE}; of a loss, take the mean itself, and what is made of it, as its root, outside; "
+    f"else {MIXING_HELP}"
+)
 # Of a test of such a sum for NaN, as some libraries guard the mean of the losses by.
 NAN_HELP = (
     f"{OUTSIDE}; of a loss that guards its mean, take each example's loss and their mean instead "

@@ -18,8 +18,8 @@ from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.owners.classes import Summed
-from hlo_surgery.passes.strategies.lift import lifted_gradients
-from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.strategies.by_gradient.lift import lifted_gradients
+from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.task import Schedule
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice

@@ -287,5 +287,7 @@ def owned_decision(
         labels = joined([known.labels, chooser])
         if not labels.is_conflicting:
             return Owned(owners.kept(labels), None, known.offset or known.filled)
-    on_sums = isinstance(predicate, Mixed) and is_of_sums(predicate.reason)
+    # A loop goes on until all of a batch have converged; a branch guards a gradient.
+    guards = op.name != "stablehlo.while"
+    on_sums = guards and isinstance(predicate, Mixed) and is_of_sums(predicate.reason)
     return mixed(op, why, help=SUMS_HELP if on_sums else DECIDED_HELP)

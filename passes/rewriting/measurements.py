@@ -21,14 +21,17 @@ from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MEAN, HasNaN, PerExampleGradients
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.measures.real_examples import without_padding
-from hlo_surgery.passes.strategies.by_example import (
+from hlo_surgery.passes.strategies.by_gradient.by_example import (
     Function,
     along_by_example,
     sum_over_examples,
     weighted_by_example,
 )
+from hlo_surgery.passes.strategies.by_gradient.reweight_examples import (
+    is_exact_in_float32,
+    reweighted,
+)
 from hlo_surgery.passes.strategies.kronecker.rotated_squares import rotated_squares
-from hlo_surgery.passes.strategies.reweight_examples import is_exact_in_float32, reweighted
 from hlo_surgery.passes.strategies.square.square_operands import is_squarable, weighted_squares
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
 from hlo_surgery.passes.strategies.task import Examples, Known, is_precise

@@ -29,11 +29,11 @@ from hlo_surgery.passes.loops.scanned_gradients import (
 from hlo_surgery.passes.measures.measure import Defined, Measure
 from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target, answer_behind, answer_of
 from hlo_surgery.passes.rewriting.measurements import Measurements
+from hlo_surgery.passes.strategies.by_gradient.loop import with_common_chunks
 from hlo_surgery.passes.strategies.choice import choose
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
 from hlo_surgery.passes.strategies.ghost.single_gradients import made_before
-from hlo_surgery.passes.strategies.loop import with_common_chunks
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
 from hlo_surgery.passes.strategies.table import compute_measures
 from hlo_surgery.passes.strategies.task import Task, is_precise, makes_float32

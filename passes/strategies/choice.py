@@ -8,9 +8,9 @@ from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.measure import Measure, OfPositions
 from hlo_surgery.passes.measures.measures import MEAN, Gram
+from hlo_surgery.passes.strategies.by_gradient.lift import LIFT
+from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
 from hlo_surgery.passes.strategies.fused.fused import FUSED
-from hlo_surgery.passes.strategies.lift import LIFT
-from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
 from hlo_surgery.passes.strategies.table import SHORTCUTS, STRATEGIES
 from hlo_surgery.passes.strategies.taken import taken

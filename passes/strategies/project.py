@@ -21,10 +21,10 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.projections import Dims, Projected, sides
 from hlo_surgery.passes.measures.real_examples import without_padding
+from hlo_surgery.passes.strategies.by_gradient.lift import LIFT
+from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
 from hlo_surgery.passes.strategies.ghost.ghost_factors import Factor, Given, factors_of, scaled_by
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, factor_dims, path_counts
-from hlo_surgery.passes.strategies.lift import LIFT
-from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Asked, Computed, Measured, Strategy, one_by_one
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 from hlo_surgery.passes.terms.slice_functions import over_examples

@@ -24,9 +24,9 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MeanOf, Phi, Variance, precise_phi
 from hlo_surgery.passes.measures.moments import central_moment, squared_magnitude
+from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
 from hlo_surgery.passes.strategies.ghost.ghost_factors import rows_of, scaled_by
 from hlo_surgery.passes.strategies.ghost.ghost_paths import ADDED, Path, factor_dims
-from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.strategy import Asked, Computed, Measured, Strategy, one_by_one
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 from hlo_surgery.passes.terms.slice_functions import SliceFunction, over_examples

@@ -6,11 +6,11 @@ from dataclasses import replace
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import Norms
+from hlo_surgery.passes.strategies.by_gradient.lift import LIFT
+from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost import GHOST
 from hlo_surgery.passes.strategies.kronecker.kronecker import KRONECKER
-from hlo_surgery.passes.strategies.lift import LIFT
-from hlo_surgery.passes.strategies.loop import LOOP
 from hlo_surgery.passes.strategies.project import PROJECT
 from hlo_surgery.passes.strategies.segments import SEGMENTS
 from hlo_surgery.passes.strategies.square.square import SQUARE

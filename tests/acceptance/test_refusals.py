@@ -18,7 +18,8 @@ MIXING_HELP = (
 SUMS_HELP = MIXING_HELP.replace(
     "make every",
     "clip, guard, normalise or apply gradients outside, once the function has returned them, or "
-    "have them by hs.grad within it; else make every",
+    "have them by hs.grad within it; of a loss, take the mean itself, and what is made of it, as "
+    "its root, outside; else make every",
 )
 
 BATCH_NORM = (

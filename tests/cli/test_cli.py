@@ -247,6 +247,15 @@ def test_verify_where_copies_show_nothing_is_not_applicable():
     assert "language.py:55" in verdict["why"]
 
 
+def test_labels_that_are_not_named_are_warned_of():
+    result = command("verify", MLP, "--batch=x", "--statistic=clipped_mean(1.0)")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("warning: argument labels, int32[5], has as many rows")
+    assert "Warning" not in result.stderr
+    assert result.stdout.splitlines()[-1].startswith("not applicable: ")
+    assert "labels, int32[5]" in result.stdout.splitlines()[-1]
+
+
 def _arguments(fixture):
     return json.loads((fixture / "meta.json").read_text())["arguments"]
 

@@ -305,6 +305,20 @@ def test_one_example_is_its_own_batch():
     assert verdict.verdict == "equivalent"
 
 
+def test_arguments_that_copies_lack_are_named():
+    """With labels that are not the batch's, copies of an example are held against all labels."""
+
+    def loss(w, x, labels):
+        return jnp.mean((x @ w - labels) ** 2)
+
+    w, x, labels = np.ones(3, np.float32), np.eye(5, 3, dtype=np.float32), np.arange(5.0)
+    module = lowered(jax.grad(loss), w, x, labels.astype(np.float32))
+    verdict = verify(module, batch=["x"], statistics=hs.norms())
+    assert verdict.verdict == "not applicable"
+    assert "labels, float32[5], has as many rows as there are examples" in verdict.why
+    assert verify(module, batch=["x", "labels"], statistics=hs.norms()).verdict == "equivalent"
+
+
 def test_each_goes_over_all_examples_once():
     module, options, inputs = fixture("mlp_biases")
     seen = []

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors, rotated_square, stacked_axes
-from hlo_surgery.passes.strategies.by_example import sum_over_examples
+from hlo_surgery.passes.strategies.by_gradient.by_example import sum_over_examples
 from hlo_surgery.passes.strategies.kronecker.kronecker import operands_of
 from hlo_surgery.passes.strategies.kronecker.sides import common_sides, sizes_of
 from hlo_surgery.passes.strategies.strategy import Chosen

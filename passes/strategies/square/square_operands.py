@@ -25,7 +25,7 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.strategies.reweight_examples import (
+from hlo_surgery.passes.strategies.by_gradient.reweight_examples import (
     along_examples,
     beyond_products,
     weighted_site,

@@ -104,6 +104,7 @@ def assert_claims_hold(probed, seed=0):
 def vanishes(neither, first, second, both):
     """Whether the mixed second difference is rounding."""
     scale = max(np.max(np.abs(y), initial=0) for y in (neither, first, second, both))
+    assert np.isfinite(scale), "numbers of both signs give NaN or infinity: guard what takes them"
     return bool(np.all(np.abs(neither - first - second + both) <= ROUNDING * (1 + scale)))
 
 

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.ir.element_types import summable, widened
+from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.fused.fused import FUSED, weighted_sum
-from hlo_surgery.passes.strategies.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import Chosen
 from hlo_surgery.passes.strategies.task import Known, Schedule
 from hlo_surgery.passes.terms.slice_functions import jointly

@@ -23,8 +23,8 @@ from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measure import Defined, Measure
 from hlo_surgery.passes.measures.measures import Norms
 from hlo_surgery.passes.measures.real_examples import without_padding
-from hlo_surgery.passes.strategies.by_example import weighted_by_example
-from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.strategies.by_gradient.by_example import weighted_by_example
+from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Chosen,

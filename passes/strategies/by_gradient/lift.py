@@ -26,7 +26,7 @@ from hlo_surgery.passes.measures.joint_sums import summed_together
 from hlo_surgery.passes.measures.measure import Defined, Measure, summed_rows
 from hlo_surgery.passes.measures.measures import Gram, MeanOf, Norms
 from hlo_surgery.passes.measures.taking import Taking
-from hlo_surgery.passes.strategies.loop_examples import looped_gradients
+from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
     Asked,
     Computed,

@@ -1,0 +1,1 @@
+"""By gradient: strategies and helpers that make each example's gradient itself, or weigh it."""
