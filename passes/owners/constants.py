@@ -30,6 +30,7 @@ from hlo_surgery.passes.owners.classes import (
     Mixed,
     Owned,
     Summed,
+    is_shared,
     mixed,
 )
 from hlo_surgery.passes.owners.factors import Meeting, counts_by, meeting
@@ -102,12 +103,18 @@ def rearranged(op: Operation, data: Reason) -> Mixed:
 
 
 def differs_by_place(op: Operation, classes: Sequence[Class], found: Meeting) -> Reason | None:
-    """Data that is not the same at all places along which the examples beside it lie."""
+    """Data that is not the same at all places along which the examples beside it lie, or that a
+    mask of nobody chooses at some of them.
+    """
     for i, known in enumerate(classes):
         data = data_in(known)
         if data and not meets_alike(op.operands[i], i, found):
             return data
-    return None
+    if op.name != "stablehlo.select" or not is_shared(classes[0]):
+        return None
+    chosen = [data for c in classes[1:] if is_shared(c) and (data := data_in(c))]
+    alike = not chosen or meets_alike(op.operands[0], 0, found)
+    return None if alike else chosen[0]
 
 
 def differs_beside(owners: Owners, op: Operation, classes: Sequence[Class], number: int) -> bool:

@@ -17,6 +17,7 @@ W, X = (
     for i, s in enumerate([(3, 5), (B, 3)])
 )
 ONES = jnp.ones(3)
+SOME = jnp.arange(B)[:, None] % 3 == 0
 
 
 def one(w, e):
@@ -107,6 +108,13 @@ def written_at_one_place(w, x):
     return mean_of(w, x.at[1].set(jnp.max(x, 0)))
 
 
+def chosen_at_another_place_each_step(w, x):
+    def step(t, h):
+        return jnp.tanh(h * jnp.where(jnp.arange(B)[:, None] == t, x, x.sum(0)))
+
+    return mean_of(w, lax.fori_loop(0, 2, step, jnp.ones_like(x)))
+
+
 REARRANGED = {
     "a cumulative sum": scanned(ONES, lambda w, s, e: (s + e, one(w, e * s))),
     "and of one number": scanned(1.0, lambda w, s, e: (s + e.sum(), one(w, e * s))),
@@ -131,6 +139,8 @@ REARRANGED = {
     "reversed": mapped(product, lambda x: x[::-1]),
     "reversed without a loop": lambda w, x: mean_of(w, x * x[::-1]),
     "written at one example's place": written_at_one_place,
+    "chosen at another's at each step": chosen_at_another_place_each_step,
+    "chosen by a mask": lambda w, x: mean_of(w, jnp.where(SOME, x, x.mean(0))),
     "mixed with another's": mixed_up,
     "and its label too": mixed_labels(lambda x: 0.6 * x + 0.4 * x[::-1]),
     "by a matrix": mixed_labels(lambda x: MIXING @ x),

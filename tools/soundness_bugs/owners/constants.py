@@ -113,6 +113,12 @@ CONSTANTS = [
     ),
     Bug(
         "owners/constants.py",
+        "not chosen or meets_alike(op.operands[0], 0, found)",
+        "True",
+        "data of the batch that a mask of nobody chooses for some examples",
+    ),
+    Bug(
+        "owners/constants.py",
         "if isinstance(known, Mixed) and value not in owners.trained:",
         "if isinstance(known, Mixed):",
         "whatever is mixed as a constant of the batch",
