@@ -1,8 +1,9 @@
 """How many random programs are drawn: `default` (also in CI) a fixed few, `long` thousands.
 
 Also which tests are the smoke part (`pytest -m smoke`), and which are left out unless asked for
-(`pytest -m slow`; all with `pytest -m ""`). Of a test's cases, where no file is named, the first of
-every eight are run, and the others are slow. Choose the number of programs with
+(`pytest -m "slow and not more"`; all with `pytest -m ""`, an hour). Of a test's cases, where no
+file is named, the first of every eight are run, the fifth are slow, and the others are more of the
+same; of those of slow files every second one is. Choose the number of programs with
 `pytest --hypothesis-profile long` or HYPOTHESIS_PROFILE=long.
 
 Programs are compiled fast (`fast_compiles.py`) unless XLA_FLAGS says otherwise: `XLA_FLAGS= pytest`
@@ -113,30 +114,36 @@ SLOW = DEFAULT_FLAGS | {
 MARKED = {"smoke": SMOKE, "default_flags": DEFAULT_FLAGS, "slow": SLOW}
 
 
-# One of so many cases of a test is run by default.
+# One of so many cases of a test is run by default, as many again where slow ones are.
 ONE_OF = 8
+# And of a slow test one of so many.
+ONE_OF_SLOW = 2
 
 
 def pytest_collection_modifyitems(config, items):
-    if not any(".py" in argument for argument in config.args):
-        for item in left_out(items):
-            item.add_marker("slow")
     for item in items:
         for mark, files in MARKED.items():
             if pathlib.Path(item.fspath).stem in files:
                 item.add_marker(mark)
+    if not any(".py" in argument for argument in config.args):
+        for item, mark in left_out(items):
+            item.add_marker(mark)
 
 
 def left_out(items):
-    """Of each test with three cases or more that are not slow, in a room of tests, all such cases
-    but each eighth.
+    """What is left out at first of each test with three cases or more, in a room of tests, with its
+    mark.
     """
     cases = collections.defaultdict(list)
     for item in items:
-        if pathlib.Path(item.fspath).parent != TESTS and not is_slow(item):
-            cases[item.nodeid.split("[")[0]].append(item)
-    each = (own for own in cases.values() if len(own) > 2)
-    return [item for own in each for k, item in enumerate(own) if k % ONE_OF]
+        if pathlib.Path(item.fspath).parent != TESTS:
+            cases[item.nodeid.split("[")[0], is_slow(item)].append(item)
+    for (_, slow), own in cases.items():
+        for k, item in enumerate(own if len(own) > 2 else []):
+            if slow and k % ONE_OF_SLOW:
+                yield item, "more"
+            elif not slow and k % ONE_OF:
+                yield item, "slow" if k % ONE_OF == ONE_OF // 2 else "more"
 
 
 def is_slow(item):

@@ -110,11 +110,15 @@ def differs_by_place(op: Operation, classes: Sequence[Class], found: Meeting) ->
         data = data_in(known)
         if data and not meets_alike(op.operands[i], i, found):
             return data
+    chosen = _chosen_data(op, classes)
+    return chosen if chosen and not meets_alike(op.operands[0], 0, found) else None
+
+
+def _chosen_data(op: Operation, classes: Sequence[Class]) -> Reason | None:
+    """Data beside which nobody's truths choose."""
     if op.name != "stablehlo.select" or not is_shared(classes[0]):
         return None
-    chosen = [data for c in classes[1:] if is_shared(c) and (data := data_in(c))]
-    alike = not chosen or meets_alike(op.operands[0], 0, found)
-    return None if alike else chosen[0]
+    return next((data for c in classes[1:] if is_shared(c) and (data := data_in(c))), None)
 
 
 def differs_beside(owners: Owners, op: Operation, classes: Sequence[Class], number: int) -> bool:
@@ -156,15 +160,18 @@ def met_digits(
 def differs_by_step(
     owners: Owners, op: Operation, classes: Sequence[Class], labels: Numbers
 ) -> Reason | None:
-    """Data that may differ from step to step, in a loop whose steps have examples of their own.
+    """Data that may differ from step to step, or is chosen at some, in a loop whose steps have
+    examples of their own.
 
     `labels`: owners with step axes in front.
     """
+    steps = labels.shape[: owners.steps]
     for value, known in zip(op.operands, classes, strict=False):
         data = data_in(known)
-        if data and _differs_at(owners, value, labels.shape[: owners.steps]):
+        if data and _differs_at(owners, value, steps):
             return data
-    return None
+    chosen = _chosen_data(op, classes)
+    return chosen if chosen and _differs_at(owners, op.operands[0], steps) else None
 
 
 def differs_by_index(

@@ -140,6 +140,9 @@ REARRANGED = {
     "reversed without a loop": lambda w, x: mean_of(w, x * x[::-1]),
     "written at one example's place": written_at_one_place,
     "chosen at another's at each step": chosen_at_another_place_each_step,
+    "chosen at some examples' steps": scanned(
+        0, lambda w, t, e: (t + 1, one(w, jnp.where(t < 2, e, X.sum(0))))
+    ),
     "chosen by a mask": lambda w, x: mean_of(w, jnp.where(SOME, x, x.mean(0))),
     "mixed with another's": mixed_up,
     "and its label too": mixed_labels(lambda x: 0.6 * x + 0.4 * x[::-1]),

@@ -96,3 +96,13 @@ def test_what_is_returned_beside_gradients_of_parameters_may_have_rows():
     for made, expected in zip(others, outputs(W, X)[1:], strict=True):
         np.testing.assert_allclose(made, expected, rtol=1e-6, atol=1e-6)
     assert any("a sum of data" in reason.why for reason in f.explain(W, X).data)
+
+
+BESIDE_A_SUM = {"centred": lambda x: x - x.mean(0), "scaled": lambda x: x * x.sum(0)}
+
+
+@pytest.mark.parametrize("rows", BESIDE_A_SUM.values(), ids=BESIDE_A_SUM.keys())
+def test_rows_beside_a_sum_are_refused_where_nothing_tells_of_parameters(rows):
+    asked = {"statistics": hs.per_example(), "gradients": lambda rows: rows}
+    with pytest.raises(hs.Refusal, match="a sum over the examples"):
+        hs.rewrite(rows, batch_argnums=0, **asked)(X)

@@ -233,3 +233,26 @@ def test_chunks_may_be_larger_than_the_index_counts():
     before = str(code)
     split_chunks(code)
     assert str(code) == before
+
+
+@pytest.mark.parametrize(("continued", "counted"), [("%i", 1), ("%j", 2)])
+def test_what_goes_on_from_another_counter_is_none(continued, counted):
+    """It would be 0, 2, 4, .. if it went on from its own numbers, and is 0, 2, 3, .."""
+    code = mlir.parse(
+        f"""
+        func.func @main() -> tensor<i32> {{
+          %zero = stablehlo.constant dense<0> : tensor<i32>
+          %one = stablehlo.constant dense<1> : tensor<i32>
+          %two = stablehlo.constant dense<2> : tensor<i32>
+          %n = stablehlo.constant dense<4> : tensor<i32>
+          %r:2 = stablehlo.while(%i = %zero, %j = %zero) : tensor<i32>, tensor<i32>
+           cond {{ %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+                  stablehlo.return %p : tensor<i1> }}
+           do {{   %k = stablehlo.add %i, %one : tensor<i32>
+                  %l = stablehlo.add {continued}, %two : tensor<i32>
+                  stablehlo.return %k, %l : tensor<i32>, tensor<i32> }}
+          return %r#1 : tensor<i32>
+        }}"""
+    )
+    (loop,) = loops_in(code)
+    assert len(counter_values(loop)) == counted

@@ -207,3 +207,16 @@ def test_examples_from_the_last_to_the_first():
     _, found = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(w, X)
     g = jax.vmap(own, (None, 0))(w, X) * 2.0 ** jnp.arange(6)[:, None, None]
     np.testing.assert_allclose(found, g, rtol=0, atol=1e-5 * np.abs(g).max())
+
+
+def test_weights_that_steps_add_beside_their_examples_are_said_to_belong_to_these():
+    def gradient(v, x):
+        def step(total, pair):
+            return total + jnp.tanh(pair[0] * v) + pair[1] * v, None
+
+        weights = jnp.asarray([1.0, -2.0, 3.0, -1.0])
+        return jax.lax.scan(step, jnp.zeros(3), (x, weights))[0]
+
+    v, x = jnp.ones(3), jnp.sin(jnp.arange(12.0)).reshape(4, 3)
+    with pytest.raises(hs.Refusal, match="something for each example's position"):
+        hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(v, x)

@@ -160,6 +160,29 @@ def other_penalties(p, x):
     return added(jax.grad(penalised)(p, one), jax.grad(cubes)(p, two))
 
 
+def where_groups_have_met(p, x):
+    """Once for the first group with the second one, and once for the second with the first."""
+    one, two = (jax.grad(fit)(p, rows) for rows in groups(x, 4))
+    decay = jax.grad(penalty)(p)
+    return added(added(added(one, two), decay), added(added(two, one), decay))
+
+
+def behind_a_loop(p, x):
+    """The second half has the penalty twice, and the steps over the first one have it together."""
+
+    def step(total, rows):
+        return added(total, jax.grad(fit)(p, rows)), None
+
+    zeros, decay = jax.tree.map(jnp.zeros_like, p), jax.grad(penalty)(p)
+    steps = jax.lax.scan(step, zeros, x[:4].reshape(2, 2, D))[0]
+    return added(added(steps, decay), added(added(jax.grad(fit)(p, x[4:]), decay), decay))
+
+
+def in_rows_of_two_groups(p, x):
+    own = jax.grad(fit)(p, x)
+    return {"v": (jnp.flip(x[:4], 0) + x[4:] + p["v"] ** 2).sum(0), "w": own["w"]}
+
+
 @pytest.mark.parametrize(
     "made",
     [
@@ -173,6 +196,9 @@ def other_penalties(p, x):
         within_groups,
         of_halves_of_all,
         other_penalties,
+        where_groups_have_met,
+        behind_a_loop,
+        in_rows_of_two_groups,
     ],
 )
 def test_penalties_that_may_be_of_some_groups_are_refused(made):

@@ -226,6 +226,9 @@ PENALTIES = {
     "among moved sums of rows": lambda p, x: sum(
         jnp.flip(total(x[i : i + 2]) + p["b"]) for i in range(0, B, 2)
     ),
+    "among rows of which one lies there twice": lambda p, x: (
+        (jnp.concatenate([x[:1], x]) + jnp.concatenate([x[2:], x[:2], x[:1]])) + p["b"]
+    ),
     "within a step": lambda p, x: added(
         times(
             three(lambda p, x: (inner(p, x[:1]) + inner(p, x[1:])) / 2 + penalty(p), p, x[:6]), 2

@@ -69,6 +69,11 @@ def running_mean(c, p, x, b):
     return c + (x * p + p - c) / (b + 1)
 
 
+def chosen_and_added_up(c, p, x, b):
+    term = lax.cond(b < 1, lambda: x + p, lambda: x)
+    return c + lax.fori_loop(0, 2, lambda i, t: t + (i + 1.0) * term, jnp.zeros(1))
+
+
 UNEVEN = {
     "weighted halves": of_halves(lambda c, p, x, b: c + (b + 1.0) * (x + p)),
     "halves weighted by a table": of_halves(
@@ -78,6 +83,13 @@ UNEVEN = {
     "chosen in a half's branch": of_halves(
         lambda c, p, x, b: c + lax.cond(b < 1, lambda: x + p, lambda: x)
     ),
+    "chosen in a half's branch by a parameter": of_halves(
+        lambda c, p, x, b: c + lax.cond(b < p[0], lambda: x + p, lambda: x)
+    ),
+    "chosen in a half's branch, and moved": of_halves(
+        lambda c, p, x, b: c + lax.cond(b < 1, lambda: x + p, lambda: x).reshape(1, 1).sum(0)
+    ),
+    "chosen in a half's branch, and added up": of_halves(chosen_and_added_up),
     "weights by the first half alone": of_halves(
         lambda c, p, x, b: c + lax.fori_loop(0, b + 1, lambda i, t: t + p, x)
     ),
@@ -98,6 +110,9 @@ UNEVEN = {
     "handed on as it was": handed_on(0),
     "chosen of halves": of_halves(lambda c, p, x, b: jnp.where(b < 1, c + x + p, c + x)),
     "scaled halves": of_halves(lambda c, p, x, b: 0.9 * c + x + p),
+    "begun at another constant in each half": of_halves(
+        lambda c, p, x, b: c + lax.fori_loop(0, 2, lambda i, t: t + x, jnp.exp(b * p))
+    ),
 }
 
 

@@ -40,6 +40,9 @@ OF_DATA = {
     "rows of sorted data at own numbers": lambda w, x: jnp.sum(
         hidden(w, x)[:, 0] * jnp.sort(x, 0)[jnp.arange(B), jnp.argmax(hidden(w, x)[:, :3], 1)]
     ),
+    "the largest of own features and sorted ones": lambda w, x: jnp.sum(
+        hidden(w, x)[:, 0] * jnp.concatenate([x[:, :2], jnp.sort(x, 0)[:, 2:]], 1).max(1)
+    ),
     "beside a sum over positions": beside_positions,
     "sorted, one by one": lambda w, x: jnp.sum(
         lax.map(lambda pair: energy(w, pair[0] * pair[1]), (x, jnp.sort(x, 0)))
@@ -54,6 +57,19 @@ OF_DATA = {
 }
 
 
+def one_by_one(term):
+    """Sums up a term of each example's and of as many rows of sorted data."""
+
+    def gradient(v, x):
+        def step(total, pair):
+            example, row = pair
+            return total + term(jnp.tanh(example * v), row), None
+
+        return lax.scan(step, jnp.zeros(3), (x, jnp.sort(x, 0)))[0]
+
+    return gradient
+
+
 # What a function returns as the gradient of v: data of the batch is, or may be, a term of it.
 TERMS = {
     "in a second branch": lambda v, x: (
@@ -65,6 +81,7 @@ TERMS = {
     "by an example's choice": lambda v, x: (
         (x * v).sum(0) + lax.cond(x[0, 0] > 0, lambda: jnp.max(x, 0), lambda: jnp.min(x, 0))
     ),
+    "sorted, added at each step": one_by_one(jnp.add),
     "from a loop's second step on": lambda v, x: (
         (x * v).sum(0) + lax.fori_loop(0, 3, lambda i, s: jnp.max(x, 0), jnp.zeros(3))
     ),

@@ -142,6 +142,15 @@ REFUSED = {
     "beyond the end": with_own(
         lambda w, h: lax.dynamic_update_slice(jnp.zeros((B, 4)), h[2:5], (7, 0))
     ),
+    "beside an update without rows": with_all(
+        lambda w, h: lax.dynamic_update_slice(h, jnp.zeros((0, 4)), (shared_number(w), 0))
+    ),
+    "overwritten at one of several places": first(
+        lambda w, h: lax.dynamic_update_slice(h, jnp.zeros((1, 4)), (shared_number(w) + 1, 0))[1:2]
+    ),
+    "beside what is dropped beyond the end": first(
+        lambda w, h: h.at[np.array([B])].set(0.0, mode="drop", unique_indices=True)[-1:]
+    ),
     "a row that is somewhere": first(
         lambda w, h: lax.dynamic_slice(h, (shared_number(w), 0), (1, 4))
     ),
@@ -198,6 +207,13 @@ RETURNED = {
     ),
     "all rows beside a loop's that is the first": lambda v, x: jnp.sum(
         jnp.tanh(x * v) * lax.fori_loop(0, 3, lambda i, s: x[0], jnp.zeros(3)), 0
+    ),
+    "a row that an example picks": lambda v, x: (x * v)[jnp.argmax(x[0])],
+    "added where another says": lambda v, x: (
+        jnp.zeros(3).at[jnp.argmax(x * v, 1)].add((x * v)[::-1, 0])
+    ),
+    "the largest at each place": lambda v, x: (
+        jnp.zeros(3).at[np.arange(B) % 3].max(jnp.tanh(x * v)[:, 0])
     ),
     "turned by a convolution": lambda v, x: jnp.sum(
         turned((x * v).reshape(2, 4, 3)) * (x * v).reshape(4, 2, 3), (0, 1)

@@ -188,6 +188,7 @@ LOST = {
     "rows of those that meet": lambda v, x: (jnp.tanh(x * v) - jnp.tanh(x * v).mean(0))[:, 0],
     "similarities": lambda v, x: jnp.tanh((x * v) @ (x * v).T),
     "cumulated, then added": lambda v, x: jnp.sort(jnp.tanh(x * v), 0).sum(0),
+    "sums of all before": lambda v, x: jnp.cumsum(jnp.tanh(x * v), 0).sum(0),
     "the largest of neighbours": lambda v, x: lax.reduce_window(
         jnp.tanh(x * v), -jnp.inf, lax.max, (2, 1), (1, 1), "VALID"
     ).sum(0),

@@ -247,6 +247,11 @@ ALIKE = {
         lambda h, on, c: (jnp.where(on, first_shrunk(h), h), on & spread(first_shrunk(h))),
         lambda h: spread(h) & FIRST,
     ),
+    "not all done, or always": looped(
+        lambda h, on, c: (c < 9) & ~lax.reduce(on, c >= 0, lax.bitwise_and, (0, 1)),
+        lambda h, on, c: (halved(on, h), on & (jnp.abs(h) < 5)),
+        lambda h: jnp.abs(h) < 5,
+    ),
     "a size for all": looped(lambda h, t, c: t < 1, of_one_size, lambda h: jnp.zeros((), h.dtype)),
     "the number of steps": looped(
         lambda h, on, c: jnp.any(on), narrowed, returned=lambda h, on, c: h * c
@@ -360,3 +365,15 @@ def test_claims_hold(name):
     claimed = Claimed(lambda w, x: rows(hidden(w, x)))
     assert isinstance(claimed.last, Owned) == (name in OWN)
     assert_claims_hold(claimed)
+
+
+def test_how_long_the_examples_go_on_is_data_where_it_is_used():
+    """Parameters reach no part of the loop."""
+
+    def loss(w, x):
+        rows = ALIKE["the number of steps"](3 * x)
+        return jnp.mean(jnp.sum(jnp.tanh(x @ w)[:, :3] * rows, 1))
+
+    assert hs.explain(hs.grad(loss, statistics=hs.norms()), W, X).data
+    with pytest.raises(hs.Refusal, match="all examples meet in a constant"):
+        hs.grad(loss, statistics=hs.clipped_mean(0.1))(W, X)

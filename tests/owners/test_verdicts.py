@@ -183,3 +183,8 @@ def test_rows_laid_out_along_other_dimensions():
         return jnp.mean(jnp.sum(jnp.tanh(x), 1) + p.reshape(B, 2).sum(1))
 
     assert any(reasons(jax.grad(loss), np.ones(2 * B, np.float32), X))
+
+
+def test_data_of_each_step_that_scales_an_example_is_said_to_meet_it():
+    (reason,) = reasons(data_meetings.one_by_one(jnp.multiply), V, X)
+    assert "rearranged over the examples" in reason.why

@@ -53,6 +53,8 @@ TESTS = (
     "tests/microbatches/test_even_shares.py",
     "tests/microbatches/test_group_shares.py",
     "tests/microbatches/test_row_constants.py",
+    "tests/microbatches/test_step_constants.py",
+    "tests/terms/test_kept_examples.py",
     "tests/microbatches/test_parts_of_any_size.py",
     "tests/microbatches/test_vmapped_microbatches.py",
     "tests/acceptance/test_until_done.py",

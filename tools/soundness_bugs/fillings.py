@@ -80,8 +80,8 @@ FILLINGS = [
     ),
     Bug(
         "owners/labelling/indexed_moves.py",
-        "    if not shape or len(axes) > 1 or any(axis < steps for axis in axes):",
-        "    if not shape or any(axis < steps for axis in axes):",
+        "    if 0 in shape or not shape or len(axes) > 1 or any(axis < steps for axis in axes):",
+        "    if 0 in shape or not shape or any(axis < steps for axis in axes):",
         "a choice by two dimensions as one by the first of them",
     ),
     Bug(

@@ -153,9 +153,9 @@ MICROBATCHES = [
     ),
     Bug(
         "owners/shares/step_weights.py",
-        "alone = all(_is_of_the_step(owners, form) for form in used)",
-        "alone = True",
-        "sums so far that a step does something else with",
+        "        return [op.operands[0]]\n",
+        "        return []\n",
+        "constants that some steps bring by the choice of a branch",
     ),
     Bug(
         "owners/shares/weighted_terms.py",

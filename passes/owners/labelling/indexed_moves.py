@@ -121,7 +121,7 @@ def _choice(known: Numbers, asked: tuple[int, ...], shape: tuple[int, ...]) -> C
     steps = known.ndim - len(asked)
     truths = known.astype(bool).reshape((*known.shape[:steps], *(asked or [1] * len(shape))))
     axes = [axis for axis, size in enumerate(truths.shape) if size > 1 and _varies(truths, axis)]
-    if not shape or len(axes) > 1 or any(axis < steps for axis in axes):
+    if 0 in shape or not shape or len(axes) > 1 or any(axis < steps for axis in axes):
         return None
     axis = axes[0] if axes else steps
     along = np.moveaxis(truths, axis, 0).reshape(truths.shape[axis], -1)[:, 0]

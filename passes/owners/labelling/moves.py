@@ -44,7 +44,6 @@ def taken(labels: Labels, dim: int, places: Places) -> Labels:
 
 def _with_holes(labels: Labels, dim: int, places: Places) -> Labels:
     """Labels that are the same all along a dimension, but for places that are holes, [.., n]."""
-    labels = whole(labels, [dim])
     (axis,) = labels.axes(dim)
     sizes = [1] * labels.owners.ndim
     sizes[axis] = places.shape[-1]

@@ -166,6 +166,8 @@ def _beside(owners: Owners, term: Value) -> list[Value]:
         return []
     if op.name == "stablehlo.while":
         return mlir.operands(mlir.return_operation(op.regions[0].blocks[0]))
+    if op.name in mlir.CONTROL_FLOW:
+        return [op.operands[0]]
     places = constant_places(owners, op)
     is_site = places == frozenset(initial_operands(op))
     return [] if is_site else [v for i, v in enumerate(op.operands) if i not in places]

@@ -180,6 +180,27 @@ def faded_by_what_a_run_tells(c, x):
     return sum(map(part, halves(x)))
 
 
+@case(X[:4])
+def in_two_rows_and_beside_the_others(c, x):
+    h = jnp.tanh(x * c)
+    return (h[0] + c * c) + (h[1] + c * c) + (h[2:].sum(0) + c * c + c * c)
+
+
+@case(X)
+def sums_along_other_dimensions(c, x):
+    tables = (jnp.tanh(part)[:, :, None] + jnp.broadcast_to(c, (D, D)) for part in halves(x))
+    return sum(table.sum(dims) for table, dims in zip(tables, [(0, 1), (0, 2)], strict=True))
+
+
+@case(X)
+def other_numbers_of_products(c, x):
+    def part(x, number):
+        total, numbers = jnp.tanh(x).sum(0) + c, jnp.full(number, c[0])
+        return lax.dot_general(total, numbers, (((), ()), ((), ()))).sum(1)
+
+    return sum(part(x, number) for x, number in zip(halves(x), [2, 3], strict=True))
+
+
 def each_of(made, x):
     asked = {"batch_argnums": 1, "statistics": hs.per_example(), "loss_reduction": "sum"}
     return hs.rewrite(made, **asked)(C, x)

@@ -55,3 +55,15 @@ def test_gradients_beside_such_rows_are_exact(name):
 
     own = jax.vmap(jax.grad(alone), (None, 0))(W, jnp.arange(B))
     np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-6)
+
+
+def test_rows_of_which_a_call_makes_the_second_of_its_results_are_found():
+    """Its first result has them along another dimension."""
+    call = hs.per_example_call(lambda n: (2 * n.T, jnp.sin(1.0 * n)), 0, (1, 0))
+
+    def function(v, numbers, x):
+        return jnp.sum(x * v * call(numbers)[1], 0) + jnp.sum(numbers * v, 0)
+
+    f = hs.rewrite(function, batch_argnums=2, statistics=hs.per_example())
+    with pytest.raises(hs.Refusal, match="position"):
+        f(V, np.arange(B * D).reshape(B, D), X)

@@ -121,7 +121,19 @@ def test_places_in_a_row_lie_in_it(name):
     assert (high == 7).all()
 
 
+def by_another(x):
+    """Bits, of which a reduction returns what it finds beside them."""
+
+    def body(one, other):
+        chosen = jnp.where(one[1] < other[1], one[1], other[1])
+        return chosen, chosen
+
+    return lax.reduce((x & 1, x), (np.int8(0), np.int8(0)), body, (0,))[0]
+
+
 UNKNOWN = {
+    "of another operand": by_another,
+    "products of many": lambda x: lax.reduce(x & 3, np.int8(1), lax.mul, (0,)),
     "unsigned, shifted with its first bit": lambda x: lax.shift_right_arithmetic(
         x.astype(np.uint8), np.uint8(6)
     ),

@@ -212,3 +212,13 @@ def test_by_zero_no_number_is_known(op):
     )
     (value,) = mlir.operands(mlir.return_operation(mlir.body(mlir.main_function(code))))
     assert integers_of(Owners(1), value) is None
+
+
+def test_where_each_step_puts_a_number_is_not_where_the_first_does():
+    def write(i, s):
+        moved = lax.dynamic_update_slice(jnp.arange(4), jnp.array([7]), (i,))
+        return lax.dynamic_update_slice(s, moved[1:2], (i,))
+
+    function = stacked(write)
+    found, _ = numbers_of(function)
+    assert found is None or np.array_equal(found, function())

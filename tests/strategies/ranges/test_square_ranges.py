@@ -5,10 +5,10 @@ from functools import cache
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.strategies.test_norm_ranges import found_by, gradients, loss
 
 import hlo_surgery as hs
 from tests.products import covering
+from tests.strategies.ranges.test_norm_ranges import found_by, gradients, loss
 
 # One program for each is compiled.
 ASKED = {"2": hs.second_moment(), "1": hs.mean_abs(), "3": hs.mean_power(3), "sign": hs.mean_sign()}

@@ -113,9 +113,15 @@ CONSTANTS = [
     ),
     Bug(
         "owners/constants.py",
-        "not chosen or meets_alike(op.operands[0], 0, found)",
-        "True",
+        "chosen if chosen and not meets_alike(op.operands[0], 0, found) else None",
+        "None",
         "data of the batch that a mask of nobody chooses for some examples",
+    ),
+    Bug(
+        "owners/constants.py",
+        "chosen if chosen and _differs_at(owners, op.operands[0], steps) else None",
+        "None",
+        "data of the batch that is chosen at the steps of some examples",
     ),
     Bug(
         "owners/constants.py",

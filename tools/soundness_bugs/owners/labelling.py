@@ -121,12 +121,6 @@ LABELLING = [
     ),
     Bug(
         "owners/labelling/moves.py",
-        "    labels = whole(labels, [dim])\n    (axis,) = labels.axes(dim)\n    sizes = [1]",
-        "    axis = labels.axes(dim).start\n    sizes = [1]",
-        "padding as long as a part of what is padded, which has digits of its own",
-    ),
-    Bug(
-        "owners/labelling/moves.py",
         "labels = taken(labels, dim, np.arange(*bound))",
         "labels = taken(labels, dim, bound[0] + np.arange(len(range(*bound))))",
         "every other example, as the first of them",
