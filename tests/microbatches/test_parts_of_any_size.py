@@ -316,6 +316,17 @@ def test_halves_of_which_one_is_empty(by):
     jax.tree.map(close, found, jax.tree.map(lambda g: jnp.mean(g**2, 0), alone))
 
 
+def test_rows_at_no_places():
+    """A choice without elements."""
+
+    def loss(p, x):
+        nothing = jnp.zeros((0, D))
+        return behind_tanh(p, x.at[np.zeros(0, int)].set(nothing)) / len(x)
+
+    found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(PARAMS, X)[1]
+    jax.tree.map(close, found, each_behind_tanh(PARAMS))
+
+
 def test_gradients_of_microbatches_by_map_of_a_parameter_that_is_not_used():
     def gradient(p, x):
         each = lax.map(partial(jax.grad(mean_of_tanh), p), x.reshape(3, 4, D))
