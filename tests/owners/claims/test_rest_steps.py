@@ -267,6 +267,14 @@ def test_padding_that_is_not_zero_is_not_counted():
         hs.rewrite(jax.grad(loss), batch_argnums=1, statistics=hs.per_example())(PARAMS, X)
 
 
+def test_ones_in_all_rows_of_unequal_parts():
+    def loss(params, x):
+        parts = [x[:3] + 1.0, x[3:] + 1.0]
+        return sum(jnp.sum(rows @ params["v"]) for rows in parts) / B
+
+    assert_exact(loss, lambda p, row: jnp.sum((row + 1.0) @ p["v"]))
+
+
 def test_the_same_constants_in_tables_of_unequal_parts():
     def loss(params, x):
         whole = B // PART * PART
