@@ -121,13 +121,20 @@ ONE_OF_SLOW = 2
 
 
 def pytest_collection_modifyitems(config, items):
+    whole = any(".py" in argument for argument in config.args)
+    mark_files(items, ["slow", "default_flags"])
+    left = [] if whole else list(left_out(items))
+    for item, mark in left:
+        item.add_marker(mark)
+    more = {id(item) for item, mark in left if mark == "more"}
+    mark_files([item for item in items if id(item) not in more], ["smoke"])
+
+
+def mark_files(items, marks):
     for item in items:
-        for mark, files in MARKED.items():
-            if pathlib.Path(item.fspath).stem in files:
+        for mark in marks:
+            if pathlib.Path(item.fspath).stem in MARKED[mark]:
                 item.add_marker(mark)
-    if not any(".py" in argument for argument in config.args):
-        for item, mark in left_out(items):
-            item.add_marker(mark)
 
 
 def left_out(items):
