@@ -121,13 +121,11 @@ ONE_OF_SLOW = 2
 
 
 def pytest_collection_modifyitems(config, items):
-    whole = any(".py" in argument for argument in config.args)
     mark_files(items, ["slow", "default_flags"])
-    left = [] if whole else list(left_out(items))
-    for item, mark in left:
-        item.add_marker(mark)
-    more = {id(item) for item, mark in left if mark == "more"}
-    mark_files([item for item in items if id(item) not in more], ["smoke"])
+    if not any(".py" in argument for argument in config.args):
+        for item, mark in left_out(items):
+            item.add_marker(mark)
+    mark_files([item for item in items if not item.get_closest_marker("more")], ["smoke"])
 
 
 def mark_files(items, marks):

@@ -110,10 +110,10 @@ def _lacking(verdict: Verdict, original: Module, request: Request) -> Verdict:
     """The verdict, which names the arguments that copies of an example may lack: with these left
     in their places, what copies give is no example's gradient.
     """
-    unlike = [c for c in verdict.comparisons if not c.passes]
-    of_copies = all(c.kind in ("mean of copies", "statistic") for c in unlike)
-    unnamed = unnamed_text(original, request)
-    if verdict.verdict == "equivalent" or not (unlike and of_copies and unnamed):
+    failed = {c.kind for c in verdict.comparisons if not c.passes}
+    of_copies = failed and failed <= {"mean of copies", "statistic"}
+    unnamed = unnamed_text(original, request) if of_copies else ""
+    if verdict.verdict == "equivalent" or not unnamed:
         return verdict
     return replace(verdict, verdict="not applicable", why=f"{verdict.why}; {unnamed}")
 
