@@ -164,6 +164,8 @@ def rewrite(
         write_module(rewritten, out)
         if rewritten.plan is not None and not json:
             print_text(rewritten.plan.taken(), stderr=out == "-")
+            if rewritten.plan.unnamed:
+                print_text(rewritten.plan.beside_batch(), "yellow", stderr=out == "-")
         if json:
             counts = {} if folded is None else {"folded": folded}
             print_json({"file": out, "outputs": rewritten.outputs, "plan": rewritten.plan} | counts)

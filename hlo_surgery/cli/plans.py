@@ -34,6 +34,8 @@ def print_plan(plan: Plan) -> None:
         _print_blocks(plan, shown)
     if plan.others:
         print_text(plan.taken())
+    if plan.unnamed:
+        print_text(plan.beside_batch(), "yellow")
     for reason in plan.data:
         print_text(f"taken as constant: {reason.op} at {reason.where}: {reason.why}", "yellow")
     for each in plan.trusted:

@@ -38,7 +38,8 @@ class Plan:
 
     `loss`: the output that was taken as the loss, where a statistic needs it; `others`: those that
     are no gradients. `trusted`: calls of which is declared, and not proved, that they take examples
-    one by one.
+    one by one. `unnamed`: arguments with as many rows as there are examples that are not named as
+    the batch's, which count as known to everybody.
     """
 
     batch_size: int
@@ -48,19 +49,31 @@ class Plan:
     loss: str = ""
     others: tuple[str, ...] = ()
     trusted: tuple[Trusted, ...] = ()
+    unnamed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         head = f"{counted(self.batch_size, 'example')}, loss reduced by {self.loss_reduction}"
         data = [f"  taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
         trusted = [f"  {each}" for each in self.trusted]
         taken = [f"  {self.taken()}"] if self.others else []
-        return "\n".join([head, *taken, *data, *trusted, *map(_output_text, self.outputs)])
+        beside = [f"  {self.beside_batch()}"] if self.unnamed else []
+        told = [*taken, *beside, *data, *trusted]
+        return "\n".join([head, *told, *map(_output_text, self.outputs)])
 
     def taken(self) -> str:
         """Which outputs count as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""
         others = [f"{name} (the loss)" if name == self.loss else name for name in self.others]
         gradients = f"gradients: {listing([output.name for output in self.outputs])}"
         return gradients + (f"; no gradients: {listing(others)}" if others else "")
+
+    def beside_batch(self) -> str:
+        """Which arguments look like the batch's and are not named: "same for all examples: y
+        int32[8], with as many rows as there are examples; if they are the examples', name them".
+        """
+        return (
+            f"same for all examples: {listing(self.unnamed)}, with as many rows as there are "
+            "examples; if they are the examples', name them"
+        )
 
 
 def _output_text(output: OutputPlan) -> str:

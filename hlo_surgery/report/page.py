@@ -92,6 +92,8 @@ def _plan(plan: Plan) -> Iterable[str]:
         )
     for each in plan.trusted:
         yield f'<div class="notice given">{escape(str(each))}</div>'
+    if plan.unnamed:
+        yield f'<div class="notice given">{escape(plan.beside_batch())}</div>'
     statistics = list(plan.outputs[0].strategies) if plan.outputs else []
     titles = ["gradient", *statistics, "contractions", "FLOP", "bytes", "tail"]
     titles.append("predicted beside the gradient")

@@ -37,7 +37,7 @@ from hlo_surgery.rewriting.results import (
     shared_by_real,
     staged,
 )
-from hlo_surgery.rewriting.unnamed_arguments import warn_of_unnamed
+from hlo_surgery.rewriting.unnamed_arguments import unnamed_names, warn_of_unnamed
 from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
@@ -115,6 +115,7 @@ def rewritten(original: Module, request: Request) -> tuple[Module, list[Any]]:
     """
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
+    plan = replace(plan, unnamed=unnamed_names(original, request))
     return Module(code, plan, _platform(plan, request)), [
         tracer for tracer, _ in request.closed_over.values()
     ]

@@ -47,6 +47,12 @@ def unnamed_rows(module: Module, request: Request) -> list[int]:
     ]
 
 
+def unnamed_names(module: Module, request: Request) -> tuple[str, ...]:
+    """The same by name, with type and shape: "y int32[8]"."""
+    ports = [module.arguments[number] for number in unnamed_rows(module, request)]
+    return tuple(f"{port.name} {port.dtype}{list(port.shape)}" for port in ports)
+
+
 def unnamed_text(module: Module, request: Request) -> str:
     """What copies of an example may lack, since they hold its rows of what is named alone; or
     nothing.

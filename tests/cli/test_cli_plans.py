@@ -6,11 +6,15 @@ import re
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 import hlo_surgery as hs
 from hlo_surgery.cli import plans
+from hlo_surgery.cli.commands import main
 
-FIXTURE = pathlib.Path(__file__).parents[2] / "fixtures" / "lm_scanned_layers" / "module.mlir"
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
+FIXTURE = FIXTURES / "lm_scanned_layers" / "module.mlir"
+MLP = str(FIXTURES / "mlp_biases" / "module.mlir")
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +52,17 @@ def test_a_narrow_one_has_no_columns(plan, monkeypatch):
     lines = printed(plan, 60, monkeypatch).splitlines()
     assert plan.outputs[0].name in lines
     assert f"  second_moment: {plan.outputs[0].strategies['second_moment']}" in lines
+
+
+@pytest.mark.parametrize("name", ["inspect", "rewrite", "report"])
+def test_labels_that_are_not_named_are_told(name, tmp_path):
+    """They count as the same for all examples, which is seldom what is meant."""
+    out = tmp_path / "out.html"
+    more = [] if name == "inspect" else ["--statistic", "norms", "-o", str(out)]
+    told = "same for all examples: labels int32[5]"
+    for batch, is_told in (["x"], True), (["x", "labels"], False):
+        named = [word for each in batch for word in ("--batch", each)]
+        result = CliRunner().invoke(main, [name, MLP, *named, *more])
+        assert result.exit_code == 0, result.output
+        text = out.read_text() if name == "report" else result.stdout
+        assert (told in text) == is_told
