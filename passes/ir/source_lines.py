@@ -3,6 +3,7 @@ from text.
 """
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, cast
@@ -119,6 +120,8 @@ def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:
     return callee if leads_here or not call else call
 
 
+# Asked for each op that is inlined, of a few files.
+@cache
 def _is_wrapper(path: str) -> bool:
     parts = Path(path).parts
     return any(pair in WRAPPERS for pair in pairwise(parts))

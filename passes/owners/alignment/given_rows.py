@@ -19,7 +19,7 @@ from hlo_surgery.passes.owners.alignment.placements import (
 )
 from hlo_surgery.passes.owners.classes import Owned, is_shared
 from hlo_surgery.passes.owners.labelling.frames import joined, same
-from hlo_surgery.passes.owners.labelling.labels import NONE, Labels, owned_alone
+from hlo_surgery.passes.owners.labelling.labels import Labels, owned_alone
 from hlo_surgery.passes.owners.owners import Owners
 
 Placing = tuple[Value, Labels]
@@ -35,9 +35,13 @@ def given_rows(owners: Owners, op: Operation) -> Iterator[Placing]:
 
 def _labels(owners: Owners, value: Value) -> Labels | None:
     """Whose the elements of a value are at all steps, or which group's sums."""
-    known = owners.of(value)
-    labels = owners.grouped.get(value) or (known.labels if isinstance(known, Owned) else None)
+    labels = _labels_by_step(owners, value)
     return at_every_step(labels) if labels else None
+
+
+def _labels_by_step(owners: Owners, value: Value) -> Labels | None:
+    known = owners.of(value)
+    return owners.grouped.get(value) or (known.labels if isinstance(known, Owned) else None)
 
 
 def _passed_on(owners: Owners, op: Operation) -> Iterator[Placing]:
@@ -50,18 +54,21 @@ def _passed_on(owners: Owners, op: Operation) -> Iterator[Placing]:
 
 
 def _has_any(owners: Owners, value: Value) -> bool:
-    """Whether elements of a value are nobody's."""
-    labels = _labels(owners, value)
-    return labels is not None and bool((labels.owners == NONE).any())
+    """Whether elements of a value are nobody's at all steps."""
+    labels = _labels_by_step(owners, value)
+    # What has an owner at each step has one at all of them, and is told sooner.
+    if labels is None or not labels.has_nobodys:
+        return False
+    return at_every_step(labels).has_nobodys
 
 
 def _made_of(owners: Owners, op: Operation) -> Iterator[Placing]:
     """The operands of which some elements are nobody's, and have an owner in the result."""
-    labels = _labels(owners, op.results[0]) if len(op.results) == 1 else None
+    partly = [v for v in op.operands if not is_shared(owners.of(v)) and _has_any(owners, v)]
+    labels = _labels(owners, op.results[0]) if partly and len(op.results) == 1 else None
     if not labels or not _tells_apart(owners, op, labels):
         return
-    partly = [v for v in op.operands if not is_shared(owners.of(v)) and _has_any(owners, v)]
-    for value, places in _before(owners, op, labels) if partly else ():
+    for value, places in _before(owners, op, labels):
         if value in partly and _gives(owners, value, places):
             yield value, places
 

@@ -97,8 +97,8 @@ def puts_constants(op: Operation, classes: Sequence[Class]) -> bool:
     """Whether an op adds what is not zero to what examples own, or lays it beside that."""
     own = owned_operands(classes)
     others = (i for i in range(len(classes)) if i not in own)
-    added = (i for i in others if linearity.is_linear(op, own | {i}))
-    return any(has_constants(op.operands[i], classes[i]) and not _runs_on(op, i) for i in added)
+    put = (i for i in others if has_constants(op.operands[i], classes[i]))
+    return any(linearity.is_linear(op, own | {i}) and not _runs_on(op, i) for i in put)
 
 
 def _runs_on(op: Operation, number: int) -> bool:
