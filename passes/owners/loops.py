@@ -191,7 +191,7 @@ def _joined_owned(
     filled = has_constants(values[0], one) or has_constants(values[1], other)
     offset = one.offset or other.offset or beside
     both = Owned(one.labels, held([one, other]), offset, vacant=not filled)
-    if both.data and one.is_shared != other.is_shared:
+    if data_in(both) and one.is_shared != other.is_shared:
         return mixed(op, NOW_ONE)
     try:
         labels = joined([one.labels, other.labels])

@@ -36,6 +36,15 @@ def one_branching(p, x, y):
     return lax.cond(x[0] > 0, lambda: one(p, x, y), lambda: 2 * one(p, x**2, y))
 
 
+def one_over_features(p, x, y):
+    """The last state of a loop over the features: backwards it starts from nobody's numbers."""
+    return over_features(p, x, jnp.zeros(5)) * y.sum()
+
+
+def over_features(p, x, start):
+    return lax.scan(lambda h, e: (jnp.tanh(h @ p["r"] + e), None), start, x)[0].sum()
+
+
 def one_masked(p, x, y, mask):
     return jnp.sum((x @ p["a"][:, :4] * mask + p["b"][:4] * mask) * y.sum())
 
@@ -93,6 +102,23 @@ def examples_numbered(p, x, y):
     return jnp.mean(lax.map(lambda i: one(p, x[i], y[i]), jnp.arange(6)))
 
 
+def running_mean(p, x, y):
+    """Each example weighs what later ones leave of it, a product over the steps."""
+
+    def step(state, xy):
+        mean, count = state
+        return (
+            mean + (over_features(p, xy[0], jnp.zeros(5)) - mean) / (count + 1),
+            count + 1,
+        ), None
+
+    return lax.scan(step, (0.0, 0.0), (x, y))[0][0]
+
+
+def last_state(p, x, y):
+    return over_features(p, x, jnp.zeros(5))
+
+
 @cache
 def examples_of(each):
     """The examples' gradients of a loss of one example, which has a mask of its own or none."""
@@ -111,6 +137,8 @@ CASES = {
     "gradients stacked": (strided, one),
     "added up by number": (jax.grad(numbered), one),
     "mapped by number": (jax.grad(examples_numbered), one),
+    "loops over features": (mapped(one_over_features), one_over_features),
+    "a running mean of loops over features": (jax.grad(running_mean), last_state),
     "masks by position": (jax.grad(masked_by_position), one_masked),
 }
 
@@ -136,6 +164,13 @@ def carries_state(p, x, y):
     return jnp.mean(lax.scan(step, 0.0, (x, y))[1])
 
 
+def starts_from_others_data(p, x, y):
+    def step(total, e):
+        return total + e.sum(), over_features(p, e, jnp.full(5, total))
+
+    return jnp.mean(lax.scan(step, 0.0, x)[1])
+
+
 def takes_one_twice(p, x, y):
     order = jnp.array([0, 1, 2, 3, 4, 4])
     return jnp.mean(
@@ -143,7 +178,7 @@ def takes_one_twice(p, x, y):
     )
 
 
-@pytest.mark.parametrize("loss", [carries_state, takes_one_twice])
+@pytest.mark.parametrize("loss", [carries_state, starts_from_others_data, takes_one_twice])
 def test_refused(loss):
     with pytest.raises(hs.Refusal):
         hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)

@@ -47,7 +47,7 @@ CONTROL_FLOW = [
     ),
     Bug(
         "owners/loops.py",
-        "if both.data and one.is_shared != other.is_shared:",
+        "if data_in(both) and one.is_shared != other.is_shared:",
         "if both.data and one.is_shared and other.is_shared and not both.data:",
         "data of the batch or an example's value, by a branch",
     ),
