@@ -1,4 +1,6 @@
-"""FLOPs of rewritten programs: never below the plain contractions', counted by hand here."""
+"""FLOPs of rewritten programs: never below the plain contractions', counted by hand here; and an
+array that they must not hold.
+"""
 
 import importlib.util
 
@@ -63,3 +65,20 @@ def test_no_work_is_lost(program, strategy, target):
     function = hs.grad(program, statistics=hs.second_moment(), strategy=strategy, target=target)
     found = cost_of(jax.jit(function).lower(*arguments).compile(), devices)
     assert found.flops >= least
+
+
+def biased_layers(params, x):
+    for w, b in params:
+        x = jnp.tanh(x @ w + b)
+    return jnp.mean(jnp.sum(x**2, 1))
+
+
+def test_the_number_of_examples_is_no_array():
+    """A mean's gradients are B times what examples add, as a sum's are not: of each bias, too."""
+    params, x = [(jnp.eye(F), jnp.ones(F))] * 6, jnp.ones((64, F))
+
+    def temporaries(**options):
+        f = hs.grad(biased_layers, statistics=hs.second_moment(), **options)
+        return jax.jit(f).lower(params, x).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporaries() < temporaries(loss_reduction="sum") + x.nbytes / 2
