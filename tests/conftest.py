@@ -120,6 +120,12 @@ ONE_OF = 8
 ONE_OF_SLOW = 2
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Of the smoke part other files are not read, which takes longer than its tests."""
+    is_left_out = collection_path.name.startswith("test_") and collection_path.stem not in SMOKE
+    return True if is_left_out and config.option.markexpr == "smoke" else None
+
+
 def pytest_collection_modifyitems(config, items):
     mark_files(items, ["slow", "default_flags"])
     if not any(".py" in argument for argument in config.args):

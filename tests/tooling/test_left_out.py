@@ -4,7 +4,13 @@ that is named is.
 
 from types import SimpleNamespace
 
-from tests.conftest import TESTS, left_out, pytest_collection_modifyitems
+from tests.conftest import (
+    SMOKE,
+    TESTS,
+    left_out,
+    pytest_collection_modifyitems,
+    pytest_ignore_collect,
+)
 
 
 def cases(count, room="loops", slow=()):
@@ -55,3 +61,15 @@ def test_where_rooms_are_run_the_others_are_left_out():
 def test_a_file_that_is_named_is_run_whole():
     assert marked("tests/loops/test_a.py") == [[]] * 10
     assert marked("tests/loops/test_a.py::test_b[1]") == [[]] * 10
+
+
+def read(marks):
+    """Which of the tests' files are read where these marks are asked for."""
+    config = SimpleNamespace(option=SimpleNamespace(markexpr=marks))
+    files = TESTS.rglob("test_*.py")
+    return {file.stem for file in files if not pytest_ignore_collect(file, config)}
+
+
+def test_for_the_smoke_part_other_files_are_not_read():
+    assert read("smoke") == SMOKE
+    assert read("smoke and not more") == read("") > SMOKE
