@@ -91,6 +91,8 @@ def find_apart(owners: Owners, block: Block) -> Apart:
         if updates_some(owners, op) or _picks_unseen(owners, op):
             first = first or op
             alone.add(UNKNOWN)
+        if not examples:
+            continue
         if mlir.is_inexact(op.results[0]) and op.name not in mlir.CONTROL_FLOW:
             labels = _labels(taken)
             uneven = any(map(is_uneven, labels))
@@ -98,7 +100,7 @@ def find_apart(owners: Owners, block: Block) -> Apart:
             if op.name not in KEEPS_ELEMENTS and not _adds_terms(owners, op):
                 alone |= of_steps(tuple(labels))
                 alone |= {UNKNOWN} if uneven else set()
-        for value, data in _data(taken) if examples else ():
+        for value, data in _data(taken):
             met.setdefault(value, set()).update(examples)
             why.setdefault(value, rearranged(op, data).reason)
     return Apart(first, frozenset(alone), {v: why[v] for v in _met_by_some(owners, block, met)})
