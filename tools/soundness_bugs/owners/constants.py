@@ -203,8 +203,8 @@ CONSTANTS = [
     ),
     Bug(
         "owners/labelling/fillings.py",
-        "not _runs_on(op, i) for i in added)",
-        "not mlir.enclosing_loops(op) for i in added)",
+        "not _runs_on(op, i) for i in put)",
+        "not mlir.enclosing_loops(op) for i in put)",
         "constants that are added to some examples' values in a loop",
     ),
     Bug(
