@@ -214,8 +214,9 @@ class WithStatistics:
         given["rows_per_example"] = options.rows_per_example
         asked = make_request(lowered, batch, statistics, picked, *how, **given)
         given_arrays = named_arrays(arguments_by_key(*jax.tree.unflatten(tree, leaves)))
-        warn_of_unnamed(lowered, asked, [name for name, _ in given_arrays])
-        module, more = rewritten(lowered, asked)
+        names = [name for name, _ in given_arrays]
+        warn_of_unnamed(lowered, asked, names)
+        module, more = rewritten(lowered, asked, names)
         results = shape, self._statistics_tree(known, jax.tree.structure(numbers))
         told = telling(self._fun, leaves, tree, made.calls) if made.calls else None
         placed = shardings_of(made.shardings, known, numbers)

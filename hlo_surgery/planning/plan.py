@@ -67,12 +67,12 @@ class Plan:
         return gradients + (f"; no gradients: {listing(others)}" if others else "")
 
     def beside_batch(self) -> str:
-        """Which arguments look like the batch's and are not named: "same for all examples: y
-        int32[8], with as many rows as there are examples; if they are the examples', name them".
+        """Which arguments look like the batch's, and are not named: "the same for all examples: y
+        int32[8], with as many rows as there are examples; name what belongs to these (...)".
         """
         return (
-            f"same for all examples: {listing(self.unnamed)}, with as many rows as there are "
-            "examples; if they are the examples', name them"
+            f"the same for all examples: {listing(self.unnamed)}, with as many rows as there are "
+            "examples; name what belongs to these (batch_argnums, batch, --batch)"
         )
 
 

@@ -37,7 +37,7 @@ from hlo_surgery.rewriting.results import (
     shared_by_real,
     staged,
 )
-from hlo_surgery.rewriting.unnamed_arguments import unnamed_names, warn_of_unnamed
+from hlo_surgery.rewriting.unnamed_arguments import unnamed_texts, warn_of_unnamed
 from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
@@ -109,13 +109,15 @@ def rewrite_module(
     return made
 
 
-def rewritten(original: Module, request: Request) -> tuple[Module, list[Any]]:
+def rewritten(
+    original: Module, request: Request, names: Sequence[str] = ()
+) -> tuple[Module, list[Any]]:
     """What was requested, and the traced values that statistics close over: the last arguments of
-    the module.
+    the module. `names`: what the user calls the first arguments, if not as the module does.
     """
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
-    plan = replace(plan, unnamed=unnamed_names(original, request))
+    plan = replace(plan, unnamed=unnamed_texts(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
         tracer for tracer, _ in request.closed_over.values()
     ]

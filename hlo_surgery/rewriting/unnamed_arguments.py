@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 
 from hlo_surgery.module import Module
 from hlo_surgery.requests.request import Request
@@ -34,7 +35,7 @@ def warn_of_unnamed(module: Module, request: Request, names: Sequence[str]) -> N
 def unnamed_rows(module: Module, request: Request) -> list[int]:
     """The arguments with a row for each example that are not named as the batch's, by number.
 
-    Arguments like a gradient are parameters, whatever their size.
+    Numbers of a gradient's shape are parameters, or what an optimizer keeps of them.
     """
     trained = {module.outputs[number].shape for number in request.gradients}
     named = {*request.batch, *request.segments.values(), request.is_real}
@@ -42,15 +43,18 @@ def unnamed_rows(module: Module, request: Request) -> list[int]:
         number
         for number, port in enumerate(module.arguments)
         if port.shape[:1] == (request.size,) != (1,)
-        and port.shape not in trained
+        and not (port.shape in trained and jnp.issubdtype(port.dtype, jnp.inexact))
         and number not in named
     ]
 
 
-def unnamed_names(module: Module, request: Request) -> tuple[str, ...]:
-    """The same by name, with type and shape: "y int32[8]"."""
-    ports = [module.arguments[number] for number in unnamed_rows(module, request)]
-    return tuple(f"{port.name} {port.dtype}{list(port.shape)}" for port in ports)
+def unnamed_texts(module: Module, request: Request, names: Sequence[str]) -> tuple[str, ...]:
+    """The same by what the user calls the first arguments, and the module the others, with type and
+    shape: "y int32[8]".
+    """
+    called = [*names, *(port.name for port in module.arguments[len(names) :])]
+    ports = ((called[number], module.arguments[number]) for number in unnamed_rows(module, request))
+    return tuple(f"{name} {port.dtype}{list(port.shape)}" for name, port in ports)
 
 
 def unnamed_text(module: Module, request: Request) -> str:

@@ -59,7 +59,7 @@ def test_labels_that_are_not_named_are_told(name, tmp_path):
     """They count as the same for all examples, which is seldom what is meant."""
     out = tmp_path / "out.html"
     more = [] if name == "inspect" else ["--statistic", "norms", "-o", str(out)]
-    told = "same for all examples: labels int32[5]"
+    told = "the same for all examples: labels int32[5]"
     for batch, is_told in (["x"], True), (["x", "labels"], False):
         named = [word for each in batch for word in ("--batch", each)]
         result = CliRunner().invoke(main, [name, MLP, *named, *more])
