@@ -81,6 +81,11 @@ TERMS = {
     "by an example's choice": lambda v, x: (
         (x * v).sum(0) + lax.cond(x[0, 0] > 0, lambda: jnp.max(x, 0), lambda: jnp.min(x, 0))
     ),
+    "by each example's choice, one by one": lambda v, x: lax.scan(
+        lambda total, row: (total + lax.cond(row[0] > 0, lambda: x.max(0), lambda: x.min(0)), None),
+        jnp.zeros(3),
+        x,
+    )[0],
     "sorted, added at each step": one_by_one(jnp.add),
     "from a loop's second step on": lambda v, x: (
         (x * v).sum(0) + lax.fori_loop(0, 3, lambda i, s: jnp.max(x, 0), jnp.zeros(3))
