@@ -79,6 +79,13 @@ BETWEEN = {
     "of another sign": (lambda x: jnp.where(jnp.sign(y := jnp.clip(x, -3, 4)) != 1, y, 0), -3, 0),
     "of which no case is": (lambda x: jnp.where((x > 3) & (x < 3), x, np.int8(1)), 1, 1),
     "less, counted on the way": (lambda x: jnp.cumsum(jnp.clip(x.reshape(64, 4), 2, 3), 1), 2, 12),
+    "of windows that reach into the padding": (
+        lambda x: lax.reduce_window(
+            jnp.clip(x.reshape(64, 4), 2, 3), np.int8(0), lax.add, (1, 3), (1, 1), "SAME"
+        ),
+        0,
+        9,
+    ),
     "flags counted": (lambda x: (x.reshape(32, 8) > 0).sum(1, dtype=np.int8), 0, 8),
     "the last of those that are there": (
         lambda x: jnp.maximum((x.reshape(32, 8) > 0).sum(1, dtype=np.int8) - 1, 0),
