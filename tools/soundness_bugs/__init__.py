@@ -40,6 +40,7 @@ TESTS = (
     "tests/owners/claims/test_unseen_rows.py",
     "tests/owners/alignment/test_rows_of_nobody.py",
     "tests/owners/alignment/test_rows_of_weights.py",
+    "tests/owners/shares/test_row_sums.py",
     "tests/owners/claims/test_padded_rows.py",
     "tests/owners/claims/test_hidden_parameters.py",
     "tests/owners/claims/test_placements.py",
