@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import EVALUATED, is_splat
+from hlo_surgery.passes.ir.element_types import is_static_array
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
@@ -102,15 +103,20 @@ def free_constants(module: Module) -> None:
             op.move_before(first)
 
 
+def _is_whole_number(value: Value) -> bool:
+    return is_static_array(value) and not mlir.shape(value) and not mlir.is_inexact(value)
+
+
 def pass_barriers(module: Module) -> None:
-    """Use what rests on no argument from before the barriers that `jax.checkpoint` puts it behind:
-    nothing is saved by computing it again, and what it is shows.
+    """Use what rests on no argument, and single whole numbers, from before the barriers that
+    `jax.checkpoint` puts them behind: nothing is saved by computing them again, and what they are
+    shows, as the number of the example that a step takes.
     """
     constants: set[Value] = set()
     for op in mlir.all_operations(module):
         if op.name == mlir.BARRIER:
             for operand, result in zip(op.operands, op.results, strict=True):
-                if operand in constants:
+                if operand in constants or (_is_whole_number(operand) and not holds_constant(op)):
                     result.replace_all_uses_with(operand)
         elif op.name in EVALUATED and constants.issuperset(op.operands):
             constants.update(op.results)

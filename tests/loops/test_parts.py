@@ -98,6 +98,12 @@ def numbered(p, x, y):
     return lax.scan(lambda total, i: (total + one(p, x[i], y[i]), None), 0.0, jnp.arange(6))[0] / 6
 
 
+def numbered_and_computed_again(p, x, y):
+    """Backwards the number of the step comes out of a barrier."""
+    step = jax.checkpoint(lambda total, i: (total + one(p, x[i], y[i]), None))
+    return lax.scan(step, 0.0, jnp.arange(6))[0] / 6
+
+
 def examples_numbered(p, x, y):
     return jnp.mean(lax.map(lambda i: one(p, x[i], y[i]), jnp.arange(6)))
 
@@ -136,6 +142,7 @@ CASES = {
     "microbatches cut out": (cut_out, one),
     "gradients stacked": (strided, one),
     "added up by number": (jax.grad(numbered), one),
+    "computed again by number": (jax.grad(numbered_and_computed_again), one),
     "mapped by number": (jax.grad(examples_numbered), one),
     "loops over features": (mapped(one_over_features), one_over_features),
     "a running mean of loops over features": (jax.grad(running_mean), last_state),
