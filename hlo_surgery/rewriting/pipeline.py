@@ -37,7 +37,7 @@ from hlo_surgery.rewriting.results import (
     shared_by_real,
     staged,
 )
-from hlo_surgery.rewriting.unnamed_arguments import unnamed_texts, warn_of_unnamed
+from hlo_surgery.rewriting.unnamed_arguments import unnamed_with_types, warn_of_unnamed
 from hlo_surgery.statistics.derived import Derived, Statistic, is_about_mean, measures_of
 from hlo_surgery.statistics.elementwise import second_moment
 from hlo_surgery.statistics.factorable import check_each_element
@@ -117,7 +117,7 @@ def rewritten(
     """
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
-    plan = replace(plan, unnamed=unnamed_texts(original, request, names))
+    plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
         tracer for tracer, _ in request.closed_over.values()
     ]

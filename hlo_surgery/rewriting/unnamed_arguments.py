@@ -48,7 +48,7 @@ def unnamed_rows(module: Module, request: Request) -> list[int]:
     ]
 
 
-def unnamed_texts(module: Module, request: Request, names: Sequence[str]) -> tuple[str, ...]:
+def unnamed_with_types(module: Module, request: Request, names: Sequence[str]) -> tuple[str, ...]:
     """The same by what the user calls the first arguments, and the module the others, with type and
     shape: "y int32[8]".
     """

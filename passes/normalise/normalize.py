@@ -103,10 +103,6 @@ def free_constants(module: Module) -> None:
             op.move_before(first)
 
 
-def _is_whole_number(value: Value) -> bool:
-    return is_static_array(value) and not mlir.shape(value) and not mlir.is_inexact(value)
-
-
 def pass_barriers(module: Module) -> None:
     """Use what rests on no argument, and single whole numbers, from before the barriers that
     `jax.checkpoint` puts them behind: nothing is saved by computing them again, and what they are
@@ -120,3 +116,7 @@ def pass_barriers(module: Module) -> None:
                     result.replace_all_uses_with(operand)
         elif op.name in EVALUATED and constants.issuperset(op.operands):
             constants.update(op.results)
+
+
+def _is_whole_number(value: Value) -> bool:
+    return is_static_array(value) and not mlir.shape(value) and not mlir.is_inexact(value)

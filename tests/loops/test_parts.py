@@ -36,9 +36,13 @@ def one_branching(p, x, y):
     return lax.cond(x[0] > 0, lambda: one(p, x, y), lambda: 2 * one(p, x**2, y))
 
 
+def last_state(p, x, y):
+    """Of a loop over the features: backwards it starts from nobody's numbers."""
+    return over_features(p, x, jnp.zeros(5))
+
+
 def one_over_features(p, x, y):
-    """The last state of a loop over the features: backwards it starts from nobody's numbers."""
-    return over_features(p, x, jnp.zeros(5)) * y.sum()
+    return last_state(p, x, y) * y.sum()
 
 
 def over_features(p, x, start):
@@ -113,16 +117,9 @@ def running_mean(p, x, y):
 
     def step(state, xy):
         mean, count = state
-        return (
-            mean + (over_features(p, xy[0], jnp.zeros(5)) - mean) / (count + 1),
-            count + 1,
-        ), None
+        return (mean + (last_state(p, *xy) - mean) / (count + 1), count + 1), None
 
     return lax.scan(step, (0.0, 0.0), (x, y))[0][0]
-
-
-def last_state(p, x, y):
-    return over_features(p, x, jnp.zeros(5))
 
 
 @cache

@@ -54,8 +54,7 @@ Phi = Callable[[jax.Array], jax.Array]
 By = tuple[jax.Array | float, jax.Array | float]
 # What `_squared_site` can contract; a convolution sums several products into an element.
 SQUARED = {"stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"}
-
-# Of batches up to so many times two examples, numbers are multiplied by doubling them.
+# By powers of two up to this one, as of batches of 65536 examples, numbers are doubled.
 MOST_DOUBLINGS = 16
 
 
