@@ -1,0 +1,103 @@
+"""Classes: what a value of the module is to the examples.
+
+    Shared     no example reaches it, or only as data of the batch that counts as a constant
+    Batched    at index i of its batch digits it depends on example i alone; `summed` digits have
+               been summed over: r + sum over them of c_i
+    Mixed      neither is shown, and no gradient may be it
+
+The batch is a few digits: (B,), or (M, b) where a microbatch reshape splits it. Of a Batched value
+each of them lies in exactly one dimension, is the step of a loop around, is summed over, or is the
+one place that `at` says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.mlir import Operation
+
+NOWHERE: frozenset[Digit] = frozenset()
+
+
+@dataclass(frozen=True)
+class Shared:
+    """No example's. `data`: the data of the batch in it, taken as a constant; `term`: why it may be
+    no term of a gradient. `varies`: the batch digits along which such data may differ otherwise
+    than by examples; `own`: those whose step it rests on, and on no other.
+    """
+
+    data: Reason | None = None
+    term: Reason | None = None
+    varies: frozenset[Digit] = NOWHERE
+    own: frozenset[Digit] = NOWHERE
+
+
+@dataclass(frozen=True)
+class Batched:
+    """The examples' own, or sums over them. `site`: the op that first summed; `term`: why the part
+    of it that no example reaches may be no term of a gradient. `bare`: no example reaches it at
+    all, but it lies along the batch, so that its row b is example b's.
+    """
+
+    summed: frozenset[Digit] = NOWHERE
+    at: Mapping[Digit, int] = field(default_factory=dict[Digit, int])
+    site: Operation | None = None
+    term: Reason | None = None
+    bare: bool = False
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Examples meet, and not in a sum; or, where `unknown`, in a way that is not understood."""
+
+    reason: Reason
+    unknown: bool = False
+
+
+Class = Shared | Batched | Mixed
+SHARED = Shared()
+
+
+def is_sum(known: Class) -> bool:
+    """Whether a value is r + sum of c_b."""
+    return isinstance(known, Batched) and bool(known.summed)
+
+
+def is_rows(known: Class) -> bool:
+    """Whether a value is the examples' own, summed nowhere."""
+    return isinstance(known, Batched) and not known.summed
+
+
+def joined(one: Class, other: Class, mixed: Mixed) -> Class:
+    """The least class that holds for either of two values; `mixed` where none does."""
+    match one, other:
+        case (Mixed(), _):
+            return one
+        case (_, Mixed()):
+            return other
+        case (Shared(), Shared()):
+            varies, own = one.varies | other.varies, one.own | other.own
+            return Shared(one.data or other.data, one.term or other.term, varies, own)
+        case (Shared(term=term), Batched() as rows) | (Batched() as rows, Shared(term=term)):
+            kept = rows.term or (term if rows.summed else None)
+            return Batched(rows.summed, rows.at, rows.site, kept, rows.bare)
+        case (Batched(), Batched()):
+            if one.at != other.at:
+                return mixed
+            summed, term = one.summed | other.summed, one.term or other.term
+            site, bare = one.site or other.site, one.bare and other.bare
+            return Batched(summed, one.at, site, term, bare)
+
+
+def same(one: Class, other: Class) -> bool:
+    """Whether two classes claim the same, whatever their reasons."""
+    match one, other:
+        case (Shared(), Shared()):
+            kept = (one.varies, one.own) == (other.varies, other.own)
+            return kept and (not one.data, not one.term) == (not other.data, not other.term)
+        case (Batched(), Batched()):
+            kept = (one.summed, one.at, one.bare) == (other.summed, other.at, other.bare)
+            return kept and (not one.term) == (not other.term)
+        case _:
+            return type(one) is type(other)

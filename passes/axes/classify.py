@@ -1,0 +1,186 @@
+"""Classify: a block, op by op: what each result is to the examples.
+
+Where examples meet in an op, it is asked again with what is nobody's as constants, and with sums of
+data as constants of the batch (`constants.py`); if they meet all the same, its results are Mixed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hlo_surgery.passes.axes import control_flow, reasons
+from hlo_surgery.passes.axes.classes import SHARED, Batched, Class, Mixed, Shared, is_sum
+from hlo_surgery.passes.axes.constants import as_constant, constants, rearranged, settled
+from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.axes.meeting import met
+from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.normalise.held_constants import holds_constant
+
+
+def classify_block(state: State, block: Block) -> None:
+    """Classify what a block's ops make, in order; its arguments have classes already."""
+    for op in mlir.operations(block)[:-1]:
+        if op.name == "stablehlo.while":
+            control_flow.classify_loop(state, op, classify_block)
+        elif op.name in mlir.CONTROL_FLOW:
+            control_flow.classify_branches(state, op, classify_block)
+        elif op.name == mlir.BARRIER:
+            _classify_barrier(state, op)
+        elif len(op.results):
+            _classify_op(state, op)
+
+
+def _classify_barrier(state: State, op: Operation) -> None:
+    """Each operand as it is; what a mark of constants holds is one, if it is no example's."""
+    marks = holds_constant(op)
+    for value, result in zip(op.operands, op.results, strict=True):
+        known = state.of(value)
+        if not marks and value in state.trained:
+            state.trained.add(result)
+        if marks and isinstance(known, Batched) and known.summed:
+            known = as_constant(state, value, known)
+        state.classes[result] = settled(state, result, known, result in state.trained)
+
+
+def _classify_op(state: State, op: Operation) -> None:
+    captured = mlir.captured(op) if len(op.regions) else []
+    if not state.trained.isdisjoint([*op.operands, *captured]):
+        state.trained.update(op.results)
+    state.trained -= state.held.intersection(op.results)
+    state.taken.pop(op.results[0], None)
+    for result, known in zip(op.results, _made(state, op, captured), strict=True):
+        state.classes[result] = settled(state, result, known, result in state.trained)
+
+
+def _made(state: State, op: Operation, captured: Sequence[Value]) -> list[Class]:
+    classes = [state.of(v) for v in op.operands]
+    inside = [state.of(v) for v in captured]
+    count = len(op.results)
+    if mixed := next((c for c in (*classes, *inside) if isinstance(c, Mixed)), None):
+        return [mixed] * count
+    if any(isinstance(c, Batched) for c in inside):
+        return _with_captured(state, op, [*classes, *inside])
+    if all(0 in mlir.shape(result) for result in op.results):
+        return [SHARED] * count
+    if not any(isinstance(c, Batched) for c in classes):
+        return _of_constants(state, op, classes)
+    found = _of_examples(state, op, classes)
+    return _otherwise(state, op, classes, found) if _is_mixed(found) else found
+
+
+def _with_captured(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+    """What a body makes of values from outside is one example's where all are the step's own."""
+    values = [*op.operands, *mlir.captured(op), *op.results]
+    at_step = not any(state.digits(v) for v in values) and not any(map(is_sum, classes))
+    if at_step and all(not isinstance(c, Batched) or not c.at for c in classes):
+        return [Batched()] * len(op.results)
+    return [Mixed(reasons.unknown(op), unknown=True)] * len(op.results)
+
+
+def _is_mixed(classes: Sequence[Class]) -> bool:
+    return any(isinstance(c, Mixed) for c in classes)
+
+
+def _otherwise(
+    state: State, op: Operation, classes: Sequence[Class], found: list[Class]
+) -> list[Class]:
+    """Where examples meet: with what is nobody's as constants; then with sums of data as such."""
+    readings = (_bare_as_constants, _sums_as_constants)
+    for reading in readings:
+        classes, changed = reading(state, op, classes)
+        if not changed:
+            continue
+        if any(isinstance(c, Batched) for c in classes):
+            again = _of_examples(state, op, classes)
+        else:
+            again = constants(state, op, classes)
+        if not _is_mixed(again):
+            state.taken[op.results[0]] = list(classes)
+            return again
+        found = again if changed and reading is _sums_as_constants else found
+    return found
+
+
+def _bare_as_constants(
+    state: State, op: Operation, classes: Sequence[Class]
+) -> tuple[list[Class], bool]:
+    pairs = zip(op.operands, classes, strict=True)
+    alone = all(not isinstance(c, Batched) or c.bare for c in classes)
+    found = [
+        _bare_constant(state, op, v, c, alone) if isinstance(c, Batched) and c.bare else c
+        for v, c in pairs
+    ]
+    return found, found != list(classes)
+
+
+def _bare_constant(
+    state: State, op: Operation, value: Value, known: Batched, alone: bool
+) -> Shared:
+    """Of parameters by rows, what mixes them is nobody's share as a term."""
+    trained = alone and value in state.trained
+    term = reason_at(op, reasons.ROW_OF_EACH) if trained else None
+    return Shared(term=known.term or term)
+
+
+def _sums_as_constants(
+    state: State, op: Operation, classes: Sequence[Class]
+) -> tuple[list[Class], bool]:
+    """Sums of data, or in contributions any; never one over steps that are still going on."""
+    found = list(classes)
+    for i, (value, known) in enumerate(zip(op.operands, classes, strict=True)):
+        if isinstance(known, Batched) and known.summed.isdisjoint(state.scope):
+            counts = value not in state.trained or state.contribution
+            if known.summed and counts:
+                found[i] = as_constant(state, value, known)
+    return found, found != list(classes)
+
+
+def _of_examples(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+    """What an op makes of examples' own values, beside constants; Mixed where data of the batch
+    meets them rearranged.
+    """
+    batched = [i for i, c in enumerate(classes) if isinstance(c, Batched) and not c.bare]
+    rows = frozenset[Digit]().union(*(state.digits(op.operands[i]) for i in batched))
+    for i, known in enumerate(classes):
+        if isinstance(known, Shared) and known.data and batched and not state.contribution:
+            places = state.digits(op.operands[i]) | frozenset(state.scope)
+            if known.varies & places or known.own & rows:
+                return [Mixed(rearranged(op, known.data))] * len(op.results)
+    return met(state, op, classes)
+
+
+def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+    """What an op makes of what no example reaches. What lies along the batch, and is summed or
+    taken step by step, is summed by examples: row b is example b's.
+    """
+    trained = not state.trained.isdisjoint(op.results)
+    for value, known in zip(op.operands, classes, strict=True):
+        if isinstance(known, Shared) and known.data and trained and not state.contribution:
+            if known.varies & (state.digits(value) | frozenset(state.scope)):
+                return [Mixed(rearranged(op, known.data))] * len(op.results)
+    rows = [_as_rows(state, op, i, known) for i, known in enumerate(classes)]
+    if any(isinstance(c, Batched) for c in rows):
+        found = met(state, op, rows)
+        if not _is_mixed(found):
+            state.taken[op.results[0]] = rows
+            return found
+        if trained:
+            why = reason_at(op, reasons.ROW_OF_EACH)
+            classes = [replace(c, term=c.term or why) if isinstance(c, Shared) else c for c in classes]
+    return constants(state, op, classes)
+
+
+def _as_rows(state: State, op: Operation, number: int, known: Class) -> Class:
+    """A constant as rows of the batch, where the op sums these or takes one of them."""
+    value = op.operands[number]
+    own = state.digits(value)
+    if not own or not isinstance(known, Shared) or known.data:
+        return known
+    kept = frozenset[Digit]().union(*map(state.digits, op.results))
+    if own <= kept or not all(d in own or d in state.scope for d in state.batch):
+        return known
+    return Batched(term=known.term, bare=True)
+
+

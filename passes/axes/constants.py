@@ -1,0 +1,97 @@
+"""Constants: data of the batch, and what else no example reaches.
+
+    %m = reduce add %mask      no parameter reaches it: a sum of data
+    %r = divide %l, %m         used as no sum could be: %m counts as a constant of the batch
+
+What no parameter reaches is *data*: where examples meet in it, it is a constant of the batch, which
+is listed. One number for all may scale the examples; what differs along the batch may meet neither
+examples nor parameters; and as a term of a gradient it would be nobody's share.
+"""
+
+from collections.abc import Sequence
+
+from hlo_surgery.passes.axes import reasons
+from hlo_surgery.passes.axes.classes import NOWHERE, SHARED, Batched, Class, Mixed, Shared
+from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.source_lines import reason_at
+
+BROADCAST = "stablehlo.broadcast_in_dim"
+
+
+def settled(state: State, value: Value, known: Class, trained: bool) -> Class:
+    """The class that a value keeps: what is mixed, and data, is a constant of the batch; where the
+    user takes mixing for constant, what is mixed has rows where there are any.
+    """
+    if not isinstance(known, Mixed):
+        return known
+    contributes = state.contribution and not known.unknown
+    if trained and not contributes:
+        return known
+    state.data.setdefault(value, known.reason)
+    held = state.places(value)
+    if not contributes:
+        # It may differ from step to step of any loop around, also of one that is being left.
+        varies = frozenset(held) | frozenset(state.batch)
+        return Shared(known.reason, known.reason, varies)
+    if held and all(len(held.get(d, ())) == 1 or d in state.scope for d in state.batch):
+        return Batched()
+    return Shared(known.reason, known.reason)
+
+
+def as_constant(state: State, value: Value, known: Batched) -> Shared:
+    """A sum over the examples, or what lies along the batch and is nobody's, as a constant."""
+    if known.bare:
+        return Shared(term=known.term)
+    assert known.site is not None
+    what = "a sum over the batch" if value in state.trained else "a sum of data over the batch"
+    reason = reason_at(known.site, f"{what} is used as a constant")
+    state.data.setdefault(value, reason)
+    steps = frozenset(state.scope) - known.summed - state.digits(value)
+    return Shared(reason, reason, state.digits(value), steps)
+
+
+def rearranged(op: Operation, data: Reason) -> Reason:
+    if data.op in reasons.MOVES:
+        return reasons.meeting(op, reasons.APART)
+    help = CALL_HELP if data.help == CALL_HELP else DATA_HELP
+    return reason_at(op, f"{reasons.REARRANGED} ({data.op} at {data.where})", help)
+
+
+def constants(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+    """Constants of what is constant; data of the batch stays such, and may differ along it."""
+    known = [c for c in classes if isinstance(c, Shared)]
+    data = next((c.data for c in known if c.data), None)
+    term = next((c.term for c in known if c.term), None)
+    if data is None:
+        return [Shared(term=term) if term else SHARED] * len(op.results)
+    varies = NOWHERE.union(*(c.varies for c in known))
+    own = NOWHERE.union(*(c.own for c in known))
+    return [
+        Shared(data, term, _varying(state, op, result, classes, varies, own), own)
+        for result in op.results
+    ]
+
+
+def _varying(
+    state: State,
+    op: Operation,
+    result: Value,
+    classes: Sequence[Class],
+    varies: frozenset[Digit],
+    own: frozenset[Digit],
+) -> frozenset[Digit]:
+    """Along which batch digits data may differ in a result: as in the operands, and along those
+    that are new in it, unless they repeat what is there.
+    """
+    held, scope = state.digits(result), frozenset(state.scope)
+    found = (varies & (held | scope)) | (own & held)
+    if op.name == BROADCAST:
+        return found
+    before = NOWHERE.union(*map(state.digits, op.operands))
+    picked = op.name in reasons.PICKING and bool(mlir.shape(op.operands[0]))
+    from_data = isinstance(classes[0], Shared) and classes[0].data is not None
+    return held | found if picked and from_data else found | (held - before)

@@ -1,0 +1,199 @@
+"""Control flow: what a loop or branch returns, given how a block is classified.
+
+    while (%c = %zero) { %x_t = dynamic_slice %x, %i ; return add %c, f(%x_t) }
+
+In the body the loop's step is one example's, or one microbatch's: what a step makes rests on these
+alone. What is handed on to the next step rests on others then: it is a sum over the steps at least,
+so that it may be added to, and met by nothing else. A carry has the class in which what it starts
+from and what every step returns are joined, found by going through the body until nothing changes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from hlo_surgery.passes.axes import reasons
+from hlo_surgery.passes.axes.classes import (
+    SHARED,
+    Batched,
+    Class,
+    Mixed,
+    Shared,
+    is_rows,
+    is_sum,
+    joined,
+    same,
+)
+from hlo_surgery.passes.axes.constants import settled
+from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.axes.numbers import CountedLoop
+from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.axes.until_done import frozen_carries
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.errors import DECIDED_HELP, SUMS_HELP, is_of_sums
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.ir.source_lines import reason_at
+
+Classify = Callable[[State, Block], None]
+# Each round moves a carry's class up a chain that is as long as the batch has digits, and a few.
+MOST_ROUNDS = 16
+
+
+def classify_loop(state: State, op: Operation, classify: Classify) -> None:
+    """Classify a loop's body, and give its results their classes."""
+    condition, body = (region.blocks[0] for region in op.regions)
+    loop = state.structure.loops.get(op.results[0])
+    own, problem = _step_digits(state, loop)
+    returned = mlir.operands(mlir.return_operation(body))
+    carries = [state.of(v) for v in op.operands]
+    trained = [v in state.trained for v in op.operands]
+    data = dict(state.data)
+    for _ in range(MOST_ROUNDS):
+        state.data = dict(data)
+        _enter(state, (condition, body), carries, trained, loop if own else None)
+        state.scope += own
+        classify(state, body)
+        state.scope = state.scope[: len(state.scope) - len(own)]
+        mixed = Mixed(reason_at(op, reasons.NOW_ONE))
+        left = [_behind_step(state, op, v, own) for v in returned]
+        new = [joined(a, b, mixed) for a, b in zip(carries, left, strict=True)]
+        reached = [a or v in state.trained for a, v in zip(trained, returned, strict=True)]
+        new = [settled(state, v, c, t) for v, c, t in zip(op.results, new, reached, strict=True)]
+        is_done = all(map(same, carries, new)) and reached == trained
+        carries, trained = new, reached
+        if is_done:
+            break
+    else:
+        carries = [Mixed(reason_at(op, "what this loop carries does not settle"))] * len(carries)
+    classify(state, condition)
+    if problem:
+        carries = [Mixed(reason_at(op, problem)) for _ in carries]
+    _leave(state, op, carries, trained)
+
+
+def _step_digits(state: State, loop: CountedLoop | None) -> tuple[list[Digit], str]:
+    """The batch digits of which a loop takes one place a step, and why it may not."""
+    orders = [state.batch_digits([d]) for d in loop.digits.values()] if loop else []
+    own = [digits for digits in orders if digits]
+    if len(own) > 1:
+        return own[0], "a loop takes examples in two orders at once"
+    if own and not set(own[0]).isdisjoint(state.scope):
+        return [], "a loop takes examples within a step that takes others"
+    return (own[0] if own else []), ""
+
+
+def _enter(
+    state: State,
+    blocks: Sequence[Block],
+    carries: Sequence[Class],
+    trained: Sequence[bool],
+    loop: CountedLoop | None,
+) -> None:
+    """What the blocks of a loop take. A counter of steps that take examples is the step's own."""
+    for block in blocks:
+        for argument, known, reached in zip(block.arguments, carries, trained, strict=True):
+            if reached:
+                state.trained.add(argument)
+            counts = loop is not None and argument in loop.counters
+            state.classes[argument] = Batched(bare=True) if counts else known
+
+
+def _behind_step(state: State, op: Operation, value: Value, own: list[Digit]) -> Class:
+    """What a step returns, for the next one and behind the loop."""
+    known = state.of(value)
+    if isinstance(known, Shared) and known.own.intersection(own):
+        left = frozenset(own)
+        return replace(known, own=known.own - left, varies=known.varies | (known.own & left))
+    if not isinstance(known, Batched):
+        return known
+    stepped = set(own) - known.summed - state.digits(value) - known.at.keys()
+    if not stepped:
+        return known
+    if not mlir.is_inexact(value):
+        if known.bare:
+            return SHARED
+        return Mixed(reason_at(mlir.defining_operation(value) or op, reasons.NOW_ONE))
+    site = known.site or mlir.defining_operation(value) or op
+    return replace(known, summed=known.summed | stepped, site=site)
+
+
+def _leave(
+    state: State, op: Operation, carries: Sequence[Class], trained: Sequence[bool]
+) -> None:
+    """The results' classes, given who decides how often the loop runs."""
+    decider = mlir.operands(mlir.return_operation(op.regions[0].blocks[0]))[0]
+    frozen = frozen_carries(state, op)
+    body = op.regions[1].blocks[0]
+    returned = mlir.operands(mlir.return_operation(body))
+    for i, (result, known) in enumerate(zip(op.results, carries, strict=True)):
+        reached = trained[i]
+        if i not in frozen and returned[i] != body.arguments[i]:
+            known = decided(state, op, decider, known, reasons.RUNS_TOGETHER)
+            counted = op.results[0] in state.structure.loops
+            reached = reached or (decider in state.trained and not counted)
+        _settle(state, result, known, reached)
+    if all(i in frozen for i, result in enumerate(op.results) if list(result.uses)):
+        # Whether any example goes on is no constant then that anything rests on.
+        for asked in mlir.operations(op.regions[0].blocks[0]):
+            for value in asked.results:
+                state.data.pop(value, None)
+
+
+def _settle(state: State, result: Value, known: Class, trained: bool) -> None:
+    if trained:
+        state.trained.add(result)
+    state.trained -= state.held & {result}
+    state.classes[result] = settled(state, result, known, result in state.trained)
+
+
+def classify_branches(state: State, op: Operation, classify: Classify) -> None:
+    """Classify the blocks of a branch, and give its results their classes."""
+    blocks = [region.blocks[0] for region in op.regions]
+    for block in blocks:
+        classify(state, block)
+    returned = [mlir.operands(mlir.return_operation(block)) for block in blocks]
+    decider = op.operands[0]
+    for i, result in enumerate(op.results):
+        values = [row[i] for row in returned]
+        known = state.of(values[0])
+        for value in values[1:]:
+            known = joined(known, state.of(value), Mixed(reason_at(op, reasons.NOW_ONE)))
+        known = decided(state, op, decider, known, reasons.TAKEN_TOGETHER)
+        _settle(state, result, known, not state.trained.isdisjoint([decider, *values]))
+
+
+def decided(state: State, op: Operation, decider: Value, known: Class, why: str) -> Class:
+    """What comes of a choice. One example may choose among what is its own, or nobody's; data of
+    the batch that is the same for all may choose for all.
+    """
+    chooser = state.of(decider)
+    if isinstance(known, Mixed):
+        return known
+    if isinstance(chooser, Batched) and chooser.bare and not is_sum(chooser):
+        chooser = SHARED
+    if isinstance(chooser, Shared):
+        return _decided_by_data(state, op, chooser, known)
+    rests_on_one = is_rows(chooser) and not is_sum(known) and not _holds_others(state, op)
+    if rests_on_one and isinstance(chooser, Batched):
+        own = known.at if isinstance(known, Batched) else chooser.at
+        if own == chooser.at:
+            return Batched(at=own)
+    on_sums = isinstance(chooser, Mixed) and is_of_sums(chooser.reason)
+    is_guard = on_sums and op.name != "stablehlo.while"
+    return Mixed(reason_at(op, why, SUMS_HELP if is_guard else DECIDED_HELP))
+
+
+def _holds_others(state: State, op: Operation) -> bool:
+    """Whether some result lies along the batch, of which a step's example is but one."""
+    return any(state.digits(result) for result in op.results)
+
+
+def _decided_by_data(state: State, op: Operation, chooser: Shared, known: Class) -> Class:
+    if chooser.data is None:
+        return known
+    if isinstance(known, Batched):
+        if (chooser.varies | chooser.own) & frozenset(state.scope) and not state.contribution:
+            return Mixed(reason_at(op, reasons.TAKEN_TOGETHER, DECIDED_HELP))
+        return replace(known, term=known.term or (chooser.term if known.summed else None))
+    assert isinstance(known, Shared)
+    varies, own = known.varies | chooser.varies, known.own | chooser.own
+    return Shared(known.data or chooser.data, known.term or chooser.term, varies, own)

@@ -1,0 +1,301 @@
+"""Meeting: what an op makes of operands that lie along the batch, digit by digit.
+
+    multiply %x [B, D], %y [B, D]              B on one factor, which stays        rows
+    dot_general %h [B, D], %l [B, F] over B    B on one factor, which is summed    a sum
+    multiply %x [B, D], %x reversed            nothing aligns the two              Mixed
+
+At index k of a factor a result reads all operands at k alone (`rules.py`). So if a batch digit is
+on one factor in all operands, and stays, the result at index i of the digit depends on example i
+alone; if the op sums that factor, each term depends on one example. All else is refused. A digit
+that was unified wrongly costs an acceptance, never a number: here each op is asked again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlo_surgery.passes.axes import reasons
+from hlo_surgery.passes.axes.classes import Batched, Class, Mixed, Shared
+from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves
+from hlo_surgery.passes.axes.rules import Counted, Link
+from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.source_lines import reason_at
+
+MEETS = "a sum over the examples ({line}) meets each example's own values"
+# How a value has a batch digit: in a dimension, by the step of a loop, summed; or at one place.
+ROWS, STEP, SUMMED = "rows", "step", "summed"
+Way = str | int
+
+
+class Meets(Exception):
+    """Examples meet in an op; the class of its results says why."""
+
+    def __init__(self, mixed: Mixed) -> None:
+        self.mixed = mixed
+
+
+@dataclass
+class Met:
+    """An op on operands that lie along the batch: `ways`, by operand, how each has the digit that
+    is asked of now.
+    """
+
+    state: State
+    op: Operation
+    classes: Sequence[Class]
+    link: Link | None
+    batched: dict[int, Batched]
+
+    def fail(self, why: str) -> Meets:
+        """What is raised where examples meet so."""
+        return Meets(Mixed(reasons.meeting(self.op, why)))
+
+    def is_linear(self) -> bool:
+        """Whether the op is linear in all operands of examples, jointly."""
+        return linearity.is_linear(self.op, frozenset(self.batched))
+
+
+def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
+    """The classes of an op's results, some of its operands being Batched."""
+    batched = {i: c for i, c in enumerate(classes) if isinstance(c, Batched)}
+    found = Met(state, op, classes, state.link(op), batched)
+    try:
+        if onto := _sums_onto(found):
+            return onto
+        return [_result(found, number) for number in range(len(op.results))]
+    except Meets as meets:
+        return [meets.mixed] * len(op.results)
+
+
+def _sums_onto(found: Met) -> list[Class] | None:
+    """Of an op that adds to sums what the rest of it sums, both together; None of another op."""
+    op, classes = found.op, found.classes
+    first = linearity.initial_operands(op)
+    own = {i: c for i, c in found.batched.items() if i in first and c.summed}
+    adds = own and all(linearity.sums(op, number) for number in range(len(op.results)))
+    rest = {i: c for i, c in found.batched.items() if i not in own}
+    if not adds or not rest:
+        return None
+    bare = [Shared() if i in own else c for i, c in enumerate(classes)]
+    made: list[Class] = []
+    for number, term in enumerate(met(found.state, op, bare)):
+        onto = own.get(first[number])
+        if onto is None or not isinstance(term, Batched):
+            made.append(term)
+            continue
+        if found.state.digits(op.results[number]) - term.summed - onto.summed or term.at or onto.at:
+            raise found.fail(reasons.APART)
+        summed, why = onto.summed | term.summed, onto.term or term.term
+        made.append(Batched(summed, {}, onto.site, why, onto.bare and term.bare))
+    return made
+
+
+def _result(found: Met, number: int) -> Batched:
+    """One result: each digit of the batch for itself, and what the op sums or adds."""
+    summed, at = set[Digit](), dict[Digit, int]()
+    for digit in found.state.batch:
+        way = _along(found, digit, number)
+        if way == SUMMED:
+            summed.add(digit)
+        elif isinstance(way, int):
+            at[digit] = way
+    if summed and not mlir.is_inexact(found.op.results[number]):
+        raise found.fail(reasons.NOW_ONE)
+    own = found.batched.values()
+    site = next((c.site for c in own if c.site is not None), found.op if summed else None)
+    term = _term(found, bool(summed))
+    return Batched(frozenset(summed), at, site, term, all(c.bare for c in own))
+
+
+def _term(found: Met, is_sum: bool) -> reasons.Reason | None:
+    """Why the constant part of a result may be no term: what it has, or is added to it here."""
+    own = next((c.term for c in found.batched.values() if c.term), None)
+    if own or not is_sum:
+        return own
+    places = frozenset(found.batched)
+    for i, known in enumerate(found.classes):
+        if isinstance(known, Shared) and known.term:
+            added = linearity.is_linear(found.op, places | {i})
+            if added or i in linearity.initial_operands(found.op):
+                return known.term
+    return None
+
+
+def _along(found: Met, digit: Digit, number: int) -> Way:
+    """How a result has a batch digit."""
+    ways = _ways(found, digit)
+    kinds = set(ways.values())
+    places = found.state.places(found.op.results[number]).get(digit, [])
+    if SUMMED in kinds:
+        return _summed(found, kinds)
+    if ROWS in kinds:
+        return _rows(found, digit, number, kinds, places)
+    if kinds == {STEP}:
+        return _step(found, digit, number, places)
+    return _single(found, digit, number, kinds, places)
+
+
+def _ways(found: Met, digit: Digit) -> dict[int, Way]:
+    """How each operand has a digit, as far as the op reads it."""
+    ways: dict[int, Way] = {}
+    for i, known in found.batched.items():
+        if digit in known.summed:
+            ways[i] = SUMMED
+        elif digit in found.state.digits(found.op.operands[i]):
+            ways[i] = STEP if i == 0 and _reads_step(found, digit) else ROWS
+        elif digit in known.at:
+            ways[i] = known.at[digit]
+        elif digit in found.state.scope:
+            ways[i] = STEP
+        else:
+            raise found.fail(reasons.APART)
+    return ways
+
+
+def _reads_step(found: Met, digit: Digit) -> bool:
+    """Whether the op reads the first operand at the loop's step of a digit, and nowhere else."""
+    link = found.link
+    reads = link is not None and found.op.name in ("stablehlo.dynamic_slice", "stablehlo.gather")
+    if not reads or link is None:
+        return False
+    dims = found.state.places(found.op.operands[0]).get(digit, [])
+    taken = [dim for dim in dims if _counts_step(found, link, dim, digit)]
+    return bool(dims) and taken == dims and digit in found.state.scope
+
+
+def _counts_step(found: Met, link: Link, dim: int, digit: Digit) -> bool:
+    steps = link.steps.get(dim)
+    return steps is not None and digit in found.state.batch_digits([steps])
+
+
+def _summed(found: Met, kinds: set[Way]) -> Way:
+    if ROWS in kinds or not found.is_linear():
+        raise Meets(Mixed(_sum_meets(found, ROWS in kinds or STEP in kinds)))
+    return SUMMED
+
+
+def _sum_meets(found: Met, rows: bool) -> reasons.Reason:
+    """Why a sum over the examples is none of what this op may take."""
+    sums = [c for c in found.batched.values() if c.summed]
+    site = next((c.site for c in sums if c.site is not None), found.op)
+    line = f"{site.name} at {reasons.source_line(site)}"
+    if rows or any(not c.summed for c in found.batched.values()):
+        return reason_at(found.op, MEETS.format(line=line))
+    return reasons.of_sums(found.op, line, len(sums))
+
+
+def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequence[int]) -> Way:
+    """A digit that lies in operands' dimensions: on one factor, which stays or is summed."""
+    link, op = found.link, found.op
+    if kinds != {ROWS} and not (kinds == {ROWS, STEP} and _writes(found, digit)):
+        raise found.fail(reasons.APART)
+    if op.name == "stablehlo.reshape":
+        return _reshaped(found, digit)
+    if link is None:
+        raise Meets(Mixed(reasons.unknown(op), unknown=True))
+    factor = _factor(found, link, digit)
+    if not isinstance(factor, tuple):
+        return factor
+    if link.blocked.intersection(factor):
+        raise found.fail(reasons.PICKED if op.name in reasons.PICKING else reasons.MOVED)
+    kept = [dim for dim in places if link.results[number][dim] == factor]
+    if places:
+        if len(places) > 1 or kept != list(places):
+            raise found.fail(reasons.APART)
+        return ROWS
+    if link.reduced.issuperset(factor) and factor and linearity.sums(op, number):
+        return SUMMED
+    raise Meets(Mixed(reasons.reduced(op)))
+
+
+def _writes(found: Met, digit: Digit) -> bool:
+    """Whether the op writes at the loop's step of a digit."""
+    link = found.link
+    writes = found.op.name in ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
+    if link is None or not writes or digit not in found.state.scope:
+        return False
+    return any(_counts_step(found, link, dim, digit) for dim in link.steps)
+
+
+def _factor(found: Met, link: Link, digit: Digit) -> Counted | Way:
+    """The one factor on which all operands have a digit; the place of it where one is taken."""
+    factors = set[Counted]()
+    for i, operand in enumerate(found.op.operands):
+        for dim in found.state.places(operand).get(digit, ()):
+            if i == 0 and dim in link.places and found.op.name != "stablehlo.pad":
+                return _place(found, digit, operand, dim, link.places[dim])
+            factor = link.operands[i][dim]
+            if factor is not None:
+                factors.add(factor)
+            elif isinstance(found.classes[i], Batched):
+                raise found.fail(_moved(found.op))
+    if digit in found.state.batch_digits(link.torn) or len(factors) > 1:
+        raise found.fail(reasons.APART)
+    return next(iter(factors), ())
+
+
+def _moved(op: Operation) -> str:
+    return reasons.PICKED if op.name in reasons.PICKING else reasons.MOVED
+
+
+def _place(found: Met, digit: Digit, value: Value, dim: int, index: int) -> int:
+    """The example, along a digit, at an index of a dimension."""
+    own = leaves(found.state.structure.of(value)[dim])
+    for each in reversed(own):
+        index, place = divmod(index, each.size)
+        root, first = found.state.offsets.get(each, (None, 0))
+        if root is digit:
+            return first + place
+    raise found.fail(reasons.PICKED)
+
+
+def _reshaped(found: Met, digit: Digit) -> Way:
+    """A reshape keeps the row-major order: between the same places of it lie the same digits."""
+    structure, link = found.state.structure, found.link
+    flat = ([d for dim in structure.of(v) for d in dim] for v in _in_and_out(found.op))
+    torn = digit in found.state.batch_digits(link.torn if link else ())
+    for one, two in aligned_runs(*flat):
+        if leaves(one) != leaves(two) and digit in found.state.batch_digits([*one, *two]):
+            torn = True
+    if torn or len(found.state.places(found.op.results[0]).get(digit, [])) != 1:
+        raise found.fail(reasons.APART)
+    return ROWS
+
+
+def _in_and_out(op: Operation) -> tuple[Value, Value]:
+    return op.operands[0], op.results[0]
+
+
+def _step(found: Met, digit: Digit, number: int, places: Sequence[int]) -> Way:
+    """What rests on the step's example alone; written at its place it is one of the rows."""
+    if not places:
+        return STEP
+    link = found.link
+    if link is None or number or not _writes(found, digit) or len(places) > 1:
+        raise found.fail(reasons.APART)
+    if not _counts_step(found, link, places[0], digit):
+        raise found.fail(reasons.APART)
+    return ROWS
+
+
+def _single(
+    found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequence[int]
+) -> Way:
+    """What rests on one example, whose place is known, or on several such."""
+    link, op = found.link, found.op
+    if len(kinds) == 1:
+        place = next(iter(kinds))
+        if not places:
+            return place
+        put = op.name == "stablehlo.pad" and link is not None and list(found.batched) == [0]
+        dim = places[0]
+        if put and link and len(places) == 1 and dim in link.places:
+            index = link.places[dim]
+            if _place(found, digit, op.results[number], dim, index) == place:
+                return ROWS
+        raise found.fail(reasons.APART)
+    if kinds & {ROWS, STEP} or not found.is_linear() or places:
+        raise found.fail(reasons.APART)
+    return SUMMED
+

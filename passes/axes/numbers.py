@@ -1,0 +1,211 @@
+"""Numbers: what integers are, at all steps of a loop at once, where counters and constants tell.
+
+    %i counts 0 .. T-1 ;  %j = select (%i < 0), (%i + T), %i        %j: [0, .., T-1], one a step
+    iota [B, 1], concatenated with %labels [B, 1] along 1           the first column: [0, .., B-1]
+
+JAX writes an index with much arithmetic around it, which is worked out here by numpy, op by op.
+Arrays have a step's axis in front, of size 1 where the steps do not differ.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import integer, integers
+from hlo_surgery.passes.ir.constants import elements
+from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
+
+Numbers = npt.NDArray[Any]
+LARGEST = 1 << 22
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "stablehlo.add": np.add,
+    "stablehlo.subtract": np.subtract,
+    "stablehlo.multiply": np.multiply,
+    "stablehlo.minimum": np.minimum,
+    "stablehlo.maximum": np.maximum,
+    "stablehlo.select": np.where,
+    "stablehlo.clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "stablehlo.and": np.bitwise_and,
+    "stablehlo.or": np.bitwise_or,
+    "stablehlo.not": np.invert,
+    "stablehlo.negate": np.negative,
+    "stablehlo.convert": lambda x: x,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CountedLoop:
+    """A loop of known trips. `counters`: the numbers of each, by argument of the body; `digits`:
+    for each order in which steps take places, the digit that counts these places.
+    """
+
+    op: Operation
+    trips: int
+    counters: dict[Value, Numbers]
+    digits: dict[tuple[int, ...], Digit] = field(default_factory=dict[tuple[int, ...], Digit])
+
+    def digit(self, order: tuple[int, ...]) -> Digit:
+        """The digit of which step t takes place `order[t]`."""
+        return self.digits.setdefault(order, Digit(self.trips))
+
+
+class Told:
+    """What is worked out of a module's integers, for each loop around them, or for none."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Value, Value | None], Numbers | None] = {}
+
+    def numbers(self, value: Value, loop: CountedLoop | None) -> Numbers | None:
+        """[trips or 1, *shape]; None where counters of this loop and constants do not tell."""
+        key = value, None if loop is None else loop.op.results[0]
+        if key not in self._known:
+            self._known[key] = None  # of a cycle nothing is told
+            self._known[key] = self._worked_out(value, loop)
+        return self._known[key]
+
+    def _worked_out(self, value: Value, loop: CountedLoop | None) -> Numbers | None:
+        if mlir.is_inexact(value) or math.prod(mlir.shape(value)) > LARGEST:
+            return None
+        op = mlir.defining_operation(value)
+        if op is None:
+            return self._of_argument(value, loop)
+        if op.name == mlir.BARRIER:
+            return self.numbers(op.operands[mlir.results(op).index(value)], loop)
+        if op.name == "stablehlo.constant":
+            return elements(op)[None]
+        if op.name == "stablehlo.iota":
+            return _iota(op)
+        made = _MADE.get(op.name)
+        if made is None and op.name not in ELEMENTWISE:
+            return None
+        operands = [self.numbers(v, loop) for v in op.operands]
+        given = [x for x in operands if x is not None]
+        if len(given) < len(operands) or max(len(x) for x in given) * value_size(value) > LARGEST:
+            return None
+        return made(op, given) if made else _elementwise(op, given)
+
+    def _of_argument(self, value: Value, loop: CountedLoop | None) -> Numbers | None:
+        """A counter's numbers; of what a loop hands on unchanged, those of what it starts from."""
+        if loop is not None and value in loop.counters:
+            return loop.counters[value]
+        source = unchanged(value)
+        return None if source is None else self.numbers(source, loop)
+
+    def column(self, indices: Value, number: int, along: int, loop: CountedLoop | None) -> Any:
+        """One number of each index vector, these lying `along` a dimension; None if not told."""
+        op = mlir.defining_operation(indices)
+        whole = self.numbers(indices, loop)
+        if whole is not None:
+            is_vector = along < whole.ndim - 1
+            return np.take(whole, number, along + 1) if is_vector else whole
+        if op is not None and op.name == mlir.BARRIER:
+            source = op.operands[mlir.results(op).index(indices)]
+            return self.column(source, number, along, loop)
+        if op is None:
+            source = unchanged(indices)
+            return None if source is None else self.column(source, number, along, loop)
+        if op.name != "stablehlo.concatenate" or integer(op, "dimension") != along:
+            return None
+        for piece in op.operands:
+            if number < mlir.shape(piece)[along]:
+                return self.column(piece, number, along, loop)
+            number -= mlir.shape(piece)[along]
+        return None
+
+
+def value_size(value: Value) -> int:
+    """How many elements a value has."""
+    return math.prod(mlir.shape(value))
+
+
+def unchanged(argument: Value) -> Value | None:
+    """What a loop starts an argument of its body from and hands on as it is; None of any other."""
+    block = cast(Any, argument.owner)
+    loop = block.owner.operation
+    if loop.name != "stablehlo.while":
+        return None
+    number = list(block.arguments).index(argument)
+    body = loop.regions[1].blocks[0]
+    returned = mlir.return_operation(body).operands[number]
+    return loop.operands[number] if returned == body.arguments[number] else None
+
+
+def _elementwise(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+    # A number beside an array, as `select` and `clamp` take it, meets all its elements.
+    rank = max(x.ndim for x in operands)
+    shaped = [x.reshape(x.shape + (1,) * (rank - x.ndim)) for x in operands]
+    with np.errstate(over="ignore"):
+        return np.asarray(ELEMENTWISE[op.name](*shaped)).astype(dtype_of(op.results[0]))
+
+
+def _iota(op: Operation) -> Numbers:
+    shape, dim = mlir.shape(op.results[0]), integer(op, "iota_dimension")
+    along = [n if d == dim else 1 for d, n in enumerate(shape)]
+    counted = np.arange(shape[dim]).astype(dtype_of(op.results[0]))
+    return np.broadcast_to(counted.reshape(along), shape)[None]
+
+
+def _compared(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+    attribute = op.attributes["comparison_direction"]
+    direction = str(cast(Any, stablehlo).ComparisonDirectionAttr(attribute).value)
+    return np.asarray(COMPARED[direction](*operands))
+
+
+def _broadcast(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+    (x,), shape = operands, mlir.shape(op.results[0])
+    sizes = [1] * len(shape)
+    for dim, size in zip(integers(op, "broadcast_dimensions"), x.shape[1:], strict=True):
+        sizes[dim] = size
+    return np.broadcast_to(x.reshape(len(x), *sizes), (len(x), *shape))
+
+
+def _reshaped(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+    return operands[0].reshape(len(operands[0]), *mlir.shape(op.results[0]))
+
+
+def _concatenated(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+    steps = max(map(len, operands))
+    each = [np.broadcast_to(x, (steps, *x.shape[1:])) for x in operands]
+    return np.concatenate(each, integer(op, "dimension") + 1)
+
+
+def _sliced(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+    bounds = (integers(op, name) for name in ("start_indices", "limit_indices", "strides"))
+    return operands[0][(slice(None), *map(slice, *bounds))]
+
+
+def _looked_up(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+    """A slice at the numbers of each step; StableHLO keeps it within bounds."""
+    whole, *starts = operands
+    sizes, steps = mlir.shape(op.results[0]), max(map(len, operands))
+    rows: list[Numbers] = []
+    for t in range(steps):
+        pairs = zip(starts, sizes, whole.shape[1:], strict=True)
+        firsts = [min(max(int(s[t % len(s)]), 0), n - m) for s, m, n in pairs]
+        rows.append(whole[t % len(whole)][tuple(map(slice, firsts, np.add(firsts, sizes)))])
+    return np.stack(rows)
+
+
+_MADE: dict[str, Callable[[Operation, Sequence[Numbers]], Numbers]] = {
+    "stablehlo.compare": _compared,
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.reshape": _reshaped,
+    "stablehlo.concatenate": _concatenated,
+    "stablehlo.slice": _sliced,
+    "stablehlo.dynamic_slice": _looked_up,
+}

@@ -1,0 +1,112 @@
+"""Rules: which dimensions of an op's operands and results share an index (a factor), and what sums.
+
+    dot_general : ([i, m], [m, k]) -> ([i, k])      i and k kept, m reduced
+
+An element of the result at index k of a factor reads operands at k alone. Shardy has such a rule
+for every op that XLA can partition; here stand those that differ from Shardy's, or that it lacks.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.dataflow import sharding_rules
+from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, declared_rule
+from hlo_surgery.passes.dataflow.fused_attention import attention_rule
+from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
+from hlo_surgery.passes.dataflow.sharding_rules import Factors, Rule
+from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.mlir import Operation
+
+Shape = tuple[int, ...]
+# The factors that a dimension counts by, each once; None where they do not make it up.
+Counted = tuple[int, ...] | None
+
+
+@dataclass(eq=False)
+class Link:
+    """An op by factors: what each dimension of `operands` and `results` counts by, and which are
+    `reduced` or `blocked`, so that all their indices meet.
+
+    Of the first operand: `steps`, dimensions of which a loop's step takes one place, by the digit
+    that counts these; `places`, dimensions of which one place is taken or put, and which one.
+    `torn`: digits that were laid side by side and do not align.
+    """
+
+    operands: list[list[Counted]]
+    results: list[list[Counted]]
+    reduced: frozenset[int] = frozenset()
+    blocked: frozenset[int] = frozenset()
+    steps: dict[int, Digit] = field(default_factory=dict[int, Digit])
+    places: dict[int, int] = field(default_factory=dict[int, int])
+    torn: list[Digit] = field(default_factory=list[Digit])
+
+
+def moving(operands: Sequence[Shape], results: Sequence[Shape]) -> Link:
+    """A link that has a factor for each dimension, as of an op that keeps their order."""
+    rows = [[(dim,) for dim in range(len(shape))] for shape in (*operands, *results)]
+    return Link([*map(list, rows[: len(operands)])], [*map(list, rows[len(operands) :])])
+
+
+def linked(op: Operation, operands: Sequence[Shape], results: Sequence[Shape]) -> Link | None:
+    """An op by the factors of its rule; None where it has none."""
+    rule = rule_of(op)
+    if rule is None:
+        return None
+    rows = [[*map(counted, map(_dims, rule.operands, operands), [rule] * len(operands))]]
+    rows.append([*map(counted, map(_dims, rule.results, results), [rule] * len(results))])
+    return Link(rows[0], rows[1], rule.reduced, rule.blocked)
+
+
+def _dims(factors: Factors, shape: Shape) -> list[tuple[tuple[int, ...], int]]:
+    return list(zip(factors, shape, strict=True))
+
+
+def counted(dims: Sequence[tuple[tuple[int, ...], int]], rule: Rule) -> list[Counted]:
+    """What each dimension counts by. Rules describe placement, so that each is checked: factors
+    must make up the dimension exactly, and each may count once.
+    """
+    found, taken = list[Counted](), set[int]()
+    for own, size in dims:
+        exact = math.prod(rule.sizes[f] for f in own) == size
+        once = len(set(own)) == len(own) and not taken & set(own)
+        found.append(own if exact and once else None)
+        taken.update(own if exact and once else ())
+    return found
+
+
+def rule_of(op: Operation) -> Rule | None:
+    """The rule of an op; None where nothing is known. What a custom call's author wrote is no rule:
+    it describes placement, and not independence.
+    """
+    if op.name != CUSTOM_CALL:
+        return sharding_rules.rule_of(op)
+    declared = declared_rule(op)
+    if declared is None and linearity.is_batched_call(op):
+        return _matrix_rule(op)
+    return declared or kernel_rule(op) or attention_rule(op) or sharding_rules.rule_of(op)
+
+
+def _matrix_rule(op: Operation) -> Rule:
+    """A LAPACK call works matrix by matrix: dimensions before the matrices are kept, others
+    blocked. A solve with a single matrix works column by column (from the left) or row by row.
+    """
+    shapes = [mlir.shape(v) for v in (*op.operands, *op.results)]
+    count, lead = len(op.operands), max(map(len, shapes)) - linearity.own_dimensions(op)
+    from_left = linearity.solves_from_left(op) if lead == 0 else None
+    side = None if from_left is None else int(from_left)
+    sizes = [max((s[d] for s in shapes if len(s) > d), default=1) for d in range(lead)]
+    # Of a solve's right-hand sides and results the dimension that is no equation's is kept.
+    free = None if side is None else shapes[1][side]
+    sizes += [] if free is None else [free]
+    kept, rows = len(sizes), list[Factors]()
+    for number, shape in enumerate(shapes):
+        own = [(d,) for d in range(min(lead, len(shape)))]
+        for dim in range(lead, len(shape)):
+            is_free = dim == side and number in (1, count)
+            own.append((lead,) if is_free else (len(sizes),))
+            sizes += [] if is_free else [shape[dim]]
+        rows.append(tuple(own))
+    blocked = frozenset(range(kept, len(sizes)))
+    return Rule(tuple(sizes), tuple(rows[:count]), tuple(rows[count:]), frozenset(), blocked)

@@ -1,0 +1,78 @@
+"""State: what the analysis knows of a module while it goes through it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hlo_surgery.passes.axes.classes import SHARED, Class
+from hlo_surgery.passes.axes.digits import Digit, leaves
+from hlo_surgery.passes.axes.rules import Link
+from hlo_surgery.passes.axes.structure import Structure
+from hlo_surgery.passes.ir.errors import Reason
+from hlo_surgery.passes.ir.mlir import Operation, Value
+
+
+@dataclass
+class State:
+    """`batch`: the digits of the examples, major to minor. `classes`: by value; `taken`: as what an
+    op took its operands, by its first result, where that is not their class. `trained`: what
+    parameters reach, the rest being data; `held`: what reaches marks of constants alone. `data`:
+    where data of several examples was taken as a constant. `scope`: batch digits that loops around
+    take step by step. `contribution`: whether all that is mixed counts as a constant.
+    """
+
+    structure: Structure
+    batch: list[Digit]
+    contribution: bool = False
+    classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
+    taken: dict[Value, list[Class]] = field(default_factory=dict[Value, list[Class]])
+    trained: set[Value] = field(default_factory=set[Value])
+    held: set[Value] = field(default_factory=set[Value])
+    data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
+    scope: list[Digit] = field(default_factory=list[Digit])
+    offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict[Digit, tuple[Digit, int]])
+    _places: dict[Value, dict[Digit, list[int]]] = field(
+        default_factory=dict[Value, dict[Digit, list[int]]]
+    )
+
+    def __post_init__(self) -> None:
+        self.offsets = {digit: (digit, 0) for digit in self.batch}
+        torn = set[Digit]()
+        for piece in self.structure.pieces:
+            own, whole = piece.digit.root, piece.of.root
+            if whole in self.batch:
+                # One digit for two parts of the batch: it is not known which examples it counts.
+                torn |= {own} & self.offsets.keys()
+                self.offsets[own] = whole, piece.low
+        self.offsets = {own: part for own, part in self.offsets.items() if own not in torn}
+
+    def of(self, value: Value) -> Class:
+        """The class of a value."""
+        return self.classes.get(value, SHARED)
+
+    def at(self, op: Operation) -> list[Class]:
+        """The classes of an op's operands as it took them."""
+        known = self.taken.get(op.results[0]) if len(op.results) else None
+        return [self.of(v) for v in op.operands] if known is None else known
+
+    def link(self, op: Operation) -> Link | None:
+        """An op by factors; None where nothing is known of it."""
+        return self.structure.links.get(op.results[0])
+
+    def batch_digits(self, digits: Iterable[Digit]) -> list[Digit]:
+        """The batch digits among some, each as often as it is there."""
+        own = (self.offsets.get(digit) for digit in leaves(digits))
+        return [part[0] for part in own if part is not None]
+
+    def places(self, value: Value) -> dict[Digit, list[int]]:
+        """The dimensions of a value in which each batch digit lies."""
+        found = self._places.get(value)
+        if found is None:
+            found = self._places[value] = {}
+            for dim, digits in enumerate(self.structure.of(value)):
+                for digit in self.batch_digits(digits):
+                    found.setdefault(digit, []).append(dim)
+        return found
+
+    def digits(self, value: Value) -> frozenset[Digit]:
+        """The batch digits that lie in a value's dimensions."""
+        return frozenset(self.places(value))

@@ -1,0 +1,68 @@
+"""Structure: the digits of every dimension of a module, as they come to be known.
+
+    %x : [B * L, D]      dims ((B, L), (D,))
+
+It is filled by unification (`unification.py`), and then read.
+"""
+
+from dataclasses import dataclass, field
+
+from hlo_surgery.passes.axes.digits import Digit, leaves, unify
+from hlo_surgery.passes.axes.numbers import CountedLoop, Told
+from hlo_surgery.passes.axes.rules import Link
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Value
+
+Dims = list[list[Digit]]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Places `low` to `high` of a digit, as a digit of their own."""
+
+    digit: Digit
+    of: Digit
+    low: int
+    high: int
+
+
+@dataclass
+class Structure:
+    """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result;
+    `loops`: the counted ones, by first result; `pieces`: digits that are static parts of others;
+    `around`: the counted loops around what is visited now, outermost first.
+    """
+
+    dims: dict[Value, Dims] = field(default_factory=dict[Value, Dims])
+    links: dict[Value, Link] = field(default_factory=dict[Value, Link])
+    loops: dict[Value, CountedLoop] = field(default_factory=dict[Value, CountedLoop])
+    pieces: list[Piece] = field(default_factory=list[Piece])
+    told: Told = field(default_factory=Told)
+    around: list[CountedLoop] = field(default_factory=list[CountedLoop])
+
+    def of(self, value: Value) -> Dims:
+        """The digits of each dimension of a value, none where it has size 1."""
+        found = self.dims.get(value)
+        if found is None:
+            shape = mlir.shape(value)
+            found = self.dims[value] = [[Digit(size)] if size > 1 else [] for size in shape]
+        return found
+
+    def alike(self, one: Value, *others: Value) -> None:
+        """Have values of one shape hold the same along each dimension."""
+        for other in others:
+            for mine, its in zip(self.of(one), self.of(other), strict=True):
+                unify(mine, its)
+
+    def piece(self, digits: list[Digit]) -> Piece | None:
+        """The static part of a digit that a dimension is, if it is one."""
+        own = leaves(digits)
+        return next((p for p in self.pieces if [p.digit.root] == own), None)
+
+    def piece_of(self, digit: Digit, low: int, high: int) -> Digit:
+        """The digit for these places of a digit: the same one each time."""
+        for known in self.pieces:
+            if (known.of.root, known.low, known.high) == (digit.root, low, high):
+                return known.digit
+        self.pieces.append(Piece(Digit(high - low), digit, low, high))
+        return self.pieces[-1].digit

@@ -1,0 +1,122 @@
+"""Unification: the digits of all dimensions of a module, unified by what each op does to indices.
+
+    %h = dot_general %x [B, D], %w [D, F]        h's first dimension is x's, its second w's
+    %r = reshape %h [B, F] -> [M, b, F]          B splits into (M, b), in x as well
+    while (%c = %r) { return %n }                what a loop starts from, hands on and results in
+
+One pass over all ops, in any order: a unification once made holds everywhere. None is taken on
+trust: whether an op may do to examples what it does is asked of its link when it is classified.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hlo_surgery.passes.axes import indices, pieces, rules
+from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves, unify
+from hlo_surgery.passes.axes.numbers import CountedLoop
+from hlo_surgery.passes.axes.rules import Counted, Link
+from hlo_surgery.passes.axes.structure import Structure
+from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+
+
+def structured(block: Block, batch: Mapping[int, int], size: int) -> tuple[Structure, list[Digit]]:
+    """The structure of main, and the digit of the examples, as it is split everywhere. `batch`: the
+    examples' axis by argument; along it lie `size` examples of as many rows.
+    """
+    found, examples = Structure(), Digit(size)
+    for number, axis in batch.items():
+        argument = block.arguments[number]
+        rows = mlir.shape(argument)[axis] // max(size, 1)
+        if size > 1:
+            unify([examples, *([Digit(rows)] if rows > 1 else [])], found.of(argument)[axis])
+    _visit_block(found, block)
+    return found, leaves([examples]) if size > 1 else []
+
+
+def _visit_block(known: Structure, block: Block) -> None:
+    for op in mlir.operations(block)[:-1]:
+        _visit(known, op)
+
+
+def _visit(known: Structure, op: Operation) -> None:
+    if op.name == "stablehlo.while":
+        _visit_loop(known, op)
+    elif op.name in mlir.CONTROL_FLOW:
+        _visit_branches(known, op)
+    elif op.name == mlir.BARRIER:
+        for operand, result in zip(op.operands, op.results, strict=True):
+            known.alike(operand, result)
+    elif op.name == "stablehlo.reshape":
+        _reshape(known, op)
+    elif len(op.results):
+        _link(known, op)
+
+
+def _visit_loop(known: Structure, op: Operation) -> None:
+    condition, body = (region.blocks[0] for region in op.regions)
+    returned = mlir.operands(mlir.return_operation(body))
+    for i, start in enumerate(op.operands):
+        known.alike(start, condition.arguments[i], body.arguments[i], returned[i], op.results[i])
+    counters = counter_values(op)
+    loop = None
+    if counters:
+        trips = len(next(iter(counters.values())))
+        loop = known.loops[op.results[0]] = CountedLoop(op, trips, counters)
+        known.around.append(loop)
+    _visit_block(known, condition)
+    _visit_block(known, body)
+    if loop:
+        known.around.pop()
+
+
+def _visit_branches(known: Structure, op: Operation) -> None:
+    for region in op.regions:
+        block = region.blocks[0]
+        _visit_block(known, block)
+        returned = mlir.operands(mlir.return_operation(block))
+        for value, result in zip(returned, op.results, strict=True):
+            known.alike(value, result)
+
+
+def _reshape(known: Structure, op: Operation) -> None:
+    """Runs of digits between the same places of the row-major order align, or are torn apart."""
+    if 0 in mlir.shape(op.results[0]):
+        return
+    torn: list[Digit] = []
+    flat = ([d for dim in known.of(v) for d in dim] for v in (op.operands[0], op.results[0]))
+    for one, two in aligned_runs(*flat):
+        if not unify(one, two):
+            torn += [*one, *two]
+    known.links[op.results[0]] = Link([], [], torn=torn)
+
+
+def _link(known: Structure, op: Operation) -> None:
+    """Unify what shares a factor, and keep the link for whoever classifies the op."""
+    operands, results = mlir.operands(op), mlir.results(op)
+    shapes = [mlir.shape(v) for v in operands], [mlir.shape(v) for v in results]
+    special = _SPECIAL.get(op.name)
+    link = special(known, op) if special else rules.linked(op, *shapes)
+    if link is None:
+        return
+    known.links[results[0]] = link
+    if special is None:
+        indices.align_own_rows(known, op, link)
+        _unify_factors(known, link, [*operands, *results])
+
+
+def _unify_factors(known: Structure, link: Link, values: Sequence[Value]) -> None:
+    places: dict[Counted, list[Digit]] = {}
+    for value, row in zip(values, [*link.operands, *link.results], strict=True):
+        for own, digits in zip(row, known.of(value), strict=True):
+            if own and digits and not unify(places.setdefault(own, digits), digits):
+                link.torn += [*places[own], *digits]
+
+
+_SPECIAL = {
+    "stablehlo.slice": pieces.sliced,
+    "stablehlo.pad": pieces.padded,
+    "stablehlo.concatenate": pieces.concatenated,
+    "stablehlo.dynamic_slice": indices.dynamic_slice,
+    "stablehlo.dynamic_update_slice": indices.dynamic_update_slice,
+}
