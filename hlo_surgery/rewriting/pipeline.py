@@ -14,7 +14,7 @@ from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MEAN, HasNaN, MeanOf, PerExampleGradients
 from hlo_surgery.passes.normalise.constraints import mesh_size
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
-from hlo_surgery.passes.owners.alignment.constant_parts import may_hold_constant
+from hlo_surgery.passes.axes.constant_part import holds_constant
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
     analyse,
@@ -173,10 +173,9 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     _refuse_unprotected(module, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
-    request = replace(request, met=module.axes.met)
     answers, made = _computed(module, request, names)
     finished(module, [answer.gradient for answer in answers], made, _labels(request, names))
-    data = tuple(dict.fromkeys(module.axes.data.values()))
+    data = tuple(dict.fromkeys(module.axes.state.data.values()))
     plans = tuple(
         _by_statistic(output_plan(names[number], answer), request)
         for number, answer in zip(request.gradients, answers, strict=False)
@@ -248,7 +247,7 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
 
 def _refuse_unprotected(module: Analysed, request: Request) -> None:
     """A private statistic bounds one example's effect, so no constant may rest on others."""
-    private, data = private_statistics(request), module.axes.data
+    private, data = private_statistics(request), module.axes.state.data
     if private and request.is_real is not None and request.loss_reduction == "mean":
         why = (
             f"{private[0]} bounds each example's influence, but a mean over the real examples "
@@ -263,5 +262,5 @@ def _refuse_unprotected(module: Analysed, request: Request) -> None:
         )
         raise Refusal(replace(reason, why=why, help=PRIVATE_HELP), private[0])
     padded = private and request.is_real is not None and request.size > 1
-    if padded and any(may_hold_constant(module.owners, g) for g in module.gradients):
+    if padded and any(holds_constant(module.axes.state, g) for g in module.gradients):
         raise shared_by_real(private[0])

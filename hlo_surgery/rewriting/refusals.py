@@ -21,6 +21,4 @@ def roles_of(request: Request) -> Roles:
     """What arguments and outputs are, as the analysis is told of it."""
     contribution = request.on_mixing == "contribution"
     asked = (request.gradients, request.losses, contribution, request.custom_calls)
-    sums_padding = request.is_real is not None and request.loss_reduction == "sum"
-    asked = (*asked, request.segments, request.pruned, sums_padding)
-    return Roles(request.batch, request.size, *asked)
+    return Roles(request.batch, request.size, *asked, request.pruned)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 from hlo_surgery.passes.axes.classes import Batched, Shared, is_rows
 from hlo_surgery.passes.axes.classify import classify_block
+from hlo_surgery.passes.axes.digits import leaves, unify
 from hlo_surgery.passes.axes.reasons import ROW_OF_EACH
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.axes.unification import structured
@@ -33,7 +34,16 @@ def find_axes(
     """
     block = mlir.body(function)
     structure, digits = structured(block, batch, size)
-    state = State(structure, digits, contribution)
+    while True:
+        state = _classified(State(structure, leaves(digits), contribution), block, batch, gradients)
+        new = [pair for pair in state.wanted if leaves([pair[0]]) != leaves(pair[1])]
+        if not all(unify([digit], dim) for digit, dim in new) or not new:
+            return state
+
+
+def _classified(
+    state: State, block: Block, batch: Mapping[int, int], gradients: Collection[int]
+) -> State:
     state.held = held_values(block)
     trained = {a for i, a in enumerate(block.arguments) if i not in batch and mlir.is_inexact(a)}
     _classify(state, block, batch, trained | hidden_parameters(block, batch, gradients))

@@ -64,10 +64,18 @@ def _made(state: State, op: Operation, captured: Sequence[Value]) -> list[Class]
         return _with_captured(state, op, [*classes, *inside])
     if all(0 in mlir.shape(result) for result in op.results):
         return [SHARED] * count
+    if _is_of_data(classes):
+        classes = _bare_as_constants(state, op, classes)[0]
     if not any(isinstance(c, Batched) for c in classes):
         return _of_constants(state, op, classes)
     found = _of_examples(state, op, classes)
     return _otherwise(state, op, classes, found) if _is_mixed(found) else found
+
+
+def _is_of_data(classes: Sequence[Class]) -> bool:
+    """Whether data of the batch is there, and no example but what merely lies along the batch."""
+    has_data = any(isinstance(c, Shared) and c.data for c in classes)
+    return has_data and all(not isinstance(c, Batched) or c.bare for c in classes)
 
 
 def _with_captured(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:

@@ -41,7 +41,7 @@ MOST_ROUNDS = 16
 def classify_loop(state: State, op: Operation, classify: Classify) -> None:
     """Classify a loop's body, and give its results their classes."""
     condition, body = (region.blocks[0] for region in op.regions)
-    loop = state.structure.loops.get(op.results[0])
+    loop = state.structure.loop_of(op)
     own, problem = _step_digits(state, loop)
     returned = mlir.operands(mlir.return_operation(body))
     carries = [state.of(v) for v in op.operands]
@@ -128,7 +128,7 @@ def _leave(
         reached = trained[i]
         if i not in frozen and returned[i] != body.arguments[i]:
             known = decided(state, op, decider, known, reasons.RUNS_TOGETHER)
-            counted = op.results[0] in state.structure.loops
+            counted = state.structure.loop_of(op) is not None
             reached = reached or (decider in state.trained and not counted)
         _settle(state, result, known, reached)
     if all(i in frozen for i, result in enumerate(op.results) if list(result.uses)):

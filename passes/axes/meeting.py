@@ -19,6 +19,7 @@ from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves
 from hlo_surgery.passes.axes.rules import Counted, Link
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.attributes import integer
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 
@@ -279,11 +280,23 @@ def _step(found: Met, digit: Digit, number: int, places: Sequence[int]) -> Way:
     return ROWS
 
 
+def _in_order(found: Met, digit: Digit) -> bool:
+    """Whether operands are single examples, all of a digit's, one behind the other."""
+    single = all(mlir.shape(v)[integer(found.op, "dimension")] == 1 for v in found.op.operands)
+    places = [c.at.get(digit) for c in found.batched.values()]
+    return single and len(places) == len(found.classes) and places == [*range(digit.size)]
+
+
 def _single(
     found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequence[int]
 ) -> Way:
     """What rests on one example, whose place is known, or on several such."""
     link, op = found.link, found.op
+    if op.name == "stablehlo.concatenate" and _in_order(found, digit):
+        along = integer(op, "dimension")
+        if places == [along]:
+            return ROWS
+        found.state.wanted.append((digit, found.state.structure.of(op.results[0])[along]))
     if len(kinds) == 1:
         place = next(iter(kinds))
         if not places:

@@ -63,6 +63,19 @@ class CountedLoop:
         """The digit of which step t takes place `order[t]`."""
         return self.digits.setdefault(order, Digit(self.trips))
 
+    @property
+    def step(self) -> Value | None:
+        """A counter that is 0, 1, 2, ..."""
+        steps = np.arange(self.trips)
+        return next((v for v, n in self.counters.items() if np.array_equal(n, steps)), None)
+
+    def counter(self) -> tuple[Value, tuple[int, ...]]:
+        """A counter that is another number at each step, and these: one that ends the loop is."""
+        for value, numbers in self.counters.items():
+            if len(np.unique(numbers)) == self.trips:
+                return value, tuple(numbers.tolist())
+        raise AssertionError("a counted loop has a counter that ends it")
+
 
 class Told:
     """What is worked out of a module's integers, for each loop around them, or for none."""

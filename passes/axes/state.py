@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from hlo_surgery.passes.axes.classes import SHARED, Class
 from hlo_surgery.passes.axes.digits import Digit, leaves
@@ -17,7 +18,8 @@ class State:
     op took its operands, by its first result, where that is not their class. `trained`: what
     parameters reach, the rest being data; `held`: what reaches marks of constants alone. `data`:
     where data of several examples was taken as a constant. `scope`: batch digits that loops around
-    take step by step. `contribution`: whether all that is mixed counts as a constant.
+    take step by step. `contribution`: whether all that is mixed counts as a constant. `wanted`:
+    digits that turn out to be a batch digit, as where single examples are stacked in their order.
     """
 
     structure: Structure
@@ -29,6 +31,9 @@ class State:
     held: set[Value] = field(default_factory=set[Value])
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     scope: list[Digit] = field(default_factory=list[Digit])
+    wanted: list[tuple[Digit, list[Digit]]] = field(
+        default_factory=list[tuple[Digit, list[Digit]]]
+    )
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict[Digit, tuple[Digit, int]])
     _places: dict[Value, dict[Digit, list[int]]] = field(
         default_factory=dict[Value, dict[Digit, list[int]]]
@@ -76,3 +81,8 @@ class State:
     def digits(self, value: Value) -> frozenset[Digit]:
         """The batch digits that lie in a value's dimensions."""
         return frozenset(self.places(value))
+
+    @property
+    def by_value(self) -> list[dict[Value, Any]]:
+        """All that is known by value, for whoever rebuilds the ops that make them."""
+        return [self.classes, self.structure.dims, self._places]

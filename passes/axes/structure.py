@@ -11,7 +11,7 @@ from hlo_surgery.passes.axes.digits import Digit, leaves, unify
 from hlo_surgery.passes.axes.numbers import CountedLoop, Told
 from hlo_surgery.passes.axes.rules import Link
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 
 Dims = list[list[Digit]]
 
@@ -29,13 +29,13 @@ class Piece:
 @dataclass
 class Structure:
     """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result;
-    `loops`: the counted ones, by first result; `pieces`: digits that are static parts of others;
+    `loops`: the counted ones, by their bodies; `pieces`: digits that are static parts of others;
     `around`: the counted loops around what is visited now, outermost first.
     """
 
     dims: dict[Value, Dims] = field(default_factory=dict[Value, Dims])
     links: dict[Value, Link] = field(default_factory=dict[Value, Link])
-    loops: dict[Value, CountedLoop] = field(default_factory=dict[Value, CountedLoop])
+    loops: dict[Block, CountedLoop] = field(default_factory=dict[Block, CountedLoop])
     pieces: list[Piece] = field(default_factory=list[Piece])
     told: Told = field(default_factory=Told)
     around: list[CountedLoop] = field(default_factory=list[CountedLoop])
@@ -47,6 +47,10 @@ class Structure:
             shape = mlir.shape(value)
             found = self.dims[value] = [[Digit(size)] if size > 1 else [] for size in shape]
         return found
+
+    def loop_of(self, op: Operation) -> CountedLoop | None:
+        """A loop, if it is a counted one."""
+        return self.loops.get(op.regions[1].blocks[0])
 
     def alike(self, one: Value, *others: Value) -> None:
         """Have values of one shape hold the same along each dimension."""

@@ -62,7 +62,7 @@ def _visit_loop(known: Structure, op: Operation) -> None:
     loop = None
     if counters:
         trips = len(next(iter(counters.values())))
-        loop = known.loops[op.results[0]] = CountedLoop(op, trips, counters)
+        loop = known.loops[body] = CountedLoop(op, trips, counters)
         known.around.append(loop)
     _visit_block(known, condition)
     _visit_block(known, body)

@@ -28,13 +28,11 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Counts:
-    """A gradient: its sites, those of which each example takes all rows, with the others' at zero,
-    its bytes, and the number of examples. `held`: the bytes of one example's gradient while it is
-    used, which is float32 at least.
+    """A gradient: its sites, its bytes, and the number of examples. `held`: the bytes of one
+    example's gradient while it is used, which is float32 at least.
     """
 
     sites: tuple[SiteCounts, ...]
-    row_sites: tuple[SiteCounts, ...]
     gradient: int
     held: int
     size: int
@@ -47,21 +45,19 @@ class Counts:
     @property
     def read(self) -> int:
         """What the sites read."""
-        return sum(site.read for site in [*self.sites, *self.row_sites])
+        return sum(site.read for site in self.sites)
 
 
 def counts_of(sliced: GradientSlice, size: int) -> Counts:
     """What there is to count in a slice."""
-    sites, rows = (
-        tuple(site_counts(s.op) for s in steps) for steps in (sliced.sites, sliced.row_sites)
-    )
+    sites = tuple(site_counts(step.op) for step in sliced.sites)
     gradient, word = bytes_of(sliced.value), dtype_of(sliced.value).itemsize
-    return Counts(sites, rows, gradient, gradient * max(word, WORD) // word, size)
+    return Counts(sites, gradient, gradient * max(word, WORD) // word, size)
 
 
 def plain_seconds(counts: Counts, device: Roofline) -> float:
     """The sites themselves."""
-    return sum(site_seconds(site, device, 1) for site in [*counts.sites, *counts.row_sites])
+    return sum(site_seconds(site, device, 1) for site in counts.sites)
 
 
 def site_seconds(site: SiteCounts, device: Roofline, copies: int) -> float:
@@ -84,20 +80,8 @@ def seconds_alone(counts: Counts, device: Roofline, chunk: int) -> float:
     """The time to contract each example alone, `chunk` of them at a time."""
     taken_apart = patches(counts, device)
     moving = device.moving_seconds(2 * taken_apart, taken_apart * chunk // counts.size)
-    return (
-        moving
-        + sum(_contracted_alone(site, counts.size, device, chunk > 1) for site in counts.sites)
-        + sum(_of_all_rows(site, counts.size, device, chunk > 1) for site in counts.row_sites)
-    )
-
-
-def _of_all_rows(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:
-    """A site on all rows for each example, whose operands are made for it, and once more, on ones,
-    for what nobody owns.
-    """
-    rate = device.contraction_rate(site.depth, batched, site.narrow)
-    contracted = site.flops / rate if site.contracts else 0
-    return (size + 1) * max(contracted, (2 * site.read + site.written) / device.bandwidth)
+    alone = (_contracted_alone(site, counts.size, device, chunk > 1) for site in counts.sites)
+    return moving + sum(alone)
 
 
 def _contracted_alone(site: SiteCounts, size: int, device: Roofline, batched: bool) -> float:

@@ -35,11 +35,10 @@ from hlo_surgery.passes.loops.step_stacks import (
     resolve,
     write_stacks,
 )
-from hlo_surgery.passes.owners.classes import Summed
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
-from hlo_surgery.passes.terms.axes import Axes, Class, Labelled
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
-from hlo_surgery.passes.terms.example_factors import example_digits
+from hlo_surgery.passes.terms.example_axes import example_axis
 from hlo_surgery.passes.terms.gradient_slices import gradient_step
 from hlo_surgery.passes.terms.steps import Step
 
@@ -111,17 +110,13 @@ def term_of(axes: Axes, body: Any, value: Value) -> Term | None:
     """A contraction over the examples behind moves and scales that are the same at each step."""
     made, links = epilogue(axes, value)
     op = mlir.defining_operation(made)
-    if op is None or not isinstance(axes.of(made), Summed) or not _is_hoistable(op):
+    if op is None or not axes.is_sum(axes.of(made)) or not _is_hoistable(op):
         return None
-    if op.block != body or not any(_is_in_rows(axes, known) for known in axes.at(op)):
+    if op.block != body or all(example_axis(axes, v) is None for v in op.operands):
         return None
     term = Term(gradient_step(axes, op), links)
     alone = _has_rows_alone(term.site) and not any(_is_of(v, body) for v in term.others)
     return term if alone else None
-
-
-def _is_in_rows(axes: Axes, known: Class) -> bool:
-    return isinstance(known, Labelled) and len(example_digits(known.labels, axes.size)) == 1
 
 
 def _has_rows_alone(site: Step) -> bool:

@@ -17,7 +17,6 @@ from hlo_surgery.passes.emit.scopes import LIFT
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.owners.classes import Summed
 from hlo_surgery.passes.strategies.by_gradient.lift import lifted_gradients
 from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.task import Schedule
@@ -45,7 +44,7 @@ def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
     pending = list(outputs)
     while pending:
         value = pending.pop()
-        if value in found or not isinstance(axes.of(value), Summed):
+        if value in found or not axes.is_sum(axes.of(value)):
             continue
         found.add(value)
         op = mlir.defining_operation(value)
@@ -83,7 +82,7 @@ def _lift_op(axes: Axes, op: Operation, reached: set[Value], lifted: Lifted) -> 
         end = mlir.return_operation(block)
         extend_return(end, lift_before(axes, [end.operands[i] for i in numbers], lifted, end))
     renewed = extend_results(
-        op, operands, len(numbers), [axes.classes, lifted], [reached, axes.trained]
+        op, operands, len(numbers), [*axes.by_value, lifted], [reached, axes.trained]
     )
     lifted.update(
         zip(

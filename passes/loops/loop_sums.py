@@ -17,13 +17,7 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.loops.added_values import added_values
-from hlo_surgery.passes.owners.classes import (
-    is_shared,
-    is_sum,
-)
-from hlo_surgery.passes.owners.labelling.indices import counted_loop
-from hlo_surgery.passes.owners.owners import Owners
-from hlo_surgery.passes.terms.translation import step_number
+from hlo_surgery.passes.terms.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -57,21 +51,21 @@ class LoopSums:
         return [value for values in self.added.values() for value in values]
 
 
-def loop_sums(owners: Owners, sums: Sequence[Value], going_on: set[Value]) -> LoopSums | None:
+def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSums | None:
     """How these sums, and nothing besides, are made by one loop of their block; or None.
 
     `going_on`: results of loops that start from what was added up before, in place of zero.
     """
-    behind = closure(sums, partial(summed_operands_of, owners))
+    behind = closure(sums, partial(summed_operands_of, axes))
     loop = _common_loop(behind)
-    counted = counted_loop(owners, loop) if loop is not None else None
-    step = step_number(counted) if counted is not None else None
+    counted = axes.state.structure.loop_of(loop) if loop is not None else None
+    step = counted.step if counted is not None else None
     if loop is None or counted is None or step is None:
         return None
     later = _behind(loop)
     tail = [op for op in later if not behind.isdisjoint(op.results)]
     made: set[Value] = {result for op in later for result in op.results}
-    constants = closure(_taken_as_constants(owners, tail), partial(_operands_in, made))
+    constants = closure(_taken_as_constants(axes, tail), partial(_operands_in, made))
     held = [op for op in later if not constants.isdisjoint(op.results)]
     added = _added(loop, [v for v in loop.results if v in behind], going_on)
     flat = not any(op.name in mlir.CONTROL_FLOW for op in held)
@@ -80,19 +74,19 @@ def loop_sums(owners: Owners, sums: Sequence[Value], going_on: set[Value]) -> Lo
     if added is None or not flat or not behind <= known:
         return None
     # One that is taken as a constant as well would be known to no step.
-    if not added.keys().isdisjoint(constants) or not all(_is_tail(owners, op) for op in tail):
+    if not added.keys().isdisjoint(constants) or not all(_is_tail(axes, op) for op in tail):
         return None
     handed_on = {v for r in added if (v := _handed_on(loop, _number(loop, r))) is not None}
     constant = [v for v in loop.results if v in constants]
     return LoopSums(loop, step, counted.trips, added, handed_on, tail, constant, held)
 
 
-def summed_operands_of(owners: Owners, value: Value) -> list[Value]:
+def summed_operands_of(axes: Axes, value: Value) -> list[Value]:
     """The sums that a value of a block is made of, up to loops and branches."""
     op = mlir.defining_operation(value)
     if op is None or op.name in mlir.CONTROL_FLOW:
         return []
-    return [v for v, known in zip(op.operands, owners.at(op), strict=True) if is_sum(known)]
+    return [v for v, known in zip(op.operands, axes.at(op), strict=True) if axes.is_sum(known)]
 
 
 def _common_loop(sums: set[Value]) -> Operation | None:
@@ -114,9 +108,9 @@ def _behind(loop: Operation) -> list[Operation]:
     return block[places[0] + 1 :]
 
 
-def _taken_as_constants(owners: Owners, tail: Sequence[Operation]) -> list[Value]:
-    pairs = [pair for op in tail for pair in zip(op.operands, owners.at(op), strict=True)]
-    return [value for value, known in pairs if not is_sum(known)]
+def _taken_as_constants(axes: Axes, tail: Sequence[Operation]) -> list[Value]:
+    pairs = [pair for op in tail for pair in zip(op.operands, axes.at(op), strict=True)]
+    return [value for value, known in pairs if not axes.is_sum(known)]
 
 
 def _operands_in(made: set[Value], value: Value) -> list[Value]:
@@ -159,8 +153,8 @@ def _number(loop: Operation, result: Value) -> int:
     return mlir.results(loop).index(result)
 
 
-def _is_tail(owners: Owners, op: Operation) -> bool:
+def _is_tail(axes: Axes, op: Operation) -> bool:
     """Whether an op behind the loop makes sums of sums, and takes constants besides."""
-    known = owners.at(op)
-    alone = all(is_sum(c) or is_shared(c) for c in known)
-    return op.name not in mlir.CONTROL_FLOW and alone and any(map(is_sum, known))
+    known = axes.at(op)
+    alone = all(axes.is_sum(c) or axes.is_shared(c) for c in known)
+    return op.name not in mlir.CONTROL_FLOW and alone and any(map(axes.is_sum, known))

@@ -88,13 +88,14 @@ def _scaled_in_loop(axes: Axes, found: ScaledStack) -> Value:
     share = write.operands[1]
     for link, number in found.scales:
         share = _scaled(link, share, number and _before(number, loop), end)
-        axes.classes[share] = known
+        axes.assume(share, known)
     stacked = _written(write, argument, share, end)
-    axes.classes |= dict.fromkeys([argument, stacked], known)
+    axes.assume(argument, known)
+    axes.assume(stacked, known)
     extend_return(end, [stacked])
-    renewed = extend_results(loop, zeros, 1, [axes.classes], [axes.trained])
+    renewed = extend_results(loop, zeros, 1, axes.by_value, [axes.trained])
     made = mlir.results(renewed)[-1]
-    axes.classes[made] = known
+    axes.assume(made, known)
     return made
 
 
@@ -129,5 +130,5 @@ def _moved(axes: Axes, found: ScaledStack, stack: Value, before: Operation) -> V
         if not link.scales:
             operands = [value if i in link.sums else v for i, v in enumerate(link.op.operands)]
             value = copy_before(link.op, operands, before, STACK).results[0]
-            axes.classes[value] = known
+            axes.assume(value, known)
     return value

@@ -21,7 +21,6 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
 from hlo_surgery.passes.loops.lift_values import reached_values
-from hlo_surgery.passes.owners.classes import Summed
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 
@@ -77,7 +76,7 @@ def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
 def scanned_carry(axes: Axes, stack: Value) -> Scan | None:
     """The scan that stacks a loop's result; None if that is not its own steps' gradients."""
     loop = mlir.defining_operation(stack)
-    if loop is None or loop.name != "stablehlo.while" or not isinstance(axes.of(stack), Summed):
+    if loop is None or loop.name != "stablehlo.while" or not axes.is_sum(axes.of(stack)):
         return None
     number = mlir.results(loop).index(stack)
     write = _stacking_write(loop, number)
@@ -122,7 +121,7 @@ def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
     """Whether the update sums nothing that other iterations, or ops outside, have summed."""
     carries = set(loop.regions[1].blocks[0].arguments)
     inside = set(mlir.values_within(loop)) - carries
-    return isinstance(axes.of(update), Summed) and reached_values(axes, [update]) <= inside
+    return axes.is_sum(axes.of(update)) and reached_values(axes, [update]) <= inside
 
 
 def stack_values(
@@ -143,7 +142,7 @@ def stack_values(
             _written(stack, argument) for stack, argument in zip(stacks, arguments, strict=True)
         ]
     extend_return(end, stacked)
-    return extend_results(loop, zeros, len(zeros), [axes.classes, lifted], [axes.trained])
+    return extend_results(loop, zeros, len(zeros), [*axes.by_value, lifted], [axes.trained])
 
 
 def _written(stack: Stack, argument: Value) -> Value:

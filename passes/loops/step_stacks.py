@@ -155,7 +155,7 @@ def write_stacks(
     operands = [*arguments, *values, *stacks.written.values()]
     written = splice(operands, _write_each, end, scope=STACK)
     extend_return(end, written)
-    renewed = extend_results(loop, zeros, len(zeros), [axes.classes], [axes.trained, reached])
+    renewed = extend_results(loop, zeros, len(zeros), axes.by_value, [axes.trained, reached])
     return renewed, dict(
         zip(stacks.written, mlir.results(renewed)[len(renewed.results) - len(zeros) :], strict=True)
     )

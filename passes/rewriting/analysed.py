@@ -10,6 +10,7 @@ from functools import partial, reduce
 import jax.numpy as jnp
 import numpy as np
 
+from hlo_surgery.passes.axes.analysis import find_axes
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.dataflow.declared_calls import Trusted, trusted
@@ -23,31 +24,24 @@ from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
 from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.loops.scanned_gradients import scanned_gradient
-from hlo_surgery.passes.loops.written_out import mixing_loops, write_out
 from hlo_surgery.passes.measures.measure import Measure, OfPositions
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.normalize import normalize
-from hlo_surgery.passes.owners.analysis import find_owners
-from hlo_surgery.passes.owners.owners import Owners
-from hlo_surgery.passes.rewriting.emitted_terms import emit_terms
 from hlo_surgery.passes.rewriting.roles import Roles
 from hlo_surgery.passes.rewriting.undivided import refuse_undivided, undivided_outputs
 from hlo_surgery.passes.terms.axes import Axes
-from hlo_surgery.passes.terms.translation import translated
 
-PERMUTE = "stablehlo.collective_permute"
 Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
 
 
 @dataclass
 class Analysed:
-    """A module in place; `axes` says how its values hold the examples, `trusted` what was declared
-    of calls.
+    """A module in place; `axes` says how its values hold the examples, `data` which constants were
+    made of the batch, `trusted` what was declared of calls.
     """
 
     code: Module
     roles: Roles
-    owners: Owners
     axes: Axes
     trusted: Sequence[Trusted] = ()
 
@@ -96,62 +90,31 @@ def refused_outputs(code: Module, roles: Roles) -> dict[int, Reason]:
 
 
 def _undivided(module: Analysed) -> dict[int, Reason]:
-    return undivided_outputs(module.roles, module.owners, module.axes, module.block)
+    return undivided_outputs(module.roles, module.axes.state, module.block)
 
 
 def _normalised(code: Module, roles: Roles) -> tuple[Analysed, dict[int, Reason]]:
-    """A module in normal form, classified, and which outputs are not divided. What divides them is
-    tried first; what to do on mixing is asked where examples mix all the same.
+    """A module in normal form, classified, and which outputs are not divided. What to do on mixing
+    is asked where examples mix alone.
     """
-    hands_on = any(op.name == PERMUTE for op in mlir.all_operations(code))
     normalize(code, roles.custom_calls)
     module = _analysed(code, replace(roles, contribution=False))
     undivided = _undivided(module)
-    if undivided and (divided := _divided(module, hands_on)):
-        return divided, {}
     if undivided and roles.contribution:
         module = _analysed(code, roles)
-        return module, _undivided(module)
+        undivided = _undivided(module)
     return module, undivided
 
 
-def _divided(module: Analysed, by_device: bool) -> Analysed | None:
-    """The module with loops written out, or with owners by element, so that its outputs are divided
-    among the examples; None if neither does it. `by_device`: whether devices hand anything on, and
-    so may hold nothing of any example at times.
-    """
-    loops = mixing_loops(module.owners, module.block)
-    ways = [(loops, False)] if loops else []
-    ways += [([], True), (loops, True)] if by_device else []
-    for places, by_element in ways:
-        roles = replace(module.roles, by_element=by_element)
-        if not _undivided(_written_out(mlir.clone(module.code), places, roles)):
-            return _written_out(module.code, places, roles)
-    return None
-
-
-def _written_out(code: Module, places: Sequence[int], roles: Roles) -> Analysed:
-    """A module with these loops written out, classified."""
-    write_out(mlir.body(mlir.main_function(code)), places)
-    return _analysed(code, roles)
-
-
 def _analysed(code: Module, roles: Roles) -> Analysed:
-    return Analysed(code, roles, *_classified(code, roles))
+    return Analysed(code, roles, _classified(code, roles))
 
 
-def _classified(code: Module, roles: Roles) -> tuple[Owners, Axes]:
+def _classified(code: Module, roles: Roles) -> Axes:
     sharding_rules.populate(code)
-    asked = (dict(roles.batch), roles.size, roles.gradients, roles.contribution, roles.segments)
     main = mlir.main_function(code)
-    owners = find_owners(main, *asked, roles.by_element)
-    axes = translated(owners)
-    if owners.following:
-        block = mlir.body(main)
-        returned = mlir.operands(mlir.return_operation(block))
-        outputs = [returned[number] for number in [*roles.gradients, *roles.losses]]
-        emit_terms(axes, owners.following, block, outputs)
-    return owners, axes
+    state = find_axes(main, roles.batch, roles.size, roles.gradients, roles.contribution)
+    return Axes(state, tuple(state.batch), roles.size)
 
 
 def _trusted_calls(module: Analysed) -> list[Trusted]:
@@ -174,7 +137,7 @@ def _free_of_loops(module: Analysed, reweights: bool, measures: Sequence[Measure
 
 def _hoist_everywhere(module: Analysed, hoist: Hoist) -> None:
     _hoist(module, hoist, module.axes, module.block, module.gradients)
-    steps = find_microbatches(module.owners, module.gradients)
+    steps = find_microbatches(module.axes, module.gradients)
     if steps:
         _hoist(module, hoist, steps.axes, steps.body, steps.nest[-1].values)
 
@@ -185,7 +148,7 @@ def _parts_company(module: Analysed, measures: Sequence[Measure]) -> bool:
     """
     if not any(isinstance(measure, OfPositions) for measure in measures):
         return False
-    steps = find_microbatches(module.owners, module.gradients)
+    steps = find_microbatches(module.axes, module.gradients)
     inner = [(steps.axes, value) for value in steps.nest[-1].values] if steps else []
     places = [*((module.axes, value) for value in module.gradients), *inner]
     scans = [scan for axes, value in places if (scan := scanned_gradient(axes, value))]
@@ -196,24 +159,24 @@ def _hoist(
     module: Analysed, hoist: Hoist, axes: Axes, block: Block, values: Sequence[Value]
 ) -> None:
     if hoist(axes, block, values):
-        module.owners, module.axes = _classified(module.code, module.roles)
+        module.axes = _classified(module.code, module.roles)
 
 
 def classify_again(module: Analysed, apart: Sequence[Value]) -> None:
     """Classify what is new in a module; `apart`: what is nobody's, as which examples are real."""
     count = module.axes.count
-    module.owners, module.axes = _classified(module.code, module.roles)
+    module.axes = _classified(module.code, module.roles)
     module.axes.count = count
     for value in apart:
-        module.axes.classes.pop(value, None)
+        module.axes.state.classes.pop(value, None)
     _forget_unused(module)
 
 
 def _forget_unused(module: Analysed) -> None:
     """Constants that no gradient, nor a loss that was asked for, rests on concern nobody."""
-    data = module.axes.data
+    data = module.axes.state.data
     behind = _behind_asked(module) if data else set()
-    module.axes.data = {value: reason for value, reason in data.items() if value in behind}
+    module.axes.state.data = {value: reason for value, reason in data.items() if value in behind}
 
 
 def _behind_asked(module: Analysed) -> set[Value]:

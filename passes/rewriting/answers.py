@@ -74,7 +74,7 @@ def answer_behind(inside: Answer, tail: GradientSlice) -> Answer:
 def answer_of(chosen: Chosen, gradient: Value | None) -> Answer:
     """The answer for a gradient of the block itself."""
     sliced = chosen.task.sliced
-    sites = tuple(site_plan(step.op) for step in [*sliced.sites, *sliced.row_sites])
+    sites = tuple(site_plan(step.op) for step in sliced.sites)
     is_reached = bool(sliced.inputs and (sliced.steps or sliced.output[1] is not None))
     own = chosen.task.counts.gradient
     return Answer(chosen, sites, _names(sliced), own, is_reached, gradient)

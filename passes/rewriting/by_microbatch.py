@@ -100,7 +100,7 @@ def _by_microbatch(
     uneven = asking.examples.real is not None and SPREADS in known
     if asking.examples.size == 1 or len(known) < len(found_joins) or uneven:
         return None
-    found = find_microbatches(module.owners, [target.value for target in targets])
+    found = find_microbatches(module.axes, [target.value for target in targets])
     if found is None or not all(_is_counted(found, t.value, asking.examples) for t in targets):
         return None
     gradients = [target.value for target in targets[: asking.gradients]]

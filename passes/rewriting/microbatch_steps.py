@@ -30,7 +30,7 @@ from hlo_surgery.passes.loops.microbatches import Microbatches
 from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
 from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.owners.classes import Summed
+from hlo_surgery.passes.axes.classes import Batched
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target
 from hlo_surgery.passes.rewriting.measurements import Measurements
@@ -102,10 +102,12 @@ def _shares(
         for op in sums.tail:
             kinds = zip(op.operands, module.axes.at(op), strict=True)
             taken = [
-                made[v] if isinstance(known, Summed) else constants.get(v, v) for v, known in kinds
+                made[v] if module.axes.is_sum(known) else constants.get(v, v) for v, known in kinds
             ]
             copies = _copied(op, taken, end)
-            found.axes.classes |= {new: module.axes.of(old) for old, new in copies.items()}
+            for old, new in copies.items():
+                if module.axes.is_sum(module.axes.of(old)):
+                    found.axes.assume(new, _of_step(found, op))
             made |= copies
     shares = [made[v] if v in made else _nothing(v, end) for v in gradients]
     return [_scaled(found, share, examples, end) for share in shares]
@@ -146,9 +148,14 @@ def _sum(
         with mlir.context(), end.location, ir.InsertionPoint(end):
             op = ir.Operation.create("stablehlo.add", results=[total.type], operands=[total, value])
         set_scope(op, STEPS, end)
-        found.axes.classes[op.results[0]] = Summed(op)
+        found.axes.assume(op.results[0], _of_step(found, op))
         total = op.results[0]
     return total
+
+
+def _of_step(found: Microbatches, op: Operation) -> Batched:
+    """The class of what is a step's share: a sum over its examples, or its single one's own."""
+    return Batched(frozenset(found.axes.batch), site=op)
 
 
 def _copied(op: Operation, operands: Sequence[Value], before: Operation) -> dict[Value, Value]:
@@ -170,7 +177,7 @@ def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operatio
         return [x * factor]
 
     made = splice([share, *count], scaled, end, scope=STEPS)[0]
-    found.axes.classes[made] = found.axes.of(share)
+    found.axes.assume(made, found.axes.of(share))
     return made
 
 
@@ -204,7 +211,7 @@ def loop_with(
         carried.append(add_carries(sums.loop, carried[-1]))
     end = mlir.return_operation(found.body)
     joined = splice([*carried[-1], *made, *counters(found)], added, end, scope=STEPS)
-    known = [module.axes.classes], [module.axes.trained]
+    known = module.axes.by_value, [module.axes.trained]
     for sums, initial in zip(reversed(found.nest), reversed(carried[:-1]), strict=True):
         extend_return(mlir.return_operation(sums.body), joined)
         renewed = extend_results(sums.loop, initial, len(initial), *known)

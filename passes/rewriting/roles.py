@@ -12,10 +12,7 @@ class Roles:
     """What arguments and outputs are, by number. `batch`: the examples' axis by argument.
 
     `contribution`: whether all that is mixed counts as constant. `custom_calls`: what is declared
-    of some. `segments`: of batch arguments whose rows lie anywhere, which one has the ids of their
-    examples. `pruned`: whether what no output needs may have been left out of the module.
-    `sums_padding`: whether the loss is a sum, over rows of which some are no examples'.
-    `by_element`: whether what is nobody's beside examples' values is told apart everywhere.
+    of some. `pruned`: whether what no output needs may have been left out of the module.
     """
 
     batch: Mapping[int, int]
@@ -24,7 +21,4 @@ class Roles:
     losses: Sequence[int]
     contribution: bool
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
-    segments: Mapping[int, int] = field(default_factory=dict[int, int])
     pruned: bool = False
-    sums_padding: bool = False
-    by_element: bool = False

@@ -124,7 +124,7 @@ def copied_loops(
         made |= zip(mlir.results(op), mlir.results(copied), strict=True)
     values = [made.get(v, v) for v in gradients]
     classify_again(module, asking.examples.real or ())
-    again = find_microbatches(module.owners, values)
+    again = find_microbatches(module.axes, values)
     return None if again is None else Copied(again, held(module.block, values))
 
 

@@ -17,8 +17,7 @@ from hlo_surgery.passes.measures.measure import OfPositions
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, first_unread
 from hlo_surgery.passes.strategies.kronecker.sides import sides_of, unlike_the_first
 from hlo_surgery.passes.strategies.task import Task
-from hlo_surgery.passes.terms.axes import Labelled
-from hlo_surgery.passes.terms.steps import GradientSlice
+from hlo_surgery.passes.terms.steps import GradientSlice, Split
 
 TERM_HELP = "leave terms without examples, such as weight decay, to the optimizer"
 USES_HELP = (
@@ -78,7 +77,7 @@ def _term_without_examples(sliced: GradientSlice) -> _Unmet | None:
         for value, axis in step.inputs:
             if value not in sliced.made and not is_splat(value, 0):
                 op = mlir.defining_operation(value) or step.op
-                if isinstance(axis, Labelled):
+                if isinstance(axis, Split):
                     return _Unmet(op, "this term of it is single examples' alone", BEFORE_HELP)
                 return _Unmet(op, "this term of it rests on no example", TERM_HELP)
     return None

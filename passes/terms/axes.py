@@ -1,88 +1,75 @@
-"""Axes: what a value of the module is to the examples, in the words of emission.
+"""Axes: a problem as emission sees it: so many examples, and what each value is to them.
 
-Owners say of each element whose it is; emission is told where whole examples lie.
+The whole module is one problem. The body of a loop whose steps take microbatches is another, of
+fewer digits: what a step's values hold is the same, and M stands for B.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
+from hlo_surgery.passes.axes.classes import Batched, Class, Mixed, Shared
+from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.classes import Mixed, Summed
-from hlo_surgery.passes.owners.labelling.labels import Labels
 
-
-@dataclass(frozen=True)
-class Shared:
-    """No example, or the batch's data taken as a constant: then `data` says which, and where."""
-
-    data: Reason | None = None
-
-
-@dataclass(frozen=True)
-class Counter:
-    """A value of a loop's body that is another of these numbers at each step."""
-
-    value: Value
-    numbers: tuple[int, ...]
-
-
-Counters = tuple[Counter | None, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Labelled:
-    """Each element depends on one example at most, its owner, wherever these lie.
-
-    `counters`: of each loop on whose steps the labels depend; else None. Where a product has this
-    for an operand, and another that is taken B times, then this one is not: it is no `is_weighted`.
-    """
-
-    labels: Labels
-    counters: Counters = ()
-    is_weighted: bool = True
-
-
-Class = Shared | Labelled | Summed | Mixed
-SHARED = Shared()
+ELSEWHERE = Mixed(Reason("it rests on examples of other steps", "", ""), unknown=True)
 
 
 @dataclass
 class Axes:
-    """What is known of a module, for emission.
-
-    `size`: B. `classes`: by value. `trained`: what parameters reach. `data`: where data of the
-    examples was mixed and then taken as a batch constant, by value. `taken`: as what an op took its
-    operands, by first result, where it may differ from their classes. `count`: the number of real
-    examples, where some are padding. `sites`: where ids say whose rows are, of an op that sums
-    them, by its first result, the owners of each operand's elements; `met`: which examples were
-    found to meet others, [B].
+    """`state`: what is known of the module; `batch`: the digits of the problem's `size` examples;
+    `around`: those of loops around, one step of which the problem is. `count`: the number of real
+    examples, where some are padding.
     """
 
+    state: State
+    batch: tuple[Digit, ...]
     size: int
-    classes: dict[Value, Class] = field(default_factory=dict[Value, Class])
-    trained: set[Value] = field(default_factory=set[Value])
-    data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
-    taken: dict[Value, tuple[Class, ...]] = field(default_factory=dict[Value, tuple[Class, ...]])
+    around: tuple[Digit, ...] = ()
     count: Value | None = None
-    sites: dict[Value, tuple[Value | None, ...]] = field(
-        default_factory=dict[Value, tuple[Value | None, ...]]
-    )
-    met: Value | None = None
 
     def of(self, value: Value) -> Class:
         """The class of a value."""
-        return self.classes.get(value, SHARED)
+        return self._here(value, self.state.of(value))
 
     def at(self, op: Operation) -> list[Class]:
-        """An op's operands' classes as it took them: a sum may be a constant to one op alone.
+        """An op's operands' classes as it took them: a sum may be a constant to one op alone."""
+        return [self._here(v, c) for v, c in zip(op.operands, self.state.at(op), strict=True)]
 
-        Whoever looks at the examples through an op must see these.
-        """
-        known = self.taken.get(op.results[0]) if len(op.results) else None
-        return (
-            [self.of(v) for v in op.operands] if known is None else list(known[: len(op.operands)])
-        )
+    def _here(self, value: Value, known: Class) -> Class:
+        """What rests on more than the step at hand is nothing that a step could know."""
+        if not self.around or not isinstance(known, Batched):
+            return known
+        others = {*self.state.digits(value), *known.summed, *known.at}
+        return known if others.isdisjoint(self.around) else ELSEWHERE
 
     def summed(self, op: Operation) -> list[Value]:
         """The operands that the op took as sums over the examples."""
-        return [v for v, c in zip(op.operands, self.at(op), strict=True) if isinstance(c, Summed)]
+        return [v for v, c in zip(op.operands, self.at(op), strict=True) if self.is_sum(c)]
+
+    def is_sum(self, known: Class) -> bool:
+        """Whether a class is that of r + sum of c_b."""
+        return isinstance(known, Batched) and bool(known.summed)
+
+    def is_rows(self, known: Class) -> bool:
+        """Whether a class is that of the examples' own, each in its place or step."""
+        return isinstance(known, Batched) and not known.summed
+
+    def is_shared(self, known: Class) -> bool:
+        """Whether a class is that of a constant."""
+        return isinstance(known, Shared)
+
+    def assume(self, value: Value, known: Class) -> None:
+        """Note the class of a value that is new in the module."""
+        self.state.classes[value] = known
+
+    @property
+    def trained(self) -> set[Value]:
+        """What parameters reach."""
+        return self.state.trained
+
+    @property
+    def by_value(self) -> list[dict[Value, Any]]:
+        """All that is known by value, for whoever rebuilds the ops that make them."""
+        return self.state.by_value

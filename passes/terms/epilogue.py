@@ -23,7 +23,6 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.traits import Kind, ops_of
-from hlo_surgery.passes.owners.classes import Summed
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import Raised, single
 from hlo_surgery.passes.terms.axes import Axes
@@ -115,9 +114,9 @@ def epilogue(axes: Axes, value: Value) -> tuple[Value, list[Link]]:
 
 def _last_link(axes: Axes, value: Value) -> Link | None:
     op = mlir.defining_operation(value)
-    if op is None or not isinstance(axes.of(value), Summed):
+    if op is None or not axes.is_sum(axes.of(value)):
         return None
-    sums = [i for i, known in enumerate(axes.at(op)) if isinstance(known, Summed)]
+    sums = [i for i, known in enumerate(axes.at(op)) if axes.is_sum(known)]
     return reading(op, sums) if len(sums) == 1 else None
 
 

@@ -59,8 +59,7 @@ def scatters_onto(steps: Sequence[Step]) -> dict[Value, Onto]:
 def _scattered(add: Step, makers: dict[Value, Step], uses: Counter[Value]) -> Onto | None:
     for key, other in zip(add.inputs, reversed(add.inputs), strict=True):
         chain = _behind(key, makers, uses)
-        apart = add.is_site or any(step.ticket for step in [add, *chain])
-        if chain and not apart and _adds_to_zeros(chain[0].op) and _widens([*chain, add]):
+        if chain and not add.is_site and _adds_to_zeros(chain[0].op) and _widens([*chain, add]):
             return Onto(chain[0], tuple(chain[1:]), other)
     return None
 

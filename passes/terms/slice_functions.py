@@ -22,23 +22,19 @@ from hlo_surgery.passes.ir.linearity import initial_operands
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.raising.single_op import call_op
-from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.convolution_patches import convolution_by_patches
 from hlo_surgery.passes.terms.gradient_slices import adds_offset
-from hlo_surgery.passes.terms.kept_examples import exposed_kept, exposed_rows
-from hlo_surgery.passes.terms.rows import of_rows, tickets
 from hlo_surgery.passes.terms.scatter_onto import Onto, scatter_onto, scatters_onto
+from hlo_surgery.passes.terms.split_examples import exposed_split
 from hlo_surgery.passes.terms.steps import (
     Axis,
-    Gathered,
     GradientSlice,
     Held,
     Input,
     Lifted,
     Parted,
-    Rows,
+    Split,
     Step,
-    Ticket,
     is_made,
 )
 from hlo_surgery.passes.terms.wide_slices import raise_wide
@@ -89,8 +85,7 @@ def slice_function(
     """The per-example gradient of one output; unless the loss `is_mean`, a B-th of a mean's."""
     added: tuple[Input, ...] = () if count is None else ((count, None),)
     calls = _calls(sliced, how)
-    outside = (key for call in calls for key in call.beside)
-    inputs = tuple(dict.fromkeys([*sliced.inputs, *outside, *added]))
+    inputs = tuple(dict.fromkeys([*sliced.inputs, *added]))
 
     def of_one(*operands: jax.Array) -> jax.Array:
         given = dict(zip(inputs, operands, strict=True))
@@ -109,16 +104,14 @@ def slice_function(
 
 @dataclass(frozen=True)
 class _Call:
-    """One or more steps: `made(B, *operands)` is what they result in. `beside`: further operands,
-    of the owners of rows. `is_late`: whether B is left out where it is of the operands, since the
-    result is B times what it is without any.
+    """One or more steps: `made(B, *operands)` is what they result in. `is_late`: whether B is left
+    out where it is of the operands, since the result is B times what it is without any.
     """
 
     inputs: tuple[Input, ...]
     results: Sequence[Value]
     made: Raised
     liftable: bool = True
-    beside: tuple[Input, ...] = ()
     is_late: bool = False
 
 
@@ -135,9 +128,8 @@ def _run(
             known |= {value: _scaled(known[value], total) for value in sums & without}
             without -= sums
         values = [known[key[0]] if is_made(key, known) else given[key] for key in call.inputs]
-        beside = [given[key] for key in call.beside]
         factor = 1 if is_without else total
-        known |= zip(call.results, call.made(factor, *values, *beside), strict=True)
+        known |= zip(call.results, call.made(factor, *values), strict=True)
         without.update(call.results if is_without else ())
     return known, without
 
@@ -156,17 +148,12 @@ def _calls(sliced: GradientSlice, how: Contracting) -> list[_Call]:
 
 
 def _keeps_factor(step: Step, made: Container[Value]) -> bool:
-    others = any(isinstance(a, Gathered | Labelled | Lifted | Rows) for _, a in step.inputs)
+    others = any(isinstance(a, Split | Lifted) for _, a in step.inputs)
     return not (others or adds_offset(step, made))
 
 
 def _calling(step: Step, how: Contracting) -> _Call:
     raised = _raised(step, how)
-    if step.ticket is not None:
-        made = partial(of_rows, [axis for _, axis in step.inputs], raised or call_op(step.op))
-        owners = [(axis.owners, None) for _, axis in step.inputs if isinstance(axis, Rows)]
-        beside = (*owners, step.ticket)
-        return _Call(step.inputs, mlir.results(step.op), made, raised is not None, beside)
     made = partial(_contributions if step.is_site else _beside, step, raised or call_op(step.op))
     return _Call(step.inputs, mlir.results(step.op), made, raised is not None)
 
@@ -229,12 +216,8 @@ def _exposed(
 ) -> jax.Array:
     if isinstance(axis, Parted):
         return _parted(known[value], axis, size)
-    if isinstance(axis, Labelled):
-        return exposed_kept(known[value], axis, known, size, count)
-    if isinstance(axis, Ticket):
-        return tickets(known[value], axis, known, size)
-    if isinstance(axis, Gathered):
-        return exposed_rows(known[value], axis, known, size, count)
+    if isinstance(axis, Split):
+        return exposed_split(known[value], axis, known, count)
     return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
 
 
@@ -285,7 +268,7 @@ def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:
 
 def _example_position(axis: Axis) -> int | None:
     """The dimension that holds the examples once exposed."""
-    if axis is None or isinstance(axis, Held | Rows):
+    if axis is None or isinstance(axis, Held):
         return None
     return axis.dim + 1 if isinstance(axis, PerExample) else 0
 

@@ -6,15 +6,10 @@ dot_general %h[b, d], %l[b, f] over b    =>  Step(op, (%h, PerExample(0)), (%l, 
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import Literal
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.owners.labelling.labels import Labels
-from hlo_surgery.passes.terms.axes import Counters, Labelled
 
 
 @dataclass(frozen=True)
@@ -36,44 +31,35 @@ class Parted:
     kept: Literal["major", "minor", ""]
 
 
-@dataclass(frozen=True, eq=False)
-class Gathered:
-    """The rows of an operand that an example owns, along the digits in which they lie.
-
-    `digits`: the sizes of each dimension's digits; `along`: the numbers, among all digits, of those
-    over which the rows are counted. `owners`: [*steps, rows], whose each is. `labels`: who owns
-    what, at the steps that `counters` tell. Of the op's operands one alone `is_weighted`: its rows
-    count B times, but once where they are nobody's.
+@dataclass(frozen=True)
+class Place:
+    """How an operand has a digit of the batch, of some `size`: `axis`, places `first` and on of a
+    dimension; `step`, a value of a loop's body and its numbers, and `table`, the place at each of
+    these; `at`, one place alone. Without any of these it is the same for all.
     """
 
-    digits: tuple[tuple[int, ...], ...]
-    along: tuple[int, ...]
-    owners: npt.NDArray[np.int32]
-    labels: Labels
-    counters: Counters
-    is_weighted: bool
+    size: int
+    axis: PerExample | None = None
+    first: int = 0
+    length: int = 0
+    step: Value | None = None
+    numbers: tuple[int, ...] = ()
+    table: tuple[int, ...] = ()
+    at: int | None = None
 
 
 @dataclass(frozen=True)
-class Rows:
-    """An operand with rows of many examples, whole. `owners`: whose each element is, with size 1
-    along dimensions that do not tell; `met`: which examples are not to be told apart, [B]. Of
-    factors of a product one `is_weighted`.
+class Split:
+    """Rows of an operand, in whatever dimensions, steps and static parts the batch's digits lie.
+
+    `places`: of each digit. `spread`: digits along which an example's row stays in its place, among
+    zeros. `is_site`: whether the op sums rows, so that what it makes is taken B times; else the
+    rows themselves are.
     """
 
-    owners: Value
-    met: Value
-    is_weighted: bool
-
-
-@dataclass(frozen=True)
-class Ticket:
-    """The number of the example at hand, and whether it met others: of the site `op` with these
-    `inputs`.
-    """
-
-    op: Operation
-    inputs: tuple[tuple[Value, Any], ...]
+    places: tuple[Place, ...]
+    spread: frozenset[int]
+    is_site: bool
 
 
 @dataclass(frozen=True)
@@ -82,7 +68,7 @@ class Held:
 
 
 LIFTED, HELD = Lifted(), Held()
-Axis = PerExample | Lifted | Parted | Held | Labelled | Gathered | Rows | Ticket | None
+Axis = PerExample | Lifted | Parted | Split | Held | None
 Input = tuple[Value, Axis]
 
 
@@ -94,15 +80,11 @@ class Step:
     inputs: tuple[Input, ...]
 
     @property
-    def ticket(self) -> Input | None:
-        """What tells a site of rows which example is at hand."""
-        met = next((axis.met for _, axis in self.inputs if isinstance(axis, Rows)), None)
-        return None if met is None else (met, Ticket(self.op, self.inputs))
-
-    @property
     def is_site(self) -> bool:
         """Whether examples are summed here."""
-        return any(isinstance(axis, PerExample | Parted) for _, axis in self.inputs)
+        axes = [axis for _, axis in self.inputs]
+        split = any(isinstance(axis, Split) and axis.is_site for axis in axes)
+        return split or any(isinstance(axis, PerExample | Parted) for axis in axes)
 
 
 @dataclass(frozen=True)
@@ -123,15 +105,9 @@ class GradientSlice:
         return tuple(step for step in self.steps if step.is_site)
 
     @property
-    def row_sites(self) -> tuple[Step, ...]:
-        """The ops at which rows of examples are summed, of which each example takes all."""
-        return tuple(step for step in self.steps if step.ticket is not None)
-
-    @property
     def tail(self) -> tuple[Step, ...]:
         """The affine ops behind them."""
-        sites = (*self.sites, *self.row_sites)
-        return tuple(step for step in self.steps if step not in sites)
+        return tuple(step for step in self.steps if not step.is_site)
 
     @cached_property
     def made(self) -> frozenset[Value]:
@@ -148,13 +124,8 @@ class GradientSlice:
     def values(self) -> tuple[Value, ...]:
         """The values of the module that the inputs are made of."""
         found = [value for value, _ in self.inputs]
-        axes = [axis for _, axis in self.inputs]
-        for axis in axes:
-            if isinstance(axis, Labelled | Gathered):
-                found += [each.value for each in axis.counters if each is not None]
-        for axis in axes:
-            if isinstance(axis, Rows):
-                found += [axis.owners, axis.met]
+        places = [p for _, axis in self.inputs if isinstance(axis, Split) for p in axis.places]
+        found += [place.step for place in places if place.step is not None]
         return tuple(dict.fromkeys(found))
 
 

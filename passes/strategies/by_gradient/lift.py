@@ -81,7 +81,7 @@ def _reads_once(task: Task, measures: Sequence[Measure]) -> bool:
     ):
         return False
     again = any(isinstance(m, Gram) for m in measures) or taken(task, measures) != Taking()
-    one = len(counts.sites) == 1 and not counts.row_sites
+    one = len(counts.sites) == 1
     return one and not again and counts.sites[0].contracts
 
 

@@ -22,24 +22,21 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.single_op import call_op
-from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.gradient_slices import has_offset
-from hlo_surgery.passes.terms.kept_examples import weighted_by_owner, zero_unless
 from hlo_surgery.passes.terms.monomials.paired_dims import (
     holds_all,
     laid_along,
     magnitudes,
     paired_dims,
 )
-from hlo_surgery.passes.terms.rows import unless_met, weighted_rows
+from hlo_surgery.passes.terms.split_examples import laid_along_split
 from hlo_surgery.passes.terms.steps import (
     Axis,
-    Gathered,
     GradientSlice,
     Input,
     Lifted,
     Parted,
-    Rows,
+    Split,
     Step,
     is_made,
 )
@@ -89,7 +86,7 @@ def is_exact_in_float32(sliced: GradientSlice) -> bool:
     """Whether a widenable slice rounds nothing once in float32, operands with weights neither: it
     adds up rows, and multiplies none, which matrix units would do with 16 bits.
     """
-    return not sliced.row_sites and all(s.op.name == "stablehlo.scatter" for s in sliced.sites)
+    return all(s.op.name == "stablehlo.scatter" for s in sliced.sites)
 
 
 def _run(
@@ -109,10 +106,8 @@ def _run(
             return made[value]
         if isinstance(axis, Lifted):
             return _summed(known[value], weights, finite)
-        if isinstance(axis, Rows):
-            return weighted_rows(known[value], axis, known, weights * scale, finite)
-        if isinstance(axis, Labelled | Gathered):
-            return _of_owners(known, value, axis, weights * scale, finite)
+        if isinstance(axis, Split) and not axis.is_site and mlir.is_inexact(value):
+            return _of_rows(known, value, axis, weights * scale, finite)
         return known[value]
 
     for step in sliced.steps:
@@ -123,30 +118,30 @@ def _run(
         else:
             function = raise_op(step.op) or call_op(step.op)
         if step.is_site:
-            operands = weighted_site(step, operands, weights * scale, finite)
-        results = function(*operands)
-        if step.ticket is not None:
-            results = unless_met(step.ticket, results, known, weights, finite)
-        made |= zip(step.op.results, results, strict=True)
+            operands = weighted_site(step, operands, known, weights * scale, finite)
+        made |= zip(step.op.results, function(*operands), strict=True)
     return operand(sliced.output)
 
 
-def _of_owners(
-    known: Known,
-    value: Value,
-    axis: Labelled | Gathered,
-    weights: jax.Array,
-    finite: jax.Array | None,
+def _of_rows(
+    known: Known, value: Value, axis: Split, weights: jax.Array, finite: jax.Array | None
 ) -> jax.Array:
-    """An operand whose elements' owners are known one by one, rid of what is not finite; weighted,
-    where it is the one of the op's operands that takes the weights.
+    """An operand that no site sums, each example's rows in it weighted, and rid of what is not
+    finite.
     """
-    x = known[value] if finite is None else zero_unless(known[value], axis, known, finite)
-    return weighted_by_owner(x, axis, known, weights) if axis.is_weighted else x
+    x = known[value]
+    if finite is not None:
+        x = jnp.where(laid_along_split(finite, axis, known, x), x, jnp.zeros_like(x))
+    each = laid_along_split(weights, axis, known, x)
+    return (widened(x) * each.astype(widened(x).dtype)).astype(x.dtype)
 
 
 def weighted_site(
-    site: Step, operands: list[jax.Array], weights: jax.Array, finite: jax.Array | None
+    site: Step,
+    operands: list[jax.Array],
+    known: Known,
+    weights: jax.Array,
+    finite: jax.Array | None,
 ) -> list[jax.Array]:
     """Operands in which the site is linear scaled by weights; all rid of what is not finite."""
     found = list(operands)
@@ -156,13 +151,13 @@ def weighted_site(
     if finite is not None:
         for i in carrying:
             found[i] = jnp.where(
-                along_examples(finite, site.inputs[i][1], found[i]),
+                along_examples(finite, site.inputs[i][1], found[i], known),
                 found[i],
                 jnp.zeros_like(found[i]),
             )
     linear = [i for i in carrying if is_linear(site.op, frozenset([i]))]
     for i, takes in _taking(site, linear, found).items():
-        weight = along_examples(weights, site.inputs[i][1], found[i])
+        weight = along_examples(weights, site.inputs[i][1], found[i], known)
         found[i] = found[i] * jnp.where(takes, weight, 1).astype(found[i].dtype)
     return found
 
@@ -186,11 +181,13 @@ def _taking(
 
 def _carries(axis: Axis) -> bool:
     """Whether an operand holds examples apart; what they have in common is none's to weigh."""
-    return isinstance(axis, PerExample | Parted) and holds_all(axis)
+    return isinstance(axis, Split) or holds_all(axis)
 
 
-def along_examples(weights: jax.Array, axis: Axis, x: jax.Array) -> jax.Array:
+def along_examples(weights: jax.Array, axis: Axis, x: jax.Array, known: Known) -> jax.Array:
     """Weights by example, laid along the dimension or dimensions of x that hold the examples."""
+    if isinstance(axis, Split):
+        return laid_along_split(weights, axis, known, x)
     if isinstance(axis, PerExample):
         return _spread(weights, x, [axis])
     assert isinstance(axis, Parted)
@@ -216,6 +213,6 @@ def _summed(lifted: jax.Array, weights: jax.Array, finite: jax.Array | None) -> 
     """The weighted sum of values of which each example has its own."""
     if finite is not None:
         lifted = jnp.where(
-            along_examples(finite, PerExample(0), lifted), lifted, jnp.zeros_like(lifted)
+            along_examples(finite, PerExample(0), lifted, {}), lifted, jnp.zeros_like(lifted)
         )
     return jnp.tensordot(weights.astype(lifted.dtype), lifted, 1, precision="highest")

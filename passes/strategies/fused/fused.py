@@ -60,7 +60,7 @@ def _applies(task: Task, measure: Measure) -> bool:
 
 def _only_path(task: Task) -> Path | None:
     """From the only site to the gradient, but in the site's own order."""
-    alone = len(task.sliced.sites) == 1 and not task.sliced.row_sites
+    alone = len(task.sliced.sites) == 1
     paths = ghost_paths(task.sliced) if alone else None
     return replace(paths[0], order=None) if paths and len(paths) == 1 else None
 

@@ -19,10 +19,9 @@ from hlo_surgery.passes.ir.constants import copied_from, is_splat
 from hlo_surgery.passes.ir.linearity import added_results, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import raise_op
-from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
-from hlo_surgery.passes.terms.steps import Gathered, GradientSlice, Held, Input, Rows, Step
+from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Split, Step
 
 ADDED = -1
 
@@ -108,8 +107,7 @@ def _adds_whole_rows(op: Operation) -> bool:
 def _moved(step: Step, paths: dict[Value, list[Path]]) -> list[Path] | None:
     """The paths behind one op of the tail; None if it does more than move, scale and add them."""
     link = reading_of(step, paths)
-    unread = Held | Labelled | Gathered | Rows
-    if link is None or any(isinstance(axis, unread) for _, axis in step.inputs):
+    if link is None or any(isinstance(axis, Held | Split) for _, axis in step.inputs):
         return None
     known = [path for i in link.sums for path in paths[step.inputs[i][0]]]
     others = [key for i, key in enumerate(step.inputs) if i not in link.sums]

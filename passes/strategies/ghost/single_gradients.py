@@ -18,7 +18,7 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import copied_from
 from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.terms.axes import Axes, Labelled
+from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.contracted_dims import contracted
 from hlo_surgery.passes.terms.steps import GradientSlice, Step
 
@@ -76,4 +76,4 @@ def _is_scale(axes: Axes, value: Value) -> bool:
 
 
 def _is_owned(axes: Axes, value: Value) -> bool:
-    return isinstance(axes.of(value), Labelled)
+    return axes.is_rows(axes.of(value))

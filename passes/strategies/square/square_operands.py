@@ -30,7 +30,6 @@ from hlo_surgery.passes.strategies.by_gradient.reweight_examples import (
     beyond_products,
     weighted_site,
 )
-from hlo_surgery.passes.terms.axes import Labelled
 from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
@@ -38,13 +37,12 @@ from hlo_surgery.passes.terms.monomials.binary_exponents import as_scaled, times
 from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
 from hlo_surgery.passes.terms.steps import (
     Axis,
-    Gathered,
     GradientSlice,
     Held,
     Input,
     Lifted,
     Parted,
-    Rows,
+    Split,
     Step,
 )
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
@@ -64,7 +62,7 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
     `per_token`: whether it is if each position that is contracted counts as an example of its own.
     """
     rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
-        isinstance(axis, Lifted | Held | Labelled | Gathered | Rows) for _, axis in sliced.inputs
+        isinstance(axis, Lifted | Held | Split) for _, axis in sliced.inputs
     )
     links = [reading_of(step, sliced.made) for step in sliced.tail]
     single = all(link is not None and link.does is not Does.ADDS for link in links)
@@ -148,7 +146,7 @@ def weighted_squares(
 
     def at_site(site: Step) -> jax.Array:
         own = [_widened_numbers(given[key]) for key in site.inputs]
-        operands = weighted_site(site, own, weights, finite)
+        operands = weighted_site(site, own, {}, weights, finite)
         return _squared_site(site, operands, phi=phi, scale=scale, real=finite, by=(1.0, power))
 
     def of_padding(x: jax.Array) -> jax.Array:
@@ -208,7 +206,7 @@ def of_real_examples(x: jax.Array, axis: Axis, real: jax.Array | None) -> jax.Ar
     """The examples of an operand that are no padding; zero for the others."""
     if real is None or not holds_all(axis):
         return x
-    return jnp.where(along_examples(real, axis, x), x, jnp.zeros_like(x))
+    return jnp.where(along_examples(real, axis, x, {}), x, jnp.zeros_like(x))
 
 
 def raised(x: jax.Array, power: jax.Array | float) -> jax.Array:
