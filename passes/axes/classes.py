@@ -11,33 +11,36 @@ one place that `at` says.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
 
 NOWHERE: frozenset[Digit] = frozenset()
+# Among what data varies along: places that constants gave to examples, as a matrix does that mixes
+# them; and what is a product of sums, of which none is more a constant than another.
+LAID_OUT, PRODUCT = Digit(0), Digit(0)
 
 
 @dataclass(frozen=True)
 class Shared:
     """No example's. `data`: the data of the batch in it, taken as a constant; `term`: why it may be
-    no term of a gradient. `varies`: the batch digits along which such data may differ otherwise
-    than by examples; `own`: those whose step it rests on, and on no other.
+    no term of a gradient. `varies`: the batch digits along which such data may differ, from place
+    to place or from step to step.
     """
 
     data: Reason | None = None
     term: Reason | None = None
     varies: frozenset[Digit] = NOWHERE
-    own: frozenset[Digit] = NOWHERE
 
 
 @dataclass(frozen=True)
 class Batched:
     """The examples' own, or sums over them. `site`: the op that first summed; `term`: why the part
     of it that no example reaches may be no term of a gradient. `bare`: no example reaches it at
-    all, but it lies along the batch, so that its row b is example b's.
+    all, but it lies along the batch, so that its row b is example b's. `laid_out`: constants gave
+    examples places in the sum; `running`: a loop around goes on with it.
     """
 
     summed: frozenset[Digit] = NOWHERE
@@ -45,6 +48,8 @@ class Batched:
     site: Operation | None = None
     term: Reason | None = None
     bare: bool = False
+    laid_out: bool = False
+    running: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,27 +82,30 @@ def joined(one: Class, other: Class, mixed: Mixed) -> Class:
         case (_, Mixed()):
             return other
         case (Shared(), Shared()):
-            varies, own = one.varies | other.varies, one.own | other.own
-            return Shared(one.data or other.data, one.term or other.term, varies, own)
-        case (Shared(term=term), Batched() as rows) | (Batched() as rows, Shared(term=term)):
-            kept = rows.term or (term if rows.summed else None)
-            return Batched(rows.summed, rows.at, rows.site, kept, rows.bare)
+            varies = one.varies | other.varies
+            return Shared(one.data or other.data, one.term or other.term, varies)
+        case (Shared() as constant, Batched() as rows) | (Batched() as rows, Shared() as constant):
+            if constant.data and not rows.summed:
+                return mixed
+            return replace(rows, term=rows.term or (constant.term if rows.summed else None))
         case (Batched(), Batched()):
             if one.at != other.at:
                 return mixed
             summed, term = one.summed | other.summed, one.term or other.term
             site, bare = one.site or other.site, one.bare and other.bare
-            return Batched(summed, one.at, site, term, bare)
+            laid_out, running = one.laid_out or other.laid_out, one.running or other.running
+            return Batched(summed, one.at, site, term, bare, laid_out, running)
 
 
 def same(one: Class, other: Class) -> bool:
     """Whether two classes claim the same, whatever their reasons."""
     match one, other:
         case (Shared(), Shared()):
-            kept = (one.varies, one.own) == (other.varies, other.own)
+            kept = one.varies == other.varies
             return kept and (not one.data, not one.term) == (not other.data, not other.term)
         case (Batched(), Batched()):
             kept = (one.summed, one.at, one.bare) == (other.summed, other.at, other.bare)
-            return kept and (not one.term) == (not other.term)
+            noted = [(not c.term, c.laid_out, c.running) for c in (one, other)]
+            return kept and noted[0] == noted[1]
         case _:
             return type(one) is type(other)

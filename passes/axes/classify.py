@@ -8,12 +8,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hlo_surgery.passes.axes import control_flow, reasons
-from hlo_surgery.passes.axes.classes import SHARED, Batched, Class, Mixed, Shared, is_sum
-from hlo_surgery.passes.axes.constants import as_constant, constants, rearranged, settled
+from hlo_surgery.passes.axes.classes import (
+    PRODUCT,
+    SHARED,
+    Batched,
+    Class,
+    Mixed,
+    Shared,
+    is_sum,
+)
+from hlo_surgery.passes.axes.constants import (
+    as_constant,
+    constants,
+    meets,
+    multiplies,
+    rearranged,
+    repeats,
+    settled,
+)
 from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.axes.meeting import met
 from hlo_surgery.passes.axes.state import State
-from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.held_constants import holds_constant
@@ -64,12 +80,33 @@ def _made(state: State, op: Operation, captured: Sequence[Value]) -> list[Class]
         return _with_captured(state, op, [*classes, *inside])
     if all(0 in mlir.shape(result) for result in op.results):
         return [SHARED] * count
+    if reasons.is_first_devices(op) and any(isinstance(c, Batched) and c.at for c in classes):
+        return [Mixed(reasons.meeting(op, reasons.APART))] * count
     if _is_of_data(classes):
         classes = _bare_as_constants(state, op, classes)[0]
     if not any(isinstance(c, Batched) for c in classes):
         return _of_constants(state, op, classes)
+    if _scales_a_product(state, op, classes):
+        classes = _sums_as_constants(state, op, classes)[0]
+        return [_as_product(c) for c in constants(state, op, classes)]
+    if state.scope and any(isinstance(c, Batched) and not (c.summed or c.bare) for c in classes):
+        # Beside a step's own examples a sum of data that is over is a constant, and no term.
+        given, are_over = _sums_as_constants(state, op, classes)
+        if are_over:
+            classes = state.taken[op.results[0]] = given
     found = _of_examples(state, op, classes)
     return _otherwise(state, op, classes, found) if _is_mixed(found) else found
+
+
+def _scales_a_product(state: State, op: Operation, classes: Sequence[Class]) -> bool:
+    """Whether an op multiplies sums of data by a product of such: as well it might be one of those
+    that is the sum.
+    """
+    products = [i for i, c in enumerate(classes) if isinstance(c, Shared) and PRODUCT in c.varies]
+    sums = [i for i, c in enumerate(classes) if isinstance(c, Batched)]
+    given = all(is_sum(classes[i]) and op.operands[i] not in state.trained for i in sums)
+    alone = any(linearity.is_linear(op, frozenset([i])) for i in products)
+    return given and alone and not linearity.is_linear(op, frozenset([*sums, *products]))
 
 
 def _is_of_data(classes: Sequence[Class]) -> bool:
@@ -95,7 +132,7 @@ def _otherwise(
     state: State, op: Operation, classes: Sequence[Class], found: list[Class]
 ) -> list[Class]:
     """Where examples meet: with what is nobody's as constants; then with sums of data as such."""
-    readings = (_bare_as_constants, _sums_as_constants)
+    readings = (_bare_as_constants, _sums_as_constants, _sums_as_constants)
     for reading in readings:
         classes, changed = reading(state, op, classes)
         if not changed:
@@ -106,9 +143,17 @@ def _otherwise(
             again = constants(state, op, classes)
         if not _is_mixed(again):
             state.taken[op.results[0]] = list(classes)
-            return again
+            is_product = reading is _sums_as_constants and multiplies(op)
+            return [_as_product(c) if is_product else c for c in again]
         found = again if changed and reading is _sums_as_constants else found
     return found
+
+
+def _as_product(known: Class) -> Class:
+    """What sums that are multiplied make: a constant of which none is more the constant."""
+    if not isinstance(known, Shared) or not known.data:
+        return known
+    return replace(known, varies=known.varies | {PRODUCT})
 
 
 def _bare_as_constants(
@@ -135,28 +180,53 @@ def _bare_constant(
 def _sums_as_constants(
     state: State, op: Operation, classes: Sequence[Class]
 ) -> tuple[list[Class], bool]:
-    """Sums of data, or in contributions any; never one over steps that are still going on."""
+    """Sums of data, or in contributions any, that are over; first those in which the op is linear
+    in no way, as a divisor.
+    """
+    over = {
+        i: known
+        for i, (value, known) in enumerate(zip(op.operands, classes, strict=True))
+        if isinstance(known, Batched) and known.summed and _is_given(state, value, known)
+    }
+    never = {i: c for i, c in over.items() if not linearity.is_linear(op, frozenset([i]))}
     found = list(classes)
-    for i, (value, known) in enumerate(zip(op.operands, classes, strict=True)):
-        if isinstance(known, Batched) and known.summed.isdisjoint(state.scope):
-            counts = value not in state.trained or state.contribution
-            if known.summed and counts:
-                found[i] = as_constant(state, value, known)
-    return found, found != list(classes)
+    for i, known in (never or over).items():
+        found[i] = as_constant(state, op.operands[i], known)
+    return found, bool(over)
+
+
+def _is_given(state: State, value: Value, known: Batched) -> bool:
+    counts = value not in state.trained or state.contribution
+    return counts and not known.running
 
 
 def _of_examples(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """What an op makes of examples' own values, beside constants; Mixed where data of the batch
     meets them rearranged.
     """
-    batched = [i for i, c in enumerate(classes) if isinstance(c, Batched) and not c.bare]
-    rows = frozenset[Digit]().union(*(state.digits(op.operands[i]) for i in batched))
-    for i, known in enumerate(classes):
-        if isinstance(known, Shared) and known.data and batched and not state.contribution:
-            places = state.digits(op.operands[i]) | frozenset(state.scope)
-            if known.varies & places or known.own & rows:
+    data = [(i, c) for i, c in enumerate(classes) if isinstance(c, Shared) and c.data]
+    if data and not state.contribution:
+        for i, known in data:
+            if meets(state, op.operands[i], known):
                 return [Mixed(rearranged(op, known.data))] * len(op.results)
+        if _chooses_places(state, op, classes):
+            return [Mixed(rearranged(op, data[0][1].data))] * len(op.results)
     return met(state, op, classes)
+
+
+def _chooses_places(state: State, op: Operation, classes: Sequence[Class]) -> bool:
+    """Whether an op puts data of the batch, beside examples, at the places of some of them: where
+    no example says so itself.
+    """
+    if op.name in ("stablehlo.scatter", "stablehlo.dynamic_update_slice"):
+        return True
+    chooser = classes[0]
+    given = isinstance(chooser, Shared) or (isinstance(chooser, Batched) and chooser.bare)
+    if op.name != "stablehlo.select" or not given:
+        return False
+    predicate = op.operands[0]
+    stepwise = isinstance(chooser, Batched)
+    return stepwise or not all(repeats(state, predicate, d) for d in state.digits(predicate))
 
 
 def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
@@ -166,7 +236,7 @@ def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list
     trained = not state.trained.isdisjoint(op.results)
     for value, known in zip(op.operands, classes, strict=True):
         if isinstance(known, Shared) and known.data and trained and not state.contribution:
-            if known.varies & (state.digits(value) | frozenset(state.scope)):
+            if meets(state, value, known):
                 return [Mixed(rearranged(op, known.data))] * len(op.results)
     rows = [_as_rows(state, op, i, known) for i, known in enumerate(classes)]
     if any(isinstance(c, Batched) for c in rows):

@@ -8,23 +8,39 @@ is listed. One number for all may scale the examples; what differs along the bat
 examples nor parameters; and as a term of a gradient it would be nobody's share.
 """
 
+import math
 from collections.abc import Sequence
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.classes import NOWHERE, SHARED, Batched, Class, Mixed, Shared
-from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.axes.classes import (
+    LAID_OUT,
+    NOWHERE,
+    PRODUCT,
+    SHARED,
+    Batched,
+    Class,
+    Mixed,
+    Shared,
+)
+from hlo_surgery.passes.axes.digits import Digit, leaves
 from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
+from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 
 BROADCAST = "stablehlo.broadcast_in_dim"
 
 
-def settled(state: State, value: Value, known: Class, trained: bool) -> Class:
+def settled(
+    state: State, value: Value, known: Class, trained: bool, steps: Sequence[Digit] = ()
+) -> Class:
     """The class that a value keeps: what is mixed, and data, is a constant of the batch; where the
-    user takes mixing for constant, what is mixed has rows where there are any.
+    user takes mixing for constant, what is mixed has rows where there are any. `steps`: digits of a
+    loop that hands the value on.
     """
     if not isinstance(known, Mixed):
         return known
@@ -34,8 +50,8 @@ def settled(state: State, value: Value, known: Class, trained: bool) -> Class:
     state.data.setdefault(value, known.reason)
     held = state.places(value)
     if not contributes:
-        # It may differ from step to step of any loop around, also of one that is being left.
-        varies = frozenset(held) | frozenset(state.batch)
+        # It may differ from step to step of any loop around.
+        varies = frozenset([*held, *state.scope, *steps])
         return Shared(known.reason, known.reason, varies)
     if held and all(len(held.get(d, ())) == 1 or d in state.scope for d in state.batch):
         return Batched()
@@ -50,8 +66,23 @@ def as_constant(state: State, value: Value, known: Batched) -> Shared:
     what = "a sum over the batch" if value in state.trained else "a sum of data over the batch"
     reason = reason_at(known.site, f"{what} is used as a constant")
     state.data.setdefault(value, reason)
-    steps = frozenset(state.scope) - known.summed - state.digits(value)
-    return Shared(reason, reason, state.digits(value), steps)
+    held = state.digits(value)
+    steps = frozenset(state.scope) - known.summed
+    varies = frozenset(d for d in held if d not in known.summed or not repeats(state, value, d))
+    told = frozenset([LAID_OUT] if known.laid_out else [])
+    return Shared(reason, reason, varies | steps | told)
+
+
+def repeats(state: State, value: Value, digit: Digit) -> bool:
+    """Whether a value is the same at all places along a digit."""
+    for dim, digits in enumerate(state.structure.of(value)):
+        own = leaves(digits)
+        for place, each in enumerate(own):
+            if state.offsets.get(each, (None, 0))[0] is digit:
+                before, after = (math.prod(d.size for d in p) for p in (own[:place], own[place + 1 :]))
+                if not is_uniform(value, PerExample(dim, before, after), each.size):
+                    return False
+    return True
 
 
 def rearranged(op: Operation, data: Reason) -> Reason:
@@ -68,12 +99,29 @@ def constants(state: State, op: Operation, classes: Sequence[Class]) -> list[Cla
     term = next((c.term for c in known if c.term), None)
     if data is None:
         return [Shared(term=term) if term else SHARED] * len(op.results)
-    varies = NOWHERE.union(*(c.varies for c in known))
-    own = NOWHERE.union(*(c.own for c in known))
+    each = [(i, c.varies) for i, c in enumerate(classes) if isinstance(c, Shared)]
+    kept = [v if keeps_product(op, i) else v - {PRODUCT} for i, v in each]
+    varies = NOWHERE.union(*kept)
     return [
-        Shared(data, term, _varying(state, op, result, classes, varies, own), own)
-        for result in op.results
+        Shared(data, term, _varying(state, op, result, classes, varies)) for result in op.results
     ]
+
+
+def keeps_product(op: Operation, position: int) -> bool:
+    """Whether what an op makes is still a product where an operand is one."""
+    return is_linear(op, frozenset([position])) or multiplies(op)
+
+
+def multiplies(op: Operation) -> bool:
+    """Whether an op makes products of its operands, or of elements of one."""
+    bodies = [mlir.operations(region.blocks[0]) for region in op.regions]
+    within = any(each.name == "stablehlo.multiply" for body in bodies for each in body)
+    return within or op.name in ("stablehlo.multiply", "stablehlo.dot_general", "stablehlo.power")
+
+
+def meets(state: State, value: Value, known: Shared) -> bool:
+    """Whether an op that takes data of the batch here meets other data for other examples."""
+    return bool(known.varies & {*state.digits(value), *state.scope, LAID_OUT})
 
 
 def _varying(
@@ -82,13 +130,12 @@ def _varying(
     result: Value,
     classes: Sequence[Class],
     varies: frozenset[Digit],
-    own: frozenset[Digit],
 ) -> frozenset[Digit]:
     """Along which batch digits data may differ in a result: as in the operands, and along those
     that are new in it, unless they repeat what is there.
     """
     held, scope = state.digits(result), frozenset(state.scope)
-    found = (varies & (held | scope)) | (own & held)
+    found = varies & (held | scope | {LAID_OUT, PRODUCT})
     if op.name == BROADCAST:
         return found
     before = NOWHERE.union(*map(state.digits, op.operands))

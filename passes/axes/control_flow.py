@@ -49,7 +49,7 @@ def classify_loop(state: State, op: Operation, classify: Classify) -> None:
     data = dict(state.data)
     for _ in range(MOST_ROUNDS):
         state.data = dict(data)
-        _enter(state, (condition, body), carries, trained, loop if own else None)
+        _enter(state, op, carries, trained, own)
         state.scope += own
         classify(state, body)
         state.scope = state.scope[: len(state.scope) - len(own)]
@@ -57,7 +57,8 @@ def classify_loop(state: State, op: Operation, classify: Classify) -> None:
         left = [_behind_step(state, op, v, own) for v in returned]
         new = [joined(a, b, mixed) for a, b in zip(carries, left, strict=True)]
         reached = [a or v in state.trained for a, v in zip(trained, returned, strict=True)]
-        new = [settled(state, v, c, t) for v, c, t in zip(op.results, new, reached, strict=True)]
+        triples = zip(op.results, new, reached, strict=True)
+        new = [settled(state, v, c, t, own) for v, c, t in triples]
         is_done = all(map(same, carries, new)) and reached == trained
         carries, trained = new, reached
         if is_done:
@@ -83,28 +84,35 @@ def _step_digits(state: State, loop: CountedLoop | None) -> tuple[list[Digit], s
 
 def _enter(
     state: State,
-    blocks: Sequence[Block],
+    op: Operation,
     carries: Sequence[Class],
     trained: Sequence[bool],
-    loop: CountedLoop | None,
+    own: Sequence[Digit],
 ) -> None:
-    """What the blocks of a loop take. A counter of steps that take examples is the step's own."""
-    for block in blocks:
-        for argument, known, reached in zip(block.arguments, carries, trained, strict=True):
-            if reached:
+    """What the blocks of a loop take. A counter of steps that take examples is the step's own, and
+    a sum over such steps goes on, unless it is handed on as it is.
+    """
+    loop = state.structure.loop_of(op)
+    body = op.regions[1].blocks[0]
+    returned = mlir.operands(mlir.return_operation(body))
+    for block in (region.blocks[0] for region in op.regions):
+        for i, (argument, known) in enumerate(zip(block.arguments, carries, strict=True)):
+            if trained[i]:
                 state.trained.add(argument)
-            counts = loop is not None and argument in loop.counters
-            state.classes[argument] = Batched(bare=True) if counts else known
+            if own and loop and argument in loop.counters:
+                known = Batched(bare=True)
+            elif isinstance(known, Batched) and returned[i] != body.arguments[i]:
+                running = known.running or not known.summed.isdisjoint(own)
+                known = replace(known, running=running)
+            state.classes[argument] = known
 
 
 def _behind_step(state: State, op: Operation, value: Value, own: list[Digit]) -> Class:
     """What a step returns, for the next one and behind the loop."""
     known = state.of(value)
-    if isinstance(known, Shared) and known.own.intersection(own):
-        left = frozenset(own)
-        return replace(known, own=known.own - left, varies=known.varies | (known.own & left))
     if not isinstance(known, Batched):
         return known
+    known = replace(known, running=False)
     stepped = set(own) - known.summed - state.digits(value) - known.at.keys()
     if not stepped:
         return known
@@ -191,9 +199,9 @@ def _decided_by_data(state: State, op: Operation, chooser: Shared, known: Class)
     if chooser.data is None:
         return known
     if isinstance(known, Batched):
-        if (chooser.varies | chooser.own) & frozenset(state.scope) and not state.contribution:
+        if chooser.varies & frozenset(state.scope) and not state.contribution:
             return Mixed(reason_at(op, reasons.TAKEN_TOGETHER, DECIDED_HELP))
         return replace(known, term=known.term or (chooser.term if known.summed else None))
     assert isinstance(known, Shared)
-    varies, own = known.varies | chooser.varies, known.own | chooser.own
-    return Shared(known.data or chooser.data, known.term or chooser.term, varies, own)
+    varies = known.varies | chooser.varies
+    return Shared(known.data or chooser.data, known.term or chooser.term, varies)

@@ -27,6 +27,11 @@ MEETS = "a sum over the examples ({line}) meets each example's own values"
 # How a value has a batch digit: in a dimension, by the step of a loop, summed; or at one place.
 ROWS, STEP, SUMMED = "rows", "step", "summed"
 Way = str | int
+# Ops that put operands at places of what they make.
+PLACING = frozenset(
+    f"stablehlo.{name}"
+    for name in ("concatenate", "dynamic_update_slice", "pad", "scatter", "select")
+)
 
 
 class Meets(Exception):
@@ -85,10 +90,11 @@ def _sums_onto(found: Met) -> list[Class] | None:
         if onto is None or not isinstance(term, Batched):
             made.append(term)
             continue
-        if found.state.digits(op.results[number]) - term.summed - onto.summed or term.at or onto.at:
+        if found.state.digits(op.results[number]) - term.summed or term.at or onto.at:
             raise found.fail(reasons.APART)
         summed, why = onto.summed | term.summed, onto.term or term.term
-        made.append(Batched(summed, {}, onto.site, why, onto.bare and term.bare))
+        noted = onto.laid_out or term.laid_out, onto.running or term.running
+        made.append(Batched(summed, {}, onto.site, why, onto.bare and term.bare, *noted))
     return made
 
 
@@ -106,7 +112,27 @@ def _result(found: Met, number: int) -> Batched:
     own = found.batched.values()
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
     term = _term(found, bool(summed))
-    return Batched(frozenset(summed), at, site, term, all(c.bare for c in own))
+    before = frozenset[Digit]().union(*(c.summed for c in own))
+    laid_out = any(c.laid_out for c in own) or (summed != before and _lays_out(found, number))
+    bare, running = all(c.bare for c in own), any(c.running for c in own)
+    return Batched(frozenset(summed), at, site, term, bare, laid_out, running)
+
+
+def _lays_out(found: Met, number: int) -> bool:
+    """Whether constants give examples places in what an op makes of sums, or sums: an op that puts
+    them somewhere, or a matrix with a row for each.
+    """
+    op, link, state = found.op, found.link, found.state
+    if op.name in PLACING:
+        return True
+    if op.name != "stablehlo.dot_general" or link is None:
+        return False
+    for i, known in enumerate(found.classes):
+        if isinstance(known, Shared) and state.digits(op.operands[i]):
+            free = [own for own, n in zip(link.operands[i], mlir.shape(op.operands[i]), strict=True) if n > 1]
+            if any(own in link.results[number] for own in free):
+                return True
+    return False
 
 
 def _term(found: Met, is_sum: bool) -> reasons.Reason | None:
@@ -200,7 +226,9 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
         return factor
     if link.blocked.intersection(factor):
         raise found.fail(reasons.PICKED if op.name in reasons.PICKING else reasons.MOVED)
-    kept = [dim for dim in places if link.results[number][dim] == factor]
+    made = op.results[number]
+    own = {dim: _on_factor(found, link, made, dim, link.results[number][dim], digit) for dim in places}
+    kept = [dim for dim in places if own[dim] == factor]
     if places:
         if len(places) > 1 or kept != list(places):
             raise found.fail(reasons.APART)
@@ -226,7 +254,7 @@ def _factor(found: Met, link: Link, digit: Digit) -> Counted | Way:
         for dim in found.state.places(operand).get(digit, ()):
             if i == 0 and dim in link.places and found.op.name != "stablehlo.pad":
                 return _place(found, digit, operand, dim, link.places[dim])
-            factor = link.operands[i][dim]
+            factor = _on_factor(found, link, operand, dim, link.operands[i][dim], digit)
             if factor is not None:
                 factors.add(factor)
             elif isinstance(found.classes[i], Batched):
@@ -234,6 +262,23 @@ def _factor(found: Met, link: Link, digit: Digit) -> Counted | Way:
     if digit in found.state.batch_digits(link.torn) or len(factors) > 1:
         raise found.fail(reasons.APART)
     return next(iter(factors), ())
+
+
+def _on_factor(
+    found: Met, link: Link, value: Value, dim: int, own: Counted, digit: Digit
+) -> Counted:
+    """The factor by which a dimension counts a digit: one of its own, if its digits show which."""
+    left = leaves(found.state.structure.of(value)[dim])
+    for factor in own if own and len(own) > 1 else ():
+        size, digits = 1, list[Digit]()
+        while left and size < link.sizes[factor]:
+            digits.append(left.pop(0))
+            size *= digits[-1].size
+        if size != link.sizes[factor]:
+            break
+        if digit in found.state.batch_digits(digits):
+            return (factor,)
+    return own
 
 
 def _moved(op: Operation) -> str:

@@ -119,7 +119,9 @@ class Told:
         source = unchanged(value)
         return None if source is None else self.numbers(source, loop)
 
-    def column(self, indices: Value, number: int, along: int, loop: CountedLoop | None) -> Any:
+    def column(
+        self, indices: Value, number: int, along: int, loop: CountedLoop | None
+    ) -> Numbers | None:
         """One number of each index vector, these lying `along` a dimension; None if not told."""
         op = mlir.defining_operation(indices)
         whole = self.numbers(indices, loop)
@@ -132,6 +134,8 @@ class Told:
         if op is None:
             source = unchanged(indices)
             return None if source is None else self.column(source, number, along, loop)
+        if op.name in ELEMENTWISE:
+            return self._column_of(op, number, along, loop)
         if op.name != "stablehlo.concatenate" or integer(op, "dimension") != along:
             return None
         for piece in op.operands:
@@ -139,6 +143,18 @@ class Told:
                 return self.column(piece, number, along, loop)
             number -= mlir.shape(piece)[along]
         return None
+
+    def _column_of(
+        self, op: Operation, number: int, along: int, loop: CountedLoop | None
+    ) -> Numbers | None:
+        """A column of what is made element by element, as where indices are clamped."""
+        shape = mlir.shape(op.results[0])
+        operands = [
+            self.column(v, number, along, loop) if mlir.shape(v) == shape else self.numbers(v, loop)
+            for v in op.operands
+        ]
+        given = [x for x in operands if x is not None]
+        return _elementwise(op, given) if len(given) == len(operands) else None
 
 
 def value_size(value: Value) -> int:

@@ -26,8 +26,8 @@ Counted = tuple[int, ...] | None
 
 @dataclass(eq=False)
 class Link:
-    """An op by factors: what each dimension of `operands` and `results` counts by, and which are
-    `reduced` or `blocked`, so that all their indices meet.
+    """An op by factors: what each dimension of `operands` and `results` counts by, the factors'
+    `sizes`, and which are `reduced` or `blocked`, so that all their indices meet.
 
     Of the first operand: `steps`, dimensions of which a loop's step takes one place, by the digit
     that counts these; `places`, dimensions of which one place is taken or put, and which one.
@@ -36,6 +36,7 @@ class Link:
 
     operands: list[list[Counted]]
     results: list[list[Counted]]
+    sizes: tuple[int, ...] = ()
     reduced: frozenset[int] = frozenset()
     blocked: frozenset[int] = frozenset()
     steps: dict[int, Digit] = field(default_factory=dict[int, Digit])
@@ -56,7 +57,7 @@ def linked(op: Operation, operands: Sequence[Shape], results: Sequence[Shape]) -
         return None
     rows = [[*map(counted, map(_dims, rule.operands, operands), [rule] * len(operands))]]
     rows.append([*map(counted, map(_dims, rule.results, results), [rule] * len(results))])
-    return Link(rows[0], rows[1], rule.reduced, rule.blocked)
+    return Link(rows[0], rows[1], rule.sizes, rule.reduced, rule.blocked)
 
 
 def _dims(factors: Factors, shape: Shape) -> list[tuple[tuple[int, ...], int]]:

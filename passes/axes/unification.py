@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from hlo_surgery.passes.axes import indices, pieces, rules
 from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves, unify
 from hlo_surgery.passes.axes.numbers import CountedLoop
-from hlo_surgery.passes.axes.rules import Counted, Link
+from hlo_surgery.passes.axes.rules import Link
 from hlo_surgery.passes.axes.structure import Structure
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
@@ -106,11 +106,20 @@ def _link(known: Structure, op: Operation) -> None:
 
 
 def _unify_factors(known: Structure, link: Link, values: Sequence[Value]) -> None:
-    places: dict[Counted, list[Digit]] = {}
+    places: dict[int, list[Digit]] = {}
     for value, row in zip(values, [*link.operands, *link.results], strict=True):
         for own, digits in zip(row, known.of(value), strict=True):
-            if own and digits and not unify(places.setdefault(own, digits), digits):
-                link.torn += [*places[own], *digits]
+            if not own or not digits:
+                continue
+            if len(own) == 1 and own[0] not in places:
+                places[own[0]] = digits
+                continue
+            for factor in own:
+                size = link.sizes[factor] if factor >= 0 else 1
+                places.setdefault(factor, [Digit(size)] if size > 1 else [])
+            counted = [digit for factor in own for digit in places[factor]]
+            if not unify(counted, digits):
+                link.torn += [*counted, *digits]
 
 
 _SPECIAL = {

@@ -1,15 +1,14 @@
-"""Claims of owners by probe, op by op. The rows are data, in `claim_rows.py`."""
+"""Claims by probe, op by op. The rows are data, in `claim_rows.py`."""
 
 import numpy as np
 import pytest
 
+from hlo_surgery.passes.axes.analysis import find_axes
+from hlo_surgery.passes.axes.classes import Mixed, Shared, is_rows, is_sum
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.owners.analysis import find_owners
-from hlo_surgery.passes.owners.classes import Mixed, Owned, Summed
-from tests.owners.claims.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
-from tests.owners.claims.probes import Probed, assert_claims_hold, mixes, reaches
-from tests.owners.labelling.test_labels import elements, labelled
+from tests.axes.claim_rows import PER_EXAMPLE, SHARED, SUMMED, TRAPS, UNTOLD
+from tests.axes.probes import Probed, assert_claims_hold, mixes, reaches
 
 
 def named(rows):
@@ -23,47 +22,42 @@ def rows_along(axis, shape, size):
 
 
 @named(PER_EXAMPLE)
-def test_rows_of_examples_are_owned(row):
-    probed = Probed(row)
-    last = probed.classes[-1]
-    assert isinstance(last, Owned)
-    shape = last.labels.shape
-    expected = rows_along(row.axis, shape, probed.size)
-    np.testing.assert_array_equal(elements(last.labels).reshape(shape), expected)
-    assert_claims_hold(probed)
+def test_rows_of_examples_are_found(row):
+    probed = Probed.of_row(row)
+    assert is_rows(probed.classes[-1])
+    own = probed.owners[-1]
+    np.testing.assert_array_equal(own, rows_along(row.axis, own.shape, probed.size))
+    assert assert_claims_hold(probed)
 
 
 @named(SUMMED)
 def test_sums_are_summed(row):
-    probed = Probed(row)
-    assert isinstance(probed.classes[-1], Summed), probed.classes[-1]
-    assert_claims_hold(probed)
+    probed = Probed.of_row(row)
+    assert is_sum(probed.classes[-1]), probed.classes[-1]
+    assert assert_claims_hold(probed)
     assert reaches(probed), "a sum that no example moves tests nothing"
 
 
 @named(SHARED)
-def test_what_no_example_reaches_is_nobodys(row):
-    probed = Probed(row)
+def test_what_no_example_reaches_is_shared(row):
+    probed = Probed.of_row(row)
     last = probed.classes[-1]
-    assert isinstance(last, Owned)
-    assert last.is_shared
+    assert isinstance(last, Shared)
     assert last.data is None
     assert_claims_hold(probed)
 
 
 @named(TRAPS)
 def test_what_only_looks_separable(row):
-    """Accepted wrongly by others. Refused here, and rightly so: the probe sees the examples
-    meet.
-    """
-    probed = Probed(row)
+    """Refused, and rightly so: the probe sees the examples meet."""
+    probed = Probed.of_row(row)
     assert isinstance(probed.classes[-1], Mixed), probed.classes[-1]
     assert any(mixes(probed, seed) for seed in range(32))
 
 
 @named(UNTOLD)
 def test_what_no_probe_tells_apart(row):
-    assert isinstance(Probed(row).classes[-1], Mixed)
+    assert isinstance(Probed.of_row(row).classes[-1], Mixed)
 
 
 def test_a_sharding_rule_of_its_author_says_nothing_of_independence():
@@ -80,13 +74,6 @@ def test_a_sharding_rule_of_its_author_says_nothing_of_independence():
     main = mlir.main_function(code)
     sharding_rules.populate(code)
     (returned,) = mlir.operands(mlir.return_operation(mlir.body(main)))
-    known = find_owners(main, {1: 0}, 3, []).of(returned)
+    known = find_axes(main, {1: 0}, 3, []).of(returned)
     assert isinstance(known, Mixed)
     assert known.unknown
-
-
-def test_a_false_claim_is_seen():
-    probed = Probed(next(iter(PER_EXAMPLE.values())))
-    probed.classes[-1] = Owned(labelled(np.full(elements(probed.classes[-1].labels).shape, 0)))
-    with pytest.raises(AssertionError):
-        assert_claims_hold(probed)

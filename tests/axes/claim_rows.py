@@ -1,4 +1,4 @@
-"""Small functions for `test_owner_claims.py`: operand types, axes of the three examples, ops."""
+"""Small functions for `test_claims.py`: operand types, axes of the three examples, ops."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,0 @@
-"""Bugs of the one domain in which gradients are accepted, a file for each of its rooms."""
