@@ -174,7 +174,8 @@ def _bare_constant(
     """Of parameters by rows, what mixes them is nobody's share as a term."""
     trained = alone and value in state.trained
     term = reason_at(op, reasons.ROW_OF_EACH) if trained else None
-    return Shared(term=known.term or term)
+    steps = frozenset(state.scope) - state.digits(value)
+    return Shared(term=known.term or term, varies=steps)
 
 
 def _sums_as_constants(
@@ -225,7 +226,7 @@ def _chooses_places(state: State, op: Operation, classes: Sequence[Class]) -> bo
     if op.name != "stablehlo.select" or not given:
         return False
     predicate = op.operands[0]
-    stepwise = isinstance(chooser, Batched)
+    stepwise = isinstance(chooser, Batched) or bool(chooser.varies)
     return stepwise or not all(repeats(state, predicate, d) for d in state.digits(predicate))
 
 
@@ -244,10 +245,17 @@ def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list
         if not _is_mixed(found):
             state.taken[op.results[0]] = rows
             return found
-        if trained:
-            why = reason_at(op, reasons.ROW_OF_EACH)
-            classes = [replace(c, term=c.term or why) if isinstance(c, Shared) else c for c in classes]
+    if _loses_rows(state, op):
+        why = reason_at(op, reasons.ROW_OF_EACH)
+        classes = [replace(c, term=c.term or why) if isinstance(c, Shared) else c for c in classes]
     return constants(state, op, classes)
+
+
+def _loses_rows(state: State, op: Operation) -> bool:
+    """Whether an op makes one value of what differs from example to example."""
+    kept = frozenset[Digit]().union(*map(state.digits, op.results))
+    lost = ((v, d) for v in op.operands for d in state.digits(v) - kept)
+    return any(mlir.is_inexact(v) and not repeats(state, v, d) for v, d in lost)
 
 
 def _as_rows(state: State, op: Operation, number: int, known: Class) -> Class:

@@ -6,16 +6,26 @@
 It is followed back through the linear ops to the sites, and to whatever loops and branches carry.
 """
 
+from collections.abc import Collection
 from functools import partial
+from typing import Any, cast
 
 from hlo_surgery.passes.axes.classes import Shared, is_sum
+from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.dataflow.ancestors import ancestors
+from hlo_surgery.passes.dataflow.hidden_parameters import MADE_FROM
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+
+PLACING = frozenset(
+    f"stablehlo.{name}" for name in ("concatenate", "dynamic_update_slice", "pad", "scatter")
+)
 
 
 def holds_constant(state: State, gradient: Value) -> bool:
@@ -49,3 +59,74 @@ def _next_terms(state: State, value: Value) -> list[Value]:
         return [op.operands[i] for i in initial_operands(op)]
     count = len(op.operands)
     return [op.operands[i] for i in range(count) if is_linear(op, summed | {i})]
+
+
+def has_rows_of_a_parameter(state: State, block: Block, gradient: Value) -> bool:
+    """Whether a gradient with a constant part may be of a parameter of which each example meets a
+    row of its own: its constant rows would be single examples'. By shape, since nothing else tells
+    which gradient is of which parameter.
+    """
+    if not holds_constant(state, gradient):
+        return False
+    arguments = set(block.arguments)
+    ops = mlir.nested_operations(cast(Any, block.owner).operation)
+    starts = [v for op in ops if len(op.results) for v in _taken_by_row(state, op)]
+    whole = [a for a in arguments if a in state.trained and state.digits(a)]
+    behind = ancestors([*starts, *whole]) & arguments
+    return mlir.shape(gradient) in {mlir.shape(v) for v in behind if v in state.trained}
+
+
+def _taken_by_row(state: State, op: Operation) -> list[Value]:
+    """The parameters, or what is made of them, that an op lays along the batch, place by place."""
+    own = frozenset[Digit]().union(*map(state.digits, op.results))
+    if not own or op.name == "stablehlo.broadcast_in_dim" or op.name in mlir.CONTROL_FLOW:
+        return []
+    before = frozenset[Digit]().union(*map(state.digits, op.operands))
+    shared = [v for v in op.operands if isinstance(state.of(v), Shared)]
+    return [v for v in shared if v in state.trained] if own - before else []
+
+
+def unseen_rows(
+    state: State, block: Block, gradients: Collection[int], size: int, output: Value
+) -> Value | None:
+    """What may lie row by row beside the examples, behind a constant part of an output: numbers
+    that are no parameter's, as many as a multiple of the examples, which nothing has aligned.
+
+    `jax.jit` leaves out of a dump what no output needs: of `mean(mask * (x @ w + b))` the gradient
+    of b needs the mask alone, and nothing shows that it met x. To be asked of modules that may lack
+    such, and do not show their loss.
+    """
+    outputs = mlir.operands(mlir.return_operation(block))
+    if any(_is_loss(state, v) for i, v in enumerate(outputs) if i not in gradients):
+        return None
+    own = {mlir.shape(outputs[number]) for number in gradients}
+    terms = [v for v in shared_terms(state, output) if not vanishes(v)]
+    starts = [output] if not is_sum(state.of(output)) and not vanishes(output) else terms
+    behind = ancestors(starts)
+    return next((v for v in behind if _may_be_rows(state, block, own, size, v)), None)
+
+
+def _is_loss(state: State, value: Value) -> bool:
+    return not mlir.shape(value) and is_sum(state.of(value)) and value in state.trained
+
+
+def _may_be_rows(
+    state: State, block: Block, own: set[tuple[int, ...]], size: int, value: Value
+) -> bool:
+    """Whether a value is given, drawn, counted or a table, with rows for so many examples, or made
+    by a loop of so many steps.
+    """
+    shape, op = mlir.shape(value), mlir.defining_operation(value)
+    if not isinstance(state.of(value), Shared):
+        return False
+    if op is not None and op.name == "stablehlo.while":
+        loop = state.structure.loop_of(op)
+        return loop is None or loop.trips % size == 0
+    if op is not None and op.name in PLACING:
+        # So many rows among others, as of a parameter of which the examples meet some.
+        parts = [(n, m) for v in op.operands for n, m in zip(mlir.shape(v), shape, strict=False)]
+        return any(n > 1 and n % size == 0 and n != m for n, m in parts)
+    has_rows = any(n > 1 and n % size == 0 for n in shape)
+    if op is None:
+        return has_rows and value in set(block.arguments) and shape not in own
+    return has_rows and (op.name in MADE_FROM or is_table(op))

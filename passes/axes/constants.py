@@ -86,6 +86,8 @@ def repeats(state: State, value: Value, digit: Digit) -> bool:
 
 
 def rearranged(op: Operation, data: Reason) -> Reason:
+    if data.why == reasons.APART:
+        return data
     if data.op in reasons.MOVES:
         return reasons.meeting(op, reasons.APART)
     help = CALL_HELP if data.help == CALL_HELP else DATA_HELP

@@ -20,10 +20,12 @@ from hlo_surgery.passes.axes.rules import Counted, Link
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integer
+from hlo_surgery.passes.ir.errors import STEPS_HELP
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 
 MEETS = "a sum over the examples ({line}) meets each example's own values"
+EARLIER = "a sum over the examples of earlier steps ({line}) meets each example's own values"
 # How a value has a batch digit: in a dimension, by the step of a loop, summed; or at one place.
 ROWS, STEP, SUMMED = "rows", "step", "summed"
 Way = str | int
@@ -67,11 +69,17 @@ def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
     batched = {i: c for i, c in enumerate(classes) if isinstance(c, Batched)}
     found = Met(state, op, classes, state.link(op), batched)
     try:
-        if onto := _sums_onto(found):
-            return onto
-        return [_result(found, number) for number in range(len(op.results))]
+        onto = _sums_onto(found)
     except Meets as meets:
-        return [meets.mixed] * len(op.results)
+        onto = [meets.mixed] * len(op.results)
+    return onto or [_result_or_mixed(found, number) for number in range(len(op.results))]
+
+
+def _result_or_mixed(found: Met, number: int) -> Class:
+    try:
+        return _result(found, number)
+    except Meets as meets:
+        return meets.mixed
 
 
 def _sums_onto(found: Met) -> list[Class] | None:
@@ -113,8 +121,9 @@ def _result(found: Met, number: int) -> Batched:
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
     term = _term(found, bool(summed))
     before = frozenset[Digit]().union(*(c.summed for c in own))
-    laid_out = any(c.laid_out for c in own) or (summed != before and _lays_out(found, number))
     bare, running = all(c.bare for c in own), any(c.running for c in own)
+    placed = (summed != before or running) and _lays_out(found, number)
+    laid_out = placed or any(c.laid_out for c in own)
     return Batched(frozenset(summed), at, site, term, bare, laid_out, running)
 
 
@@ -207,6 +216,8 @@ def _sum_meets(found: Met, rows: bool) -> reasons.Reason:
     sums = [c for c in found.batched.values() if c.summed]
     site = next((c.site for c in sums if c.site is not None), found.op)
     line = f"{site.name} at {reasons.source_line(site)}"
+    if any(c.running for c in sums) and any(not c.summed for c in found.batched.values()):
+        return reason_at(found.op, EARLIER.format(line=line), STEPS_HELP)
     if rows or any(not c.summed for c in found.batched.values()):
         return reason_at(found.op, MEETS.format(line=line))
     return reasons.of_sums(found.op, line, len(sums))

@@ -78,10 +78,13 @@ class CountedLoop:
 
 
 class Told:
-    """What is worked out of a module's integers, for each loop around them, or for none."""
+    """What is worked out of a module's integers, for each loop around them, or for none. `stacks`:
+    of what a loop stacks, each step at a place of its own, what a step writes.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Value, Value | None], Numbers | None] = {}
+        self.stacks: dict[Value, Value] = {}
 
     def numbers(self, value: Value, loop: CountedLoop | None) -> Numbers | None:
         """[trips or 1, *shape]; None where counters of this loop and constants do not tell."""
@@ -134,6 +137,11 @@ class Told:
         if op is None:
             source = unchanged(indices)
             return None if source is None else self.column(source, number, along, loop)
+        if op.name == "stablehlo.dynamic_slice":
+            part = self._stacked(op)
+            return None if part is None else self.column(part, number, along, None)
+        if op.name in ("stablehlo.reshape", "stablehlo.broadcast_in_dim"):
+            return self._column_reshaped(op, number, along, loop)
         if op.name in ELEMENTWISE:
             return self._column_of(op, number, along, loop)
         if op.name != "stablehlo.concatenate" or integer(op, "dimension") != along:
@@ -142,6 +150,30 @@ class Told:
             if number < mlir.shape(piece)[along]:
                 return self.column(piece, number, along, loop)
             number -= mlir.shape(piece)[along]
+        return None
+
+    def _stacked(self, op: Operation) -> Value | None:
+        """What a step of a loop wrote into a stack, of which this slice is one of the steps'."""
+        source: Value | None = op.operands[0]
+        while source is not None and source not in self.stacks:
+            source = unchanged(source) if mlir.defining_operation(source) is None else None
+        part = None if source is None else self.stacks[source]
+        alike = part is not None and mlir.shape(part) == mlir.shape(op.results[0])
+        return part if alike else None
+
+    def _column_reshaped(
+        self, op: Operation, number: int, along: int, loop: CountedLoop | None
+    ) -> Numbers | None:
+        """A column of what a dimension of size 1 in front is added to, or taken from."""
+        before, after = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
+        added = len(before) - len(after)
+        if added == 1 and before == (1, *after):
+            found = self.column(op.operands[0], number, along + 1, loop)
+            return None if found is None else found[:, 0]
+        in_order = op.name == "stablehlo.reshape" or _is_in_order(op)
+        if added == -1 and (1, *before) == after and along > 0 and in_order:
+            found = self.column(op.operands[0], number, along - 1, loop)
+            return None if found is None else found[:, None]
         return None
 
     def _column_of(
@@ -155,6 +187,12 @@ class Told:
         ]
         given = [x for x in operands if x is not None]
         return _elementwise(op, given) if len(given) == len(operands) else None
+
+
+def _is_in_order(broadcast: Operation) -> bool:
+    """Whether a broadcast keeps its operand's dimensions behind a new one."""
+    dims = integers(broadcast, "broadcast_dimensions")
+    return dims == tuple(range(1, len(dims) + 1))
 
 
 def value_size(value: Value) -> int:

@@ -3,6 +3,7 @@
     slice %x [B, D] -> [0:b, D]               places 0 to b of B: a digit of its own
     concatenate [B, D], [B, D] -> [2 * B, D]  two views: a digit of 2 in front of B
     slice %v [2 * B, D] -> [0:B, D]           one of the views: B again
+    slice %x [B * 2, D] -> [0::2, D]          one place of a minor digit: B
     slice %x [B, D] -> [i:i+1, D]             one place, i
 
 A pad is what such a slice becomes backwards.
@@ -44,8 +45,12 @@ def take(
     elif sizes[1] == 1:
         link.places[dim] = low
         return
+    elif stride > 1:
+        # One place of a minor digit, wherever the major ones are.
+        strided = sizes[1] * stride == sizes[0] and low < stride
+        aligned = strided and unify([*part, Digit(stride)], whole)
     else:
-        aligned = stride == 1 and _is_part(known, whole, part, low)
+        aligned = _is_part(known, whole, part, low)
     if not aligned:
         link.operands[0][dim] = link.results[0][dim] = None
 
@@ -73,9 +78,11 @@ def padded(known: Structure, op: Operation) -> Link:
         elif size_of(mine) == 1 and low >= 0 and high >= 0:
             link.places[dim] = low
             aligned = True
+        elif within:
+            fits = size_of(mine) * (within + 1) == size_of(its) and 0 <= low <= within
+            aligned = fits and unify([*mine, Digit(within + 1)], its)
         else:
-            fits = low >= 0 and high >= 0 and not within
-            aligned = fits and _is_put_back(known, mine, its, low)
+            aligned = low >= 0 and high >= 0 and _is_put_back(known, mine, its, low)
         if not aligned:
             link.operands[0][dim] = link.results[0][dim] = None
     return link

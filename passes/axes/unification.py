@@ -68,6 +68,20 @@ def _visit_loop(known: Structure, op: Operation) -> None:
     _visit_block(known, body)
     if loop:
         known.around.pop()
+    for argument, value, result in zip(body.arguments, returned, op.results, strict=True):
+        part = _stacked_part(known, argument, value)
+        if part is not None:
+            known.told.stacks[result] = part
+
+
+def _stacked_part(known: Structure, argument: Value, returned: Value) -> Value | None:
+    """What a step writes into what it hands on, each step at a place of its own, and all of them."""
+    write = mlir.defining_operation(returned)
+    if write is None or write.name != "stablehlo.dynamic_update_slice":
+        return None
+    link = known.links[returned]
+    covers = write.operands[0] == argument and len(link.steps) == 1
+    return write.operands[1] if covers else None
 
 
 def _visit_branches(known: Structure, op: Operation) -> None:

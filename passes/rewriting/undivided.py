@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from hlo_surgery.passes.axes.state import State
-from hlo_surgery.passes.axes.verdicts import undivided_reason
+from hlo_surgery.passes.axes.verdicts import undivided_reason, unseen_reason
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal, as_loss, without_contribution
 from hlo_surgery.passes.ir.mlir import Block
@@ -23,7 +23,10 @@ def undivided_outputs(roles: Roles, state: State, block: Block) -> dict[int, Rea
     if roles.size == 1:
         return {}
     outputs = mlir.operands(mlir.return_operation(block))
-    found = {n: undivided_reason(state, outputs[n]) for n in [*roles.gradients, *roles.losses]}
+    found = {n: undivided_reason(state, block, outputs[n]) for n in [*roles.gradients, *roles.losses]}
+    if roles.pruned:
+        asked = (state, block, roles.gradients, roles.size)
+        found |= {n: found[n] or unseen_reason(*asked, outputs[n]) for n in roles.gradients}
     reasons = {n: reason for n, reason in found.items() if reason}
     reasons |= {n: as_loss(reasons[n]) for n in roles.losses if n in reasons}
     without = roles.contribution

@@ -499,7 +499,7 @@ def weighted(weights, shape=(B,)):
 
 def carried_weights(w, x):
     """They lie beside the examples in the loop, and are summed behind it."""
-    start = jnp.arange(1.0, B + 1), jnp.zeros(B)
+    start = NUMBERS, jnp.zeros(B)
     weights, h = lax.fori_loop(0, 2, lambda _, s: (1.5 * s[0], s[1] + s[0] * x.sum(1)), start)
     return jnp.mean(h * (x @ w).sum(1)) + weights.sum() * w.sum()
 
@@ -508,13 +508,9 @@ def passed_on(made, met=False):
     """Weights of which others are made; the ones meet the examples, and the others are summed."""
 
     def loss(w, x):
-        before = jnp.abs(w).sum() * jnp.arange(1.0, B + 1)
-        behind = made(before)
-        own, summed = (behind, before) if met else (before, behind)
-        return (
-            jnp.mean(lax.stop_gradient(own) * (x @ w).sum(1))
-            + lax.stop_gradient(summed.sum()) * w.sum()
-        )
+        behind = made(NUMBERS)
+        own, summed = (behind, NUMBERS) if met else (NUMBERS, behind)
+        return jnp.mean(own * (x @ w).sum(1)) + summed.sum() * w.sum()
 
     return loss
 
@@ -524,47 +520,42 @@ def grown(weights):
 
 
 def chosen(weights):
-    return lax.cond(weights[0] > 1, lambda: 1.5 * weights, lambda: weights)
+    return lax.cond(weights[0] > 0, lambda: 1.5 * weights, lambda: weights)
 
 
 def met_at_the_first_step(w, x):
     """A loop's state, of which the next step has another."""
-    weights = lax.stop_gradient(jnp.abs(w).sum()) * jnp.arange(1.0, B + 1)
 
     def step(_, state):
         own, total = state
         return jnp.ones(B), total + jnp.mean(own * (x @ w).sum(1))
 
-    return lax.fori_loop(0, 2, step, (weights, 0.0))[1] + weights.sum() * w.sum()
+    return lax.fori_loop(0, 2, step, (NUMBERS, 0.0))[1] + NUMBERS.sum() * w.sum()
 
 
+NUMBERS = jnp.arange(1.0, B + 1)
+BY_PART = np.array([[1.0], [2.0]])
+SOME = np.array([1, 1, 1, 1, 1, 3.0])
+# A loss, and what each example's own row is in its gradient, beside which number of its own.
 WEIGHTS = {
-    "of a loop": carried_weights,
-    "before a loop": passed_on(grown, met=True),
-    "behind a loop": passed_on(grown),
-    "before a branch": passed_on(chosen, met=True),
-    "behind a branch": passed_on(chosen),
-    "of a loop's first step": met_at_the_first_step,
-    "numbers of the examples": weighted(jnp.arange(B)),
-    "the same for some": weighted(np.array([1, 1, 1, 1, 1, 3.0])),
-    "by part": weighted(np.array([[1.0], [2.0]]), (PARTS, -1)),
-    "by place in a part": weighted(np.array([[1.0, 2.0, 3.0]]), (PARTS, -1)),
+    "of a loop": (carried_weights, 2.5 * NUMBERS * X.sum(1), 2.25 * B * NUMBERS),
+    "before a loop": (passed_on(grown, met=True), 2.25 * NUMBERS, B * NUMBERS),
+    "behind a loop": (passed_on(grown), NUMBERS, 2.25 * B * NUMBERS),
+    "before a branch": (passed_on(chosen, met=True), 1.5 * NUMBERS, B * NUMBERS),
+    "behind a branch": (passed_on(chosen), NUMBERS, 1.5 * B * NUMBERS),
+    "of a loop's first step": (met_at_the_first_step, NUMBERS + 1, B * NUMBERS),
+    "numbers of the examples": (weighted(np.arange(B)), 0, np.arange(B)),
+    "the same for some": (weighted(SOME), 0, SOME),
+    "by part": (weighted(BY_PART, (PARTS, -1)), 0, np.repeat(BY_PART.ravel(), B // PARTS)),
 }
 
 
-@pytest.mark.parametrize("loss", WEIGHTS.values(), ids=WEIGHTS.keys())
-def test_weights_by_place(loss):
-    with pytest.raises(hs.Refusal, match="position"):
-        hs.grad(loss, statistics=hs.second_moment())(W, X)
-
-
-@pytest.mark.parametrize("scaled", [jnp.exp, lambda v: jnp.exp(grown(v))], ids=["", "by a loop"])
-def test_weights_by_place_that_data_scales(scaled):
-    """What data scales row by row is each example's own there, and so is what it scales."""
-
-    def loss(w, x):
-        weights = lax.stop_gradient(jnp.abs(w).sum()) * jnp.arange(1.0, B + 1)
-        return jnp.mean(scaled(weights * jnp.max(x)) * (x @ w).sum(1)) + weights.sum() * w.sum()
-
-    with pytest.raises(hs.Refusal, match="position"):
-        hs.grad(loss, statistics=hs.second_moment(), on_mixing="contribution")(W, X)
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_by_place_are_each_examples_own(name):
+    """Row b of what lies along the batch is example b's, whoever made it."""
+    loss, scales, added = WEIGHTS[name]
+    gradient, each = hs.grad(loss, statistics=hs.per_example())(W, X)
+    rows = np.broadcast_to(np.asarray(scales), B)[:, None] * np.asarray(X)
+    expected = rows[:, :, None] + np.asarray(added)[:, None, None]
+    np.testing.assert_allclose(each, np.broadcast_to(expected, each.shape), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(gradient, each.mean(0), rtol=1e-5, atol=1e-5)
