@@ -61,17 +61,25 @@ def _classify_barrier(state: State, op: Operation) -> None:
 
 
 def _classify_op(state: State, op: Operation) -> None:
+    operands, results = mlir.operands(op), mlir.results(op)
     captured = mlir.captured(op) if len(op.regions) else []
-    if not state.trained.isdisjoint([*op.operands, *captured]):
-        state.trained.update(op.results)
-    state.trained -= state.held.intersection(op.results)
-    state.taken.pop(op.results[0], None)
-    for result, known in zip(op.results, _made(state, op, captured), strict=True):
+    if not state.trained.isdisjoint([*operands, *captured]):
+        state.trained.update(results)
+    if state.held:
+        state.trained -= state.held.intersection(results)
+    state.taken.pop(results[0], None)
+    classes = [state.of(v) for v in operands]
+    if not captured and all(c is SHARED for c in classes) and not any(map(state.places, operands)):
+        # So is half of a module: no example, nor anything that lies along the batch.
+        state.classes.update(dict.fromkeys(results, SHARED))
+        return
+    for result, known in zip(results, _made(state, op, classes, captured), strict=True):
         state.classes[result] = settled(state, result, known, result in state.trained)
 
 
-def _made(state: State, op: Operation, captured: Sequence[Value]) -> list[Class]:
-    classes = [state.of(v) for v in op.operands]
+def _made(
+    state: State, op: Operation, classes: list[Class], captured: Sequence[Value]
+) -> list[Class]:
     inside = [state.of(v) for v in captured]
     count = len(op.results)
     if mixed := next((c for c in (*classes, *inside) if isinstance(c, Mixed)), None):

@@ -54,7 +54,10 @@ def leaves(digits: Iterable[Digit]) -> list[Digit]:
     found: list[Digit] = []
     for digit in digits:
         root = digit.root
-        found += leaves(root.parts) if root.parts else [root]
+        if root._parts is None:
+            found.append(root)
+        else:
+            found += leaves(root._parts)
     return found
 
 
@@ -67,6 +70,8 @@ def unify(one: Sequence[Digit], two: Sequence[Digit]) -> bool:
     >>> unify([Digit(4), Digit(3)], [Digit(3), Digit(4)])
     False
     """
+    if len(one) == len(two) == 1 and _unify_roots(one[0].root, two[0].root):
+        return True
     left, right = list(one), list(two)
     while left and right:
         # Each is looked up anew: what stood for it may have been unified or split on the way.
@@ -84,6 +89,16 @@ def unify(one: Sequence[Digit], two: Sequence[Digit]) -> bool:
         else:
             return False
     return not left and not right
+
+
+def _unify_roots(x: Digit, y: Digit) -> bool:
+    """Have two roots be one, if neither has parts and they have one size: so it mostly is."""
+    if x is y:
+        return True
+    alike = x.size == y.size and x.parts is None and y.parts is None
+    if alike:
+        x.join(y)
+    return alike
 
 
 def aligned_runs(

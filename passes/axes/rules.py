@@ -7,7 +7,7 @@ for every op that XLA can partition; here stand those that differ from Shardy's,
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hlo_surgery.passes.axes.digits import Digit
@@ -15,11 +15,16 @@ from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, declared_rule
 from hlo_surgery.passes.dataflow.fused_attention import attention_rule
 from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
-from hlo_surgery.passes.dataflow.sharding_rules import Factors, Rule
+from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE, Factors, Rule
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation
 
 Shape = tuple[int, ...]
+Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]
+# Ops of which a rule's attribute does not say all: where they move, and whose indices count.
+BY_MORE = frozenset(
+    f"stablehlo.{name}" for name in ("convolution", "custom_call", "gather", "pad", "scatter")
+)
 # The factors that a dimension counts by, each once; None where they do not make it up.
 Counted = tuple[int, ...] | None
 
@@ -50,28 +55,39 @@ def moving(operands: Sequence[Shape], results: Sequence[Shape]) -> Link:
     return Link([*map(list, rows[: len(operands)])], [*map(list, rows[len(operands) :])])
 
 
-def linked(op: Operation, operands: Sequence[Shape], results: Sequence[Shape]) -> Link | None:
-    """An op by the factors of its rule; None where it has none."""
+def linked(op: Operation, shapes: Shapes, known: dict[object, Link | None]) -> Link | None:
+    """An op by the factors of its rule; None where it has none. `shapes`: of operands and results;
+    `known`: links of before, as a module has few kinds of ops.
+    """
+    attributes = op.attributes
+    key = None
+    if ATTRIBUTE in attributes and op.name not in BY_MORE:
+        key = op.name, attributes[ATTRIBUTE], shapes
+        if key in known:
+            return known[key]
     rule = rule_of(op)
-    if rule is None:
-        return None
-    rows = [[*map(counted, map(_dims, rule.operands, operands), [rule] * len(operands))]]
-    rows.append([*map(counted, map(_dims, rule.results, results), [rule] * len(results))])
+    link = None if rule is None else _by_rule(rule, shapes)
+    if key:
+        known[key] = link
+    return link
+
+
+def _by_rule(rule: Rule, shapes: Shapes) -> Link:
+    rows = [
+        [_counted(zip(factors, shape, strict=True), rule) for factors, shape in zip(*pair, strict=True)]
+        for pair in zip((rule.operands, rule.results), shapes, strict=True)
+    ]
     return Link(rows[0], rows[1], rule.sizes, rule.reduced, rule.blocked)
 
 
-def _dims(factors: Factors, shape: Shape) -> list[tuple[tuple[int, ...], int]]:
-    return list(zip(factors, shape, strict=True))
-
-
-def counted(dims: Sequence[tuple[tuple[int, ...], int]], rule: Rule) -> list[Counted]:
+def _counted(dims: Iterable[tuple[tuple[int, ...], int]], rule: Rule) -> list[Counted]:
     """What each dimension counts by. Rules describe placement, so that each is checked: factors
     must make up the dimension exactly, and each may count once.
     """
     found, taken = list[Counted](), set[int]()
     for own, size in dims:
-        exact = math.prod(rule.sizes[f] for f in own) == size
-        once = len(set(own)) == len(own) and not taken & set(own)
+        exact = math.prod([rule.sizes[f] for f in own]) == size
+        once = len(set(own)) == len(own) and taken.isdisjoint(own)
         found.append(own if exact and once else None)
         taken.update(own if exact and once else ())
     return found

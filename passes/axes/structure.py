@@ -28,23 +28,32 @@ class Piece:
 
 @dataclass
 class Structure:
-    """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result;
+    """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result, and `kinds`: those of all ops that are alike;
     `loops`: the counted ones, by their bodies; `pieces`: digits that are static parts of others;
     `around`: the counted loops around what is visited now, outermost first.
     """
 
+    shapes: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
     dims: dict[Value, Dims] = field(default_factory=dict[Value, Dims])
     links: dict[Value, Link] = field(default_factory=dict[Value, Link])
+    kinds: dict[object, Link | None] = field(default_factory=dict[object, Link | None])
     loops: dict[Block, CountedLoop] = field(default_factory=dict[Block, CountedLoop])
     pieces: list[Piece] = field(default_factory=list[Piece])
     told: Told = field(default_factory=Told)
     around: list[CountedLoop] = field(default_factory=list[CountedLoop])
 
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """The shape of a value, looked up once."""
+        found = self.shapes.get(value)
+        if found is None:
+            found = self.shapes[value] = mlir.shape(value)
+        return found
+
     def of(self, value: Value) -> Dims:
         """The digits of each dimension of a value, none where it has size 1."""
         found = self.dims.get(value)
         if found is None:
-            shape = mlir.shape(value)
+            shape = self.shape(value)
             found = self.dims[value] = [[Digit(size)] if size > 1 else [] for size in shape]
         return found
 

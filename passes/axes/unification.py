@@ -9,6 +9,7 @@ trust: whether an op may do to examples what it does is asked of its link when i
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hlo_surgery.passes.axes import indices, pieces, rules
 from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves, unify
@@ -107,33 +108,41 @@ def _reshape(known: Structure, op: Operation) -> None:
 
 def _link(known: Structure, op: Operation) -> None:
     """Unify what shares a factor, and keep the link for whoever classifies the op."""
-    operands, results = mlir.operands(op), mlir.results(op)
-    shapes = [mlir.shape(v) for v in operands], [mlir.shape(v) for v in results]
     special = _SPECIAL.get(op.name)
-    link = special(known, op) if special else rules.linked(op, *shapes)
+    if special:
+        known.links[op.results[0]] = special(known, op)
+        return
+    values = mlir.operands(op), mlir.results(op)
+    shapes = tuple(map(known.shape, values[0])), tuple(map(known.shape, values[1]))
+    link = rules.linked(op, shapes, known.kinds)
     if link is None:
         return
-    known.links[results[0]] = link
-    if special is None:
+    if op.name in ("stablehlo.gather", "stablehlo.scatter"):
         indices.align_own_rows(known, op, link)
-        _unify_factors(known, link, [*operands, *results])
+    torn = _unify_factors(known, link, [*values[0], *values[1]])
+    known.links[values[1][0]] = replace(link, torn=torn) if torn else link
 
 
-def _unify_factors(known: Structure, link: Link, values: Sequence[Value]) -> None:
+def _unify_factors(known: Structure, link: Link, values: Sequence[Value]) -> list[Digit]:
+    """The digits of dimensions that share a factor and do not align."""
+    torn: list[Digit] = []
     places: dict[int, list[Digit]] = {}
     for value, row in zip(values, [*link.operands, *link.results], strict=True):
         for own, digits in zip(row, known.of(value), strict=True):
             if not own or not digits:
                 continue
-            if len(own) == 1 and own[0] not in places:
-                places[own[0]] = digits
+            if len(own) == 1:
+                before = places.setdefault(own[0], digits)
+                if before is not digits and not unify(before, digits):
+                    torn += [*before, *digits]
                 continue
             for factor in own:
                 size = link.sizes[factor] if factor >= 0 else 1
                 places.setdefault(factor, [Digit(size)] if size > 1 else [])
             counted = [digit for factor in own for digit in places[factor]]
             if not unify(counted, digits):
-                link.torn += [*counted, *digits]
+                torn += [*counted, *digits]
+    return torn
 
 
 _SPECIAL = {
