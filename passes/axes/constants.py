@@ -50,8 +50,10 @@ def settled(
     state.data.setdefault(value, known.reason)
     held = state.places(value)
     if not contributes:
-        # It may differ from step to step of any loop around.
-        varies = frozenset([*held, *state.scope, *steps])
+        # It may differ from step to step of any loop around; and what is no reduction over all
+        # examples may be single ones'.
+        reduced = known.reason.why.startswith(reasons.REDUCED.split("{")[0])
+        varies = frozenset([*held, *state.scope, *steps, *([] if reduced else [LAID_OUT])])
         return Shared(known.reason, known.reason, varies)
     if held and all(len(held.get(d, ())) == 1 or d in state.scope for d in state.batch):
         return Batched()

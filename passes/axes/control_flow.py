@@ -25,7 +25,7 @@ from hlo_surgery.passes.axes.classes import (
 )
 from hlo_surgery.passes.axes.constants import settled
 from hlo_surgery.passes.axes.digits import Digit
-from hlo_surgery.passes.axes.numbers import CountedLoop
+from hlo_surgery.passes.axes.structure import CountedLoop
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.axes.until_done import frozen_carries
 from hlo_surgery.passes.ir import mlir

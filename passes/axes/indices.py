@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_surgery.passes.axes.digits import Digit, unify
-from hlo_surgery.passes.axes.numbers import CountedLoop, Numbers
+from hlo_surgery.passes.dataflow.numbers import Counters, Numbers
 from hlo_surgery.passes.axes.pieces import size_of, take
 from hlo_surgery.passes.axes.rules import Link, moving
 from hlo_surgery.passes.axes.structure import Structure
@@ -56,7 +56,7 @@ def _by_step(
     """Whether a part of a dimension is that of a loop's step, one step for each."""
     whole, part = pair
     sizes = [size_of(digits) for digits in pair]
-    digit = _step_digit(known, lambda loop: known.told.numbers(start, loop), sizes[0], sizes[1])
+    digit = _step_digit(known, lambda counters: known.told.numbers(start, counters), *sizes)
     if digit is None or not unify([digit, *part], whole):
         return False
     link.steps[dim] = digit
@@ -64,15 +64,15 @@ def _by_step(
 
 
 def _step_digit(
-    known: Structure, numbers: Callable[[CountedLoop], Numbers | None], size: int, run: int
+    known: Structure, numbers: Callable[[Counters], Numbers | None], size: int, run: int
 ) -> Digit | None:
     """The digit that counts the runs of a dimension of some size, of which each step of a loop
-    takes one, whichever: `numbers(loop)`, where they start.
+    takes one, whichever: `numbers(counters)`, where they start.
     """
     if size == run:
         return None
     for loop in reversed(known.around):
-        told = numbers(loop)
+        told = numbers(loop.counters)
         if told is not None:
             starts = told.reshape(len(told), -1)
             fits = starts.shape == (loop.trips, 1) and loop.trips * run == size
@@ -136,8 +136,8 @@ def _align_column(
     shape, key = mlir.shape(indices), (-1 - dim,)
     written = op.name == "stablehlo.scatter"
 
-    def column(loop: CountedLoop | None) -> Numbers | None:
-        return known.told.column(indices, number, lookup.vector, loop)
+    def column(counters: Counters | None) -> Numbers | None:
+        return known.told.column(indices, number, lookup.vector, counters)
 
     told = None
     if all(shape[place] == 1 for place in lookup.places):

@@ -7,13 +7,44 @@ It is filled by unification (`unification.py`), and then read.
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hlo_surgery.passes.axes.digits import Digit, leaves, unify
-from hlo_surgery.passes.axes.numbers import CountedLoop, Told
 from hlo_surgery.passes.axes.rules import Link
+from hlo_surgery.passes.dataflow.numbers import Numbers, Told
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 
 Dims = list[list[Digit]]
+
+
+@dataclass(frozen=True, eq=False)
+class CountedLoop:
+    """A loop of known trips. `counters`: the numbers of each, by argument of the body; `digits`:
+    for each order in which steps take places, the digit that counts these places.
+    """
+
+    op: Operation
+    trips: int
+    counters: dict[Value, Numbers]
+    digits: dict[tuple[int, ...], Digit] = field(default_factory=dict[tuple[int, ...], Digit])
+
+    def digit(self, order: tuple[int, ...]) -> Digit:
+        """The digit of which step t takes place `order[t]`."""
+        return self.digits.setdefault(order, Digit(self.trips))
+
+    @property
+    def step(self) -> Value | None:
+        """A counter that is 0, 1, 2, ..."""
+        steps = np.arange(self.trips)
+        return next((v for v, n in self.counters.items() if np.array_equal(n, steps)), None)
+
+    def counter(self) -> tuple[Value, tuple[int, ...]]:
+        """A counter that is another number at each step, and these: one that ends the loop is."""
+        for value, numbers in self.counters.items():
+            if len(np.unique(numbers)) == self.trips:
+                return value, tuple(numbers.tolist())
+        raise AssertionError("a counted loop has a counter that ends it")
 
 
 @dataclass(frozen=True, eq=False)

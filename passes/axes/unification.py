@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hlo_surgery.passes.axes import indices, pieces, rules
 from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves, unify
-from hlo_surgery.passes.axes.numbers import CountedLoop
+from hlo_surgery.passes.axes.structure import CountedLoop
 from hlo_surgery.passes.axes.rules import Link
 from hlo_surgery.passes.axes.structure import Structure
 from hlo_surgery.passes.dataflow.counters import counter_values

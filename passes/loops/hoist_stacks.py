@@ -14,7 +14,8 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.dataflow.counters import Numbers, counter_values, values_over
+from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.dataflow.numbers import Numbers, values_over
 from hlo_surgery.passes.dataflow.linked import behind_barriers
 from hlo_surgery.passes.emit.scopes import HOISTED_STACK
 from hlo_surgery.passes.emit.splice import splice

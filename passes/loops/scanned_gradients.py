@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.dataflow.counters import counter_values, is_permutation, values_over
+from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.dataflow.numbers import is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.scopes import STACK, location_for
 from hlo_surgery.passes.ir import mlir

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_surgery.passes.dataflow.counters import Numbers, is_permutation, values_over
+from hlo_surgery.passes.dataflow.numbers import Numbers, is_permutation, values_over
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.scopes import STACK
 from hlo_surgery.passes.emit.splice import splice

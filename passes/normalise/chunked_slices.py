@@ -11,12 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from hlo_surgery.passes.dataflow.counters import (
-    Numbers,
-    counter_values,
-    is_permutation,
-    values_over,
-)
+from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.dataflow.numbers import Numbers, is_permutation, values_over
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, stablehlo

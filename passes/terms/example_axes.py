@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hlo_surgery.passes.axes.classes import Batched, Class
 from hlo_surgery.passes.axes.digits import Digit, leaves
-from hlo_surgery.passes.axes.numbers import CountedLoop
+from hlo_surgery.passes.axes.structure import CountedLoop
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear

@@ -9,13 +9,11 @@ Arrays have a step's axis in front, of size 1 where the steps do not differ.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.constants import elements
@@ -23,7 +21,9 @@ from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 
 Numbers = npt.NDArray[Any]
+Counters = dict[Value, Numbers]
 LARGEST = 1 << 22
+DIVIDING = frozenset(["stablehlo.divide", "stablehlo.remainder"])
 COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
@@ -36,6 +36,8 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "stablehlo.add": np.add,
     "stablehlo.subtract": np.subtract,
     "stablehlo.multiply": np.multiply,
+    "stablehlo.divide": lambda x, y: np.trunc(x / y),
+    "stablehlo.remainder": np.fmod,
     "stablehlo.minimum": np.minimum,
     "stablehlo.maximum": np.maximum,
     "stablehlo.select": np.where,
@@ -48,33 +50,20 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class CountedLoop:
-    """A loop of known trips. `counters`: the numbers of each, by argument of the body; `digits`:
-    for each order in which steps take places, the digit that counts these places.
-    """
+def is_permutation(numbers: Numbers | None, size: int) -> bool:
+    """Whether the numbers are 0 .. size-1, each once."""
+    return (
+        numbers is not None
+        and len(numbers) == size
+        and bool((np.sort(numbers) == np.arange(size)).all())
+    )
 
-    op: Operation
-    trips: int
-    counters: dict[Value, Numbers]
-    digits: dict[tuple[int, ...], Digit] = field(default_factory=dict[tuple[int, ...], Digit])
 
-    def digit(self, order: tuple[int, ...]) -> Digit:
-        """The digit of which step t takes place `order[t]`."""
-        return self.digits.setdefault(order, Digit(self.trips))
-
-    @property
-    def step(self) -> Value | None:
-        """A counter that is 0, 1, 2, ..."""
-        steps = np.arange(self.trips)
-        return next((v for v, n in self.counters.items() if np.array_equal(n, steps)), None)
-
-    def counter(self) -> tuple[Value, tuple[int, ...]]:
-        """A counter that is another number at each step, and these: one that ends the loop is."""
-        for value, numbers in self.counters.items():
-            if len(np.unique(numbers)) == self.trips:
-                return value, tuple(numbers.tolist())
-        raise AssertionError("a counted loop has a counter that ends it")
+def values_over(value: Value, counters: Counters) -> Numbers | None:
+    """A scalar's numbers, one an iteration; None if it is not of counters and constants alone."""
+    told = Told().numbers(value, counters)
+    trips = len(next(iter(counters.values())))
+    return None if told is None else np.broadcast_to(told.reshape(len(told)), trips)
 
 
 class Told:
@@ -83,25 +72,25 @@ class Told:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Value, Value | None], Numbers | None] = {}
+        self._known: dict[tuple[Value, int], Numbers | None] = {}
         self.stacks: dict[Value, Value] = {}
 
-    def numbers(self, value: Value, loop: CountedLoop | None) -> Numbers | None:
-        """[trips or 1, *shape]; None where counters of this loop and constants do not tell."""
-        key = value, None if loop is None else loop.op.results[0]
+    def numbers(self, value: Value, counters: Counters | None) -> Numbers | None:
+        """[trips or 1, *shape]; None where constants and counters, of one loop, do not tell."""
+        key = value, id(counters)
         if key not in self._known:
             self._known[key] = None  # of a cycle nothing is told
-            self._known[key] = self._worked_out(value, loop)
+            self._known[key] = self._worked_out(value, counters)
         return self._known[key]
 
-    def _worked_out(self, value: Value, loop: CountedLoop | None) -> Numbers | None:
+    def _worked_out(self, value: Value, counters: Counters | None) -> Numbers | None:
         if mlir.is_inexact(value) or math.prod(mlir.shape(value)) > LARGEST:
             return None
         op = mlir.defining_operation(value)
         if op is None:
-            return self._of_argument(value, loop)
+            return self._of_argument(value, counters)
         if op.name == mlir.BARRIER:
-            return self.numbers(op.operands[mlir.results(op).index(value)], loop)
+            return self.numbers(op.operands[mlir.results(op).index(value)], counters)
         if op.name == "stablehlo.constant":
             return elements(op)[None]
         if op.name == "stablehlo.iota":
@@ -109,46 +98,48 @@ class Told:
         made = _MADE.get(op.name)
         if made is None and op.name not in ELEMENTWISE:
             return None
-        operands = [self.numbers(v, loop) for v in op.operands]
+        if op.name in DIVIDING and not _divides(self.numbers(op.operands[1], counters)):
+            return None
+        operands = [self.numbers(v, counters) for v in op.operands]
         given = [x for x in operands if x is not None]
         if len(given) < len(operands) or max(len(x) for x in given) * value_size(value) > LARGEST:
             return None
         return made(op, given) if made else _elementwise(op, given)
 
-    def _of_argument(self, value: Value, loop: CountedLoop | None) -> Numbers | None:
+    def _of_argument(self, value: Value, counters: Counters | None) -> Numbers | None:
         """A counter's numbers; of what a loop hands on unchanged, those of what it starts from."""
-        if loop is not None and value in loop.counters:
-            return loop.counters[value]
+        if counters is not None and value in counters:
+            return counters[value]
         source = unchanged(value)
-        return None if source is None else self.numbers(source, loop)
+        return None if source is None else self.numbers(source, counters)
 
     def column(
-        self, indices: Value, number: int, along: int, loop: CountedLoop | None
+        self, indices: Value, number: int, along: int, counters: Counters | None
     ) -> Numbers | None:
         """One number of each index vector, these lying `along` a dimension; None if not told."""
         op = mlir.defining_operation(indices)
-        whole = self.numbers(indices, loop)
+        whole = self.numbers(indices, counters)
         if whole is not None:
             is_vector = along < whole.ndim - 1
             return np.take(whole, number, along + 1) if is_vector else whole
         if op is not None and op.name == mlir.BARRIER:
             source = op.operands[mlir.results(op).index(indices)]
-            return self.column(source, number, along, loop)
+            return self.column(source, number, along, counters)
         if op is None:
             source = unchanged(indices)
-            return None if source is None else self.column(source, number, along, loop)
+            return None if source is None else self.column(source, number, along, counters)
         if op.name == "stablehlo.dynamic_slice":
             part = self._stacked(op)
             return None if part is None else self.column(part, number, along, None)
         if op.name in ("stablehlo.reshape", "stablehlo.broadcast_in_dim"):
-            return self._column_reshaped(op, number, along, loop)
+            return self._column_reshaped(op, number, along, counters)
         if op.name in ELEMENTWISE:
-            return self._column_of(op, number, along, loop)
+            return self._column_of(op, number, along, counters)
         if op.name != "stablehlo.concatenate" or integer(op, "dimension") != along:
             return None
         for piece in op.operands:
             if number < mlir.shape(piece)[along]:
-                return self.column(piece, number, along, loop)
+                return self.column(piece, number, along, counters)
             number -= mlir.shape(piece)[along]
         return None
 
@@ -162,27 +153,27 @@ class Told:
         return part if alike else None
 
     def _column_reshaped(
-        self, op: Operation, number: int, along: int, loop: CountedLoop | None
+        self, op: Operation, number: int, along: int, counters: Counters | None
     ) -> Numbers | None:
         """A column of what a dimension of size 1 in front is added to, or taken from."""
         before, after = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
         added = len(before) - len(after)
         if added == 1 and before == (1, *after):
-            found = self.column(op.operands[0], number, along + 1, loop)
+            found = self.column(op.operands[0], number, along + 1, counters)
             return None if found is None else found[:, 0]
         in_order = op.name == "stablehlo.reshape" or _is_in_order(op)
         if added == -1 and (1, *before) == after and along > 0 and in_order:
-            found = self.column(op.operands[0], number, along - 1, loop)
+            found = self.column(op.operands[0], number, along - 1, counters)
             return None if found is None else found[:, None]
         return None
 
     def _column_of(
-        self, op: Operation, number: int, along: int, loop: CountedLoop | None
+        self, op: Operation, number: int, along: int, counters: Counters | None
     ) -> Numbers | None:
         """A column of what is made element by element, as where indices are clamped."""
         shape = mlir.shape(op.results[0])
         operands = [
-            self.column(v, number, along, loop) if mlir.shape(v) == shape else self.numbers(v, loop)
+            self.column(v, number, along, counters) if mlir.shape(v) == shape else self.numbers(v, counters)
             for v in op.operands
         ]
         given = [x for x in operands if x is not None]
@@ -210,6 +201,11 @@ def unchanged(argument: Value) -> Value | None:
     body = loop.regions[1].blocks[0]
     returned = mlir.return_operation(body).operands[number]
     return loop.operands[number] if returned == body.arguments[number] else None
+
+
+def _divides(numbers: Numbers | None) -> bool:
+    """Whether all numbers are other than zero, and small enough for quotients to be exact."""
+    return numbers is not None and bool((numbers != 0).all() and (abs(numbers) < 1 << 31).all())
 
 
 def _elementwise(op: Operation, operands: Sequence[Numbers]) -> Numbers:
