@@ -29,11 +29,14 @@ Line = Mapping[str, Cell]
 
 @dataclass(frozen=True)
 class Sweep:
-    """`usual`: the level that the others are held against; lines are held against the first."""
+    """`usual`: the level that the others are held against; lines are held against the first.
+    `file`: of its runs, which those of another processor are kept apart from.
+    """
 
     title: str
     usual: str
     lines: Mapping[str, Line]
+    file: str = "sweeps"
 
     @property
     def levels(self) -> list[str]:
@@ -130,6 +133,26 @@ def _over_batch_sizes(name: str) -> Line:
     return {f"B = {size}": _usual(name, size) for size in (BATCH_SIZE, 64)}
 
 
+def _of_update(against: str, bounded: str, norms: Sequence[float | None]) -> Sweep:
+    """A bounded update and the paper's, which has no bound of its steps, clipped to these norms;
+    on the first line the method that both are held against.
+    """
+
+    def paper(norm: float | None) -> Cell:
+        method, centre = CONTENDERS[bounded].method, CONTENDERS[bounded].centre
+        contender = Contender(method, centre, norm, {"max_ratio": None})
+        return Cell(f"{method}, {_at(norm)}", contender)
+
+    levels = {BOUNDED: _usual(bounded)} | {_at(norm): paper(norm) for norm in norms}
+    first = dict.fromkeys(levels, _usual(against))
+    lines = {CONTENDERS[against].title: first, CONTENDERS[bounded].title: levels}
+    return Sweep("update", BOUNDED, lines, "updates")
+
+
+def _at(norm: float | None) -> str:
+    return PAPERS + (f", clipped at {norm:g}" if norm else "")
+
+
 def _titled(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(CONTENDERS[name].title, name) for name in names]
 
@@ -144,7 +167,13 @@ PRIVATE = {
     "MicroAdam, squares without noise": _private_micro_adam(False, (5, 5, 5)),
     "MicroAdam, squares paid for": _private_micro_adam(True, (5, 8, 10)),
 }
-SWEEPS = {
+BOUNDED, PAPERS = "bounded", "the paper's"
+UPDATES = {
+    "msq_update": _of_update("adam, clipped", "micro_adam_msq, clipped", (2.5e-3, CLIPPED, 2.5e-5)),
+    "var_update": _of_update("micro_adam, clipped", "micro_adam_var, clipped", (0.25, CLIPPED)),
+    "var_update_not_clipped": _of_update("micro_adam", "micro_adam_var", (None,)),
+}
+SWEEPS = UPDATES | {
     "b2": Sweep("b2", "0.95", {title: _of_b2(name) for title, name in TWO}),
     "clipping": Sweep(
         "gradients clipped to a norm of",
