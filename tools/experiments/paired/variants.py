@@ -133,13 +133,13 @@ def _over_batch_sizes(name: str) -> Line:
     return {f"B = {size}": _usual(name, size) for size in (BATCH_SIZE, 64)}
 
 
-def _of_update(against: str, bounded: str, norms: Sequence[float | None]) -> Sweep:
-    """A bounded update and the paper's, which has no bound of its steps, clipped to these norms;
-    on the first line the method that both are held against.
+def _of_update(against: str, bounded: str, norms: Mapping[float, int]) -> Sweep:
+    """A bounded update and the paper's, which has no bound of its steps, clipped to these norms,
+    each with its centre of rates; on the first line the method that both are held against.
     """
 
-    def paper(norm: float | None) -> Cell:
-        method, centre = CONTENDERS[bounded].method, CONTENDERS[bounded].centre
+    def paper(norm: float) -> Cell:
+        method, centre = CONTENDERS[bounded].method, norms[norm]
         contender = Contender(method, centre, norm, {"max_ratio": None})
         return Cell(f"{method}, {_at(norm)}", contender)
 
@@ -149,8 +149,8 @@ def _of_update(against: str, bounded: str, norms: Sequence[float | None]) -> Swe
     return Sweep("update", BOUNDED, lines, "updates")
 
 
-def _at(norm: float | None) -> str:
-    return PAPERS + (f", clipped at {norm:g}" if norm else "")
+def _at(norm: float) -> str:
+    return f"{PAPERS}, clipped at {norm:g}"
 
 
 def _titled(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -169,9 +169,12 @@ PRIVATE = {
 }
 BOUNDED, PAPERS = "bounded", "the paper's"
 UPDATES = {
-    "msq_update": _of_update("adam, clipped", "micro_adam_msq, clipped", (2.5e-3, CLIPPED, 2.5e-5)),
-    "var_update": _of_update("micro_adam, clipped", "micro_adam_var, clipped", (0.25, CLIPPED)),
-    "var_update_not_clipped": _of_update("micro_adam", "micro_adam_var", (None,)),
+    "msq_update": _of_update(
+        "adam, clipped", "micro_adam_msq, clipped", {2.5e-2: 2, 2.5e-3: 5, CLIPPED: 5, 2.5e-5: 5}
+    ),
+    "var_update": _of_update(
+        "micro_adam, clipped", "micro_adam_var, clipped", {0.25: 5, CLIPPED: 5}
+    ),
 }
 SWEEPS = UPDATES | {
     "b2": Sweep("b2", "0.95", {title: _of_b2(name) for title, name in TWO}),
