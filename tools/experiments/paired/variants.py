@@ -133,24 +133,23 @@ def _over_batch_sizes(name: str) -> Line:
     return {f"B = {size}": _usual(name, size) for size in (BATCH_SIZE, 64)}
 
 
-def _of_update(against: str, bounded: str, norms: Mapping[float, int]) -> Sweep:
-    """A bounded update and the paper's, which has no bound of its steps, clipped to these norms,
-    each with its centre of rates; on the first line the method that both are held against.
+def _of_update(against: str, usual: str, others: Sequence[tuple[str, float, int]]) -> Sweep:
+    """A contender, whose steps are bounded, and its kinds: bounded or as the paper has it, clipped
+    to a norm, with a centre of rates; on the first line the method that all are held against.
     """
+    method = CONTENDERS[usual].method
 
-    def paper(norm: float) -> Cell:
-        method, centre = CONTENDERS[bounded].method, norms[norm]
-        contender = Contender(method, centre, norm, {"max_ratio": None})
-        return Cell(f"{method}, {_at(norm)}", contender)
+    def of(kind: str, norm: float, centre: int) -> tuple[str, Cell]:
+        level, settings = (
+            f"{kind}, clipped at {norm:g}",
+            {"max_ratio": None} if kind == PAPERS else {},
+        )
+        return level, Cell(f"{method}, {level}", Contender(method, centre, norm, settings))
 
-    levels = {BOUNDED: _usual(bounded)} | {_at(norm): paper(norm) for norm in norms}
+    levels = {BOUNDED: _usual(usual)} | dict(of(*other) for other in others)
     first = dict.fromkeys(levels, _usual(against))
-    lines = {CONTENDERS[against].title: first, CONTENDERS[bounded].title: levels}
+    lines = {CONTENDERS[against].title: first, CONTENDERS[usual].title: levels}
     return Sweep("update", BOUNDED, lines, "updates")
-
-
-def _at(norm: float) -> str:
-    return f"{PAPERS}, clipped at {norm:g}"
 
 
 def _titled(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -170,10 +169,20 @@ PRIVATE = {
 BOUNDED, PAPERS = "bounded", "the paper's"
 UPDATES = {
     "msq_update": _of_update(
-        "adam, clipped", "micro_adam_msq, clipped", {2.5e-2: 2, 2.5e-3: 5, CLIPPED: 5, 2.5e-5: 5}
+        "adam, clipped",
+        "micro_adam_msq, clipped",
+        [
+            (BOUNDED, 2.5e-3, 3),
+            (PAPERS, 2.5e-2, 2),
+            (PAPERS, 2.5e-3, 5),
+            (PAPERS, CLIPPED, 5),
+            (PAPERS, 2.5e-5, 5),
+        ],
     ),
     "var_update": _of_update(
-        "micro_adam, clipped", "micro_adam_var, clipped", {0.25: 5, CLIPPED: 5}
+        "micro_adam, clipped",
+        "micro_adam_var, clipped",
+        [(PAPERS, 0.25, 5), (PAPERS, CLIPPED, 5)],
     ),
 }
 SWEEPS = UPDATES | {
