@@ -126,7 +126,7 @@ def micro_adam_var(
     max_ratio: float | None = None,
 ) -> StatisticsTransformation:
     """MicroAdamVar: v averages the unbiased estimate of `sigma**2` (`estimators.variance`) of
-    batches of two or more.
+    batches of two or more; before the first of these it takes no step.
 
     With `max_ratio`, recommended and not the paper's, no step is of more than so many learning
     rates: without, one is of m / eps where all examples agree. Raises ValueError where it is not
@@ -157,7 +157,7 @@ def micro_adam_msq(
     max_ratio: float | None = None,
 ) -> StatisticsTransformation:
     """MicroAdamMSQ: v averages the unbiased estimate of `mu**2` (`estimators.mean_squared`) of
-    batches of two or more.
+    batches of two or more; before the first of these it takes no step.
 
     The estimate can be negative. It is averaged as it is, so that it stays unbiased; where the
     average is negative, v is zero, and a step is of m / eps learning rates. The paper clips the
@@ -245,9 +245,10 @@ def _averaging(
             ema_update(state.v, moment.of(gradient, given), b2),
         )
         v = _where_known(v, state.v, given) if moment.is_estimate else v
-        # Before the first estimate of a variance or a squared mean it counts as zero.
-        known = v._replace(weight=jnp.where(v.weight > 0, v.weight, 1)) if moment.is_estimate else v
-        return jax.tree.map(divided, ema_value(m), ema_value(known)), AdamState(m, v)
+        directions = jax.tree.map(divided, ema_value(m), ema_value(v))
+        if moment.is_estimate:  # Before the first one nothing is known to divide by: no step.
+            directions = jax.tree.map(lambda d: jnp.where(v.weight > 0, d, 0), directions)
+        return directions, AdamState(m, v)
 
     def divided(m: jax.Array, v: jax.Array) -> jax.Array:
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
