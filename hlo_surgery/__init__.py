@@ -53,7 +53,7 @@ from hlo_surgery.statistics.norms import (
 from hlo_surgery.statistics.projections import projected
 from hlo_surgery.statistics.spreads import snr, variance
 from hlo_surgery.statistics.weighted.directions import top_directions
-from hlo_surgery.statistics.weighted.means import clipped_mean, weighted_mean
+from hlo_surgery.statistics.weighted.means import clipped_mean, clipped_sum, weighted_mean
 from hlo_surgery.statistics.weighted.squares import (
     clipped_second_moment,
     weighted_second_moment,
@@ -71,6 +71,7 @@ __all__ = [
     "Refusal",
     "clipped_mean",
     "clipped_second_moment",
+    "clipped_sum",
     "compile_for",
     "constant",
     "cost",

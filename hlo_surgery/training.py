@@ -50,7 +50,8 @@ def train_step(
     of the examples' gradients, also where the loss is their sum, and the statistics that it needs.
     `metrics` has "loss", the value that the step began with, each of `statistics` (one, or a dict)
     by its name, and "aux" with `has_aux`. With `is_real`, the optimizer's batch size is the number
-    of the real examples, counted at every step; a step without any has zeros for statistics. The
+    of the real examples, counted at every step; a step without any has zeros for statistics; and a
+    private optimizer with noise must have an `expected_batch_size`, as that number is data. The
     other keywords are as in `value_and_grad`, and `step.lower` as in `jax.jit`. Raises Refusal and
     ValueError when first called; needs optax.
 

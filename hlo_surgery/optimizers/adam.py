@@ -4,10 +4,16 @@ All divide the average gradient m by the root of an average v (the paper's algor
 algorithms"): m and v are exponential moving averages with bias correction, and a step subtracts
 `learning_rate * m / (sqrt(v + eps_root) + eps) + weight_decay * params`.
 
+An estimate of mu**2 can be negative, and counts as zero where the average is (the paper's MSQ). The
+paper's text has eps outside the root, as in optax and by default here; its pseudocode inside, which
+is `eps_root`. Where text and pseudocode have another sign of the estimates, the text is unbiased.
+
 An estimate of sigma**2 or mu**2 can be zero where m is not: where all examples agree, as for what a
-regularizer alone moves, or where noise hides the mean. So MicroAdamVar and MicroAdamMSQ take v to
-be at least (m / 32)**2: they divide by `max(sqrt(v + eps_root) + eps, |m| / 32)`, and no step moves
-a parameter by more than 32 learning rates.
+regularizer alone moves, or where noise hides the mean. A step there is of m / eps learning rates.
+`max_ratio`, which is not the paper's, bounds it: MicroAdamVar and MicroAdamMSQ then divide by
+`max(sqrt(v + eps_root) + eps, |m| / max_ratio)`, and no step is of more than `max_ratio` learning
+rates. One example's gradient has a signal-to-noise ratio beyond 32 only where there is no noise, so
+that `max_ratio=32` changes little else.
 
 `clip_norm` scales the gradient to this global norm at most. The same factor then scales each
 example's gradient, so that the second moment has its square; clipping that is chained before would
@@ -22,7 +28,7 @@ import jax.numpy as jnp
 
 from hlo_surgery import estimators
 from hlo_surgery.estimators import EMAState, ema_init, ema_update, ema_value
-from hlo_surgery.optimizers.hyperparameters import check_clip_norm, check_decay
+from hlo_surgery.optimizers.hyperparameters import check_bound, check_decay
 from hlo_surgery.optimizers.learning_rates import LearningRate, stepping
 from hlo_surgery.optimizers.required import (
     StatisticsTransformation,
@@ -38,9 +44,6 @@ from hlo_surgery.statistics.derived import Statistic
 from hlo_surgery.statistics.elementwise import second_moment
 
 SECOND_MOMENT: dict[str, Statistic] = {"second_moment": second_moment()}
-# Beyond the signal-to-noise ratio that one example's gradient has, but for parameters without
-# noise.
-MOST_LEARNING_RATES = 32.0
 
 
 class Moment(NamedTuple):
@@ -67,6 +70,7 @@ class AdamConstants(NamedTuple):
     eps: float
     eps_root: float
     clip_norm: float | None
+    max_ratio: float | None = None
 
 
 def adam(
@@ -119,12 +123,14 @@ def micro_adam_var(
     *,
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
+    max_ratio: float | None = None,
 ) -> StatisticsTransformation:
     """MicroAdamVar: v averages the unbiased estimate of `sigma**2` (`estimators.variance`) of
-    batches of two or more.
+    batches of two or more; before the first of these it takes no step.
 
-    Where the average is below `(m / 32)**2`, as where all examples agree, v is that: steps there
-    are of 32 learning rates.
+    With `max_ratio`, recommended and not the paper's, no step is of more than so many learning
+    rates: without, one is of m / eps where all examples agree. Raises ValueError where it is not
+    positive and finite.
 
     >>> optimizer = micro_adam_var(0.1)
     >>> updates, _ = optimizer.update(
@@ -133,7 +139,7 @@ def micro_adam_var(
     >>> round(float(updates), 4)  # of -1 and 3: 0.1 / sqrt(8)
     -0.0354
     """
-    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
+    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
     return _optimizer(
         SECOND_MOMENT, Moment(_variance, is_estimate=True), constants, learning_rate, weight_decay
     )
@@ -148,12 +154,15 @@ def micro_adam_msq(
     *,
     weight_decay: LearningRate = 0.0,
     clip_norm: float | None = None,
+    max_ratio: float | None = None,
 ) -> StatisticsTransformation:
     """MicroAdamMSQ: v averages the unbiased estimate of `mu**2` (`estimators.mean_squared`) of
-    batches of two or more.
+    batches of two or more; before the first of these it takes no step.
 
     The estimate can be negative. It is averaged as it is, so that it stays unbiased; where the
-    average is below `(m / 32)**2`, v is that, so that steps are of 32 learning rates there.
+    average is negative, v is zero, and a step is of m / eps learning rates. The paper clips the
+    gradient to where m is about eps. With `max_ratio`, recommended and not the paper's, no step is
+    of more than so many. Raises ValueError where that is not positive and finite.
 
     >>> optimizer = micro_adam_msq(0.1)
     >>> updates, _ = optimizer.update(
@@ -162,7 +171,7 @@ def micro_adam_msq(
     >>> round(float(updates), 4)  # of 1 and 3: 0.1 * 2 / sqrt(3)
     -0.1155
     """
-    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm)
+    constants = AdamConstants(b1, b2, eps, eps_root, clip_norm, max_ratio)
     return _optimizer(
         SECOND_MOMENT,
         Moment(_mean_squared, is_estimate=True),
@@ -218,10 +227,11 @@ def _optimizer(
 def _averaging(
     statistics: Mapping[str, Statistic], moment: Moment, constants: AdamConstants
 ) -> StatisticsTransformation:
-    b1, b2, eps, eps_root, clip_norm = constants
+    b1, b2, eps, eps_root, clip_norm, max_ratio = constants
     check_decay("b1", b1)
     check_decay("b2", b2)
-    check_clip_norm(clip_norm)
+    check_bound("clip_norm", clip_norm)
+    check_bound("max_ratio", max_ratio)
 
     def init(params: Any) -> AdamState:
         return AdamState(ema_init(params), ema_init(jax.tree.map(jnp.real, params)))
@@ -235,15 +245,14 @@ def _averaging(
             ema_update(state.v, moment.of(gradient, given), b2),
         )
         v = _where_known(v, state.v, given) if moment.is_estimate else v
-        # Before the first estimate of a variance or a squared mean it counts as zero.
-        known = v._replace(weight=jnp.where(v.weight > 0, v.weight, 1)) if moment.is_estimate else v
-        return jax.tree.map(divided, ema_value(m), ema_value(known)), AdamState(m, v)
+        directions = jax.tree.map(divided, ema_value(m), ema_value(v))
+        if moment.is_estimate:  # Before the first one nothing is known to divide by: no step.
+            directions = jax.tree.map(lambda d: jnp.where(v.weight > 0, d, 0), directions)
+        return directions, AdamState(m, v)
 
     def divided(m: jax.Array, v: jax.Array) -> jax.Array:
         root = jnp.sqrt(jnp.maximum(v, 0) + eps_root) + eps
-        return m / (
-            jnp.maximum(root, jnp.abs(m) / MOST_LEARNING_RATES) if moment.is_estimate else root
-        )
+        return m / (root if max_ratio is None else jnp.maximum(root, jnp.abs(m) / max_ratio))
 
     return with_statistics(statistics, init, update)
 

@@ -32,10 +32,10 @@ def check_decay(name: str, decay: Any) -> None:
         )
 
 
-def check_clip_norm(clip_norm: Any) -> None:
-    """Raises ValueError for a norm that gradients cannot be scaled to."""
-    if clip_norm is not None:
-        positive("the optimizer", "clip_norm (or None)", clip_norm)
+def check_bound(name: str, bound: Any) -> None:
+    """Raises ValueError for what is neither None nor positive and finite."""
+    if bound is not None:
+        positive("the optimizer", f"{name} (or None)", bound)
 
 
 def check_microbatches(every_k: Any) -> None:

@@ -27,6 +27,10 @@ from hlo_surgery.statistics.weighted.means import clipped_mean
 
 # What errors speak of: who asked may have called dp_sgd, or dp_adam.
 SUBJECT = "a private gradient"
+DIVIDES_BY_DATA = (
+    "with is_real, the number of examples is data, and a noisy sum divided by it is not private: "
+    "pass expected_batch_size=..., how many a batch has on average, to the optimizer"
+)
 
 
 class PrivateState(NamedTuple):
@@ -41,7 +45,7 @@ def private_gradient(
     seed: Seed,
     *,
     per: Per = "global",
-    nan_safe: bool = False,
+    nan_safe: bool = True,
     expected_batch_size: float | None = None,
 ) -> StatisticsTransformation:
     """The mean of the examples' gradients, each clipped to `max_norm`, with normal noise: chain an
@@ -55,7 +59,8 @@ def private_gradient(
 
     `expected_batch_size` stands for B in both where batches are drawn by Poisson sampling: how many
     examples a batch happens to have is data, and dividing by it is not private. Leave it out where
-    all batches have the same number of examples.
+    all batches have the same number of examples. A train step with `is_real` and
+    noise raises ValueError without it; in a step of your own that counts the real, pass it too.
 
     `seed` is an integer from 0 to 2**64 - 1, 8 bytes or a key of `jax.random`. It must stay secret
     and be another one for each training; within an optimizer every parameter has noise of its own.
@@ -70,6 +75,9 @@ def private_gradient(
     (limit, multiplier), (words, generator) = _checked(max_norm, noise_multiplier), key_of(seed)
     if expected_batch_size is not None:
         positive(SUBJECT, "expected_batch_size", expected_batch_size)
+    # Without noise nothing is private.
+    has_noise = isinstance(multiplier, Tracer) or float(multiplier) > 0
+    divides_by_its_size = has_noise and expected_batch_size is None
     groups = per if isinstance(per, str) else (jax.tree.structure(per), tuple(_labels(per)))
     statistics = {"clipped_mean": _clipped_mean(limit, groups, nan_safe)}
 
@@ -80,6 +88,8 @@ def private_gradient(
     def update(
         updates: Any, state: PrivateState, params: Any, given: Mapping[str, Any]
     ) -> tuple[Any, PrivateState]:
+        if divides_by_its_size and given.get("batch_size_is_data", False):
+            raise ValueError(DIVIDES_BY_DATA)
         means = widened_tree(given["clipped_mean"])
         deviation = multiplier * (limit * math.sqrt(_groups(per, means)))
         size = jnp.maximum(batch_size(given), 1)
@@ -101,7 +111,7 @@ def dp_sgd(
     momentum: float | None = None,
     *,
     per: Per = "global",
-    nan_safe: bool = False,
+    nan_safe: bool = True,
     expected_batch_size: float | None = None,
 ) -> StatisticsTransformation:
     """SGD by `private_gradient`. `momentum` sums the noisy gradients up as `optax.trace` does.
@@ -126,7 +136,7 @@ def dp_adam(
     eps_root: float = 0.0,
     *,
     per: Per = "global",
-    nan_safe: bool = False,
+    nan_safe: bool = True,
     expected_batch_size: float | None = None,
     weight_decay: LearningRate = 0.0,
 ) -> StatisticsTransformation:

@@ -87,6 +87,7 @@ class Training:
         update = optax.with_extra_args_support(self.optimizer).update
         asked: dict[str, Any] = {name: found[name] for name in required}
         asked |= {"grad": gradient, "batch_size": size, "value": loss}
+        asked["batch_size_is_data"] = self.options.get("is_real") is not None
         try:
             updates, opt_state = update(gradient, opt_state, params, **asked)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:

@@ -28,8 +28,8 @@ def of_a_triangle(p, rows, y):
 
 
 STATISTICS = {
-    "clipped": hs.clipped_mean(0.5),
-    "squares": hs.clipped_second_moment(0.5),
+    "clipped": hs.clipped_mean(0.5, nan_safe=False),
+    "squares": hs.clipped_second_moment(0.5, nan_safe=False),
     "weighted": hs.weighted_mean(lambda norms: 1 / (1 + norms)),
     "directions": hs.top_directions(2),
 }
@@ -67,7 +67,7 @@ ELEMENTWISE = {
     "variance": hs.variance(),
     "clipped": hs.mean_clipped(0.5),
     "squares": hs.second_moment(),
-    "weighted": hs.clipped_mean(0.5),
+    "weighted": hs.clipped_mean(0.5, nan_safe=False),
 }
 
 

@@ -5,7 +5,7 @@ appendices "Experimental details" and "Detailed pseudocode". Each makes a functi
 `step(params, examples) -> params` with a state of its own: `params` is a list of arrays
 (`Rounded`), `examples` a list with such a list for each example. Where the paper's pseudocode of
 MicroAdamVar and MicroAdamMSQ contradicts its equation of the unbiased estimators, the equation is
-right. Beyond the paper, the steps of these two are of at most `MOST` learning rates.
+right. Beyond the paper, `max_ratio` bounds the steps of these two.
 """
 
 import math
@@ -13,8 +13,6 @@ import math
 import numpy as np
 
 from tests.rounded import Rounded, rounded
-
-MOST = 32
 
 
 def average(numbers):
@@ -50,11 +48,11 @@ def micro_adam(learning_rate, **options):
 
 
 def micro_adam_var(learning_rate, **options):
-    return adam_variant(variance, learning_rate, most=MOST, **options)
+    return adam_variant(variance, learning_rate, **options)
 
 
 def micro_adam_msq(learning_rate, eps=1e-6, **options):
-    return adam_variant(squared_expectation, learning_rate, eps=eps, most=MOST, **options)
+    return adam_variant(squared_expectation, learning_rate, eps=eps, **options)
 
 
 def adam_variant(
@@ -67,7 +65,7 @@ def adam_variant(
     weight_decay=0.0,
     clip_norm=None,
     seen=None,
-    most=math.inf,
+    max_ratio=None,
 ):
     """`nu` of one parameter's gradients. `seen` is a list for the bias-corrected v before it is
     made positive.
@@ -88,9 +86,9 @@ def adam_variant(
             if seen is not None:
                 seen.append(v_hat.value)
             direction = m_hat / ((v_hat.at_least(0) + eps_root).sqrt() + eps)
-            if most < math.inf:
+            if max_ratio is not None:
                 # What is divided twice is rounded twice.
-                direction = 1.0 * direction.at_least(-most).at_most(most)
+                direction = 1.0 * direction.at_least(-max_ratio).at_most(max_ratio)
             stepped.append(param - eta * direction - weight_decay * param)
         return stepped
 

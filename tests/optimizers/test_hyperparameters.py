@@ -52,9 +52,11 @@ def test_averages_that_are_none(decay, name):
 
 
 @pytest.mark.parametrize("norm", [0, -1.0, NAN, INF, "a"])
-def test_clip_norms_that_are_none(norm):
+def test_bounds_that_are_none(norm):
     with pytest.raises(ValueError, match=r"positive clip_norm .*finite"):
         ho.micro_adam(0.1, clip_norm=norm)
+    with pytest.raises(ValueError, match=r"positive max_ratio .*finite"):
+        ho.micro_adam_msq(0.1, max_ratio=norm)
 
 
 def test_schedules_and_injected_numbers_are_taken():

@@ -214,6 +214,50 @@ def test_poisson_sampling_with_padding_divides_by_no_number_of_the_data():
     np.testing.assert_allclose(moved, start - clipped.sum(0) / 4, rtol=1e-5)
 
 
+PRIVATE = {
+    "sgd": ho.dp_sgd(1.0, 0.5, 1.0, seed=0),
+    "adam": ho.dp_adam(1.0, 0.5, 1.0, seed=0),
+    "chained": optax.chain(ho.private_gradient(0.5, 1.0, seed=0), optax.sgd(1.0)),
+    "microbatches": ho.multi_steps(ho.dp_sgd(1.0, 0.5, 1.0, seed=0), 2),
+}
+
+
+@pytest.mark.parametrize("optimizer", PRIVATE.values(), ids=PRIVATE)
+def test_the_number_of_real_rows_divides_nothing(optimizer):
+    """It is data: a sum with noise divided by it is not what an accountant accounts for."""
+
+    def loss(w, x, real):
+        return jnp.sum(real * (x @ w))
+
+    how = {"loss_reduction": "sum", "is_real": lambda w, x, real: real, "batch_argnums": (1, 2)}
+    step = hs.train_step(loss, optimizer, **how)
+    w, x, real = jnp.ones(3), jnp.ones((4, 3)), jnp.array([1.0, 1.0, 1.0, 0.0])
+    with pytest.raises(ValueError, match=r"is_real.*not private: pass expected_batch_size"):
+        step(w, optimizer.init(w), x, real)
+
+
+def test_without_noise_it_may():
+    optimizer = optax.chain(ho.private_gradient(9.0, 0.0, seed=0), optax.sgd(1.0))
+    how = {"loss_reduction": "sum", "is_real": lambda w, x: x[:, 0]}
+    step = hs.train_step(lambda w, x: jnp.sum(x[:, 0] * (x @ w)), optimizer, **how)
+    x, w = jnp.array([[1.0, 2.0], [1.0, 4.0], [0.0, 8.0]]), jnp.zeros(2)
+    np.testing.assert_allclose(step(w, optimizer.init(w), x)[0], [-1.0, -3.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [ho.dp_sgd, ho.dp_adam])
+def test_an_example_that_is_not_finite_moves_nothing(make):
+    optimizer, w = make(1.0, 0.5, 0.0, seed=0), jnp.ones(3)
+    step = hs.train_step(lambda w, x: jnp.mean(jnp.tanh(x @ w)), optimizer)
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    moved = [
+        step(jnp.copy(w), optimizer.init(w), jnp.asarray(x).at[1].set(bad))[0]
+        for bad in (jnp.nan, jnp.inf, 0.0)
+    ]
+    assert (moved[2] != w).all()
+    np.testing.assert_array_equal(moved[0], moved[2])
+    np.testing.assert_array_equal(moved[1], moved[2])
+
+
 @pytest.mark.parametrize("size", [0, -3.0, float("nan"), float("inf")])
 def test_the_expected_batch_size_is_positive(size):
     with pytest.raises(ValueError, match="expected_batch_size"):

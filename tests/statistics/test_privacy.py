@@ -169,6 +169,51 @@ def test_replacing_one_example_moves_the_sum_by_at_most_twice_max_norm(name):
         assert 0 < length(moved) <= 2 * MAX_NORM * (1 + ROUNDING)
 
 
+def padded(p, batch):
+    """A sum in which padding weighs nothing."""
+    return jnp.sum(batch["real"] * jnp.sum(jnp.tanh(batch["x"] @ p["a"] + p["b"]) ** 2, -1))
+
+
+def in_steps(p, batch):
+    """The same, two rows at a time."""
+    parts = jax.tree.map(lambda x: x.reshape(4, 2, *x.shape[1:]), batch)
+
+    def add(total, part):
+        return jax.tree.map(jnp.add, total, jax.grad(padded)(p, part)), None
+
+    return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, p), parts)[0]
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "function"), [(hs.grad, padded), (hs.rewrite, in_steps)], ids=["sum", "steps"]
+)
+def test_a_clipped_sum_is_moved_by_one_example_alone(rewritten, function):
+    """Whatever the others are, and however many are real: by its own clipped gradient."""
+    params = {"a": draws(1)(3, 4), "b": draws(2)(4)}
+    x = 3 * draws(3)(8, 3)
+    how = {"loss_reduction": "sum", "is_real": lambda p, batch: batch["real"], "batch_argnums": 1}
+    f = jax.jit(rewritten(function, statistics=hs.clipped_sum(MAX_NORM), **how))
+
+    def found(real):
+        return f(params, {"x": x, "real": np.float32(real)})[1]
+
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda a: np.asarray(a, np.float64), (params, x))
+        one = {"x": wide[1][5:6], "real": np.ones(1)}
+        own = clip(jax.grad(padded)(wide[0], one))
+    for others in ([1, 1, 1, 1, 1, 0, 1, 1], [0, 1, 0, 0, 0, 0, 0, 0], [0] * 8):
+        added = [*others[:5], 1, *others[6:]]
+        assert_close(jax.tree.map(np.subtract, found(added), found(others)), own)
+
+
+@pytest.mark.parametrize("statistic", [hs.clipped_mean, hs.clipped_sum, hs.clipped_second_moment])
+def test_private_statistics_are_finite_whatever_one_example_is(statistic):
+    x = np.array([[3.0, 4.0], [np.nan, 1.0], [np.inf, 2.0]], np.float32)
+    f = hs.grad(lambda w, x: jnp.mean(jnp.tanh(x @ w)), statistics=statistic(MAX_NORM))
+    zeros = np.where(np.isfinite(x).all(1, keepdims=True), x, 0)
+    np.testing.assert_array_equal(f(np.ones(2), x)[1], f(np.ones(2), zeros)[1])
+
+
 def weighted(p, weights, x, y):
     """A mean over the batch in which padding has weight zero."""
     alone = jax.vmap(lambda *example: MODELS["mlp"].loss(p, *(a[None] for a in example)))

@@ -1,8 +1,10 @@
 """The sweeps: what each contender is made of, that it trains so, and what is compared."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -38,8 +40,26 @@ def test_each_name_is_of_one_contender_and_each_line_has_all_levels():
 
 
 def test_the_set_is_as_large_as_its_design_reckons():
-    """At seven runs each and 30 CPU seconds, 84 minutes of two cores."""
-    assert len({cell.run for sweep in SWEEPS.values() for cell in sweep.cells.values()}) == 48
+    """At seven runs each and 30 CPU seconds, 84 minutes of two cores; those of updates beside."""
+    runs = {"sweeps": set(), "updates": set()}
+    for sweep in SWEEPS.values():
+        runs[sweep.file] |= {cell.run for cell in sweep.cells.values()}
+    assert {file: len(each) for file, each in runs.items()} == {"sweeps": 48, "updates": 11}
+
+
+@pytest.mark.parametrize("name", ["msq_update", "var_update"])
+def test_the_papers_update_has_no_bound(name):
+    """Of equal and opposite examples mu**2 is estimated below zero, of equal ones there is no
+    variance.
+    """
+    second = {"msq_update": 3.0, "var_update": 1.0}[name]
+    given = {"second_moment": jnp.float32(second), "batch_size": 2}
+    lines = SWEEPS[name].lines
+    for level, cell in lines[list(lines)[1]].items():
+        optimizer = replace(cell.contender, clip_norm=None).make(1.0, 0.0)
+        step, _ = optimizer.update(jnp.float32(1), optimizer.init(jnp.float32(0)), **given)
+        assert (step == -32) == level.startswith("bounded"), level
+        assert step <= -32
 
 
 @pytest.mark.parametrize(
@@ -156,7 +176,7 @@ def test_levels_are_held_against_the_usual_one_and_lines_against_the_first(tmp_p
     }
     (row,) = [line for line in table(made, "b2").splitlines() if "| MicroAdam | 0.99 |" in line]
     assert row.count("*") == 2
-    draw_all(made, tmp_path, "svg")
+    draw_all(made, "sweeps", tmp_path, "svg")
     assert (tmp_path / "sweep_b2.svg").exists()
     # Of the other sweeps only what they share with this one has run: nothing to compare.
     assert "no runs of `groups`" in table(made, "groups")
@@ -174,7 +194,7 @@ def test_what_is_one_run_is_not_held_against_itself():
 def test_only_what_is_asked_for_is_run(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(sweeps, "compare", lambda runs, names, *rest: asked.append((names, rest)))
-    sweeps.main(["--csv", str(tmp_path / "x.csv"), "--only", "batch_64", "--seeds", "3"])
+    sweeps.main(["--out", str(tmp_path), "--only", "batch_64", "--seeds", "3"])
     assert [rest[:2] for _, rest in asked] == [(3, 16), (3, 64)]
     assert asked[0][0] == asked[1][0]
     assert set(asked[0][0]) <= set(CONTENDERS)

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     language_model.main(trained("language_model", *csv))
     batch_sizes.main(trained("batch_sizes", *csv))
     batch_sizes.main(trained("batch_sizes", *csv, "--factor", "0.25", "--seeds", "1"))
-    sweeps.main(trained("sweeps", "--csv", str(out / "sweeps.csv")))
+    sweeps.main(trained("sweeps", "--out", str(out)))
     for made in (synthetic, groups):
         file = out / f"{made.__name__.split('.')[-1]}.csv"
         if not file.exists():

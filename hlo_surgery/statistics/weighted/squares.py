@@ -10,7 +10,7 @@ from hlo_surgery.statistics.weighted.sums import clipped_sums, weighed_sums
 from hlo_surgery.statistics.weighted.weights import Of, Weigh
 
 
-def clipped_second_moment(max_norm: Number, per: Per = "global", nan_safe: bool = False) -> Derived:
+def clipped_second_moment(max_norm: Number, per: Per = "global", nan_safe: bool = True) -> Derived:
     """The mean over the examples of `|c_b g_b|**2`, elementwise, each gradient scaled down to norm
     `max_norm` at most, as in `clipped_mean`.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from hlo_surgery.passes.measures.joins import MEANS
+from hlo_surgery.passes.measures.joins import MEANS, Join
 from hlo_surgery.statistics.derived import Derived, Groups, Per, called
 from hlo_surgery.statistics.found import Found
 from hlo_surgery.statistics.traced_numbers import Number, flag, shown
@@ -24,11 +24,18 @@ from hlo_surgery.statistics.weighted.weights import (
 Sums = Callable[[Found, list[jax.Array], jax.Array | None], list[jax.Array]]
 
 
-def clipped_sums(statistic: str, sums: Sums, max_norm: Number, per: Per, nan_safe: bool) -> Derived:
+def clipped_sums(
+    statistic: str,
+    sums: Sums,
+    max_norm: Number,
+    per: Per,
+    nan_safe: bool,
+    joins: Join = MEANS,
+) -> Derived:
     """With weights that clip each gradient to a norm: a private statistic."""
     name = called(statistic, per, shown(max_norm), default=False)
     safe = flag(statistic, "nan_safe", nan_safe)
-    private: Any = {"private": True, "joins": MEANS}
+    private: Any = {"private": True, "joins": joins}
     return _weighted(name, sums, clipping(statistic, max_norm), per, safe, "norms", **private)
 
 

@@ -1,4 +1,6 @@
-"""MicroAdamVar and MicroAdamMSQ where the estimate is zero, the gradient not: bounded steps."""
+"""MicroAdamVar and MicroAdamMSQ where the estimate is zero, the gradient not: bounded steps, if a
+bound is asked for.
+"""
 
 from itertools import pairwise
 
@@ -11,6 +13,7 @@ import hlo_surgery as hs
 import hlo_surgery.optimizers as ho
 
 RATE, STEPS = 0.01, 3
+BOUND = {"max_ratio": 32.0}
 
 
 def loss(params, x):
@@ -30,7 +33,8 @@ def trained(optimizer, x):
 
 def test_steps_are_of_32_learning_rates_where_the_variance_is_zero():
     runs = trained(
-        ho.micro_adam_var(RATE), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+        ho.micro_adam_var(RATE, **BOUND),
+        np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
     )
     for before, after in pairwise(runs):
         np.testing.assert_allclose(after["b"] - before["b"], -32 * RATE, rtol=1e-5)
@@ -43,8 +47,14 @@ def test_steps_are_of_32_learning_rates_where_the_variance_is_zero():
 def test_equal_and_opposite_examples(name, scale):
     """Equal ones have no variance; the estimate of mu**2 from nearly opposite ones is negative."""
     x = scale * jnp.array([[1.0, 1.0, 2.0], [1.0, -1.0, 2.0], [1.0, 1.0, 2.0], [1.0, -0.9, 2.0]])
-    for before, after in pairwise(trained(getattr(ho, name)(RATE), x)):
+    for before, after in pairwise(trained(getattr(ho, name)(RATE, **BOUND), x)):
         assert (abs(after["w"] - before["w"]) <= 32 * RATE * 1.001).all()
+
+
+def test_without_a_bound_they_are_of_the_gradient_over_eps():
+    """The paper's: for a bias whose gradient is 1 in every example, one of 1 / eps."""
+    before, after, *_ = trained(ho.micro_adam_var(RATE, eps=1e-3), jnp.eye(4, 3))
+    np.testing.assert_allclose(after["b"] - before["b"], -RATE / 1e-3, rtol=1e-5)
 
 
 def test_a_batch_of_one_example_known_at_run_time_leaves_the_estimate():
@@ -60,17 +70,15 @@ def test_a_batch_of_one_example_known_at_run_time_leaves_the_estimate():
 @pytest.mark.parametrize("name", ["micro_adam_var", "micro_adam_msq"])
 @pytest.mark.parametrize("sizes", [(4, 4, 1), (1, 4, 1), (1, 1, 1)])
 def test_a_batch_of_one_example_moves_the_mean_alone(name, sizes):
-    """As the short last batch of an epoch may be; where no batch had two yet, the estimate is
-    zero.
-    """
+    """As the short last batch of an epoch may be; where no batch had two yet, no step is taken."""
     rng = np.random.default_rng(1)
     params = {"w": jnp.ones(3), "b": jnp.float32(0.37), "decays": jnp.ones(2)}
-    optimizer = getattr(ho, name)(RATE)
+    optimizer = getattr(ho, name)(RATE, **BOUND)
     step, state = hs.train_step(loss, optimizer), optimizer.init(params)
     for size in sizes:
         old, before = jax.tree.map(np.asarray, (state[0], params))
         params, state, _ = step(params, state, rng.normal(size=(size, 3)).astype(np.float32))
         assert (np.abs(before["w"] - params["w"]) <= 32 * RATE * 1.001).all()
-        assert (params["w"] != before["w"]).all()
+        assert ((params["w"] != before["w"]) == (state[0].v.weight > 0)).all()
         if size == 1:
             jax.tree.map(np.testing.assert_array_equal, state[0].v, old.v)

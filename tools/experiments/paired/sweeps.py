@@ -1,6 +1,8 @@
-"""One setting at a time: b2, clipping, decay, the proxy over tokens, groups, B = 64, noise.
+"""One setting at a time: the update's bound, b2, clipping, decay, the proxy over tokens, groups,
+B = 64, noise.
 
-    python -m tools.experiments.paired.sweeps [--csv FILE] [--only b2 ...] [--seeds 4] [--workers 2]
+    python -m tools.experiments.paired.sweeps [--out FOLDER] [--only b2 ...] [--seeds 4]
+        [--workers 2]
 
 `DESIGN.md` says what is run and asked, and was written first; `variants.py` lists the contenders.
 Runs that are in the file are not run again.
@@ -20,7 +22,6 @@ from tools.experiments.paired.variants import SWEEPS, Sweep
 from tools.experiments.paired.workers import Runs
 from tools.experiments.training.model import SIZES, Size
 
-CSV = MEASURED / "sweeps.csv"
 STAGES: Stages = ((1, 1, 4),)
 """One tuning seed, three rates and those beyond an edge, and at most four fresh seeds."""
 Place = tuple[str, str]
@@ -90,15 +91,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--csv", type=Path, default=CSV, help="all runs, a line each")
+    parser.add_argument("--out", type=Path, default=MEASURED, help="the folder of the CSV files")
     parser.add_argument("--only", nargs="+", choices=SWEEPS, default=list(SWEEPS))
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--size", choices=("small", "tiny"), default="small", help="of the model")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes at once")
     asked = parser.parse_args(arguments)
-    runs = Runs(asked.csv, asked.workers)
     for name in asked.only:
-        make(runs, SWEEPS[name], asked.seeds, SIZES[asked.size])
+        sweep = SWEEPS[name]
+        runs = Runs(asked.out / f"{sweep.file}.csv", asked.workers)
+        make(runs, sweep, asked.seeds, SIZES[asked.size])
 
 
 if __name__ == "__main__":

@@ -29,11 +29,14 @@ Line = Mapping[str, Cell]
 
 @dataclass(frozen=True)
 class Sweep:
-    """`usual`: the level that the others are held against; lines are held against the first."""
+    """`usual`: the level that the others are held against; lines are held against the first.
+    `file`: of its runs, which those of another processor are kept apart from.
+    """
 
     title: str
     usual: str
     lines: Mapping[str, Line]
+    file: str = "sweeps"
 
     @property
     def levels(self) -> list[str]:
@@ -130,6 +133,25 @@ def _over_batch_sizes(name: str) -> Line:
     return {f"B = {size}": _usual(name, size) for size in (BATCH_SIZE, 64)}
 
 
+def _of_update(against: str, usual: str, others: Sequence[tuple[str, float, int]]) -> Sweep:
+    """A contender, whose steps are bounded, and its kinds: bounded or as the paper has it, clipped
+    to a norm, with a centre of rates; on the first line the method that all are held against.
+    """
+    method = CONTENDERS[usual].method
+
+    def of(kind: str, norm: float, centre: int) -> tuple[str, Cell]:
+        level, settings = (
+            f"{kind}, clipped at {norm:g}",
+            {"max_ratio": None} if kind == PAPERS else {},
+        )
+        return level, Cell(f"{method}, {level}", Contender(method, centre, norm, settings))
+
+    levels = {BOUNDED: _usual(usual)} | dict(of(*other) for other in others)
+    first = dict.fromkeys(levels, _usual(against))
+    lines = {CONTENDERS[against].title: first, CONTENDERS[usual].title: levels}
+    return Sweep("update", BOUNDED, lines, "updates")
+
+
 def _titled(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(CONTENDERS[name].title, name) for name in names]
 
@@ -144,7 +166,26 @@ PRIVATE = {
     "MicroAdam, squares without noise": _private_micro_adam(False, (5, 5, 5)),
     "MicroAdam, squares paid for": _private_micro_adam(True, (5, 8, 10)),
 }
-SWEEPS = {
+BOUNDED, PAPERS = "bounded", "the paper's"
+UPDATES = {
+    "msq_update": _of_update(
+        "adam, clipped",
+        "micro_adam_msq, clipped",
+        [
+            (BOUNDED, 2.5e-3, 3),
+            (PAPERS, 2.5e-2, 2),
+            (PAPERS, 2.5e-3, 5),
+            (PAPERS, CLIPPED, 5),
+            (PAPERS, 2.5e-5, 5),
+        ],
+    ),
+    "var_update": _of_update(
+        "micro_adam, clipped",
+        "micro_adam_var, clipped",
+        [(PAPERS, 0.25, 5), (PAPERS, CLIPPED, 5)],
+    ),
+}
+SWEEPS = UPDATES | {
     "b2": Sweep("b2", "0.95", {title: _of_b2(name) for title, name in TWO}),
     "clipping": Sweep(
         "gradients clipped to a norm of",

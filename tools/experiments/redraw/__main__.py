@@ -50,7 +50,8 @@ def draw_all(runs: Path, out: Path, kind: str) -> None:
     if made := records(runs, "language_model"):
         language_model.draw_all(made, compared(made), out, kind)
         batch_sizes.draw_all(made, out, kind)
-    sweeps.draw_all(records(runs, "sweeps"), out, kind)
+    for file in ("sweeps", "updates"):
+        sweeps.draw_all(records(runs, file), file, out, kind)
     if made := records(runs, "synthetic"):
         synthetic.draw(made, out / f"synthetic.{kind}")
     if rows := rows_of(runs / "critical_batch_size.csv"):

@@ -18,7 +18,7 @@ from tools.experiments.redraw import (
 )
 from tools.experiments.redraw.verdicts import table as verdicts
 
-RUNS = ("language_model", "sweeps", "synthetic", "groups", "other_processor")
+RUNS = ("language_model", "sweeps", "updates", "synthetic", "groups", "other_processor")
 MEASURED = ("critical_batch_size", "moments", "sign_snr", "sign_opposed", "memory_along_step")
 NONE = "(not run yet)"
 Table = Callable[[Path], str]
@@ -44,7 +44,7 @@ def _synthetic(made: Sequence[Record]) -> str:
 
 
 def _sweep(name: str, folder: Path) -> str:
-    return sweeps.table(records(folder, "sweeps"), name)
+    return sweeps.table(records(folder, SWEEPS[name].file), name)
 
 
 def _replicates(folder: Path) -> str:

@@ -19,10 +19,10 @@ SMALL = 0.05
 HEAD = ("", "", "learning rate", "seeds", "held-out loss", "less the usual", "less the first line")
 
 
-def draw_all(records: Sequence[Record], out: Path, kind: str) -> None:
-    """A figure for each sweep of which fresh seeds can be compared."""
+def draw_all(records: Sequence[Record], file: str, out: Path, kind: str) -> None:
+    """A figure for each sweep of a file of which fresh seeds can be compared."""
     for name, sweep in SWEEPS.items():
-        if each := _compared(records, sweep):
+        if sweep.file == file and (each := _compared(records, sweep)):
             _draw(sweep, each, out / f"sweep_{name}.{kind}")
 
 
