@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from hlo_surgery.module import Module, Source, load
+from hlo_surgery.passes.axes.constant_part import holds_constant
 from hlo_surgery.passes.costs.roofline import PLATFORMS
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
@@ -14,7 +15,6 @@ from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MEAN, HasNaN, MeanOf, PerExampleGradients
 from hlo_surgery.passes.normalise.constraints import mesh_size
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
-from hlo_surgery.passes.axes.constant_part import holds_constant
 from hlo_surgery.passes.rewriting.analysed import (
     Analysed,
     analyse,

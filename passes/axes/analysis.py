@@ -1,7 +1,7 @@
 """Analysis: given a flat `main` and the examples' axes, what every value is to the examples.
 
-    structured      which dimensions hold the same digits, by unification
-    classified      Shared, Batched or Mixed, in one forward pass
+structured      which dimensions hold the same digits, by unification
+classified      Shared, Batched or Mixed, in one forward pass
 """
 
 from collections.abc import Collection, Mapping
@@ -59,9 +59,7 @@ def _is_by_row(state: State, output: Value) -> bool:
     return is_rows(state.of(output)) and bool(state.digits(output))
 
 
-def _classify(
-    state: State, block: Block, batch: Mapping[int, int], trained: set[Value]
-) -> None:
+def _classify(state: State, block: Block, batch: Mapping[int, int], trained: set[Value]) -> None:
     state.classes.clear()
     state.taken.clear()
     state.data.clear()

@@ -216,13 +216,12 @@ def _of_examples(state: State, op: Operation, classes: Sequence[Class]) -> list[
     """What an op makes of examples' own values, beside constants; Mixed where data of the batch
     meets them rearranged.
     """
-    data = [(i, c) for i, c in enumerate(classes) if isinstance(c, Shared) and c.data]
+    data = [(i, c, c.data) for i, c in enumerate(classes) if isinstance(c, Shared) and c.data]
     if data and not state.contribution:
-        for i, known in data:
-            if meets(state, op.operands[i], known):
-                return [Mixed(rearranged(op, known.data))] * len(op.results)
-        if _chooses_places(state, op, classes):
-            return [Mixed(rearranged(op, data[0][1].data))] * len(op.results)
+        chosen = _chooses_places(state, op, classes)
+        for i, known, reason in data:
+            if chosen or meets(state, op.operands[i], known):
+                return [Mixed(rearranged(op, reason))] * len(op.results)
     return met(state, op, classes)
 
 
@@ -237,6 +236,7 @@ def _chooses_places(state: State, op: Operation, classes: Sequence[Class]) -> bo
     if op.name != "stablehlo.select" or not given:
         return False
     predicate = op.operands[0]
+    assert not isinstance(chooser, Mixed)
     stepwise = isinstance(chooser, Batched) or bool(chooser.varies)
     return stepwise or not all(repeats(state, predicate, d) for d in state.digits(predicate))
 
@@ -247,9 +247,9 @@ def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list
     """
     trained = not state.trained.isdisjoint(op.results)
     for value, known in zip(op.operands, classes, strict=True):
-        if isinstance(known, Shared) and known.data and trained and not state.contribution:
-            if meets(state, value, known):
-                return [Mixed(rearranged(op, known.data))] * len(op.results)
+        data = known.data if isinstance(known, Shared) and not state.contribution else None
+        if trained and data and isinstance(known, Shared) and meets(state, value, known):
+            return [Mixed(rearranged(op, data))] * len(op.results)
     rows = [_as_rows(state, op, i, known) for i, known in enumerate(classes)]
     if any(isinstance(c, Batched) for c in rows):
         found = met(state, op, rows)
@@ -279,5 +279,3 @@ def _as_rows(state: State, op: Operation, number: int, known: Class) -> Class:
     if own <= kept or not all(d in own or d in state.scope for d in state.batch):
         return known
     return Batched(term=known.term, bare=True)
-
-

@@ -1,4 +1,4 @@
-"""The constant part: whether a sum over the examples, r + sum of c_b, may have an r that is not zero.
+"""The constant part: whether a sum over the examples, r + sum of c_b, has an r other than zero.
 
 %g = dot_general %x, %l              =>  none
 %h = add %g, %decay                  =>  %decay

@@ -53,8 +53,8 @@ def settled(
         # It may differ from step to step of any loop around; and what is no reduction over all
         # examples may be single ones'.
         reduced = known.reason.why.startswith(reasons.REDUCED.split("{")[0])
-        varies = frozenset([*held, *state.scope, *steps, *([] if reduced else [LAID_OUT])])
-        return Shared(known.reason, known.reason, varies)
+        varies = {*held, *state.scope, *steps, *([] if reduced else [LAID_OUT])}
+        return Shared(known.reason, known.reason, frozenset(varies))
     if held and all(len(held.get(d, ())) == 1 or d in state.scope for d in state.batch):
         return Batched()
     return Shared(known.reason, known.reason)
@@ -81,13 +81,16 @@ def repeats(state: State, value: Value, digit: Digit) -> bool:
         own = leaves(digits)
         for place, each in enumerate(own):
             if state.offsets.get(each, (None, 0))[0] is digit:
-                before, after = (math.prod(d.size for d in p) for p in (own[:place], own[place + 1 :]))
+                before, after = (
+                    math.prod(d.size for d in p) for p in (own[:place], own[place + 1 :])
+                )
                 if not is_uniform(value, PerExample(dim, before, after), each.size):
                     return False
     return True
 
 
 def rearranged(op: Operation, data: Reason) -> Reason:
+    """Why data of the batch may not meet examples or parameters in an op."""
     if data.why == reasons.APART:
         return data
     if data.op in reasons.MOVES:

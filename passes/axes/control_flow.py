@@ -26,8 +26,8 @@ from hlo_surgery.passes.axes.classes import (
 )
 from hlo_surgery.passes.axes.constants import rearranged, settled
 from hlo_surgery.passes.axes.digits import Digit
-from hlo_surgery.passes.axes.structure import CountedLoop
 from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.axes.structure import CountedLoop
 from hlo_surgery.passes.axes.until_done import frozen_carries
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import DECIDED_HELP, SUMS_HELP, is_of_sums
@@ -136,9 +136,7 @@ def _behind_step(state: State, op: Operation, value: Value, own: list[Digit]) ->
     return replace(known, summed=known.summed | stepped, site=site)
 
 
-def _leave(
-    state: State, op: Operation, carries: Sequence[Class], trained: Sequence[bool]
-) -> None:
+def _leave(state: State, op: Operation, carries: Sequence[Class], trained: Sequence[bool]) -> None:
     """The results' classes, given who decides how often the loop runs."""
     decider = mlir.operands(mlir.return_operation(op.regions[0].blocks[0]))[0]
     frozen = frozen_carries(state, op)

@@ -12,37 +12,34 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 class Digit:
-    """A digit of some size. Its root stands for it; a root that was split has parts."""
+    """A digit of some size. Its root stands for it; a root that was split has parts, the major one
+    first.
+    """
 
-    __slots__ = ("_parent", "_parts", "size")
+    __slots__ = ("parent", "parts", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._parent: Digit | None = None
-        self._parts: tuple[Digit, Digit] | None = None
+        self.parent: Digit | None = None
+        self.parts: tuple[Digit, Digit] | None = None
 
     @property
     def root(self) -> "Digit":
         """The one digit that stands for all that were unified with this one."""
         digit = self
-        while digit._parent is not None:
-            if digit._parent._parent is not None:
-                digit._parent = digit._parent._parent
-            digit = digit._parent
+        while digit.parent is not None:
+            if digit.parent.parent is not None:
+                digit.parent = digit.parent.parent
+            digit = digit.parent
         return digit
-
-    @property
-    def parts(self) -> "tuple[Digit, Digit] | None":
-        """What its root was split into, the major one first."""
-        return self.root._parts
 
     def split(self, minor: int) -> None:
         """Split a root in two, of which the minor one has this size."""
-        self._parts = Digit(self.size // minor), Digit(minor)
+        self.parts = Digit(self.size // minor), Digit(minor)
 
     def join(self, other: "Digit") -> None:
         """Have one root for two roots of a size, of which the other has no parts."""
-        other._parent = self
+        other.parent = self
 
 
 def leaves(digits: Iterable[Digit]) -> list[Digit]:
@@ -54,10 +51,10 @@ def leaves(digits: Iterable[Digit]) -> list[Digit]:
     found: list[Digit] = []
     for digit in digits:
         root = digit.root
-        if root._parts is None:
+        if root.parts is None:
             found.append(root)
         else:
-            found += leaves(root._parts)
+            found += leaves(root.parts)
     return found
 
 

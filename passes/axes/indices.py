@@ -1,7 +1,7 @@
 """Indices: places that numbers name, where these count along a dimension or by a loop's steps.
 
-    %r = dynamic_slice %x [T, D], %i, 0       %i: each of T once     the step's place of T
-    %r = gather %h [B, V] at (b, %labels[b])  b: iota                each example's own row
+%r = dynamic_slice %x [T, D], %i, 0       %i: each of T once     the step's place of T
+%r = gather %h [B, V] at (b, %labels[b])  b: iota                each example's own row
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_surgery.passes.axes.digits import Digit, unify
-from hlo_surgery.passes.dataflow.numbers import Counters, Numbers
 from hlo_surgery.passes.axes.pieces import size_of, take
 from hlo_surgery.passes.axes.rules import Link, align, moving
 from hlo_surgery.passes.axes.structure import Structure
+from hlo_surgery.passes.dataflow.numbers import Counters, Numbers
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers, integers, scatter_numbers
 from hlo_surgery.passes.ir.mlir import Operation, Value

@@ -68,10 +68,11 @@ def met(state: State, op: Operation, classes: Sequence[Class]) -> list[Class]:
     """The classes of an op's results, some of its operands being Batched."""
     batched = {i: c for i, c in enumerate(classes) if isinstance(c, Batched)}
     found = Met(state, op, classes, state.link(op), batched)
+    onto: list[Class] | None
     try:
         onto = _sums_onto(found)
     except Meets as meets:
-        onto = [meets.mixed] * len(op.results)
+        onto = [meets.mixed for _ in op.results]
     return onto or [_result_or_mixed(found, number) for number in range(len(op.results))]
 
 
@@ -122,7 +123,7 @@ def _result(found: Met, number: int) -> Batched:
     term = _term(found, bool(summed))
     before = frozenset[Digit]().union(*(c.summed for c in own))
     bare, running = all(c.bare for c in own), any(c.running for c in own)
-    placed = (summed != before or running) and _lays_out(found, number)
+    placed = (bool(summed - before) or running) and _lays_out(found, number)
     laid_out = placed or any(c.laid_out for c in own)
     return Batched(frozenset(summed), at, site, term, bare, laid_out, running)
 
@@ -138,7 +139,11 @@ def _lays_out(found: Met, number: int) -> bool:
         return False
     for i, known in enumerate(found.classes):
         if isinstance(known, Shared) and state.digits(op.operands[i]):
-            free = [own for own, n in zip(link.operands[i], mlir.shape(op.operands[i]), strict=True) if n > 1]
+            free = [
+                own
+                for own, n in zip(link.operands[i], mlir.shape(op.operands[i]), strict=True)
+                if n > 1
+            ]
             if any(own in link.results[number] for own in free):
                 return True
     return False
@@ -242,7 +247,9 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
     if link.blocked.intersection(factor):
         raise found.fail(reasons.PICKED if op.name in reasons.PICKING else reasons.MOVED)
     made = op.results[number]
-    own = {dim: _on_factor(found, link, made, dim, link.results[number][dim], digit) for dim in places}
+    own = {
+        dim: _on_factor(found, link, made, dim, link.results[number][dim], digit) for dim in places
+    }
     kept = [dim for dim in places if own[dim] == factor]
     if places:
         if len(places) > 1 or kept != list(places):
@@ -262,7 +269,7 @@ def _writes(found: Met, digit: Digit) -> bool:
     return any(_counts_step(found, link, dim, digit) for dim in link.steps)
 
 
-def _factor(found: Met, link: Link, digit: Digit) -> Counted | Way:
+def _factor(found: Met, link: Link, digit: Digit) -> tuple[int, ...] | int:
     """The one factor on which all operands have a digit; the place of it where one is taken."""
     factors = set[Counted]()
     for i, operand in enumerate(found.op.operands):
@@ -347,9 +354,7 @@ def _in_order(found: Met, digit: Digit) -> bool:
     return single and len(places) == len(found.classes) and places == [*range(digit.size)]
 
 
-def _single(
-    found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequence[int]
-) -> Way:
+def _single(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequence[int]) -> Way:
     """What rests on one example, whose place is known, or on several such."""
     link, op = found.link, found.op
     if op.name == "stablehlo.concatenate" and _in_order(found, digit):
@@ -371,4 +376,3 @@ def _single(
     if kinds & {ROWS, STEP} or not found.is_linear() or places:
         raise found.fail(reasons.APART)
     return SUMMED
-

@@ -9,6 +9,8 @@
 A pad is what such a slice becomes backwards.
 """
 
+from itertools import pairwise
+
 from hlo_surgery.passes.axes.digits import Digit, leaves, unify
 from hlo_surgery.passes.axes.rules import Link, align, moving
 from hlo_surgery.passes.axes.structure import Structure
@@ -121,8 +123,7 @@ def _is_joined(known: Structure, parts: list[list[Digit]], whole: list[Digit]) -
     pieces = [p for p in map(known.piece, parts) if p is not None]
     if len(pieces) == len(parts):
         first, last = pieces[0], pieces[-1]
-        pairs = zip(pieces, pieces[1:], strict=False)
-        if not all(a.high == b.low and a.of.root is b.of.root for a, b in pairs):
+        if not all(a.high == b.low and a.of.root is b.of.root for a, b in pairwise(pieces)):
             return False
         is_all = (first.low, last.high) == (0, first.of.root.size)
         own = first.of if is_all else known.piece_of(first.of, first.low, last.high)

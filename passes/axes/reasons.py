@@ -34,7 +34,9 @@ DECLARED = (
 NOW_ONE = "a value of this loop or branch holds the examples now in one way, now in another"
 RUNS_TOGETHER = "the examples decide together how often this loop runs"
 TAKEN_TOGETHER = "the examples decide together which branch is taken"
-REARRANGED = "data of the whole batch, rearranged over the examples, meets each example's own values"
+REARRANGED = (
+    "data of the whole batch, rearranged over the examples, meets each example's own values"
+)
 DISAGREE = "devices return different values for an output that is said to be the same on all"
 TERM = (
     "a constant made of the whole batch is a term of the gradient, of which no example's share "

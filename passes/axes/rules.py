@@ -57,8 +57,11 @@ def align(link: Link, one: list[Digit], two: list[Digit]) -> None:
 
 def moving(operands: Sequence[Shape], results: Sequence[Shape]) -> Link:
     """A link that has a factor for each dimension, as of an op that keeps their order."""
-    rows = [[(dim,) for dim in range(len(shape))] for shape in (*operands, *results)]
-    return Link([*map(list, rows[: len(operands)])], [*map(list, rows[len(operands) :])])
+    return Link([*map(_each, operands)], [*map(_each, results)])
+
+
+def _each(shape: Shape) -> list[Counted]:
+    return [(dim,) for dim in range(len(shape))]
 
 
 def linked(op: Operation, shapes: Shapes, known: dict[object, Link | None]) -> Link | None:
@@ -80,7 +83,10 @@ def linked(op: Operation, shapes: Shapes, known: dict[object, Link | None]) -> L
 
 def _by_rule(rule: Rule, shapes: Shapes) -> Link:
     rows = [
-        [_counted(zip(factors, shape, strict=True), rule) for factors, shape in zip(*pair, strict=True)]
+        [
+            _counted(zip(factors, shape, strict=True), rule)
+            for factors, shape in zip(*pair, strict=True)
+        ]
         for pair in zip((rule.operands, rule.results), shapes, strict=True)
     ]
     return Link(rows[0], rows[1], rule.sizes, rule.reduced, rule.blocked)

@@ -31,9 +31,7 @@ class State:
     held: set[Value] = field(default_factory=set[Value])
     data: dict[Value, Reason] = field(default_factory=dict[Value, Reason])
     scope: list[Digit] = field(default_factory=list[Digit])
-    wanted: list[tuple[Digit, list[Digit]]] = field(
-        default_factory=list[tuple[Digit, list[Digit]]]
-    )
+    wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list[tuple[Digit, list[Digit]]])
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict[Digit, tuple[Digit, int]])
     _places: dict[Value, dict[Digit, list[int]]] = field(
         default_factory=dict[Value, dict[Digit, list[int]]]

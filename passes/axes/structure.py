@@ -59,9 +59,10 @@ class Piece:
 
 @dataclass
 class Structure:
-    """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result, and `kinds`: those of all ops that are alike;
-    `loops`: the counted ones, by their bodies; `pieces`: digits that are static parts of others;
-    `around`: the counted loops around what is visited now, outermost first.
+    """`dims`: the digits of each dimension, by value; `links`: of ops, by their first result, and
+    `kinds`: those of all ops that are alike; `loops`: the counted ones, by their bodies; `pieces`:
+    digits that are static parts of others; `around`: the counted loops around what is visited now,
+    outermost first.
     """
 
     shapes: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])

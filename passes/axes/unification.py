@@ -13,9 +13,8 @@ from dataclasses import replace
 
 from hlo_surgery.passes.axes import indices, pieces, rules
 from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves, unify
-from hlo_surgery.passes.axes.structure import CountedLoop
 from hlo_surgery.passes.axes.rules import Link
-from hlo_surgery.passes.axes.structure import Structure
+from hlo_surgery.passes.axes.structure import CountedLoop, Structure
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
@@ -76,12 +75,12 @@ def _visit_loop(known: Structure, op: Operation) -> None:
 
 
 def _stacked_part(known: Structure, argument: Value, returned: Value) -> Value | None:
-    """What a step writes into what it hands on, each step at a place of its own, and all of them."""
+    """What a step writes into what it hands on, if the steps write each place once, and all."""
     write = mlir.defining_operation(returned)
     if write is None or write.name != "stablehlo.dynamic_update_slice":
         return None
     link = known.links[returned]
-    covers = write.operands[0] == argument and len(link.steps) == 1
+    covers = write.operands[0] == argument and len(link.steps) == 1 and None not in link.results[0]
     return write.operands[1] if covers else None
 
 

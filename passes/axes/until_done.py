@@ -6,15 +6,15 @@ An example that is done keeps its carry, so that it does not matter to it for ho
 on. That must hold for all that decides whether it is done, or it could start again.
 """
 
-from typing import Any
-
 from hlo_surgery.passes.axes.classes import Shared, is_rows
 from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.normalise.constraints import unmarked
 
 AND, NOT, OR = "stablehlo.and", "stablehlo.not", "stablehlo.or"
 Pairs = dict[Value, Value]
@@ -108,11 +108,11 @@ def _is_same(one: Value, other: Value, pairs: Pairs) -> bool:
 
 def _are_alike(one: Operation, other: Operation) -> bool:
     """Whether two ops, without bodies of their own, make the same of the same."""
-    said: list[dict[str, Any]] = [dict(mlir.attributes(op)) for op in (one, other)]
-    types = [[r.type for r in op.results] for op in (one, other)]
     plain = not len(one.regions) and one.name != "stablehlo.rng" and len(one.results) == 1
-    counts = len(one.operands) == len(other.operands)
-    return one.name == other.name and plain and counts and said[0] == said[1] and types[0] == types[1]
+    if one.name != other.name or not plain or len(one.operands) != len(other.operands):
+        return False
+    said = [{k: v for k, v in unmarked(op).items() if k != ATTRIBUTE} for op in (one, other)]
+    return said[0] == said[1] and one.results[0].type == other.results[0].type
 
 
 def _operands(value: Value) -> list[Value]:

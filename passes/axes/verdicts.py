@@ -17,8 +17,8 @@ TWO_ORDERS = "parts of the batch lie in two orders"
 
 
 BY_ROW = (
-    "no example reaches this part of a gradient, and its parameter may have a row for each: whether "
-    "row b is example b's is not shown"
+    "no example reaches this part of a gradient, and its parameter may have a row for each: "
+    "whether row b is example b's is not shown"
 )
 BY_ROW_HELP = "pass a parameter with a row for each example as a batch argument"
 

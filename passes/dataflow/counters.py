@@ -1,6 +1,6 @@
 """Counters: given a loop, how often it runs, and what its counters take.
 
-    %i = 0, 1, ... N-1 (compare LT %i, N ; add %i, 1)    =>    trips: N, %i: [0, ..., N-1]
+%i = 0, 1, ... N-1 (compare LT %i, N ; add %i, 1)    =>    trips: N, %i: [0, ..., N-1]
 """
 
 from typing import Any, cast

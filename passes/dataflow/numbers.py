@@ -173,7 +173,9 @@ class Told:
         """A column of what is made element by element, as where indices are clamped."""
         shape = mlir.shape(op.results[0])
         operands = [
-            self.column(v, number, along, counters) if mlir.shape(v) == shape else self.numbers(v, counters)
+            self.column(v, number, along, counters)
+            if mlir.shape(v) == shape
+            else self.numbers(v, counters)
             for v in op.operands
         ]
         given = [x for x in operands if x is not None]

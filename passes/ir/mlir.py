@@ -169,14 +169,6 @@ def enclosing_loops(op: Operation) -> list[Operation]:
     return found
 
 
-def is_in_branch(op: Operation) -> bool:
-    """Whether an op may not run at all."""
-    parent = cast(Any, op).parent
-    while parent is not None and parent.operation.name == "stablehlo.while":
-        parent = parent.operation.parent
-    return parent is not None and parent.operation.name != "func.func"
-
-
 def loops_around(value: Value) -> list[Operation]:
     """The loops that a value is made or carried in, innermost first."""
     op = defining_operation(value)

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.dataflow.counters import counter_values
-from hlo_surgery.passes.dataflow.numbers import Numbers, values_over
 from hlo_surgery.passes.dataflow.linked import behind_barriers
+from hlo_surgery.passes.dataflow.numbers import Numbers, values_over
 from hlo_surgery.passes.emit.scopes import HOISTED_STACK
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir

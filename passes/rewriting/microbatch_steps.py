@@ -11,6 +11,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
+from hlo_surgery.passes.axes.classes import Batched
 from hlo_surgery.passes.emit.rebuild import (
     add_carries,
     copy_before,
@@ -30,7 +31,6 @@ from hlo_surgery.passes.loops.microbatches import Microbatches
 from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
 from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.axes.classes import Batched
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target
 from hlo_surgery.passes.rewriting.measurements import Measurements

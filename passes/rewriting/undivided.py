@@ -23,7 +23,9 @@ def undivided_outputs(roles: Roles, state: State, block: Block) -> dict[int, Rea
     if roles.size == 1:
         return {}
     outputs = mlir.operands(mlir.return_operation(block))
-    found = {n: undivided_reason(state, block, outputs[n]) for n in [*roles.gradients, *roles.losses]}
+    found = {
+        n: undivided_reason(state, block, outputs[n]) for n in [*roles.gradients, *roles.losses]
+    }
     if roles.pruned:
         asked = (state, block, roles.gradients, roles.size)
         found |= {n: found[n] or unseen_reason(*asked, outputs[n]) for n in roles.gradients}

@@ -1,8 +1,8 @@
 """Example axes: how each operand of an op shows one example's part, from where the digits lie.
 
-    dot_general %h [B, D], %l [B, F] over B       (PerExample(0), PerExample(0))
-    dot_general %h [M, D, b], ... over M and b    Parted: two digits, in two dimensions
-    add %sum, %row        in a loop's step        Split: all of it is the step's example's
+dot_general %h [B, D], %l [B, F] over B       (PerExample(0), PerExample(0))
+dot_general %h [M, D, b], ... over M and b    Parted: two digits, in two dimensions
+add %sum, %row        in a loop's step        Split: all of it is the step's example's
 """
 
 import math
@@ -136,9 +136,7 @@ def kept_axis(axes: Axes, value: Value) -> Split:
     return split_of(axes, places, set())
 
 
-def _place(
-    axes: Axes, op: Operation | None, value: Value, digit: Digit, known: Class
-) -> Place:
+def _place(axes: Axes, op: Operation | None, value: Value, digit: Digit, known: Class) -> Place:
     """How a value has a digit of the batch; `op`: what takes it, or makes it."""
     for dim, digits in enumerate(axes.state.structure.of(value)):
         own = leaves(digits)
@@ -170,9 +168,7 @@ def _loop_around(
 def _at_step(axes: Axes, loop: CountedLoop, digit: Digit) -> Place:
     """The place that each step of a loop takes along a digit, told by a counter of the loop."""
     order, steps = next(
-        (order, d)
-        for order, d in loop.digits.items()
-        if digit in axes.state.batch_digits([d])
+        (order, d) for order, d in loop.digits.items() if digit in axes.state.batch_digits([d])
     )
     own = leaves([steps])
     number = [axes.state.offsets.get(each, (None, 0))[0] for each in own].index(digit)

@@ -17,7 +17,16 @@ from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.example_axes import example_axes, kept_axis
-from hlo_surgery.passes.terms.steps import HELD, LIFTED, Axis, GradientSlice, Held, Input, Step, is_made
+from hlo_surgery.passes.terms.steps import (
+    HELD,
+    LIFTED,
+    Axis,
+    GradientSlice,
+    Held,
+    Input,
+    Step,
+    is_made,
+)
 
 
 def gradient_slice(axes: Axes, output: Value, lifted: Mapping[Value, Value]) -> GradientSlice:

@@ -1,8 +1,8 @@
 """Split examples: the rows of a `Split` operand as [B, ...], and weights laid along them.
 
-    one place of a digit to the front:  [.., before * n * after, ..]  ->  [n, .., before * 1 * after, ..]
-    a loop's step, or one place:        [..]                          ->  [n, ..], zero but for one
-    spread:                             [.., n, ..]                   ->  [n, .., n, ..], zero but for one
+a digit to the front:         [.., before * n * after, ..]  ->  [n, .., before * after, ..]
+a loop's step, or one place:  [..]                          ->  [n, ..], zero but for one
+spread:                       [.., n, ..]                   ->  [n, .., n, ..], zero but for one
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,9 @@ def laid_along_split(weights: jax.Array, split: Split, known: Known, x: jax.Arra
         place = split.places[number]
         at = _current(place, known)
         if place.axis is not None:
-            found = jax.lax.slice_in_dim(found, place.first, place.first + place.length, axis=number)
+            found = jax.lax.slice_in_dim(
+                found, place.first, place.first + place.length, axis=number
+            )
             dims.insert(0, number)
         else:
             assert at is not None, "an operand of examples has all digits of the batch"

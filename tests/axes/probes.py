@@ -1,4 +1,4 @@
-"""Probes: what the analysis says of each value of main, held against executing it, examples changed.
+"""Probes: what the analysis says of the values of main, held against running it, examples changed.
 
 Rows: changing example b moves elements of example b only. Sums: the mixed second difference
 vanishes for every pair of examples. The checker knows no op.
@@ -58,7 +58,9 @@ class Probed:
         sharding_rules.strip(code)
         self.values = [r for op in mlir.operations(block)[:-1] for r in op.results]
         self.classes = [self.state.of(v) for v in self.values]
-        self.owners = [owners(self.state, v) if is_rows(self.state.of(v)) else None for v in self.values]
+        self.owners = [
+            owners(self.state, v) if is_rows(self.state.of(v)) else None for v in self.values
+        ]
         self.outputs = [self.state.of(v) for v in mlir.operands(mlir.return_operation(block))]
         set_results(main, self.values, [])
         self.module = Module(code)
@@ -108,13 +110,17 @@ def assert_claims_hold(probed, seed=0, arrays=None, others=None, rounding=ROUNDI
     """
     rng = np.random.default_rng(seed)
     arrays, others = arrays or probed.draw(rng), others or probed.draw(rng)
-    others = [o if i in probed.axes else a for i, (a, o) in enumerate(zip(arrays, others, strict=True))]
+    others = [
+        o if i in probed.axes else a for i, (a, o) in enumerate(zip(arrays, others, strict=True))
+    ]
     plain = probed.run(arrays)
     examples = range(probed.size)
     changed = [probed.run(probed.exchanged(arrays, others, [b])) for b in examples]
     count = 0
     for b, moved in enumerate(changed):
-        for own, known, before, after in zip(probed.owners, probed.classes, plain, moved, strict=True):
+        for own, known, before, after in zip(
+            probed.owners, probed.classes, plain, moved, strict=True
+        ):
             if isinstance(known, Shared):
                 np.testing.assert_array_equal(before, after)
             if own is not None:
@@ -157,5 +163,3 @@ def mixes(probed, seed):
 
     pairs = itertools.combinations(range(probed.size), 2)
     return not all(vanishes(last(), last(a), last(b), last(a, b)) for a, b in pairs)
-
-
