@@ -283,7 +283,7 @@ def _factor(found: Met, link: Link, digit: Digit) -> tuple[int, ...] | int:
                 raise found.fail(_moved(found.op))
     if digit in found.state.batch_digits(link.torn) or len(factors) > 1:
         raise found.fail(reasons.APART)
-    return next(iter(factors), ())
+    return next((factor for factor in factors if factor is not None), ())
 
 
 def _on_factor(
