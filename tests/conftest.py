@@ -45,7 +45,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # What another version of JAX could break, in about a minute: the analysis, the emission, the API.
 SMOKE = {
     "test_api",
-    "test_owner_claims",
+    "test_claims",
     "test_fixtures",
     "test_ghost_norms",
     "test_refusals",
@@ -99,14 +99,12 @@ SLOW = DEFAULT_FLAGS | {
     "test_projected_fixtures",
     "test_projections",
     "test_random_rows",
-    "test_row_constants",
     "test_row_models",
     "test_scripts",
     "test_sweeps",
     "test_tpu_mesh",
     "test_train_step_optimizers",
     "test_two_processes",
-    "test_unequal_microbatches",
     "test_verification_planted",
     "test_verification_statistics",
     "test_workloads",

@@ -1,0 +1,191 @@
+"""Row b along the example axis is example b's, whoever made it: masks, weights by place, a step's
+number. What is added beside the examples' rows, as a penalty is, is everybody's.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import hlo_surgery as hs
+
+B, D, F = 6, 3, 2
+RNG = np.random.default_rng(0)
+PARAMS = {
+    "w": jnp.asarray(RNG.normal(size=(D, F)), jnp.float32),
+    "b": jnp.asarray(RNG.normal(size=F), jnp.float32),
+    "c": jnp.float32(0.7),
+}
+X = jnp.asarray(RNG.normal(size=(B, D)), jnp.float32)
+MASK = jnp.asarray(RNG.integers(0, 2, (B, F)), jnp.float32)
+WEIGHTS = jnp.linspace(0.5, 2.0, B)
+close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+
+
+def out(p, x):
+    """[..., F]: linear in b, so that its gradient rests on no example."""
+    return jnp.tanh(x @ p["w"]) + p["b"]
+
+
+def penalty(p):
+    return 0.1 * sum(jnp.sum(leaf**2) for leaf in p.values())
+
+
+def dropped(p, x):
+    kept = jax.random.bernoulli(jax.random.key(0), 0.5, (B, F))
+    return jnp.sum(jnp.where(kept, out(p, x), 0.0))
+
+
+def one_dropped(p, row, b):
+    kept = jax.random.bernoulli(jax.random.key(0), 0.5, (B, F))
+    return jnp.sum(jnp.where(kept[b], out(p, row), 0.0))
+
+
+def scanned(p, x):
+    def step(total, row):
+        x, mask = row
+        return total + jnp.sum(mask * out(p, x)), None
+
+    return lax.scan(step, 0.0, (x, MASK))[0]
+
+
+def counted(p, x):
+    return lax.fori_loop(0, B, lambda i, total: total + (i + 1.0) * jnp.sum(out(p, x[i])), 0.0)
+
+
+def some_steps(p, x):
+    def step(total, row):
+        x, number = row
+        return total + jnp.sum(out(p, x)) + jnp.where(number < 2, p["c"] * x[0], 0.0), None
+
+    return lax.scan(step, 0.0, (x, jnp.arange(B)))[0]
+
+
+def halves(p, x):
+    """A term of the first two alone."""
+    return jnp.sum(out(p, x[:2]) * p["c"]) + 3 * jnp.sum(out(p, x[2:]))
+
+
+# A sum over the batch, and example b's own term of it.
+SUMS = {
+    "dropout": (dropped, one_dropped),
+    "a mask": (
+        lambda p, x: jnp.sum(MASK * out(p, x)),
+        lambda p, row, b: jnp.sum(MASK[b] * out(p, row)),
+    ),
+    "weights": (
+        lambda p, x: WEIGHTS @ out(p, x).sum(1),
+        lambda p, row, b: WEIGHTS[b] * out(p, row).sum(),
+    ),
+    "a mask in a scan": (scanned, lambda p, row, b: jnp.sum(MASK[b] * out(p, row))),
+    "numbers of steps": (counted, lambda p, row, b: (b + 1.0) * jnp.sum(out(p, row))),
+    "some steps": (
+        some_steps,
+        lambda p, row, b: jnp.sum(out(p, row)) + jnp.where(b < 2, p["c"] * row[0], 0.0),
+    ),
+    "other terms of a part": (
+        halves,
+        lambda p, row, b: jnp.where(b < 2, p["c"], 3.0) * jnp.sum(out(p, row)),
+    ),
+    "rows of which some are replaced": (
+        lambda p, x: jnp.sum(jnp.tanh(jnp.where(MASK > 0, p["c"], out(p, x)))),
+        lambda p, row, b: jnp.sum(jnp.tanh(jnp.where(MASK[b] > 0, p["c"], out(p, row)))),
+    ),
+}
+
+
+def own_gradients(term):
+    """[B, *parameter]: of each example's own term."""
+    return jax.vmap(jax.grad(term), (None, 0, 0))(PARAMS, X, jnp.arange(B))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "loop"])
+@pytest.mark.parametrize("name", SUMS)
+def test_what_lies_at_a_place_is_its_examples(name, strategy):
+    total, term = SUMS[name]
+
+    def loss(p, x):
+        return total(p, x) / B + penalty(p)
+
+    asked = {"each": hs.per_example(), "square": hs.second_moment()}
+    found = hs.grad(loss, batch_argnums=1, statistics=asked, strategy=strategy)(PARAMS, X)[1]
+    own = own_gradients(lambda p, row, b: term(p, row, b) + penalty(p))
+    jax.tree.map(close, found["each"], own)
+    jax.tree.map(lambda s, each: close(s, (each**2).mean(0)), found["square"], own)
+
+
+def penalised(p, x):
+    return jnp.mean(out(p, x)) + penalty(p)
+
+
+def added(*trees):
+    return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]), *trees)
+
+
+def times(tree, number):
+    return jax.tree.map(lambda leaf: leaf * number, tree)
+
+
+def of_parts(p, x):
+    return added(jax.grad(penalised)(p, x[:2]), jax.grad(penalised)(p, x[2:]))
+
+
+def of_weighted_parts(p, x):
+    one, two = jax.grad(penalised)(p, x[:3]), jax.grad(penalised)(p, x[3:])
+    return added(times(one, 0.3), times(two, 0.7))
+
+
+def of_weighted_steps(p, x):
+    def step(total, rows):
+        x, weight = rows
+        return added(total, times(jax.grad(penalised)(p, x), weight)), None
+
+    zeros = jax.tree.map(jnp.zeros_like, p)
+    return lax.scan(step, zeros, (x.reshape(3, 2, D), jnp.arange(1.0, 4.0)))[0]
+
+
+def fading(p, x):
+    """What came before counts half at each step."""
+
+    def step(total, rows):
+        return added(times(total, 0.5), jax.grad(penalised)(p, rows)), None
+
+    return lax.scan(step, jax.tree.map(jnp.zeros_like, p), x.reshape(3, 2, D))[0]
+
+
+# Gradients of microbatches, each example's weight, and how often the penalty is in it.
+ADDED = {
+    "parts of two sizes": (of_parts, [1 / 2] * 2 + [1 / 4] * 4, 2.0),
+    "weighted parts": (of_weighted_parts, [0.1] * 3 + [0.7 / 3] * 3, 1.0),
+    "weighted steps": (of_weighted_steps, [0.5, 0.5, 1.0, 1.0, 1.5, 1.5], 6.0),
+    "fading steps": (fading, [0.125, 0.125, 0.25, 0.25, 0.5, 0.5], 1.75),
+}
+
+
+@pytest.mark.parametrize("strategy", ["auto", "loop"])
+@pytest.mark.parametrize("name", ADDED)
+def test_penalties_of_microbatches_are_everybodys(name, strategy):
+    made, weights, often = ADDED[name]
+    asked = {"each": hs.per_example(), "norms": hs.norms()}
+    rewritten = hs.rewrite(made, batch_argnums=1, statistics=asked, strategy=strategy)
+    plain, found = rewritten(PARAMS, X)
+    weights = B * jnp.asarray(weights)
+    own = own_gradients(lambda p, row, b: weights[b] * jnp.mean(out(p, row)) + often * penalty(p))
+    jax.tree.map(close, found["each"], own)
+    jax.tree.map(lambda g, each: close(g, each.mean(0)), plain, own)
+    flat = np.hstack([each.reshape(B, -1) for each in jax.tree.leaves(own)])
+    close(found["norms"], np.linalg.norm(flat, axis=1))
+
+
+def test_decay_of_a_parameter_with_the_size_of_the_batch_is_everybodys():
+    square = jnp.linspace(-1.0, 1.0, B * B).reshape(B, B)
+    rows = jnp.sin(jnp.arange(B * B) ** 1.2).reshape(B, B)
+
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w)) + 0.1 * jnp.sum(w**2)
+
+    found = hs.grad(loss, batch_argnums=1, statistics=hs.per_example())(square, rows)[1]
+    close(found, jnp.stack([jax.grad(loss)(square, row[None]) for row in rows]))
