@@ -214,7 +214,9 @@ def _counts_step(found: Met, link: Link, dim: int, digit: Digit) -> bool:
 
 def _summed(found: Met, kinds: set[Way]) -> Way:
     if ROWS in kinds or not found.is_linear():
-        raise Meets(Mixed(_sum_meets(found, ROWS in kinds or STEP in kinds)))
+        # A state that goes from one example to the next has no rows to be found, either.
+        running = any(c.running for c in found.batched.values())
+        raise Meets(Mixed(_sum_meets(found, ROWS in kinds or STEP in kinds), unknown=running))
     return SUMMED
 
 
