@@ -74,6 +74,11 @@ def is_rows(known: Class) -> bool:
     return isinstance(known, Batched) and not known.summed
 
 
+def is_free(known: Class) -> bool:
+    """Whether nothing of any example is in a value."""
+    return isinstance(known, Shared) and known.data is None
+
+
 def joined(one: Class, other: Class, mixed: Mixed) -> Class:
     """The least class that holds for either of two values; `mixed` where none does."""
     match one, other:

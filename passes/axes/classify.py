@@ -15,6 +15,7 @@ from hlo_surgery.passes.axes.classes import (
     Class,
     Mixed,
     Shared,
+    is_free,
     is_sum,
 )
 from hlo_surgery.passes.axes.constants import (
@@ -53,6 +54,8 @@ def _classify_barrier(state: State, op: Operation) -> None:
     marks = holds_constant(op)
     for value, result in zip(op.operands, op.results, strict=True):
         known = state.of(value)
+        if not (is_free(known) or isinstance(known, Mixed) or state.lie_alike(value, result)):
+            known = Mixed(reasons.meeting(op, reasons.APART))
         if not marks and value in state.trained:
             state.trained.add(result)
         if marks and isinstance(known, Batched) and known.summed:

@@ -18,12 +18,13 @@ from hlo_surgery.passes.axes.classes import (
     Class,
     Mixed,
     Shared,
+    is_free,
     is_rows,
     is_sum,
     joined,
     same,
 )
-from hlo_surgery.passes.axes.constants import settled
+from hlo_surgery.passes.axes.constants import rearranged, settled
 from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.axes.numbers import CountedLoop
 from hlo_surgery.passes.axes.state import State
@@ -56,6 +57,7 @@ def classify_loop(state: State, op: Operation, classify: Classify) -> None:
         mixed = Mixed(reason_at(op, reasons.NOW_ONE))
         left = [_behind_step(state, op, v, own) for v in returned]
         new = [joined(a, b, mixed) for a, b in zip(carries, left, strict=True)]
+        new = [c if _hands_on(state, op, i, c) else mixed for i, c in enumerate(new)]
         reached = [a or v in state.trained for a, v in zip(trained, returned, strict=True)]
         triples = zip(op.results, new, reached, strict=True)
         new = [settled(state, v, c, t, own) for v, c, t in triples]
@@ -69,6 +71,16 @@ def classify_loop(state: State, op: Operation, classify: Classify) -> None:
     if problem:
         carries = [Mixed(reason_at(op, problem)) for _ in carries]
     _leave(state, op, carries, trained)
+
+
+def _hands_on(state: State, op: Operation, number: int, known: Class) -> bool:
+    """Whether a carry holds the examples in one way wherever it goes, if it holds any."""
+    if isinstance(known, Mixed) or is_free(known):
+        return True
+    condition, body = (region.blocks[0] for region in op.regions)
+    returned = mlir.operands(mlir.return_operation(body))[number]
+    inside = condition.arguments[number], body.arguments[number], returned
+    return state.lie_alike(op.operands[number], *inside, op.results[number])
 
 
 def _step_digits(state: State, loop: CountedLoop | None) -> tuple[list[Digit], str]:
@@ -162,9 +174,11 @@ def classify_branches(state: State, op: Operation, classify: Classify) -> None:
     decider = op.operands[0]
     for i, result in enumerate(op.results):
         values = [row[i] for row in returned]
-        known = state.of(values[0])
+        known, mixed = state.of(values[0]), Mixed(reason_at(op, reasons.NOW_ONE))
         for value in values[1:]:
-            known = joined(known, state.of(value), Mixed(reason_at(op, reasons.NOW_ONE)))
+            known = joined(known, state.of(value), mixed)
+        if not (is_free(known) or state.lie_alike(result, *values)):
+            known = mixed
         known = decided(state, op, decider, known, reasons.TAKEN_TOGETHER)
         _settle(state, result, known, not state.trained.isdisjoint([decider, *values]))
 
@@ -181,6 +195,8 @@ def decided(state: State, op: Operation, decider: Value, known: Class, why: str)
     if isinstance(chooser, Shared):
         return _decided_by_data(state, op, chooser, known)
     rests_on_one = is_rows(chooser) and not is_sum(known) and not _holds_others(state, op)
+    if isinstance(known, Shared) and known.data and known.varies and not state.contribution:
+        return Mixed(rearranged(op, known.data))
     if rests_on_one and isinstance(chooser, Batched):
         own = known.at if isinstance(known, Batched) else chooser.at
         if own == chooser.at:

@@ -12,7 +12,7 @@ import numpy as np
 from hlo_surgery.passes.axes.digits import Digit, unify
 from hlo_surgery.passes.axes.numbers import CountedLoop, Numbers
 from hlo_surgery.passes.axes.pieces import size_of, take
-from hlo_surgery.passes.axes.rules import Link, moving
+from hlo_surgery.passes.axes.rules import Link, align, moving
 from hlo_surgery.passes.axes.structure import Structure
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers, integers, scatter_numbers
@@ -41,10 +41,10 @@ def dynamic_update_slice(known: Structure, op: Operation) -> Link:
     shapes = [mlir.shape(v) for v in (whole, part)]
     link = moving([*shapes, *((),) * len(starts)], shapes[:1])
     for dim, start in enumerate(starts):
-        unify(known.of(whole)[dim], known.of(op.results[0])[dim])
+        align(link, known.of(whole)[dim], known.of(op.results[0])[dim])
         pair = known.of(whole)[dim], known.of(part)[dim]
         if size_of(pair[0]) == size_of(pair[1]):
-            unify(*pair)
+            align(link, *pair)
         elif not _by_step(known, link, dim, pair, start):
             link.operands[0][dim] = link.operands[1][dim] = link.results[0][dim] = None
     return link

@@ -178,7 +178,9 @@ def _ways(found: Met, digit: Digit) -> dict[int, Way]:
     for i, known in found.batched.items():
         if digit in known.summed:
             ways[i] = SUMMED
-        elif digit in found.state.digits(found.op.operands[i]):
+        elif own := found.state.places(found.op.operands[i]).get(digit):
+            if len(own) > 1:
+                raise found.fail(reasons.APART)
             ways[i] = STEP if i == 0 and _reads_step(found, digit) else ROWS
         elif digit in known.at:
             ways[i] = known.at[digit]
@@ -234,6 +236,8 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
         raise Meets(Mixed(reasons.unknown(op), unknown=True))
     factor = _factor(found, link, digit)
     if not isinstance(factor, tuple):
+        if places:
+            raise found.fail(reasons.APART)
         return factor
     if link.blocked.intersection(factor):
         raise found.fail(reasons.PICKED if op.name in reasons.PICKING else reasons.MOVED)

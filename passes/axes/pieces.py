@@ -10,7 +10,7 @@ A pad is what such a slice becomes backwards.
 """
 
 from hlo_surgery.passes.axes.digits import Digit, leaves, unify
-from hlo_surgery.passes.axes.rules import Link, moving
+from hlo_surgery.passes.axes.rules import Link, align, moving
 from hlo_surgery.passes.axes.structure import Structure
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
@@ -107,7 +107,7 @@ def concatenated(known: Structure, op: Operation) -> Link:
     for dim, its in enumerate(known.of(op.results[0])):
         if dim != along:
             for value in filled:
-                unify(known.of(value)[dim], its)
+                align(link, known.of(value)[dim], its)
         elif not _is_joined(known, [known.of(v)[dim] for v in filled], its):
             for row in (*link.operands, *link.results):
                 row[dim] = None

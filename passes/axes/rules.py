@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hlo_surgery.passes.axes.digits import Digit
+from hlo_surgery.passes.axes.digits import Digit, unify
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, declared_rule
 from hlo_surgery.passes.dataflow.fused_attention import attention_rule
@@ -42,6 +42,12 @@ class Link:
     steps: dict[int, Digit] = field(default_factory=dict[int, Digit])
     places: dict[int, int] = field(default_factory=dict[int, int])
     torn: list[Digit] = field(default_factory=list[Digit])
+
+
+def align(link: Link, one: list[Digit], two: list[Digit]) -> None:
+    """Unify what an op lays side by side, and note where it does not align."""
+    if not unify(one, two):
+        link.torn += [*one, *two]
 
 
 def moving(operands: Sequence[Shape], results: Sequence[Shape]) -> Link:

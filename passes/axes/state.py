@@ -78,6 +78,21 @@ class State:
                     found.setdefault(digit, []).append(dim)
         return found
 
+    def lie_alike(self, one: Value, *others: Value) -> bool:
+        """Whether values of a shape have each batch digit at the same places of a dimension."""
+        return all(self._laid(one) == self._laid(other) for other in others)
+
+    def _laid(self, value: Value) -> list[list[tuple[int, Digit]]]:
+        """Of each dimension its batch digits, and how many places one step along each is."""
+        found: list[list[tuple[int, Digit]]] = []
+        for digits in self.structure.of(value):
+            behind, laid = 1, list[tuple[int, Digit]]()
+            for each in reversed(leaves(digits)):
+                laid += [(behind, each)] if each in self.offsets else []
+                behind *= each.size
+            found.append(laid)
+        return found
+
     def digits(self, value: Value) -> frozenset[Digit]:
         """The batch digits that lie in a value's dimensions."""
         return frozenset(self.places(value))

@@ -132,8 +132,7 @@ def _unify_factors(known: Structure, link: Link, values: Sequence[Value]) -> Non
                 size = link.sizes[factor] if factor >= 0 else 1
                 places.setdefault(factor, [Digit(size)] if size > 1 else [])
             counted = [digit for factor in own for digit in places[factor]]
-            if not unify(counted, digits):
-                link.torn += [*counted, *digits]
+            rules.align(link, counted, digits)
 
 
 _SPECIAL = {
