@@ -29,7 +29,9 @@ def along_the_features_by_number(w, x, y):
 
 
 def along_the_features_of_a_step(w, x, y):
-    step = lambda h, t: (jnp.tanh(h * w + x[1, t] * y[t]), None)
+    def step(h, t):
+        return jnp.tanh(h * w + x[1, t] * y[t]), None
+
     return jnp.mean(lax.scan(step, jnp.zeros(()), jnp.arange(3))[0] * y)
 
 
@@ -62,13 +64,18 @@ def handed_on_as_both(w, x, y):
 
 
 def behind_a_barrier(w, x, y):
-    step = lambda c, _: (lax.optimization_barrier(turned(y)), None)
+    def step(carry, _):
+        return lax.optimization_barrier(turned(y)), None
+
     return jnp.mean(lax.scan(step, x, None, length=2)[0] * jnp.tanh(w * x))
 
 
 def data_that_an_example_chooses(w, x):
     rising = jnp.cumsum(x)
-    one = lambda t: jnp.tanh(w * x[t]) * lax.cond(x[t] > 0, lambda: rising[t], lambda: 0.0)
+
+    def one(t):
+        return jnp.tanh(w * x[t]) * lax.cond(x[t] > 0, lambda: rising[t], lambda: 0.0)
+
     return jnp.mean(lax.map(one, jnp.arange(4)))
 
 
