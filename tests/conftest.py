@@ -64,8 +64,8 @@ DEFAULT_FLAGS = {
 }
 # What takes longest, so that the rest is done in minutes: the tools' programs, optimizers over many
 # steps, every layout over several devices (one of them is in test_train_step_mesh), and forms of
-# what another file holds once: steps within steps, rows by ids at random, faults one by one, and
-# padding beside each statistic. So are the tests of `DEFAULT_FLAGS`, which have a run of their own.
+# what another file holds once: steps within steps, faults one by one, and padding beside each
+# statistic. So are the tests of `DEFAULT_FLAGS`, which have a run of their own.
 # In other files single cases are slow, most of them of products (`products.py`).
 SLOW = DEFAULT_FLAGS | {
     "test_attribution_methods",
@@ -79,10 +79,8 @@ SLOW = DEFAULT_FLAGS | {
     "test_decoder_resumed",
     "test_equinox_models",
     "test_experiments",
-    "test_flat_rows",
     "test_fold_squared_sums",
     "test_fused",
-    "test_graph_networks",
     "test_kernels_on_meshes",
     "test_loop_examples",
     "test_meshes",
@@ -92,14 +90,11 @@ SLOW = DEFAULT_FLAGS | {
     "test_optimizer_composition",
     "test_optimizer_edges",
     "test_optimizer_state",
-    "test_packed_attention",
     "test_padding",
     "test_paired_claims",
     "test_paired_runs",
     "test_projected_fixtures",
     "test_projections",
-    "test_random_rows",
-    "test_row_models",
     "test_scripts",
     "test_sweeps",
     "test_tpu_mesh",

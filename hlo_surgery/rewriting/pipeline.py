@@ -1,4 +1,4 @@
-"""The six steps: normalise, owners, gradient slices, plan, splice, verified module."""
+"""The six steps: normalise, axes, gradient slices, plan, splice, verified module."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,8 @@
     transpose     EVALUATED | COPIES | MOVES     its elements elsewhere, all of them, none changed
     divide        ELEMENTWISE | EVALUATED        linear in operand 0 alone
 
-A rule about an op that is not here: how it is raised (`passes/raising/`), what it does to labels
-(`passes/owners/labelling/`), and Shardy's own of dimensions.
+A rule about an op that is not here: how it is raised (`passes/raising/`), and by which factors it
+reads its operands (`passes/axes/rules.py`).
 """
 
 from dataclasses import dataclass

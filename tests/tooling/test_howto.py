@@ -18,7 +18,7 @@ NAMES = ("torch_index_select", "kurtosis", "outer", "limit_on_the_left")
 # What the page promises of these, and what one of them could leave out.
 TESTS = (
     "tests/raising/test_raising.py",
-    "tests/owners/claims/test_owner_claims.py",
+    "tests/axes/test_claims.py",
     "tests/strategies/test_outer.py",
     "tests/loops/test_parts.py",
     "tests/cli/test_cli_statistics.py",
