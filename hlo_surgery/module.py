@@ -17,6 +17,7 @@ from hlo_surgery.counted import counted
 from hlo_surgery.export_artifacts import module_in_artifact
 from hlo_surgery.passes.dataflow.reached import sources
 from hlo_surgery.passes.emit.export import anywhere, carry, in_clean_config
+from hlo_surgery.passes.emit.main_signature import STATISTIC
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import kinds_of
@@ -136,6 +137,13 @@ class Module:
     def returns_zero(self, output: int) -> bool:
         """Whether an output is a constant zero, as the gradient of an unused parameter is."""
         return is_splat(_returned(mlir.body(mlir.main_function(self.code)))[output], 0)
+
+    @cached_property
+    def statistics(self) -> tuple[int, ...]:
+        """The outputs that an earlier rewriting has added, also of a file that it has written."""
+        main = mlir.main_function(self.code)
+        numbers = range(len(self.outputs))
+        return tuple(i for i in numbers if _port_attribute(main, "res_attrs", i, STATISTIC))
 
     def sources(self) -> list[set[int]]:
         """The arguments that act on each output, or may."""

@@ -50,6 +50,7 @@ Inputs = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace FILE itself, if OUT is that.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

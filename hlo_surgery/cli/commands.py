@@ -15,6 +15,7 @@ from hlo_surgery import __version__
 from hlo_surgery.cli.arguments import (
     Batch,
     File,
+    Force,
     Inputs,
     Json,
     Pass,
@@ -38,6 +39,7 @@ from hlo_surgery.cli.files import (
 from hlo_surgery.cli.how import How, options_of, taking_how
 from hlo_surgery.cli.output import (
     REFUSED,
+    print_earlier,
     print_json,
     print_ports,
     print_text,
@@ -52,6 +54,8 @@ from hlo_surgery.cli.statistics import listed, print_statistics
 from hlo_surgery.cli.summaries import print_summaries, summarise
 from hlo_surgery.cli.supervision import supervised
 from hlo_surgery.counted import counted
+from hlo_surgery.module import Module
+from hlo_surgery.planning.plan import listing
 from hlo_surgery.rewriting.pipeline import explain_module, rewrite_module
 from hlo_surgery.targets.target import without_tpu
 from hlo_surgery.verification.verify import verify as verify_module
@@ -110,12 +114,15 @@ def inspect(
             options = options_of(batch, statistic, how)
             plan = explain_module(module, **options)
         if json:
+            earlier = [module.outputs[i].name for i in module.statistics]
             ports = {"arguments": module.arguments, "outputs": module.outputs}
-            print_json(ports | ({"plan": plan} if plan else {}))
+            print_json(ports | {"earlier": earlier} | ({"plan": plan} if plan else {}))
         elif plan:
             print_plan(plan)
         else:
             print_ports(module)
+        if not json:
+            print_earlier(module)
 
 
 @main.command()
@@ -129,6 +136,7 @@ def rewrite(
     batch: Batch = [],  # noqa: B006
     statistic: Statistics = [],  # noqa: B006
     only: Pass = None,
+    force: Force = False,
     how: How = {},  # noqa: B006
     json: Json = False,
 ) -> None:
@@ -142,6 +150,8 @@ def rewrite(
         if json and out == "-":
             raise ValueError("--json and -o - both write to stdout; name an output file")
         check_writable(out)
+        if not force:
+            check_apart(out, file, otherwise=", or pass --force")
         module = read_module(file)
         if only and (batch or statistic):
             raise ValueError(
@@ -161,8 +171,10 @@ def rewrite(
             rewritten, folded = (
                 run_pass(only, module) if only else (rewrite_module(module, **options), None)
             )
+        _check_new(module, rewritten)
         write_module(rewritten, out)
         if rewritten.plan is not None and not json:
+            print_earlier(module, stderr=out == "-")
             print_text(rewritten.plan.taken(), stderr=out == "-")
             if rewritten.plan.unnamed:
                 print_text(rewritten.plan.beside_batch(), "yellow", stderr=out == "-")
@@ -174,6 +186,18 @@ def rewrite(
             more = added if folded is None else _folded(folded)
             made = f"{counted(len(module.outputs), 'output')} of the original, {more}"
             print_text(f"wrote {out}: {made}", "green")
+
+
+def _check_new(module: Module, rewritten: Module) -> None:
+    """Raises ValueError where an earlier rewriting has added statistics of the same names."""
+    earlier = {module.outputs[i].name for i in module.statistics}
+    added = [port.name for port in rewritten.outputs[len(module.outputs) :]]
+    again = [name for name in added if name in earlier]
+    if again:
+        raise ValueError(
+            f"the module was rewritten before, and returns {listing(again)} already; give the "
+            "original, or ask for other statistics"
+        )
 
 
 def _folded(sums: int) -> str:
@@ -233,6 +257,7 @@ def verify(
     if json:
         print_json(verdict)
     else:
+        print_earlier(module)
         print_verdict(verdict)
     if verdict.verdict != "equivalent":
         raise typer.Exit(REFUSED)

@@ -60,17 +60,22 @@ def check_writable(out: str, stdout: bool = True) -> None:
         raise ValueError(f"cannot write {out}: it may not be written; name another output")
 
 
-def check_apart(out: str, *read: str | None) -> None:
-    """Raises ValueError where the output would replace a file that is read; - is none."""
+def check_apart(out: str, *read: str | None, otherwise: str = "") -> None:
+    """Raises ValueError where the output would replace a file that is read, through links too, or
+    as stdin. `otherwise`: what else may be done.
+    """
     for file in read:
         if file is not None and _is_same_file(out, file):
-            raise ValueError(f"the output would replace {file}, which is read; name another output")
+            name = "the file on stdin" if file == "-" else file
+            raise ValueError(
+                f"the output would replace {name}, which is read; name another output{otherwise}"
+            )
 
 
 def _is_same_file(out: str, file: str) -> bool:
-    """Through links, too; streams are no files."""
     try:
-        return "-" not in (out, file) and Path(out).samefile(file)
+        read = os.fstat(0) if file == "-" else os.stat(file)
+        return out != "-" and os.path.samestat(os.stat(out), read)
     except OSError:
         return False
 

@@ -26,6 +26,7 @@ from hlo_surgery.cli.supervision import INTERNAL, WRONG_USE
 from hlo_surgery.counted import counted
 from hlo_surgery.module import Module, Port
 from hlo_surgery.passes.ir.errors import Refusal
+from hlo_surgery.planning.plan import listing
 from hlo_surgery.verification.runs import Each
 from hlo_surgery.verification.verdict import Verdict, notable
 
@@ -172,6 +173,14 @@ def print_ports(module: Module) -> None:
     for title, ports in (("arguments", module.arguments), ("outputs", module.outputs)):
         rows = ((str(i), p.name, _shape(p), str(p.dtype)) for i, p in enumerate(ports))
         print_table(title, ("", "name", "shape", "dtype"), rows)
+
+
+def print_earlier(module: Module, stderr: bool = False) -> None:
+    """Which outputs an earlier rewriting has added; nothing of an original."""
+    names = [module.outputs[i].name for i in module.statistics]
+    if names:
+        text = f"rewritten before: statistics of then are {listing(names)}"
+        print_text(text, "yellow", stderr)
 
 
 def _shape(port: Port) -> str:

@@ -1,6 +1,8 @@
 """Spelling: what the library says of its keywords, in the words of the command line's options."""
 
+import ast
 import re
+import shlex
 
 SPELLED = {
     "batch": "--batch",
@@ -22,7 +24,7 @@ SPELLED = {
     "seed": "--seed",
 }
 NAMES = "|".join(SPELLED)
-VALUE = r"""\[\.\.\.\]|\.\.\.|"[^"]*"|'[^']*'|[\w.:-]*\w"""
+VALUE = r"""\[\.\.\.\]|\[(?:\d+|"(?:[^"\\]|\\.)*"|, )+\]|\.\.\.|"[^"]*"|'[^']*'|[\w.:-]*\w"""
 # Written with a value, a seed is a statistic's own.
 VALUED = "|".join(name for name in SPELLED if name != "seed")
 KEYWORD = re.compile(rf"(?<![\w.'\[])({VALUED})=({VALUE})(?: \(--[\w-]+\))?")
@@ -31,10 +33,12 @@ ARGUMENTS = re.compile(r"\bbatch_argnums\b")
 
 
 def spelled(message: str) -> str:
-    """A message with the options in place of the keywords that it names.
+    """A message with the options in place of the keywords that it names, quoted for the shell.
 
     >>> spelled('or pass on_mixing="contribution" to treat such values as constants')
     'or pass --on-mixing contribution to treat such values as constants'
+    >>> spelled('pass gradients=["[1]"]')
+    "pass --gradient '[1]'"
     >>> spelled("loss_reduction is 'total'; it is one of 'mean', 'sum'")
     "--loss-reduction is 'total'; it is one of 'mean', 'sum'"
     """
@@ -43,5 +47,8 @@ def spelled(message: str) -> str:
 
 
 def _as_option(found: re.Match[str]) -> str:
-    value = found[2].strip("'\"")
-    return SPELLED[found[1]] if value in ("...", "[...]") else f"{SPELLED[found[1]]} {value}"
+    option, value = SPELLED[found[1]], found[2].strip("'\"")
+    if value in ("...", "[...]"):
+        return option
+    each = ast.literal_eval(value) if found[2].startswith("[") else [value]
+    return " ".join(f"{option} {shlex.quote(str(one))}" for one in each)

@@ -4,6 +4,7 @@ Whatever else looks like an argument may be a gradient too, or a state, an avera
 nobody but the user can say, and is asked.
 """
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,18 @@ class Alike:
     named: bool
 
 
+class UnclearGradients(ValueError):
+    """Which outputs are gradients is not clear. `guess`: those that are likely, `like` which node
+    of the arguments.
+    """
+
+    def __init__(self, why: str, outputs: Mapping[int, Port], guess: Alike | None = None) -> None:
+        self.guess, self.typed = guess, _typed(guess) if guess else ""
+        self.said = f"{node_text(guess.node)}, like {node_text(guess.argument)}" if guess else ""
+        way = f"; for those like {node_text(guess.argument)} pass {self.typed}" if guess else ""
+        super().__init__(f"which outputs are gradients is not clear: {why}; {_ask(outputs)}{way}")
+
+
 def is_inexact(port: Port) -> bool:
     """Whether a port holds floats or complex numbers, those that numpy lacks included."""
     return bool(jnp.issubdtype(port.dtype, jnp.inexact))
@@ -41,7 +54,8 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
 
     Raises ValueError that lists what may be meant, and says how to choose.
     """
-    outputs = {i: p for i, p in enumerate(module.outputs) if is_inexact(p)}
+    earlier = module.statistics
+    outputs = {i: p for i, p in enumerate(module.outputs) if is_inexact(p) and i not in earlier}
     parameters = {i: p for i, p in enumerate(module.arguments) if is_inexact(p) and i not in batch}
     if not outputs:
         listed = ", ".join(map(port_text, module.outputs)) or "none"
@@ -56,13 +70,15 @@ def gradient_outputs(module: Module, batch: Collection[int]) -> tuple[int, ...]:
     alike = _outermost(_alike(module, outputs, parameters))
     found = [one for one in alike if updated.isdisjoint(one.outputs)]
     if alike and not found:
-        raise ValueError(_not_clear(_updated([node_text(one.node) for one in alike]), outputs))
+        raise UnclearGradients(_updated([node_text(one.node) for one in alike]), outputs)
     if len(found) != 1:
-        raise ValueError(_which(found, outputs, [module.arguments[i] for i in sorted(batch)]))
+        why = _which(found, outputs, [module.arguments[i] for i in sorted(batch)])
+        raise UnclearGradients(why, outputs, _first(found, parameters))
     (tree,) = found
-    others = [p for i, p in _others(tree, outputs, parameters).items() if i not in tree.outputs]
+    left = {i: p for i, p in outputs.items() if i not in updated}
+    others = [p for i, p in _others(tree, left, parameters).items() if i not in tree.outputs]
     if others:
-        raise ValueError(_beside(tree, others, outputs))
+        raise UnclearGradients(_beside(tree, others), outputs, tree)
     return tree.outputs
 
 
@@ -210,15 +226,33 @@ def _outermost(found: Sequence[Alike]) -> list[Alike]:
 def _others(
     tree: Alike, outputs: Mapping[int, Port], parameters: Mapping[int, Port]
 ) -> dict[int, Port]:
-    """What else may be a gradient: arrays like a parameter, and what stands beside the tree in a
-    larger one like it.
+    """What else may be a gradient: arrays like a parameter that the tree has none of, and what
+    stands beside the tree in a larger one like it.
     """
-    kinds = {kind(p) for p in parameters.values() if p.shape}
+    kinds = {kind(p) for p in parameters.values() if p.shape and not _is_below(p, tree.argument)}
     node, argument = tree.node, tree.argument
     while len(argument) > 1 and node[-1] == argument[-1]:
         node, argument = node[:-1], argument[:-1]
     inside = subtrees({i: output_path(p.name) for i, p in outputs.items()}).get(node, {}).values()
     return {i: p for i, p in outputs.items() if kind(p) in kinds or i in inside}
+
+
+def _is_below(port: Port, node: Path) -> bool:
+    """Whether an argument belongs to a node, that of all without names."""
+    return node == ("",) or path_of(port.name)[: len(node)] == node
+
+
+def _first(found: Sequence[Alike], parameters: Mapping[int, Port]) -> Alike | None:
+    """That like the first of the arguments."""
+    ports = parameters.values()
+    likes = ((one, p) for p in ports for one in found if _is_below(p, one.argument))
+    return next((one for one, _ in likes), None)
+
+
+def _typed(tree: Alike) -> str:
+    """How to name a tree of gradients."""
+    name = "".join(tree.node)
+    return f"gradients={[*tree.outputs]}" if not name else f"gradients=[{json.dumps(name)}]"
 
 
 def _which(found: Sequence[Alike], outputs: Mapping[int, Port], batch: Sequence[Port]) -> str:
@@ -230,15 +264,14 @@ def _which(found: Sequence[Alike], outputs: Mapping[int, Port], batch: Sequence[
     else:
         each = [f"{node_text(one.node)} (like {node_text(one.argument)})" for one in found]
         why = f"the outputs form {len(found)} trees like arguments: {listing(each)}"
-    return _not_clear(why, outputs)
+    return why
 
 
-def _beside(tree: Alike, others: Sequence[Port], outputs: Mapping[int, Port]) -> str:
+def _beside(tree: Alike, others: Sequence[Port]) -> str:
     named = listing([port_text(p) for p in others])
-    why = (
+    return (
         f"{node_text(tree.node)} is a tree like the arguments, and {named} may be gradients as well"
     )
-    return _not_clear(why, outputs)
 
 
 def _updated(names: Sequence[str]) -> str:
@@ -246,10 +279,6 @@ def _updated(names: Sequence[str]) -> str:
         f"in {listing(names)} is most of an argument plus or minus something: updated parameters, "
         "no gradient"
     )
-
-
-def _not_clear(why: str, outputs: Mapping[int, Port]) -> str:
-    return f"which outputs are gradients is not clear: {why}; {_ask(outputs)}"
 
 
 def _ask(outputs: Mapping[int, Port]) -> str:

@@ -1,5 +1,6 @@
 """The loss among the outputs: the one real number that examples reach, or what the user names."""
 
+import json
 from collections.abc import Collection, Sequence
 
 import jax.numpy as jnp
@@ -16,7 +17,8 @@ def loss_output(module: Module, batch: Collection[int], gradients: Collection[in
     Raises ValueError where there is none, or more than one.
     """
     reached = [i for i, sources in enumerate(module.sources()) if not sources.isdisjoint(batch)]
-    found = [i for i in reached if i not in gradients and is_number(module.outputs[i])]
+    others = {*gradients, *module.statistics}
+    found = [i for i in reached if i not in others and is_number(module.outputs[i])]
     if not found:
         raise ValueError(
             "per_example_losses needs a module that returns its loss, as that of "
@@ -25,9 +27,15 @@ def loss_output(module: Module, batch: Collection[int], gradients: Collection[in
     if len(found) > 1:
         listed = listing([f"{i} {port_text(module.outputs[i])}" for i in found])
         raise ValueError(
-            f"which output is the loss is not clear: {listed}; name it in loss=... (--loss)"
+            f"which output is the loss is not clear: {listed}; name it in loss=... (--loss), "
+            f"such as loss={json.dumps(module.outputs[_likely(module, found)].name)}"
         )
     return found[0]
+
+
+def _likely(module: Module, numbers: Sequence[int]) -> int:
+    """That whose name says it, else the first."""
+    return next((i for i in numbers if "loss" in module.outputs[i].name.lower()), numbers[0])
 
 
 def named_loss(module: Module, gradients: Collection[int], numbers: Sequence[int]) -> int:

@@ -64,7 +64,8 @@ def port_number(ports: Sequence[Port], key: str | int, kind: str) -> int:
         if names.count(key) != 1:
             how = "no" if key not in names else "more than one"
             there = f"{', '.join(names)}{_left_out(names, kind)}"
-            raise ValueError(f"{how} {kind} is named {key!r}; there are {there}")
+            way = f"; give its position, such as {names.index(key)}" if key in names else ""
+            raise ValueError(f"{how} {kind} is named {key!r}; there are {there}{way}")
         return names.index(key)
     number = as_integer(f"the position of the {kind}", key)
     if not -len(ports) <= number < len(ports):

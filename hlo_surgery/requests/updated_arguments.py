@@ -41,9 +41,10 @@ HOLDS = {
 # A value as a sum: how often it holds an argument, one, and what is neither.
 Terms = Mapping[Value | str, float]
 ONE, OTHER = "1", "other"
-# An argument's share in its update, by a learning rate times a decay of a tenth at the most: unlike
-# that of weights in the gradient of their decay, or of a bias in that of a square.
-LEAST, MOST = 0.9, 1.0
+# An argument's share in its update, by a learning rate times a decay of a tenth at the most, or in
+# a running mean: unlike that of weights in the gradient of their decay, or of a bias in that of a
+# square. In bfloat16 0.9 is 0.8984.
+LEAST, MOST = 0.898, 1.0
 
 
 def updated_arguments(module: Module) -> frozenset[int]:

@@ -27,6 +27,7 @@ from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
+from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
 from hlo_surgery.rewriting.refusals import roles_of
 from hlo_surgery.rewriting.results import (
@@ -98,7 +99,16 @@ def rewrite_module(
     check_keywords(rewrite_module, planning)
     original = load(module)
     asked = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
-    request = make_request(original, batch, statistics, gradients, *asked, segments=segments)
+
+    def requested(gradients: Sequence[str | int] | None) -> Request:
+        return make_request(original, batch, statistics, gradients, *asked, segments=segments)
+
+    try:
+        request = requested(gradients)
+    except UnclearGradients as unclear:
+        if unclear.guess is not None:
+            _refuse_guess(unclear, original, requested(unclear.guess.outputs))
+        raise
     warn_of_unnamed(original, request, [f"argument {port.name}" for port in original.arguments])
     made, closed_over = rewritten(original, request)
     if closed_over:
@@ -107,6 +117,20 @@ def rewrite_module(
             "hs.rewrite for that"
         )
     return made
+
+
+def _refuse_guess(unclear: UnclearGradients, original: Module, request: Request) -> None:
+    """Raises Refusal where what are likely the gradients is refused: that comes first, and then the
+    question whether they are.
+    """
+    try:
+        rewritten(original, request)
+    except Refusal as refusal:
+        taken = f"; {unclear.said}, was taken for the gradients, as by {unclear.typed}"
+        reason = Reason(
+            refusal.why, refusal.op, refusal.where, refusal.help + taken, refusal.library
+        )
+        raise Refusal(reason, refusal.output) from None
 
 
 def rewritten(

@@ -71,8 +71,6 @@ def verify(
     'equivalent'
     """
     original = load(module)
-    how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
-    request = make_request(original, batch, statistics, gradients, *how, segments=segments)
     rewritten = rewrite_module(
         original,
         batch=batch,
@@ -87,6 +85,8 @@ def verify(
         segments=segments,
         **planning,
     )
+    how = (loss_reduction, on_mixing, planning, loss, is_real, custom_calls, rows_per_example)
+    request = make_request(original, batch, statistics, gradients, *how, segments=segments)
     drawn = _drawn(original, request, seed) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
     assert rewritten.plan is not None

@@ -6,6 +6,10 @@ from typing import Any, cast
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Value, func, ir
 
+# The attribute of a result that a rewriting has added: the statistic's label. It outlives names
+# and locations, and says of a file what was done to it.
+STATISTIC = "hlo_surgery.statistic"
+
 
 def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
     """A further argument of a function, the last."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hlo_surgery.passes.dataflow import sharding_rules
-from hlo_surgery.passes.emit.main_signature import set_results
+from hlo_surgery.passes.emit.main_signature import STATISTIC, set_results
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.normalise.called_functions import release_called
@@ -29,7 +29,7 @@ def finished(
     found = zip(module.roles.gradients, gradients, strict=False)
     had = {number: value for number, value in found if value is not None}
     results = [had.get(number, value) for number, value in enumerate(module.outputs)]
-    names = [{"jax.result_info": label} for label in labels]
+    names = [{"jax.result_info": label, STATISTIC: label} for label in labels]
     set_results(mlir.main_function(module.code), [*results, *made], names)
     release_bodies(module.code)
     release_called(module.code)

@@ -11,11 +11,12 @@ from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.ghost.ghost import GHOST
 from hlo_surgery.passes.strategies.kronecker.kronecker import KRONECKER
+from hlo_surgery.passes.strategies.lost_shares import nan_where_lost
 from hlo_surgery.passes.strategies.project import PROJECT
 from hlo_surgery.passes.strategies.segments import SEGMENTS
 from hlo_surgery.passes.strategies.square.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Strategy
-from hlo_surgery.passes.strategies.task import Known
+from hlo_surgery.passes.strategies.task import Known, Task
 
 # Of those that apply and pay, the first is taken; the last two make any measure that gradients
 # define, from each example's own.
@@ -45,8 +46,15 @@ def compute_measures(
         with within("strategy", [strategy.name]), within("statistic", wanted):
             made = strategy.emit(asked, known)
         for i, more in zip(numbers, made, strict=True):
-            computed[i] = _joined(computed[i], more, chosen[i].reuse)
+            checked = more if strategy is SQUARE else _checked(chosen[i].task, more, known)
+            computed[i] = _joined(computed[i], checked, chosen[i].reuse)
     return computed
+
+
+def _checked(task: Task, computed: Computed, known: Known) -> Computed:
+    """The same, NaN where shares may be lost; `square` sees to that in what it contracts."""
+    with within("output", [task.name]), within("strategy", ["range"]):
+        return replace(computed, measured=nan_where_lost(task, computed.measured, known))
 
 
 def _for_device(chosen: Chosen, measures: Sequence[Measure]) -> list[Measure]:

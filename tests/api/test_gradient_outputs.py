@@ -1,6 +1,7 @@
 """Which outputs of a dump are gradients: what their names say, and a question where they do not."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import hlo_surgery as hs
+from hlo_surgery.rewriting.pipeline import explain_module
+from hlo_surgery.verification.verify import verify
 
 B = 4
 DRAW = np.random.default_rng(0).normal
@@ -65,6 +68,24 @@ def of_state(s, x):
     return jax.value_and_grad(loss)(s["params"], x)
 
 
+def updated(p, x):
+    gradient = jax.grad(loss)(p, x)
+    return gradient, jax.tree.map(lambda p, g: p - 0.1 * g, p, gradient)
+
+
+def averaged(p, ema, x, kept=0.9):
+    return jax.grad(loss)(p, x), jax.tree.map(lambda a, b: kept * a + (1 - kept) * b, ema, p)
+
+
+def normalised(p, stats, x, kept=0.9):
+    h = x @ p["w"] - stats["m"]
+    return jnp.mean(jnp.tanh(h) ** 2) * p["t"], {"m": kept * stats["m"] + (1 - kept) * h.mean(0)}
+
+
+def like_a_weight(p, x):
+    return {"correlation": x.T @ hidden(p, x)}
+
+
 def dump(function, *arguments, debug_info=True):
     return jax.jit(function).lower(*arguments).as_text(debug_info=debug_info)
 
@@ -100,6 +121,15 @@ CLEAR = {
     "a parameter that is not used": (
         jax.value_and_grad(unused), (P | {"extra": jnp.ones(2)}, X), NAMES | {"[1]['extra']"}
     ),
+    "beside updated parameters": (updated, (P, X), {"[0]['t']", "[0]['w']"}),
+    "beside an average of parameters": (averaged, (P, P, X), {"[0]['t']", "[0]['w']"}),
+    "beside new statistics": (
+        jax.grad(normalised, has_aux=True), (P, M, X), {"[0]['t']", "[0]['w']"}
+    ),
+    "beside the loss and new statistics": (
+        jax.value_and_grad(normalised, has_aux=True), (P, M, X), NAMES
+    ),
+    "beside a metric like a parameter": (with_aux(like_a_weight), (P, X), NAMES),
     "the examples in the same tree": (
         lambda d: jax.value_and_grad(loss)(d["p"], d["x"]), ({"p": P, "x": X},), NAMES
     ),
@@ -120,20 +150,6 @@ def test_norms_are_those_of_the_gradient_alone():
     np.testing.assert_allclose(module.call(T, W, X)[-1], want, rtol=1e-5)
 
 
-def updated(p, x):
-    gradient = jax.grad(loss)(p, x)
-    return gradient, jax.tree.map(lambda p, g: p - 0.1 * g, p, gradient)
-
-
-def averaged(p, ema, x):
-    return jax.grad(loss)(p, x), jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, ema, p)
-
-
-def normalised(p, stats, x):
-    h = x @ p["w"] - stats["m"]
-    return jnp.mean(jnp.tanh(h) ** 2) * p["t"], {"m": 0.9 * stats["m"] + 0.1 * h.mean(0)}
-
-
 def tempered(p, t, x):
     return loss(p, x) * t
 
@@ -146,16 +162,13 @@ def merged(p, x):
     return {**jax.grad(loss)(p, x), "accuracy": jnp.mean(x)}
 
 
-def like_a_weight(p, x):
-    return {"correlation": x.T @ hidden(p, x)}
-
-
 UNCLEAR = {
-    "updated parameters": (updated, (P, X)),
-    "an average of parameters": (averaged, (P, P, X)),
-    "new statistics": (jax.grad(normalised, has_aux=True), (P, M, X)),
-    "new statistics beside the loss": (jax.value_and_grad(normalised, has_aux=True), (P, M, X)),
-    "a metric like a parameter": (with_aux(like_a_weight), (P, X)),
+    "an average of parameters": (partial(averaged, kept=0.5), (P, P, X)),
+    "new statistics": (jax.grad(partial(normalised, kept=0), has_aux=True), (P, M, X)),
+    "new statistics beside the loss": (
+        jax.value_and_grad(partial(normalised, kept=0), has_aux=True),
+        (P, M, X),
+    ),
     "the gradients again": (lambda p, x: (jax.grad(loss)(p, x), jax.grad(loss)(p, x)), (P, X)),
     "another number that is passed": (jax.value_and_grad(tempered), (P, SCALE, X)),
     "several arguments": (jax.grad(tempered, (0, 1)), (P, SCALE, X)),
@@ -174,6 +187,34 @@ def test_what_stays_unclear_is_asked(function, arguments):
     ) as problem:
         taken(source, ["x"])
     assert all(port.name in str(problem.value) for port in hs.load(source).outputs)
+
+
+def test_a_question_ends_with_what_to_pass():
+    """Which answers it."""
+    source = dump(jax.grad(tempered, (0, 1)), P, SCALE, X)
+    with pytest.raises(ValueError, match="not clear") as problem:
+        taken(source, ["x"])
+    assert str(problem.value).endswith('for those like p pass gradients=["[0]"]')
+    plan = explain_module(source, batch=["x"], gradients=["[0]"])
+    assert [output.name for output in plan.outputs] == ["[0]['t']", "[0]['w']"]
+
+
+def batch_normalised(p, stats, x, kept=0.0):
+    h = x @ p["w"]
+    new = {"m": kept * stats["m"] + (1 - kept) * h.mean(0)}
+    return jnp.mean(jnp.tanh(h - h.mean(0)) ** 2) * p["t"], new
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("transform", [jax.grad, jax.value_and_grad])
+@pytest.mark.parametrize("taking", [explain_module, hs.rewrite_module, verify])
+def test_a_question_does_not_hide_a_refusal(taking, transform, kept):
+    loss = partial(batch_normalised, kept=kept)
+    source = dump(transform(loss, has_aux=True), P, M, X)
+    with pytest.raises(hs.Refusal, match=r"meets each example's own values") as refusal:
+        taking(source, batch=["x"], statistics=hs.norms())
+    asked = kept < 0.9
+    assert ("like p, was taken for the gradients" in refusal.value.help) == asked
 
 
 def stepped(p, x):

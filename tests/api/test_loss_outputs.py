@@ -49,6 +49,7 @@ def test_two_that_the_examples_reach_are_asked_about():
         ValueError, match=r"not clear: .*'accuracy'.*'loss'.*loss=\.\.\. \(--loss\)"
     ) as problem:
         asked(with_metrics)
+    assert str(problem.value).endswith("""such as loss="['metrics']['loss']\"""")
     assert not any(f"'{name}'" in str(problem.value) for name in ("rate", "decay", "n"))
 
 

@@ -1,5 +1,9 @@
 """Files of the command line: none that is read is replaced, and arrays are whose they say."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -18,18 +22,74 @@ func.func @main(%a: !h loc("{}"), %b: !h loc("{}")) -> !h {{
 """
 
 
-@pytest.mark.parametrize("name", ["run", "compile", "cost", "report"])
-@pytest.mark.parametrize("link", [False, True])
-def test_no_command_replaces_its_module(name, link, tmp_path):
-    module = out = tmp_path / "module.mlir"
+def named_as(way, module):
+    """Another name of a file."""
+    link = module.parent / "link.mlir"
+    if way == "symlink":
+        link.symlink_to(module)
+    if way == "hard link":
+        os.link(module, link)
+    return {"itself": module, "relative": Path(os.path.relpath(module))}.get(way, link)
+
+
+@pytest.mark.parametrize("name", ["run", "compile", "cost", "report", "rewrite"])
+@pytest.mark.parametrize("way", ["itself", "relative", "symlink", "hard link"])
+def test_no_command_replaces_its_module(name, way, tmp_path):
+    module = tmp_path / "module.mlir"
     module.write_bytes(content := Path(MLP).read_bytes())
-    if link:
-        out = tmp_path / "link"
-        out.symlink_to(module)
-    asked = {"report": (*MLP_BATCH, *SQUARES)}.get(name, ())
+    out = named_as(way, module)
+    asked = (*MLP_BATCH, *SQUARES) if name in ("report", "rewrite") else ()
     said = rejected(name, module, "--plot" if name == "cost" else "-o", out, *asked)
     assert f"would replace {module}" in said
     assert module.read_bytes() == content
+
+
+def test_rewrite_does_not_replace_what_stdin_reads(tmp_path):
+    module = tmp_path / "module.mlir"
+    module.write_bytes(content := Path(MLP).read_bytes())
+    program = "from hlo_surgery.cli.commands import main; main()"
+    asked = ["rewrite", "-", *MLP_BATCH, *SQUARES, "-o", str(module)]
+    with module.open("rb") as stdin:
+        done = subprocess.run([sys.executable, "-c", program, *asked], stdin=stdin, check=False)
+    assert done.returncode == 2
+    assert module.read_bytes() == content
+
+
+def test_rewrite_replaces_its_module_if_told_to(tmp_path):
+    module = tmp_path / "module.mlir"
+    module.write_bytes(Path(MLP).read_bytes())
+    answered("rewrite", module, *MLP_BATCH, *SQUARES, "-o", module, "--force")
+    assert len(json.loads(answered("inspect", module, "--json").stdout)["outputs"]) == 8
+
+
+@pytest.mark.parametrize("suffix", [".mlir", ".mlirbc", ".jax_export"])
+def test_a_module_that_was_rewritten_before_is_known(suffix, tmp_path):
+    """Its statistics are none of its gradients, though they are a tree like the parameters."""
+    once, twice = (tmp_path / f"{name}{suffix}" for name in ("once", "twice"))
+    answered("rewrite", MLP, *MLP_BATCH, *SQUARES, "-o", once)
+    earlier = json.loads(answered("inspect", once, "--json").stdout)["earlier"]
+    assert len(earlier) == 4
+    assert all(name.startswith("second_moment/") for name in earlier)
+    asked = (*MLP_BATCH, "--statistic", "norms")
+    for said in (
+        answered("inspect", once).stdout,
+        answered("inspect", once, *MLP_BATCH).stdout,
+        answered("rewrite", once, *asked, "-o", twice).stdout,
+        answered("verify", once, *MLP_BATCH).stdout,
+    ):
+        assert "rewritten before: statistics of then are second_moment/['hidden']['bias']" in said
+    outputs = json.loads(answered("inspect", twice, "--json").stdout)["outputs"]
+    assert [len(outputs), outputs[-1]["name"]] == [9, "norms"]
+    assert "rewritten before" not in answered("inspect", MLP).stdout
+
+
+def test_the_same_statistic_is_not_added_twice(tmp_path):
+    once = tmp_path / "once.mlir"
+    answered("rewrite", MLP, *MLP_BATCH, *SQUARES, "-o", once)
+    said = rejected("rewrite", once, *MLP_BATCH, *SQUARES, "-o", tmp_path / "twice.mlir")
+    assert "returns second_moment/['hidden']['bias']" in said
+    assert "give the original" in said
+    assert not (tmp_path / "twice.mlir").exists()
 
 
 def test_run_does_not_replace_its_inputs(tmp_path):

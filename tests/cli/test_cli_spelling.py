@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shlex
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +70,7 @@ def test_texts_of_the_library_name_options():
         pipeline.PADDING_HELP,
         example_rows.HELP,
         classes.PICKING_HELP,
-        gradient_outputs._ask({}),
+        str(gradient_outputs.UnclearGradients("", {})),
     )
     for text in texts:
         assert PYTHON.search(text), text
@@ -83,6 +84,15 @@ def test_every_keyword_has_its_option():
     )
     assert keywords - {"module", "planning"} <= SPELLED.keys()
     assert all(option in answered("verify", "--help").stdout for option in SPELLED.values())
+
+
+def test_a_question_ends_with_options_for_the_shell(tmp_path):
+    """Typed as they are, they answer it."""
+    file = dumped(tmp_path, lambda w, x: (jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w)))(w), w / 2))
+    said = rejected("inspect", file, "--batch", "x")
+    assert said.endswith("for those like w pass --gradient '[0]'")
+    typed = shlex.split(said.rpartition("pass ")[2])
+    assert "gradients: [0]" in answered("inspect", file, "--batch", "x", *typed).stdout
 
 
 def test_names_of_the_users_stay():

@@ -201,7 +201,9 @@ def test_splice_leaves_one_flat_function_of_the_same_arguments(strategy):
         """
         CHECK: func.func @main(%{{.*}}: tensor<4x5xf32>,
         CHECK-SAME: %{{.*}}: tensor<3x4xf32>, %{{.*}}: tensor<3x5xf32>)
-        CHECK-SAME:-> (tensor<4x5xf32>, tensor<4x5xf32> {jax.result_info = "second_moment/result0"})
+        CHECK-SAME:-> (tensor<4x5xf32>, tensor<4x5xf32>
+        CHECK-SAME: {hlo_surgery.statistic = "second_moment/result0",
+        CHECK-SAME: jax.result_info = "second_moment/result0"})
         CHECK-NOT: func.func
         CHECK-NOT: call
         """,

@@ -1,0 +1,101 @@
+"""Lost shares: what examples add to a mean may be lost beside a factor that makes it count.
+
+A mean over B examples multiplies cotangents by 1 / B, and XLA flushes to zero what is no normal
+number then: 1e-37 / 16. Beside an operand of 1e38 that is an example's gradient, or a part of it,
+which a batch of one would have had. No zero says where it comes from, so that such statistics are
+NaN.
+"""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.ir.element_types import widened
+from hlo_surgery.passes.measures.measure import Defined, Measure
+from hlo_surgery.passes.measures.measures import Gram, TokenNorms
+from hlo_surgery.passes.strategies.by_gradient.reweight_examples import along_examples
+from hlo_surgery.passes.strategies.task import Examples, Known, Task
+from hlo_surgery.passes.terms.monomials.paired_dims import magnitudes, paired_dims
+from hlo_surgery.passes.terms.steps import Input, Step
+
+
+def nan_where_lost(
+    task: Task, measured: Mapping[Measure, jax.Array], known: Known
+) -> dict[Measure, jax.Array]:
+    """The measures, NaN where they rest on an example that may have lost a share."""
+    lost = _lost(task, known)
+    if lost is None:
+        return dict(measured)
+    return {m: _marked(m, found, lost) for m, found in measured.items()}
+
+
+def nan_operands(task: Task, known: Known) -> dict[Input, jax.Array]:
+    """What the gradient is made of, one operand of each contraction NaN for such examples: where
+    operands are changed anyway, nothing has to pass over the result once more.
+    """
+    given = {key: known[key[0]] for key in task.function.inputs}
+    lost = _lost(task, known)
+    if lost is None:
+        return given
+    for site in filter(_is_paired, task.sliced.sites):
+        key = site.inputs[0]
+        here = along_examples(lost, key[1], given[key])
+        given[key] = jnp.where(here, jnp.nan, given[key])
+    return given
+
+
+def _is_paired(site: Step) -> bool:
+    return paired_dims(site.op, [axis for _, axis in site.inputs]) is not None
+
+
+def _marked(measure: Measure, found: jax.Array, lost: jax.Array) -> jax.Array:
+    """Its rows, if it has one for each example, or all of it."""
+    if not jnp.issubdtype(found.dtype, jnp.inexact):
+        return found
+    by_example = isinstance(measure, TokenNorms) or (
+        isinstance(measure, Defined) and not measure.is_sum
+    )
+    rows = lost if by_example else jnp.any(lost, keepdims=True)
+    if isinstance(measure, Gram):
+        return jnp.where(rows[:, None] | rows, jnp.nan, found)
+    spread = rows if by_example else rows[0]
+    return jnp.where(
+        spread.reshape(spread.shape + (1,) * (found.ndim - spread.ndim)), jnp.nan, found
+    )
+
+
+def _lost(task: Task, known: Known) -> jax.Array | None:
+    """Which examples, [B]; None where none can be."""
+    examples = task.examples
+    if not examples.is_mean or examples.size == 1:
+        return None
+    each = [_lost_at(site, examples, known) for site in task.sliced.sites]
+    found = [one for one in each if one is not None]
+    if not found:
+        return None
+    lost, real = jnp.any(jnp.stack(found), 0), examples.flags(known)
+    return lost if real is None else lost & real
+
+
+def _lost_at(site: Step, examples: Examples, known: Known) -> jax.Array | None:
+    """Where an operand's square is beyond all numbers, and beside it the other is so small that
+    what is none may count; of all examples, where they lie along several dimensions.
+    """
+    axes = [axis for _, axis in site.inputs]
+    dims = paired_dims(site.op, axes)
+    if dims is None:
+        return None
+    pairs = zip(site.inputs, dims, strict=True)
+    one, other = (magnitudes(widened(known[value]), own) for (value, _), own in pairs)
+    if one.dtype != other.dtype:
+        return None
+    limits = jnp.finfo(one.dtype)
+    large, small = 2.0 ** (limits.maxexp // 2), float(limits.tiny) / float(limits.eps)
+    lost = (one >= large) & (other < small) | (other >= large) & (one < small)
+    axis = axes[0]
+    if not isinstance(axis, PerExample) or lost.shape[dims[0].index(axis.dim)] != examples.size:
+        return jnp.broadcast_to(jnp.any(lost), (examples.size,))
+    at = dims[0].index(axis.dim)
+    return jnp.any(lost, [d for d in range(lost.ndim) if d != at])

@@ -1,0 +1,91 @@
+"""Means whose cotangents, over B, are no normal numbers beside operands that make them count."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_surgery as hs
+
+SIZE = 8
+W = jnp.zeros((5, 6))
+STRATEGIES = ["auto", "ghost", "lift", "loop", "square"]
+LARGE, SMALL = [1.5e38, 1.5e36, 1e25], [1e-37, 3e-37, 2e-36]
+
+
+def dense(w, x, c):
+    return jnp.mean(jnp.sum((x @ w) * c, -1))
+
+
+def sequences(w, x, c):
+    return jnp.mean(jnp.sum(jnp.einsum("btd,df->btf", x, w) * c, (1, 2)))
+
+
+def operands(loss, large, small):
+    draw, positions = np.random.default_rng(0).uniform, () if loss is dense else (3,)
+    x, c = (draw(0.3, 1, (SIZE, *positions, n)) for n in (5, 6))
+    return np.float32(large * x), np.float32(small * c)
+
+
+def each(loss, x, c):
+    """The gradients by batches of one, which lose nothing."""
+    one = jax.jit(jax.vmap(lambda x, c: jax.grad(loss)(W, x[None], c[None])))
+    return np.float64(one(x, c))
+
+
+def norms(g):
+    return np.sqrt((g**2).sum((1, 2)))
+
+
+ASKED = {
+    "norms": (hs.norms(), norms),
+    "squares": (hs.second_moment(), lambda g: (g**2).mean(0)),
+    "variance": (hs.variance(), lambda g: g.var(0, ddof=1)),
+}
+
+
+def found_by(loss, name, strategy, x, c):
+    how = {"batch_argnums": (1, 2), "statistics": ASKED[name][0], "strategy": strategy}
+    try:
+        return np.float64(hs.grad(loss, **how)(W, x, c)[1])
+    except ValueError:
+        pytest.skip("the strategy does not apply")
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("loss", [dense, sequences])
+def test_right_or_nan(loss, strategy, name):
+    told = []
+    for large in LARGE:
+        for small in SMALL:
+            x, c = operands(loss, large, small)
+            found, wanted = found_by(loss, name, strategy, x, c), ASKED[name][1](each(loss, x, c))
+            right = np.isclose(found, wanted, rtol=1e-5, atol=1e-35)
+            assert np.all(right | np.isnan(found)), (large, small)
+            told.append(np.isnan(found).all())
+    assert any(told)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("loss", [dense, sequences])
+def test_only_the_examples_concerned_are_nan(loss, strategy):
+    x, c = operands(loss, 1, 1e-3)
+    x[2], c[2] = x[2] * np.float32(1.5e38), c[2] * np.float32(1e-34)
+    found, wanted = found_by(loss, "norms", strategy, x, c), norms(each(loss, x, c))
+    assert np.flatnonzero(np.isnan(found)).tolist() == [2]
+    np.testing.assert_allclose(np.delete(found, 2), np.delete(wanted, 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("large", "small"), [(1.0, 1e-38), (1e18, 0.0), (1e38, 1e-20)])
+@pytest.mark.parametrize("name", ["norms", "squares"])
+def test_ordinary_zeros_and_large_operands_stay_numbers(name, large, small):
+    x, c = operands(dense, large, small)
+    assert np.isfinite(found_by(dense, name, "auto", x, c)).all()
+
+
+def test_a_sum_loses_nothing():
+    x, c = operands(dense, 1.5e38, 1e-37)
+    how = {"batch_argnums": (1, 2), "statistics": hs.norms(), "loss_reduction": "sum"}
+    found = hs.grad(lambda *a: SIZE * dense(*a), **how)(W, x, c)[1]
+    np.testing.assert_allclose(found, norms(each(dense, x, c)), rtol=1e-5)
