@@ -26,6 +26,7 @@ from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors
+from hlo_surgery.rewriting.batch_constants import BatchConstantWarning
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.crossings import crossed
 from hlo_surgery.statistics.elementwise import (
@@ -65,6 +66,7 @@ from hlo_surgery.training import train_step
 from hlo_surgery.verification.verify import verify
 
 __all__ = [
+    "BatchConstantWarning",
     "Eigenbases",
     "KroneckerFactors",
     "Module",

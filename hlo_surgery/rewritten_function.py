@@ -1,7 +1,7 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax
 from hlo_surgery.frameworks.arguments import as_pytrees, of_pytrees
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.frameworks.torch_values import refuse_torch
-from hlo_surgery.lowered_function import lower, telling
+from hlo_surgery.lowered_function import lower, made_of, telling
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.jax_errors import run_as_function, running_here
 from hlo_surgery.passes.emit.named_mesh import among_devices
@@ -150,8 +150,10 @@ class WithStatistics:
         return self._lookup(pytrees, self._segments(*pytrees)).module
 
     def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        is_real = self._options.is_real
-        return [] if is_real is None else [flags_among(is_real, args, kwargs)]
+        return [] if self._options.is_real is None else [self._flag(*args, **kwargs)]
+
+    def _flag(self, *args: Any, **kwargs: Any) -> Any:
+        return flags_among(self._options.is_real, args, kwargs)
 
     def _segments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Segments:
         options = self._options
@@ -213,6 +215,8 @@ class WithStatistics:
         given: Any = {"segments": ids, "pruned": made.pruned}
         given["rows_per_example"] = options.rows_per_example
         asked = make_request(lowered, batch, statistics, picked, *how, **given)
+        if flags:
+            asked = replace(asked, real_of=made_of(self._flag, leaves, tree))
         given_arrays = named_arrays(arguments_by_key(*jax.tree.unflatten(tree, leaves)))
         names = [name for name, _ in given_arrays]
         warn_of_unnamed(lowered, asked, names)

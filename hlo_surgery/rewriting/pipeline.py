@@ -28,6 +28,7 @@ from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
+from hlo_surgery.rewriting.batch_constants import unmarked, warn_of_constants
 from hlo_surgery.rewriting.refusals import roles_of
 from hlo_surgery.rewriting.results import (
     asks_who_crossed,
@@ -117,6 +118,7 @@ def rewritten(
     """
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
+    warn_of_constants(plan)
     plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
         tracer for tracer, _ in request.closed_over.values()
@@ -174,6 +176,7 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
     request = replace(request, met=module.axes.met)
+    unsaid = unmarked(module, request)
     answers, made = _computed(module, request, names)
     finished(module, [answer.gradient for answer in answers], made, _labels(request, names))
     data = tuple(dict.fromkeys(module.axes.data.values()))
@@ -184,7 +187,14 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     loss = next((names[number] for number in request.losses), "")
     others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
     return Plan(
-        request.size, request.loss_reduction, plans, data, loss, others, tuple(module.trusted)
+        request.size,
+        request.loss_reduction,
+        plans,
+        data,
+        loss,
+        others,
+        tuple(module.trusted),
+        unmarked=unsaid,
     )
 
 
