@@ -17,7 +17,7 @@ from hlo_surgery.required_jax import require_jax
 # Before the imports that need a JAX that is new enough.
 require_jax()
 
-from hlo_surgery.api import explain, grad, rewrite, value_and_grad
+from hlo_surgery.api import explain, grad, rewrite, value_and_grad, verify
 from hlo_surgery.constant import constant
 from hlo_surgery.curvature.eigenbases import eigenbases
 from hlo_surgery.curvature.losses import gauss_newton_score, sampled_labels
@@ -63,7 +63,6 @@ from hlo_surgery.statistics.whole_gradients import sum_of
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
-from hlo_surgery.verification.verify import verify
 
 __all__ = [
     "BatchConstantWarning",

@@ -40,7 +40,6 @@ def print_plan(plan: Plan) -> None:
         print_text(plan.beside_batch(), "yellow")
 
 
-
 def _width(table: Table) -> int:
     """What a table takes without a cell that is folded."""
     return Console(width=UNBOUNDED).measure(table).maximum

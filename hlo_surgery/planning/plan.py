@@ -36,10 +36,11 @@ class OutputPlan:
 class Plan:
     """What is done for each gradient output, and which data of the batch is taken as constant.
 
-    `unmarked`: those of `data` of which nobody has said that they are constants. `loss`: the output that was taken as the loss, where a statistic needs it; `others`: those that
-    are no gradients. `trusted`: calls of which is declared, and not proved, that they take examples
-    one by one. `unnamed`: arguments with as many rows as there are examples that are not named as
-    the batch's, which count as known to everybody.
+    `unmarked`: those of `data` of which nobody has said that they are constants. `loss`: the output
+    that was taken as the loss, where a statistic needs it; `others`: those that are no gradients.
+    `trusted`: calls of which is declared, and not proved, that they take examples one by one.
+    `unnamed`: arguments with as many rows as there are examples that are not named as the batch's,
+    which count as known to everybody.
     """
 
     batch_size: int

@@ -1,4 +1,4 @@
-"""Batch constants: what the batch makes and counts as a constant of it, which is said at the call."""
+"""Batch constants: what the batch makes and counts as a constant of it, as is said at the call."""
 
 import warnings
 

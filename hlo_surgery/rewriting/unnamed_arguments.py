@@ -11,7 +11,6 @@ from hlo_surgery.rewriting.results import private_statistics
 from hlo_surgery.rewriting.users_line import users_level
 
 
-
 def warn_of_unnamed(module: Module, request: Request, names: Sequence[str]) -> None:
     """A warning for each argument that a private statistic takes as known to everybody, and that
     has as many rows as there are examples, at the user's line; `names`: what the user calls them.
