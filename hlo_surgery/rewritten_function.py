@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hlo_surgery.frameworks.arguments import as_pytrees, of_pytrees
 from hlo_surgery.frameworks.nnx_models import update_models
@@ -170,8 +171,8 @@ class WithStatistics:
         leaves, tree = jax.tree.flatten(pytrees)
         rows, flags = self._segments(*pytrees), self._flags(*pytrees)
         asked = self._asked(leaves, tree, flags, self._example_axes(leaves, tree, rows), 1, rows)
-        arrays = filter(is_array, [*leaves, *flags, *rows.ids, *asked.lowered.closed_over])
-        return asked, list(map(flat_array, arrays))
+        leaves += [*flags, *rows.ids, *asked.lowered.closed_over]
+        return asked, _given(asked.lowered.module, leaves)
 
     def of_copies(
         self, pytrees: Any, request: Request, examples: Sequence[int], count: int
@@ -182,8 +183,7 @@ class WithStatistics:
         leaves, tree = jax.tree.flatten(as_pytrees(pytrees))
         batches = [_copies(leaves, request, example, count) for example in examples]
         made = lower(self._fun, batches[0], tree, silently=True)
-        more = made.closed_over
-        return made.module, [[*map(flat_array, filter(is_array, b)), *more] for b in batches]
+        return made.module, [_given(made.module, [*b, *made.closed_over]) for b in batches]
 
     def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         return [] if self._options.is_real is None else [self._flag(*args, **kwargs)]
@@ -288,6 +288,12 @@ class WithStatistics:
         options = self._options
         axes = (options.batch, options.in_axes, options.rows_per_example)
         return leaf_axes(args, kwargs, *axes, self._fun)
+
+
+def _given(module: Module, leaves: Sequence[Any]) -> list[Any]:
+    """The arrays among leaves as the module takes them, numbers too."""
+    arrays = map(flat_array, filter(is_array, leaves))
+    return [np.asarray(x, p.dtype) for x, p in zip(arrays, module.arguments, strict=True)]
 
 
 def _copies(leaves: Sequence[Any], request: Request, example: int, count: int) -> list[Any]:

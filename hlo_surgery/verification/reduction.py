@@ -35,6 +35,11 @@ ALIKE = "the examples that were tried have one and the same gradient, which may 
 NEITHER = "the gradients of copies are neither those of a mean nor those of a sum"
 
 
+def on_trust(request: Request) -> str:
+    """What nobody has tested, in words."""
+    return f"that the loss is a {request.loss_reduction} is taken on trust"
+
+
 class Untold(Exception):
     """Why it does not show which reduction fits."""
 
@@ -84,8 +89,7 @@ def with_reduction(
     try:
         fits, compared = _fitting(request, inputs, of_copies)
     except Untold as problem:
-        untold = f'{verdict.why}; loss_reduction="{said}" is taken on trust: {problem}'
-        return replace(verdict, why=untold)
+        return replace(verdict, why=f"{verdict.why}; {on_trust(request)}: {problem}")
     held = (*verdict.comparisons, *compared[said])
     if fits == said:
         why = f"{verdict.why}; by copies of single examples the loss is a {said} over them"

@@ -27,7 +27,7 @@ from hlo_surgery.statistics.derived import Derived, Statistic
 from hlo_surgery.verification.expectations import is_held
 from hlo_surgery.verification.inputs import Arrays, draw_inputs
 from hlo_surgery.verification.padding import with_flags
-from hlo_surgery.verification.reduction import with_reduction
+from hlo_surgery.verification.reduction import on_trust, with_reduction
 from hlo_surgery.verification.rows import with_ids
 from hlo_surgery.verification.runs import Each, NotFinite, Runs
 from hlo_surgery.verification.tolerances import Comparison
@@ -36,10 +36,6 @@ from hlo_surgery.verification.verdict import Verdict
 MET = (
     "statistics are NaN: on these inputs rows of an example meet another's, or rows of nobody "
     "reach a gradient, as crossed() says; give it inputs on which they do not"
-)
-ONE_SIZE = (
-    'loss_reduction="{}" is taken on trust: a module is of one number of examples; of a function '
-    "hs.verify(f, *args) tests it"
 )
 
 
@@ -88,15 +84,14 @@ def verify(
     )
     if request.size == 1 or verdict.verdict != "equivalent":
         return verdict
-    return replace(verdict, why=f"{verdict.why}; {ONE_SIZE.format(loss_reduction)}")
+    return replace(verdict, why=f"{verdict.why}; {on_trust(request)}, as a module does not tell")
 
 
 def verify_function(function: WithStatistics, *args: Any, **kwargs: Any) -> Verdict:
     """The same of a function, on its arguments; and whether its loss is reduced as is said."""
-    asked, arrays = function.asked(*args, **kwargs)
+    asked, inputs = function.asked(*args, **kwargs)
     original, request = asked.lowered.module, asked.request
     rewritten = function.module(*args, **kwargs)
-    inputs = [np.asarray(a) for a in arrays]
     verdict = _named(
         verify_rewritten(original, rewritten, request, inputs), original, rewritten, request
     )
