@@ -17,7 +17,7 @@ from hlo_surgery.required_jax import require_jax
 # Before the imports that need a JAX that is new enough.
 require_jax()
 
-from hlo_surgery.api import explain, grad, rewrite, value_and_grad
+from hlo_surgery.api import explain, grad, rewrite, value_and_grad, verify
 from hlo_surgery.constant import constant
 from hlo_surgery.curvature.eigenbases import eigenbases
 from hlo_surgery.curvature.losses import gauss_newton_score, sampled_labels
@@ -26,6 +26,7 @@ from hlo_surgery.module import Module, load
 from hlo_surgery.optimize import fold_squared_sums, optimize
 from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors
+from hlo_surgery.rewriting.batch_constants import BatchConstantWarning
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.statistics.crossings import crossed
 from hlo_surgery.statistics.elementwise import (
@@ -62,9 +63,9 @@ from hlo_surgery.statistics.whole_gradients import sum_of
 from hlo_surgery.targets.costs import cost, cost_of
 from hlo_surgery.targets.target import compile_for, find_target, without_tpu
 from hlo_surgery.training import train_step
-from hlo_surgery.verification.verify import verify
 
 __all__ = [
+    "BatchConstantWarning",
     "Eigenbases",
     "KroneckerFactors",
     "Module",

@@ -13,6 +13,9 @@ from hlo_surgery.requests.in_axes import batch_keys
 from hlo_surgery.rewriting.pipeline import explain_module
 from hlo_surgery.rewritten_function import Options, Statistics, WithStatistics, all_of_it
 from hlo_surgery.statistics.derived import Derived, named
+from hlo_surgery.verification.verdict import Verdict
+from hlo_surgery.verification.verify import verify as verify_module
+from hlo_surgery.verification.verify import verify_function
 
 
 def grad(
@@ -152,11 +155,11 @@ def rewrite(
     >>> import jax.numpy as jnp
     >>> import hlo_surgery as hs
     >>> def clipped_gradient(w, x):
-    ...     gradient = jax.grad(lambda w: jnp.mean(w * x))(w)
+    ...     gradient = jax.grad(lambda w: jnp.mean(jnp.exp(w * x)))(w)
     ...     return jnp.clip(gradient, -1, 1), gradient
     >>> own = lambda outputs: outputs[1]
     >>> f = hs.rewrite(clipped_gradient, batch_argnums=1, statistics=hs.norms(), gradients=own)
-    >>> f(2.0, jnp.array([-1.0, 5.0]))[1].tolist()
+    >>> f(0.0, jnp.array([-1.0, 5.0]))[1].tolist()
     [1.0, 5.0]
     """
     check_keywords(rewrite, planning)
@@ -189,13 +192,49 @@ def explain(explained: Any, /, *args: Any, **kwargs: Any) -> Plan:
     """
     if isinstance(explained, WithStatistics):
         return explained.explain(*args, **kwargs)
-    if callable(explained):
+    _refuse_others("explain", explained)
+    return explain_module(explained, *args, **kwargs)
+
+
+def verify(verified: Any, /, *args: Any, **kwargs: Any) -> Verdict:
+    """Hold statistics against runs of the original on copies of each example.
+
+    `verify(f, *args)` for a function made by `grad`, `value_and_grad` or `rewrite`, which is run on
+    `args`. It is run on batches of other sizes, too, made of copies of one example, which tell a
+    mean from a sum: where `loss_reduction` says the other, the verdict is "not equivalent".
+
+    `verify(module, batch=...)` for a module, with the keywords of `rewrite_module`, on random
+    inputs, or on `inputs`, an array for each argument; of these `loss_reduction` is trusted.
+    `seed`: of the random ones; `each` goes over the examples' numbers: a place for a progress bar.
+
+    With `is_real`, copies stand in the places of the real examples, and padding stays in its own.
+    The verdict is "equivalent", "not equivalent", or "not applicable" where copies of an example do
+    not give its gradient, and prints with its reason. Raises what the rewriting raises, and
+    TypeError for any other function.
+
+    >>> import jax.numpy as jnp
+    >>> import hlo_surgery as hs
+    >>> loss = lambda w, x: jnp.sum((x @ w) ** 2)
+    >>> w, x = jnp.ones(3), jnp.eye(4, 3)
+    >>> hs.verify(hs.grad(loss, statistics=hs.norms(), loss_reduction="sum"), w, x).verdict
+    'equivalent'
+    >>> print(hs.verify(hs.grad(loss, statistics=hs.norms()), w, x).why.split(":")[0])
+    the loss is a sum over the examples, and not a mean
+    """
+    if isinstance(verified, WithStatistics):
+        return verify_function(verified, *args, **kwargs)
+    _refuse_others("verify", verified)
+    return verify_module(verified, *args, **kwargs)
+
+
+def _refuse_others(name: str, function: Any) -> None:
+    """Raises TypeError for a function that nothing here has made."""
+    if callable(function):
         raise TypeError(
-            "explain takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
-            f"{explained!r}; of jax.jit(f) pass f itself, of a train step "
+            f"{name} takes a function made by hs.grad, hs.value_and_grad or hs.rewrite, not "
+            f"{function!r}; of jax.jit(f) pass f itself, of a train step "
             "hs.value_and_grad(loss, statistics=...), and of one for PyTorch call f.explain(*args)"
         )
-    return explain_module(explained, *args, **kwargs)
 
 
 def _check_picks(name: str, pick: Any, example: str) -> None:

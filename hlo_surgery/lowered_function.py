@@ -113,6 +113,18 @@ def _flat(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> Callable[...
     return flat
 
 
+def made_of(fun: Callable[..., Any], leaves: list[Any], tree: Any) -> frozenset[int]:
+    """The numbers of those arrays among the leaves that a function's result is made of; none where
+    it takes arrays apart that are not there yet.
+    """
+    try:
+        traced = jax.make_jaxpr(_flat(fun, leaves, tree))(*_structs(leaves)).jaxpr
+    except jax.errors.JAXTypeError:
+        return frozenset()
+    used = {id(x) for eqn in traced.eqns for x in eqn.invars} | {id(x) for x in traced.outvars}
+    return frozenset(n for n, x in enumerate(traced.invars) if id(x) in used)
+
+
 def telling(
     fun: Callable[..., Any], leaves: list[Any], tree: Any, calls: Container[str]
 ) -> Callable[..., list[Any]]:

@@ -1,16 +1,19 @@
 """A gradient function, rewritten: lowered, its module given statistics, and called as before."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from hlo_surgery.frameworks.arguments import as_pytrees, of_pytrees
 from hlo_surgery.frameworks.nnx_models import update_models
 from hlo_surgery.frameworks.torch_values import refuse_torch
-from hlo_surgery.lowered_function import lower, telling
+from hlo_surgery.lowered_function import Lowered, lower, made_of, telling
 from hlo_surgery.module import Module
 from hlo_surgery.passes.emit.jax_errors import run_as_function, running_here
 from hlo_surgery.passes.emit.named_mesh import among_devices
@@ -30,7 +33,7 @@ from hlo_surgery.requests.leaves import (
     typed,
 )
 from hlo_surgery.requests.real_flags import check_flags, flags_among
-from hlo_surgery.requests.request import check_words, make_request
+from hlo_surgery.requests.request import Request, check_words, make_request
 from hlo_surgery.requests.segments import Segments, check_segments, segments_among
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
@@ -64,6 +67,19 @@ class Options:
         check_words(self.loss_reduction, self.on_mixing)
         check_segments(self.segments, self.in_axes)
         PlanningChoices(**self.planning)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A function lowered, and what is asked of its module. `names`: what the user calls its
+    arguments; `known`, `numbers`: the statistics, and the outputs, as the gradient's tree.
+    """
+
+    lowered: Lowered
+    request: Request
+    names: list[str]
+    known: Mapping[str, Statistic]
+    numbers: Any
 
 
 @dataclass(frozen=True)
@@ -149,9 +165,31 @@ class WithStatistics:
         pytrees = as_pytrees((args, kwargs))
         return self._lookup(pytrees, self._segments(*pytrees)).module
 
+    def asked(self, *args: Any, **kwargs: Any) -> tuple[Asked, list[Any]]:
+        """The function's own module for these arguments, with what is asked, and its arrays."""
+        pytrees = as_pytrees((args, kwargs))
+        leaves, tree = jax.tree.flatten(pytrees)
+        rows, flags = self._segments(*pytrees), self._flags(*pytrees)
+        asked = self._asked(leaves, tree, flags, self._example_axes(leaves, tree, rows), 1, rows)
+        leaves += [*flags, *rows.ids, *asked.lowered.closed_over]
+        return asked, _given(asked.lowered.module, leaves)
+
+    def of_copies(
+        self, pytrees: Any, request: Request, examples: Sequence[int], count: int
+    ) -> tuple[Module, list[list[Any]]]:
+        """The function's own module for a batch of so many copies of one example, and its arrays
+        for each of these examples. `pytrees`: the arguments and keywords of a batch.
+        """
+        leaves, tree = jax.tree.flatten(as_pytrees(pytrees))
+        batches = [_copies(leaves, request, example, count) for example in examples]
+        made = lower(self._fun, batches[0], tree, silently=True)
+        return made.module, [_given(made.module, [*b, *made.closed_over]) for b in batches]
+
     def _flags(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        is_real = self._options.is_real
-        return [] if is_real is None else [flags_among(is_real, args, kwargs)]
+        return [] if self._options.is_real is None else [self._flag(*args, **kwargs)]
+
+    def _flag(self, *args: Any, **kwargs: Any) -> Any:
+        return flags_among(self._options.is_real, args, kwargs)
 
     def _segments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Segments:
         options = self._options
@@ -166,8 +204,7 @@ class WithStatistics:
         kinds = (tree, tuple(map(signature, [*leaves, *flags, *rows.ids])), said)
         if kinds not in self._axes:
             refuse_torch(leaves)
-            own = self._options.segments is not None
-            self._axes[kinds] = dict(rows.axes) if own else self._batch(leaves, tree)
+            self._axes[kinds] = self._example_axes(leaves, tree, rows)
         batch = self._axes[kinds]
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         shards = self._options.planning.get("shards") or example_shards(arrays, batch)
@@ -187,6 +224,24 @@ class WithStatistics:
         shards: int,
         rows: Segments,
     ) -> Rewritten:
+        asked = self._asked(leaves, tree, flags, batch, shards, rows)
+        made, known, numbers = asked.lowered, asked.known, asked.numbers
+        warn_of_unnamed(made.module, asked.request, asked.names)
+        module, more = rewritten(made.module, asked.request, asked.names)
+        results = made.result, self._statistics_tree(known, jax.tree.structure(numbers))
+        told = telling(self._fun, leaves, tree, made.calls) if made.calls else None
+        placed = shardings_of(made.shardings, known, numbers)
+        return Rewritten(module, results, [*made.closed_over, *more], placed, made.mesh, told)
+
+    def _asked(
+        self,
+        leaves: list[Any],
+        tree: Any,
+        flags: list[Any],
+        batch: dict[int, int],
+        shards: int,
+        rows: Segments,
+    ) -> Asked:
         options = self._options
         planning: PlanningOptions = {**options.planning, "shards": shards}
         if planning.get("target") is None:
@@ -213,14 +268,11 @@ class WithStatistics:
         given: Any = {"segments": ids, "pruned": made.pruned}
         given["rows_per_example"] = options.rows_per_example
         asked = make_request(lowered, batch, statistics, picked, *how, **given)
+        if flags:
+            asked = replace(asked, real_of=made_of(self._flag, leaves, tree))
         given_arrays = named_arrays(arguments_by_key(*jax.tree.unflatten(tree, leaves)))
         names = [name for name, _ in given_arrays]
-        warn_of_unnamed(lowered, asked, names)
-        module, more = rewritten(lowered, asked, names)
-        results = shape, self._statistics_tree(known, jax.tree.structure(numbers))
-        told = telling(self._fun, leaves, tree, made.calls) if made.calls else None
-        placed = shardings_of(made.shardings, known, numbers)
-        return Rewritten(module, results, [*made.closed_over, *more], placed, made.mesh, told)
+        return Asked(made, asked, names, known, numbers)
 
     def _statistics_tree(self, statistics: Mapping[str, Statistic], gradient: Any) -> Any:
         trees = {name: tree_of(statistic, gradient) for name, statistic in statistics.items()}
@@ -228,12 +280,35 @@ class WithStatistics:
             next(iter(trees.values())) if isinstance(self._options.statistics, Statistic) else trees
         )
 
-    def _batch(self, leaves: list[Any], tree: Any) -> dict[int, int]:
+    def _example_axes(self, leaves: list[Any], tree: Any, rows: Segments) -> dict[int, int]:
         """Example axis by number of the flat array argument."""
+        if self._options.segments is not None:
+            return dict(rows.axes)
         args, kwargs = jax.tree.unflatten(tree, leaves)
         options = self._options
         axes = (options.batch, options.in_axes, options.rows_per_example)
         return leaf_axes(args, kwargs, *axes, self._fun)
+
+
+def _given(module: Module, leaves: Sequence[Any]) -> list[Any]:
+    """The arrays among leaves as the module takes them, numbers too."""
+    arrays = map(flat_array, filter(is_array, leaves))
+    return [np.asarray(x, p.dtype) for x, p in zip(arrays, module.arguments, strict=True)]
+
+
+def _copies(leaves: Sequence[Any], request: Request, example: int, count: int) -> list[Any]:
+    """The leaves of a batch of so many copies of an example."""
+    numbers = itertools.count()
+
+    def copied(leaf: Any) -> Any:
+        axis = request.batch.get(next(numbers)) if is_array(leaf) else None
+        if axis is None:
+            return leaf
+        rows = leaf.shape[axis] // request.size
+        own = jnp.arange(example * rows, (example + 1) * rows)
+        return jnp.take(leaf, jnp.tile(own, count), axis)
+
+    return list(map(copied, leaves))
 
 
 def _kind(lowered: Module, number: int) -> jax.ShapeDtypeStruct:

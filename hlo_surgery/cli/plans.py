@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from hlo_surgery.cli.output import UNBOUNDED, console, made_table, print_text, printable
-from hlo_surgery.counted import counted
 from hlo_surgery.passes.costs.site_counts import SitePlan
 from hlo_surgery.planning.plan import (
     OutputPlan,
@@ -27,6 +26,9 @@ PREDICTED = "predicted beside the gradient"
 def print_plan(plan: Plan) -> None:
     """What is done for each gradient, its sites with their source lines."""
     shown = console()
+    shown.print(Text(printable(plan.head()), style="italic"))
+    for each in plan.given():
+        print_text(each, "yellow")
     fitting = [table for table in (_wide(plan), _narrow(plan)) if _width(table) <= shown.width]
     if fitting:
         shown.print(fitting[0])
@@ -36,14 +38,6 @@ def print_plan(plan: Plan) -> None:
         print_text(plan.taken())
     if plan.unnamed:
         print_text(plan.beside_batch(), "yellow")
-    for reason in plan.data:
-        print_text(f"taken as constant: {reason.op} at {reason.where}: {reason.why}", "yellow")
-    for each in plan.trusted:
-        print_text(str(each), "yellow")
-
-
-def _title(plan: Plan) -> str:
-    return f"{counted(plan.batch_size, 'example')}, loss reduced by {plan.loss_reduction}"
 
 
 def _width(table: Table) -> int:
@@ -55,7 +49,7 @@ def _wide(plan: Plan) -> Table:
     """A column for everything."""
     statistics = list(plan.outputs[0].strategies)
     columns = ("gradient", *statistics, "sites", "FLOP", "bytes", "tail", PREDICTED)
-    return made_table(_title(plan), columns, (plan_row(o, statistics) for o in plan.outputs))
+    return made_table("", columns, (plan_row(o, statistics) for o in plan.outputs))
 
 
 def _narrow(plan: Plan) -> Table:
@@ -70,7 +64,7 @@ def _narrow(plan: Plan) -> Table:
         ]
         for output in plan.outputs
     )
-    table = made_table(_title(plan), columns, rows)
+    table = made_table("", columns, rows)
     table.box, table.show_edge, table.pad_edge = box.SIMPLE, False, False
     return table
 
@@ -103,7 +97,6 @@ def _cost(site: SitePlan) -> str:
 
 def _print_blocks(plan: Plan, shown: Console) -> None:
     """Each gradient's name, and below it what is said of it, line by line."""
-    shown.print(Text(printable(_title(plan)), style="italic"))
     for output in plan.outputs:
         shown.print(Text(printable(output.name), style="bold cyan"), overflow="fold")
         predicted = [f"predicted {cost}" for cost in _predicted(output)]

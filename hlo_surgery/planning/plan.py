@@ -36,10 +36,11 @@ class OutputPlan:
 class Plan:
     """What is done for each gradient output, and which data of the batch is taken as constant.
 
-    `loss`: the output that was taken as the loss, where a statistic needs it; `others`: those that
-    are no gradients. `trusted`: calls of which is declared, and not proved, that they take examples
-    one by one. `unnamed`: arguments with as many rows as there are examples that are not named as
-    the batch's, which count as known to everybody.
+    `unmarked`: those of `data` of which nobody has said that they are constants. `loss`: the output
+    that was taken as the loss, where a statistic needs it; `others`: those that are no gradients.
+    `trusted`: calls of which is declared, and not proved, that they take examples one by one.
+    `unnamed`: arguments with as many rows as there are examples that are not named as the batch's,
+    which count as known to everybody.
     """
 
     batch_size: int
@@ -50,15 +51,24 @@ class Plan:
     others: tuple[str, ...] = ()
     trusted: tuple[Trusted, ...] = ()
     unnamed: tuple[str, ...] = ()
+    unmarked: tuple[Reason, ...] = ()
 
     def __str__(self) -> str:
-        head = f"{counted(self.batch_size, 'example')}, loss reduced by {self.loss_reduction}"
-        data = [f"  taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
-        trusted = [f"  {each}" for each in self.trusted]
+        given = [f"  {each}" for each in self.given()]
         taken = [f"  {self.taken()}"] if self.others else []
         beside = [f"  {self.beside_batch()}"] if self.unnamed else []
-        told = [*taken, *beside, *data, *trusted]
-        return "\n".join([head, *told, *map(_output_text, self.outputs)])
+        told = [*given, *taken, *beside]
+        return "\n".join([self.head(), *told, *map(_output_text, self.outputs)])
+
+    def head(self) -> str:
+        """How many examples there are, and how the loss is said to reduce them."""
+        said = f"loss reduced by {self.loss_reduction} (taken on trust)"
+        return f"{counted(self.batch_size, 'example')}, {said}"
+
+    def given(self) -> list[str]:
+        """What else is given, and not proved: constants of the batch, and what calls do."""
+        data = [f"taken as constant: {r.op} at {r.where}: {r.why}" for r in self.data]
+        return [*data, *map(str, self.trusted)]
 
     def taken(self) -> str:
         """Which outputs count as what: "gradients: ['b'], ['w']; no gradients: [0] (the loss)"."""

@@ -62,10 +62,7 @@ def _head(title: str, found: Findings) -> str:
         gradients = counted(len(plan.outputs), "gradient")
         statistics = ", ".join(plan.outputs[0].strategies) if plan.outputs else ""
         left = "the others: " if found.refused else ""
-        said += (
-            f" {left}{gradients} of {counted(plan.batch_size, 'example')}, loss reduced by "
-            f"{plan.loss_reduction}; {statistics}"
-        )
+        said += f" {left}{gradients} of {plan.head()}; {statistics}"
     return f'<h1>{escape(title)}</h1><p class="muted">{escape(said)}</p>'
 
 

@@ -47,7 +47,8 @@ class Request:
 
     `groups`: for each statistic, which gradients belong together, by position; `losses`: the loss's
     output number, where one is needed. `is_real`: the argument that says which examples are no
-    padding, and `real` the values that say it, with their number. `closed_over`: traced values that
+    padding, `real_of` the arguments that it is made of, and `real` the values that say it, with
+    their number. `closed_over`: traced values that
     the statistics were found to close over. `custom_calls`: the examples' axes of some, as they
     were declared. `segments`: of arguments with rows of examples, which one has their ids; `met`:
     the value that says which examples were found to meet others. `pruned`: whether the module may
@@ -65,6 +66,7 @@ class Request:
     planning: PlanningChoices
     closed_over: ClosedOver = field(default_factory=dict[int, Any])
     is_real: int | None = None
+    real_of: frozenset[int] = frozenset()
     real: tuple[Value, Value] | None = None
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
     segments: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -132,6 +134,7 @@ def make_request(
         groups,
         *asked,
         is_real=flags,
+        real_of=frozenset([] if flags is None else [flags]),
         custom_calls=calls,
         segments=rows,
         pruned=pruned,

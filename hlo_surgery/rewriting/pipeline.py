@@ -29,6 +29,7 @@ from hlo_surgery.planning.output_plan import output_plan
 from hlo_surgery.planning.plan import OutputPlan, Plan
 from hlo_surgery.requests.gradient_outputs import UnclearGradients
 from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
+from hlo_surgery.rewriting.batch_constants import unmarked, warn_of_constants
 from hlo_surgery.rewriting.refusals import roles_of
 from hlo_surgery.rewriting.results import (
     asks_who_crossed,
@@ -141,6 +142,7 @@ def rewritten(
     """
     code = mlir.clone(original.code)
     plan = _rewrite(code, request, [port.name for port in original.outputs])
+    warn_of_constants(plan)
     plan = replace(plan, unnamed=unnamed_with_types(original, request, names))
     return Module(code, plan, _platform(plan, request)), [
         tracer for tracer, _ in request.closed_over.values()
@@ -197,9 +199,10 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     _refuse_unprotected(module, request)
     if request.is_real is not None:
         request = replace(request, real=real_examples(module, request.is_real))
+    unsaid = unmarked(module, request)
     answers, made = _computed(module, request, names)
     finished(module, [answer.gradient for answer in answers], made, _labels(request, names))
-    data = tuple(dict.fromkeys(module.axes.state.data.values()))
+    data = tuple(dict.fromkeys(module.axes.data.values()))
     plans = tuple(
         _by_statistic(output_plan(names[number], answer), request)
         for number, answer in zip(request.gradients, answers, strict=False)
@@ -207,7 +210,14 @@ def _rewrite(code: mlir.Module, request: Request, names: Sequence[str]) -> Plan:
     loss = next((names[number] for number in request.losses), "")
     others = tuple(name for number, name in enumerate(names) if number not in request.gradients)
     return Plan(
-        request.size, request.loss_reduction, plans, data, loss, others, tuple(module.trusted)
+        request.size,
+        request.loss_reduction,
+        plans,
+        data,
+        loss,
+        others,
+        tuple(module.trusted),
+        unmarked=unsaid,
     )
 
 
@@ -271,7 +281,7 @@ def _by_statistic(plan: OutputPlan, request: Request) -> OutputPlan:
 
 def _refuse_unprotected(module: Analysed, request: Request) -> None:
     """A private statistic bounds one example's effect, so no constant may rest on others."""
-    private, data = private_statistics(request), module.axes.state.data
+    private, data = private_statistics(request), module.axes.data
     if private and request.is_real is not None and request.loss_reduction == "mean":
         why = (
             f"{private[0]} bounds each example's influence, but a mean over the real examples "

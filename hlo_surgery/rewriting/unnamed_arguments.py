@@ -1,19 +1,14 @@
 """Unnamed arguments: what has a row for each example and is not named as the batch's."""
 
-import inspect
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 
 from hlo_surgery.module import Module
 from hlo_surgery.requests.request import Request
 from hlo_surgery.rewriting.results import private_statistics
-
-# Between here and the line that asked lie only these.
-BETWEEN = tuple(f"{folder}/" for folder in (Path(__file__).parents[1], Path(jax.__file__).parent))
+from hlo_surgery.rewriting.users_line import users_level
 
 
 def warn_of_unnamed(module: Module, request: Request, names: Sequence[str]) -> None:
@@ -28,7 +23,7 @@ def warn_of_unnamed(module: Module, request: Request, names: Sequence[str]) -> N
                 f"{name}, {_rows_text(module, number)}: {private[0]} bounds what an example does "
                 "through what is named (batch_argnums, batch, --batch), and takes the rest as "
                 "known to everybody",
-                stacklevel=_users_level(),
+                stacklevel=users_level(),
             )
 
 
@@ -74,11 +69,3 @@ def _rows_text(module: Module, number: int) -> str:
         f"{port.dtype}{list(port.shape)}, has as many rows as there are examples and is not named "
         "as the batch's"
     )
-
-
-def _users_level() -> int:
-    """How far out, as `warnings.warn` counts for its caller, the user's own line is."""
-    level, frame = 0, inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -8,6 +8,7 @@ a sum of the examples' own contributions.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -21,10 +22,12 @@ from hlo_surgery.planning.plan import Plan
 from hlo_surgery.requests.request import Batch, Request, make_request
 from hlo_surgery.rewriting.pipeline import rewrite_module
 from hlo_surgery.rewriting.unnamed_arguments import unnamed_text
+from hlo_surgery.rewritten_function import WithStatistics
 from hlo_surgery.statistics.derived import Derived, Statistic
 from hlo_surgery.verification.expectations import is_held
 from hlo_surgery.verification.inputs import Arrays, draw_inputs
 from hlo_surgery.verification.padding import with_flags
+from hlo_surgery.verification.reduction import on_trust, with_reduction
 from hlo_surgery.verification.rows import with_ids
 from hlo_surgery.verification.runs import Each, NotFinite, Runs
 from hlo_surgery.verification.tolerances import Comparison
@@ -55,20 +58,7 @@ def verify(
     **planning: Unpack[PlanningOptions],
 ) -> Verdict:
     """Rewrite a module and hold what it returns against runs of the original, on `inputs` or on
-    random ones.
-
-    Takes what `rewrite_module` takes, and raises what it raises. `inputs`: an array for each
-    argument of the module. `each` goes over the examples' numbers: a place for a progress bar. With
-    `is_real`, copies stand in the places of the real examples, and padding stays in its own. The
-    verdict is "equivalent", "not equivalent", or "not applicable" where copies of an example do not
-    give its gradient, and prints with its reason.
-
-    >>> import jax
-    >>> gradient = jax.grad(lambda w, x: ((x @ w) ** 2).mean())
-    >>> source = jax.jit(gradient).lower(np.ones(3), np.ones((4, 3))).as_text(debug_info=True)
-    >>> import hlo_surgery as hs
-    >>> verify(source, batch=["x"], statistics=hs.norms()).verdict
-    'equivalent'
+    random ones, as `hlo_surgery.verify` says.
     """
     original = load(module)
     rewritten = rewrite_module(
@@ -89,8 +79,28 @@ def verify(
     request = make_request(original, batch, statistics, gradients, *how, segments=segments)
     drawn = _drawn(original, request, seed) if inputs is None else inputs
     arrays = [np.asarray(a) for a in drawn]
+    verdict = _named(
+        verify_rewritten(original, rewritten, request, arrays, each), original, rewritten, request
+    )
+    if request.size == 1 or verdict.verdict != "equivalent":
+        return verdict
+    return replace(verdict, why=f"{verdict.why}; {on_trust(request)}, as a module does not tell")
+
+
+def verify_function(function: WithStatistics, *args: Any, **kwargs: Any) -> Verdict:
+    """The same of a function, on its arguments; and whether its loss is reduced as is said."""
+    asked, inputs = function.asked(*args, **kwargs)
+    original, request = asked.lowered.module, asked.request
+    rewritten = function.module(*args, **kwargs)
+    verdict = _named(
+        verify_rewritten(original, rewritten, request, inputs), original, rewritten, request
+    )
+    return with_reduction(verdict, request, inputs, partial(function.of_copies, (args, kwargs)))
+
+
+def _named(verdict: Verdict, original: Module, rewritten: Module, request: Request) -> Verdict:
+    """The verdict, with what outputs were taken for, and all that may be the reason."""
     assert rewritten.plan is not None
-    verdict = verify_rewritten(original, rewritten, request, arrays, each)
     doubting = _doubting(verdict, rewritten.plan)
     return replace(_lacking(doubting, original, request), taken=rewritten.plan.taken())
 

@@ -13,10 +13,11 @@ from hlo_surgery.passes.ir.mlir import Value
 
 def ancestors(values: Sequence[Value]) -> set[Value]:
     """The values themselves and all behind them; of a loop or branch, all that it computes from."""
-    return closure(values, _behind)
+    return closure(values, behind)
 
 
-def _behind(value: Value) -> list[Value]:
+def behind(value: Value) -> list[Value]:
+    """What a value is made of, one step back."""
     op = mlir.defining_operation(value)
     if op is None:
         return ties(value)

@@ -4,9 +4,12 @@
     =>   %m, %d and %c are held; %s is not where it is used elsewhere too
 """
 
+from collections.abc import Sequence
 from typing import Any, cast
 
+from hlo_surgery.passes.dataflow.ancestors import behind
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.normalise.held_constants import holds_constant
 
@@ -16,6 +19,17 @@ def held_values(block: Block) -> set[Value]:
     found: set[Value] = set()
     _add_held(block, found)
     return found
+
+
+def past_marks(values: Sequence[Value]) -> set[Value]:
+    """The values and all that they are made of otherwise than through a mark of a constant."""
+    found = closure(values, lambda value: [] if _is_mark(value) else behind(value))
+    return {value for value in found if not _is_mark(value)}
+
+
+def _is_mark(value: Value) -> bool:
+    op = mlir.defining_operation(value)
+    return op is not None and holds_constant(op)
 
 
 def _add_held(block: Block, found: set[Value]) -> None:

@@ -65,6 +65,11 @@ class Axes:
         self.state.classes[value] = known
 
     @property
+    def data(self) -> dict[Value, Reason]:
+        """Where data of the examples was taken as a constant of the batch, by value."""
+        return self.state.data
+
+    @property
     def trained(self) -> set[Value]:
         """What parameters reach."""
         return self.state.trained

@@ -346,7 +346,7 @@ def test_rewrite_with_picked_gradients():
 def test_explain_prints_sites_and_strategies():
     f = hs.grad(loss, batch_argnums=(1, 2), statistics=SQUARES)
     plan = str(hs.explain(f, W, X, Y))
-    assert "3 examples, loss reduced by mean" in plan
+    assert plan.startswith("3 examples, loss reduced by mean (taken on trust)\n")
     assert "second_moment: square" in plan
     assert "stablehlo.dot_general at" in plan
     assert "test_api.py:" in plan

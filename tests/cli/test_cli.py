@@ -256,6 +256,17 @@ def test_labels_that_are_not_named_are_warned_of():
     assert "labels, int32[5]" in result.stdout.splitlines()[-1]
 
 
+@pytest.mark.parametrize("name", ["rewrite", "inspect"])
+def test_constants_that_the_batch_makes_are_warned_of(name, tmp_path):
+    out = ["-o", tmp_path / "out.mlir", "--statistic=norms"] if name == "rewrite" else []
+    masked = FIXTURES / "masked_mean" / "module.mlir"
+    result = answered(name, masked, "--batch=4", "--batch=5", "--batch=6", *out)
+    (said,) = result.stderr.splitlines()
+    assert said.startswith("warning: ")
+    assert "counts as a constant of it" in said
+    assert "hs.constant(...)" in said
+
+
 def _arguments(fixture):
     return json.loads((fixture / "meta.json").read_text())["arguments"]
 
