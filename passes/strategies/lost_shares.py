@@ -41,7 +41,7 @@ def nan_operands(task: Task, known: Known) -> dict[Input, jax.Array]:
         return given
     for site in filter(_is_paired, task.sliced.sites):
         key = site.inputs[0]
-        here = along_examples(lost, key[1], given[key])
+        here = along_examples(lost, key[1], given[key], {})
         given[key] = jnp.where(here, jnp.nan, given[key])
     return given
 

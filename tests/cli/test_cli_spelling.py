@@ -7,12 +7,12 @@ import shlex
 import jax
 import jax.numpy as jnp
 import pytest
+from hlo_surgery.passes.owners import classes
+from hlo_surgery.passes.owners.alignment import example_rows
 
 import hlo_surgery as hs
 from hlo_surgery.cli.spelling import SPELLED, spelled
 from hlo_surgery.passes.ir import errors
-from hlo_surgery.passes.owners import classes
-from hlo_surgery.passes.owners.alignment import example_rows
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.requests import gradient_outputs
 from hlo_surgery.rewriting import pipeline

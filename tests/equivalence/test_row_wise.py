@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from hlo_surgery.passes.owners.classes import has_owners
+from tests.owners.claims.claim_rows import Row
+from tests.owners.claims.probes import Probed, assert_claims_hold
 
 from hlo_surgery.module import Module
 from hlo_surgery.passes.dataflow import sharding_rules
@@ -9,9 +12,6 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.owners.classes import has_owners
-from tests.owners.claims.claim_rows import Row
-from tests.owners.claims.probes import Probed, assert_claims_hold
 from tests.raising.square_ops import OPS, lines
 
 TYPES = ("4x4xf64", "4x4xf64", "4xf64", "4xi32")

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tests.owners.verdicts import reasons
 
 import hlo_surgery as hs
-from tests.owners.verdicts import reasons
 
 B, D = 12, 3
 PARAMS = {
