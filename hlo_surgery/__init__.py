@@ -28,7 +28,6 @@ from hlo_surgery.passes.ir.errors import Refusal
 from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors
 from hlo_surgery.rewriting.batch_constants import BatchConstantWarning
 from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.statistics.crossings import crossed
 from hlo_surgery.statistics.elementwise import (
     linear_combination,
     mean_abs,
@@ -77,7 +76,6 @@ __all__ = [
     "constant",
     "cost",
     "cost_of",
-    "crossed",
     "eigenbases",
     "explain",
     "find_target",

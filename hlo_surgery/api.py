@@ -31,7 +31,7 @@ def grad(
     on_mixing: str = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
-    segments: Callable[..., Any] | None = None,
+    segments: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.grad(fun, argnums, has_aux)`, with statistics: `f(*args) == (result, stats)`.
@@ -53,12 +53,7 @@ def grad(
       `lambda params, batch: batch["mask"]`. `fun` is then the mean, or the sum, over these alone.
     - `rows_per_example`: of pairs, and other examples of several rows one behind the other, how
       many; batch arguments have that many times B along their axes, or B.
-    - `segments`: of graphs, packed sequences and bags, a function of f's arguments that returns, in
-      place of `in_axes`, for each batch argument a pytree prefix of it with integer arrays of ids,
-      as in `lambda params, graphs: {"nodes": graphs["ids"], "target": 0, "senders": None}`: row i
-      belongs to example `ids[i]`, and to none if that is negative. An integer is an axis, and None
-      is for what is given, such as indices. Examples whose rows meet others' have NaN for
-      statistics; see `crossed`.
+    - `segments`: refused: rows that belong to examples by ids are not taken.
     - `planning`: how to compute, which changes no statistic: `strategy` ("auto", or a name such as
       "lift" of the table in docs/costs.md), `memory_budget` (bytes), `target` (such as "tpu:v5e"),
       `reuse_gradient` (a bool) and `shards` (devices), of which that page says what each does.
@@ -103,7 +98,7 @@ def value_and_grad(
     on_mixing: str = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
-    segments: Callable[..., Any] | None = None,
+    segments: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Like `jax.value_and_grad(fun, argnums, has_aux)`, with statistics:
@@ -140,7 +135,7 @@ def rewrite(
     on_mixing: str = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
-    segments: Callable[..., Any] | None = None,
+    segments: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "WithStatistics":
     """Any function that returns gradients of a minibatch loss already, with statistics:

@@ -34,7 +34,7 @@ from hlo_surgery.requests.leaves import (
 )
 from hlo_surgery.requests.real_flags import check_flags, flags_among
 from hlo_surgery.requests.request import Request, check_words, make_request
-from hlo_surgery.requests.segments import Segments, check_segments, segments_among
+from hlo_surgery.requests.segments import refuse_segments
 from hlo_surgery.requests.trace_context import trace_context
 from hlo_surgery.rewriting.pipeline import rewritten
 from hlo_surgery.rewriting.statistic_trees import grouped, shardings_of, tree_of
@@ -55,7 +55,7 @@ class Options:
     on_mixing: str
     is_real: Any
     rows_per_example: int
-    segments: Callable[..., Any] | None
+    segments: Any
     planning: PlanningOptions
     loss: Callable[[Any], Any] | None = None
 
@@ -65,7 +65,7 @@ class Options:
         """
         named(self.statistics)
         check_words(self.loss_reduction, self.on_mixing)
-        check_segments(self.segments, self.in_axes)
+        refuse_segments(self.segments)
         PlanningChoices(**self.planning)
 
 
@@ -137,15 +137,13 @@ class WithStatistics:
         pytrees = as_pytrees((args, kwargs))
         leaves = jax.tree.leaves(pytrees)
         arrays = [flat_array(leaf) for leaf in leaves if is_array(leaf)]
-        rows = self._segments(*pytrees)
-        rewritten = self._lookup(pytrees, rows)
+        rewritten = self._lookup(pytrees)
         flags = self._flags(*pytrees)
-        ids = map(flat_array, rows.ids)
         for array in flags:
             check_flags(self._options.is_real, array)
         with running_here(self._options.planning.get("target")):
             closed_over = map(flat_array, rewritten.closed_over)
-            outputs = run_as_function(rewritten.run, [*arrays, *flags, *ids, *closed_over])
+            outputs = run_as_function(rewritten.run, [*arrays, *flags, *closed_over])
             outputs = [typed(*pair) for pair in zip(outputs, rewritten.shardings, strict=True)]
         tree = jax.tree.structure(rewritten.result)
         whole = jax.tree.map(as_returned, rewritten.result, jax.tree.unflatten(tree, outputs))
@@ -156,22 +154,22 @@ class WithStatistics:
     def explain(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments, which prints."""
         pytrees = as_pytrees((args, kwargs))
-        plan = self._lookup(pytrees, self._segments(*pytrees)).module.plan
+        plan = self._lookup(pytrees).module.plan
         assert plan is not None
         return plan
 
     def module(self, *args: Any, **kwargs: Any) -> Module:
         """The rewritten module for these arguments: its text, to save it, its plan."""
         pytrees = as_pytrees((args, kwargs))
-        return self._lookup(pytrees, self._segments(*pytrees)).module
+        return self._lookup(pytrees).module
 
     def asked(self, *args: Any, **kwargs: Any) -> tuple[Asked, list[Any]]:
         """The function's own module for these arguments, with what is asked, and its arrays."""
         pytrees = as_pytrees((args, kwargs))
         leaves, tree = jax.tree.flatten(pytrees)
-        rows, flags = self._segments(*pytrees), self._flags(*pytrees)
-        asked = self._asked(leaves, tree, flags, self._example_axes(leaves, tree, rows), 1, rows)
-        leaves += [*flags, *rows.ids, *asked.lowered.closed_over]
+        flags = self._flags(*pytrees)
+        asked = self._asked(leaves, tree, flags, self._example_axes(leaves, tree), 1)
+        leaves += [*flags, *asked.lowered.closed_over]
         return asked, _given(asked.lowered.module, leaves)
 
     def of_copies(
@@ -191,27 +189,20 @@ class WithStatistics:
     def _flag(self, *args: Any, **kwargs: Any) -> Any:
         return flags_among(self._options.is_real, args, kwargs)
 
-    def _segments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Segments:
-        options = self._options
-        if options.segments is None:
-            return Segments({}, {}, ())
-        return segments_among(options.segments, args, kwargs, options.batch, self._fun)
-
-    def _lookup(self, pytrees: Any, rows: Segments) -> Rewritten:
+    def _lookup(self, pytrees: Any) -> Rewritten:
         leaves, tree = jax.tree.flatten(pytrees)
         flags = self._flags(*pytrees)
-        said = (tuple(rows.axes.items()), tuple(rows.rows.items()))
-        kinds = (tree, tuple(map(signature, [*leaves, *flags, *rows.ids])), said)
+        kinds = (tree, tuple(map(signature, [*leaves, *flags])))
         if kinds not in self._axes:
             refuse_torch(leaves)
-            self._axes[kinds] = self._example_axes(leaves, tree, rows)
+            self._axes[kinds] = self._example_axes(leaves, tree)
         batch = self._axes[kinds]
         arrays = [leaf for leaf in leaves if is_array(leaf)]
         shards = self._options.planning.get("shards") or example_shards(arrays, batch)
         key = (*kinds, shards, trace_context())
         if key in self._rewritten:
             return self._rewritten[key]
-        made = self._rewrite(leaves, tree, flags, batch, shards, rows)
+        made = self._rewrite(leaves, tree, flags, batch, shards)
         # What is traced around one call is of no use to another.
         return made if made.closed_over else self._rewritten.setdefault(key, made)
 
@@ -222,9 +213,8 @@ class WithStatistics:
         flags: list[Any],
         batch: dict[int, int],
         shards: int,
-        rows: Segments,
     ) -> Rewritten:
-        asked = self._asked(leaves, tree, flags, batch, shards, rows)
+        asked = self._asked(leaves, tree, flags, batch, shards)
         made, known, numbers = asked.lowered, asked.known, asked.numbers
         warn_of_unnamed(made.module, asked.request, asked.names)
         module, more = rewritten(made.module, asked.request, asked.names)
@@ -240,24 +230,21 @@ class WithStatistics:
         flags: list[Any],
         batch: dict[int, int],
         shards: int,
-        rows: Segments,
     ) -> Asked:
         options = self._options
         planning: PlanningOptions = {**options.planning, "shards": shards}
         if planning.get("target") is None:
             planning["target"] = ambient_target()
         platform = PlanningChoices(**planning).platform
-        beside = [*flags, *rows.ids]
-        made = lower(self._fun, leaves, tree, platform, beside, silently=True)
+        made = lower(self._fun, leaves, tree, platform, flags, silently=True)
         lowered, shape = made.module, made.result
         count = sum(map(is_array, leaves))
         is_real = count if flags else None
-        ids = {number: count + len(flags) + k for number, k in rows.rows.items()}
         own, _ = numbered(shape)
         numbers = _of_floats(self._pick(own), jax.tree.leaves(shape))
         picked = jax.tree.leaves(numbers)
         if self._pick is all_of_it:
-            refuse_more_numbers(lowered, {**batch, **ids}, picked)
+            refuse_more_numbers(lowered, batch, picked)
             refuse_updated(lowered, picked)
         kinds = jax.tree.map(partial(_kind, lowered), numbers)
         known = {name: known_for(s, kinds) for name, s in self._statistics.items()}
@@ -265,8 +252,7 @@ class WithStatistics:
         loss = None if options.loss is None else _single(options.loss(own))
         how = (options.loss_reduction, options.on_mixing, planning, loss, is_real)
         # What is lowered here has all that was traced of the loss, also what no output needs.
-        given: Any = {"segments": ids, "pruned": made.pruned}
-        given["rows_per_example"] = options.rows_per_example
+        given: Any = {"pruned": made.pruned, "rows_per_example": options.rows_per_example}
         asked = make_request(lowered, batch, statistics, picked, *how, **given)
         if flags:
             asked = replace(asked, real_of=made_of(self._flag, leaves, tree))
@@ -280,10 +266,8 @@ class WithStatistics:
             next(iter(trees.values())) if isinstance(self._options.statistics, Statistic) else trees
         )
 
-    def _example_axes(self, leaves: list[Any], tree: Any, rows: Segments) -> dict[int, int]:
+    def _example_axes(self, leaves: list[Any], tree: Any) -> dict[int, int]:
         """Example axis by number of the flat array argument."""
-        if self._options.segments is not None:
-            return dict(rows.axes)
         args, kwargs = jax.tree.unflatten(tree, leaves)
         options = self._options
         axes = (options.batch, options.in_axes, options.rows_per_example)

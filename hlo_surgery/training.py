@@ -32,7 +32,7 @@ def train_step(
     on_mixing: str = "refuse",
     is_real: Any = None,
     rows_per_example: int = 1,
-    segments: Callable[..., Any] | None = None,
+    segments: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> "TrainStep":
     """A jitted `step(params, opt_state, *rest)`, for `loss(params, *rest)`, that returns (params,

@@ -105,27 +105,6 @@ def parse_custom_calls(given: Sequence[str]) -> dict[str, tuple[list[int | None]
     return calls
 
 
-def parse_segments(given: Sequence[str]) -> dict[str | int, str | int]:
-    """The argument with the ids of an argument's rows, by name or position. Raises ValueError for
-    anything else, or an argument that comes twice.
-
-    >>> parse_segments(["nodes=ids", "batch['edges']=3"])
-    {'nodes': 'ids', "batch['edges']": 3}
-    """
-    segments: dict[str | int, str | int] = {}
-    for text in given:
-        key, _, ids = text.rpartition("=")
-        if not key or not ids:
-            raise ValueError(
-                f"--segments {text!r} is none; write ARG=IDS, the argument with rows of the "
-                "examples, and the one that says whose each is, such as nodes=ids"
-            )
-        if parse_port(key) in segments:
-            raise ValueError(f"--segments names {key!r} twice")
-        segments[parse_port(key)] = parse_port(ids)
-    return segments
-
-
 def _axes(text: str) -> list[int | None]:
     return [None if axis == "-" else int(axis) for axis in text.split(",") if axis]
 

@@ -11,7 +11,6 @@ from hlo_surgery.cli.arguments import (
     parse_batch,
     parse_custom_calls,
     parse_port,
-    parse_segments,
 )
 from hlo_surgery.cli.statistics import parse_statistics
 from hlo_surgery.planning.options import WAYS
@@ -62,8 +61,8 @@ Segments = Annotated[
     typer.Option(
         "--segments",
         metavar="ARG=IDS",
-        help="Argument with rows of all examples, one behind the other, and that with the ids of "
-        "whose each is, by name or position.",
+        hidden=True,
+        help="Refused: rows that belong to examples by ids are not taken.",
     ),
 ]
 Strategy = Annotated[str, typer.Option(help=f"{', '.join(WAYS[:-1])} or {WAYS[-1]}.")]
@@ -135,7 +134,7 @@ def options_of(batch: list[str], statistics: list[str], how: Mapping[str, Any]) 
         "loss": parse_port(how["loss"]) if how["loss"] is not None else None,
         "is_real": None if how["is_real"] is None else parse_port(how["is_real"]),
         "custom_calls": parse_custom_calls(how["custom_call"] or []),
-        "segments": parse_segments(how["segments"] or []),
+        "segments": how["segments"],
         "gradients": [parse_port(g) for g in how["gradient"]] if how["gradient"] else None,
         "memory_budget": parse_bytes(how["memory_budget"]),
     }

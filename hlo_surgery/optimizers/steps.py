@@ -27,7 +27,6 @@ from hlo_surgery.requests.in_axes import Key, example_count, leaf_axes
 from hlo_surgery.requests.leaves import is_array, kind_of
 from hlo_surgery.requests.real_flags import flags_among
 from hlo_surgery.requests.request import check_words
-from hlo_surgery.requests.segments import segments_among
 from hlo_surgery.statistics.derived import Statistic
 
 # The parameters, or the model that has them, and the loss' other arguments, by position and name.
@@ -158,10 +157,8 @@ class Training:
     def _examples(self, given: Given) -> tuple[list[Any], dict[int, int]]:
         """All arrays among the arguments, and the example axes of the batch's, by number."""
         model, rest, named = given
-        args, segments = (model, *rest), self.options["segments"]
+        args = (model, *rest)
         arrays = [leaf for leaf in jax.tree.leaves((args, named)) if is_array(leaf)]
-        if segments is not None:
-            return arrays, dict(segments_among(segments, args, named, self.batch, self.loss).axes)
         how = self.options["in_axes"], self.options["rows_per_example"], self.loss
         return arrays, leaf_axes(args, named, self.batch, *how)
 

@@ -20,6 +20,7 @@ from hlo_surgery.requests.in_axes import example_count
 from hlo_surgery.requests.loss_outputs import loss_output, named_loss
 from hlo_surgery.requests.parameter_groups import groups_of
 from hlo_surgery.requests.port_paths import as_integer, picked_ports, port_number
+from hlo_surgery.requests.segments import refuse_segments
 from hlo_surgery.statistics.derived import (
     Derived,
     Groups,
@@ -32,13 +33,6 @@ from hlo_surgery.statistics.derived import (
 LossReduction = Literal["mean", "sum"]
 OnMixing = Literal["refuse", "contribution"]
 Batch = Mapping[str, int] | Mapping[int, int] | Mapping[str | int, int] | Sequence[str | int]
-TOGETHER = (
-    'segments goes with neither rows_per_example nor on_mixing="contribution"; leave these out'
-)
-UNCOUNTED = (
-    "no argument says how many examples there are; with segments, give one of them its axis, such "
-    "as targets or numbers of rows, or pass is_real"
-)
 
 
 @dataclass(frozen=True)
@@ -50,9 +44,8 @@ class Request:
     padding, `real_of` the arguments that it is made of, and `real` the values that say it, with
     their number. `closed_over`: traced values that
     the statistics were found to close over. `custom_calls`: the examples' axes of some, as they
-    were declared. `segments`: of arguments with rows of examples, which one has their ids; `met`:
-    the value that says which examples were found to meet others. `pruned`: whether the module may
-    lack what no output needs, as what `jax.jit` lowers does.
+    were declared. `pruned`: whether the module may lack what no output needs, as what `jax.jit`
+    lowers does.
     """
 
     batch: Mapping[int, int]
@@ -69,15 +62,13 @@ class Request:
     real_of: frozenset[int] = frozenset()
     real: tuple[Value, Value] | None = None
     custom_calls: CallAxes = field(default_factory=dict[str, Any])
-    segments: Mapping[int, int] = field(default_factory=dict[int, int])
-    met: Value | None = None
     pruned: bool = True
 
     @property
     def examples(self) -> Examples:
         """The batch, as strategies are told of it; of one example its mean is its sum."""
         is_mean = self.loss_reduction == "mean" or self.size == 1
-        return Examples(self.size, is_mean, self.real, self.met)
+        return Examples(self.size, is_mean, self.real)
 
 
 def make_request(
@@ -92,21 +83,16 @@ def make_request(
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
-    segments: Mapping[str | int, str | int] | None = None,
+    segments: Any = None,
     pruned: bool = True,
 ) -> Request:
     """Check everything against the module. Raises ValueError or TypeError that say what to pass
     instead.
     """
     check_words(loss_reduction, on_mixing)
-    rows = _segments(module.arguments, segments or {})
-    axes = _batch_axes(module.arguments, batch, rows)
-    if rows and (rows_per_example != 1 or on_mixing != "refuse"):
-        raise ValueError(TOGETHER)
-    own = {number: axis for number, axis in axes.items() if number not in rows}
-    if not own and is_real is not None:
-        own = {port_number(module.arguments, is_real, "argument"): 0}
-    size = _batch_size(module.arguments, own, rows_per_example)
+    refuse_segments(segments)
+    axes = _batch_axes(module.arguments, batch)
+    size = _batch_size(module.arguments, axes, rows_per_example)
     flags = None if is_real is None else _flags(module.arguments, is_real, size)
     # A gradient taken from the tensor of the real examples' own would be another where the loss
     # counts padding.
@@ -136,7 +122,6 @@ def make_request(
         is_real=flags,
         real_of=frozenset([] if flags is None else [flags]),
         custom_calls=calls,
-        segments=rows,
         pruned=pruned,
     )
 
@@ -218,38 +203,14 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
         raise ValueError(f"{name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
 
 
-def _segments(arguments: Sequence[Port], segments: Mapping[str | int, str | int]) -> dict[int, int]:
-    """The argument with the ids of each argument's rows, by number."""
-    found: dict[int, int] = {}
-    for key, ids_key in segments.items():
-        ids = port_number(arguments, ids_key, "argument")
-        shape = arguments[ids].shape
-        for number in picked_ports(arguments, key, "argument"):
-            if found.setdefault(number, ids) != ids:
-                raise ValueError(
-                    f"segments has both {arguments[found[number]].name} and {arguments[ids].name} "
-                    f"for argument {arguments[number].name}; name one"
-                )
-            own = arguments[number].shape
-            if not shape or own[: len(shape)] != shape or arguments[ids].dtype.kind not in "iu":
-                raise ValueError(
-                    f"segments has {arguments[ids].dtype}{list(shape)} for argument "
-                    f"{arguments[number].name} of shape {list(own)}; ids are integers, one for "
-                    "each row"
-                )
-    return found
-
-
-def _batch_axes(arguments: Sequence[Port], batch: Batch, rows: Mapping[int, int]) -> dict[int, int]:
-    """Example axis by argument number, from names or positions; a list means axis 0. `rows`: the
-    arguments with rows of examples, along the first.
-    """
+def _batch_axes(arguments: Sequence[Port], batch: Batch) -> dict[int, int]:
+    """Example axis by argument number, from names or positions; a list means axis 0."""
     if isinstance(batch, str | bytes) or not isinstance(batch, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"batch is {batch!r}; pass a dict of argument to example axis, or a list of arguments"
         )
     pairs = batch.items() if isinstance(batch, Mapping) else [(key, 0) for key in batch]
-    axes = dict.fromkeys(rows, 0)
+    axes: dict[int, int] = {}
     for key, axis in pairs:
         axis = as_integer(f"the example axis of {key}", axis)
         for number in picked_ports(arguments, key, "argument"):
@@ -273,8 +234,6 @@ def _axis(port: Port, first: int, axis: int) -> int:
 
 
 def _batch_size(arguments: Sequence[Port], axes: Mapping[int, int], rows_per_example: int) -> int:
-    if not axes:
-        raise ValueError(UNCOUNTED)
     sizes = {arguments[number].name: arguments[number].shape[axis] for number, axis in axes.items()}
     size = example_count(sizes, rows_per_example)
     if size == 0:

@@ -12,7 +12,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason, Refusal
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import MEAN, HasNaN, MeanOf, PerExampleGradients
+from hlo_surgery.passes.measures.measures import MEAN, MeanOf, PerExampleGradients
 from hlo_surgery.passes.normalise.constraints import mesh_size
 from hlo_surgery.passes.normalise.custom_calls import CallAxes
 from hlo_surgery.passes.rewriting.analysed import (
@@ -32,7 +32,6 @@ from hlo_surgery.requests.request import Batch, Request, labels_of, make_request
 from hlo_surgery.rewriting.batch_constants import unmarked, warn_of_constants
 from hlo_surgery.rewriting.refusals import roles_of
 from hlo_surgery.rewriting.results import (
-    asks_who_crossed,
     private_statistics,
     results,
     reweights,
@@ -69,7 +68,7 @@ def rewrite_module(
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
-    segments: Mapping[str | int, str | int] | None = None,
+    segments: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> Module:
     """A module that returns, after what the given one returns, each statistic of each gradient.
@@ -82,8 +81,7 @@ def rewrite_module(
     that says which examples are no padding, where some are, as in `grad`. `custom_calls`: of calls
     that take the examples one by one, by the name of their target or kernel, the axes of their
     operands and of their results, each one int or None for all or a list, as `{"my_kernel": ([0, 0,
-    None], 0)}`; that is trusted. `segments`: of arguments whose rows belong to the examples that
-    ids name, the argument with the ids, by name or position. `planning`: `strategy`,
+    None], 0)}`; that is trusted. `segments` is refused. `planning`: `strategy`,
     `memory_budget`, `target`, `reuse_gradient`, `shards`; see `PlanningChoices`. Raises Refusal
     where a statistic is not defined or not proved, ValueError or TypeError for wrong use.
 
@@ -169,7 +167,7 @@ def explain_module(
     is_real: str | int | None = None,
     custom_calls: CallAxes | None = None,
     rows_per_example: int = 1,
-    segments: Mapping[str | int, str | int] | None = None,
+    segments: Any = None,
     **planning: Unpack[PlanningOptions],
 ) -> Plan:
     """The plan of `rewrite_module`, which prints."""
@@ -245,8 +243,7 @@ def _computed(
 def _measures(request: Request) -> list[Measure]:
     """What all statistics are made of, each once. TypeError where a phi is not elementwise."""
     statistics = request.statistics.values()
-    told = [HasNaN()] if any(asks_who_crossed(request, s) for s in statistics) else []
-    told += [MEAN] if request.is_real is not None and any(map(is_about_mean, statistics)) else []
+    told = [MEAN] if request.is_real is not None and any(map(is_about_mean, statistics)) else []
     measures = list(dict.fromkeys([*(m for s in statistics for m in measures_of(s)), *told]))
     for measure in measures:
         if isinstance(measure, MeanOf) and measure.is_given:

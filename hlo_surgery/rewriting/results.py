@@ -3,17 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 import jax
-import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.ir.errors import Reason, Refusal
-from hlo_surgery.passes.measures.measures import PerExampleGradients, SumOf
-from hlo_surgery.passes.measures.real_examples import nan_unless_flags, nan_where
+from hlo_surgery.passes.measures.real_examples import nan_unless_flags
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.steps import Lifted
 from hlo_surgery.requests.request import Request, labels_of
-from hlo_surgery.statistics.derived import Derived, Groups, Statistic, results_of
+from hlo_surgery.statistics.derived import Derived, Statistic, results_of
 
 SHARED_BY_REAL = (
     "bounds each example's influence, but the real examples share a term by their number"
@@ -61,45 +59,10 @@ def _in_order(
     for name, statistic in request.statistics.items():
         with within("statistic", [name]):
             groups = request.groups[name]
-            own = made.get(name) or _unless_crossed(request, statistic, found, groups)
+            own = made.get(name) or results_of(statistic, found, groups)
         each.append(own)
     arrays = [x for found_arrays in each for x in found_arrays]
     return arrays if request.real is None else [nan_unless_flags(x, found.count) for x in arrays]
-
-
-def _unless_crossed(
-    request: Request, statistic: Statistic, found: Measurements, groups: Groups
-) -> list[jax.Array]:
-    """A statistic's arrays; sums over the examples are NaN (counts: -1) where some met others."""
-    arrays = results_of(statistic, found, groups)
-    if not _may_not_tell(request, statistic):
-        return arrays
-    wrong = jnp.any(found.crossed())
-    return [nan_where(wrong, array) for array in arrays]
-
-
-def _may_not_tell(request: Request, statistic: Statistic) -> bool:
-    """Whether a statistic may be a number although examples have NaN, as a mean of some phi.
-
-    Weights tell by themselves, and leave out examples where they may.
-    """
-    told = isinstance(statistic, PerExampleGradients) or (
-        isinstance(statistic, Derived) and _tells(statistic)
-    )
-    return bool(request.segments) and not told
-
-
-def _tells(statistic: Derived) -> bool:
-    """Whether rows of examples, or weights by their norms, have NaN where gradients do."""
-    if statistic.wholes or any(isinstance(m, SumOf) for m in statistic.measures):
-        return False
-    return statistic.like == "group" or statistic.reweights
-
-
-def asks_who_crossed(request: Request, statistic: Statistic) -> bool:
-    """Whether a statistic rests on `Found.crossed`."""
-    asked = isinstance(statistic, Derived) and statistic.crossed
-    return bool(request.segments) and (asked or _may_not_tell(request, statistic))
 
 
 def _refuse_shared_by_real(request: Request, found: Measurements) -> None:

@@ -33,7 +33,7 @@ def unnamed_rows(module: Module, request: Request) -> list[int]:
     Numbers of a gradient's shape are parameters, or what an optimizer keeps of them.
     """
     trained = {module.outputs[number].shape for number in request.gradients}
-    named = {*request.batch, *request.segments.values(), request.is_real}
+    named = {*request.batch, request.is_real}
     return [
         number
         for number, port in enumerate(module.arguments)

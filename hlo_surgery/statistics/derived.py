@@ -27,7 +27,6 @@ SAID_BY = {
     "rotated_squares": "reweights",
     "summed": "wholes",
     "losses": "losses",
-    "crossed": "crossed",
 }
 
 
@@ -40,7 +39,7 @@ class Derived:
     sums of the examples' gradients with weights of its own, and `wholes` sums of functions of all
     gradients of one example; `joins`: how those of parts of a batch make that of the whole, None
     where they rest on the whole.
-    `crossed`: it says which examples met others. `about_mean`: it takes the mean gradient.
+    `about_mean`: it takes the mean gradient.
     `least`: examples it is defined for; a batch of fewer is an error where it `refuses_fewer`, and
     else has NaN. `parts`: the named tuple of several arrays for each
     gradient or group, which `combine` returns one after the other. `of_tree`: the statistic
@@ -56,7 +55,6 @@ class Derived:
     joins: Join | None = None
     losses: bool = False
     private: bool = False
-    crossed: bool = False
     about_mean: bool = False
     least: int = 1
     refuses_fewer: bool = True

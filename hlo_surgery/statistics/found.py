@@ -60,10 +60,6 @@ class Found(Protocol):
         """The mean over b of (P' g_b Q)**2, with P and Q of each output."""
         ...
 
-    def crossed(self) -> jax.Array:
-        """Whether each example was found to meet another as the program ran, [B]."""
-        ...
-
     def losses(self) -> jax.Array:
         """Each example's own loss, [B]."""
         ...

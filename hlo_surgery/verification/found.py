@@ -113,10 +113,6 @@ class Stacked:
             for basis, g in ((basis, map(jnp.asarray, g)) for basis, g in pairs)
         ]
 
-    def crossed(self) -> jax.Array:
-        """No examples meet where each is on its own."""
-        return jnp.zeros(self.size, bool)
-
     def losses(self) -> jax.Array:
         """Each example's own loss, [B]."""
         return jnp.asarray(self.own_losses)

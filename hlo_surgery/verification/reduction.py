@@ -30,7 +30,6 @@ WAYS_OUT = {
         "number that is written down, a sum is still one"
     ),
 }
-BY_IDS = "rows that belong to examples by ids are not copied"
 ALIKE = "the examples that were tried have one and the same gradient, which may be nobody's"
 NEITHER = "the gradients of copies are neither those of a mean nor those of a sum"
 
@@ -118,8 +117,6 @@ def _fitting(
 
 def _copied(request: Request, inputs: Sequence[Any], of_copies: OfCopies) -> list[Copies]:
     """Runs on copies of a few real examples. Raises Untold."""
-    if request.segments:
-        raise Untold(BY_IDS)
     examples = real_examples(request, inputs)[:TRIED].tolist()
     counts, batches = _called(request, examples, of_copies)
     alone = [replace(request, size=n, is_real=None) for n in counts]

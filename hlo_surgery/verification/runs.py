@@ -10,7 +10,6 @@ from hlo_surgery.requests.request import Request
 from hlo_surgery.verification.expectations import Expectations
 from hlo_surgery.verification.inputs import Order, disjoint_changes, perturbed, pick_examples
 from hlo_surgery.verification.padding import among_padding, real_examples
-from hlo_surgery.verification.rows import only_rows_of
 from hlo_surgery.verification.tolerances import (
     ROUNDED_OPS,
     Array,
@@ -26,10 +25,6 @@ Each = Callable[[Sequence[int]], Iterable[int]]
 # So many times are the inputs rounded in other directions: that all of them leave an entry in place
 # is improbable.
 PATTERNS = 4
-EMPTY = (
-    "examples are left without rows here: guard what divides by their number, as by maximum(count, "
-    "1), or give it inputs on which it is finite"
-)
 
 
 class NotFinite(Exception):
@@ -91,8 +86,6 @@ class Runs:
         return (
             f"the inputs hold NaN in {', '.join(wrong)}"
             if wrong
-            else EMPTY
-            if self.request.segments
             else "give it inputs on which it is finite"
         )
 
@@ -115,13 +108,12 @@ class Runs:
 
     def _batch_of(self, examples: Order, arrays: Sequence[Any] | None = None) -> list[Array]:
         """A batch of these examples in the places of the real ones; padding stays, and so does its
-        number. Where ids say whose rows are, an example has its own in its own place alone.
+        number.
         """
         request = self.request
         order = among_padding(examples, self.real, request.size)
-        axes = {i: axis for i, axis in request.batch.items() if i not in request.segments}
-        picked = pick_examples(self.inputs if arrays is None else arrays, axes, order)
-        return only_rows_of(picked, request, np.flatnonzero(order == np.arange(request.size)))
+        given = self.inputs if arrays is None else arrays
+        return pick_examples(given, dict(request.batch), order)
 
     def _vanishing(self, k: int, runs: tuple[Array, Array, Array, Array]) -> Comparison:
         plain, one, other, two = runs
@@ -143,9 +135,7 @@ class Runs:
                 found, roundings = self._of_example(example)
                 for k, output in found.items():
                     means[k] += output * self._terms / len(self.real)
-                    # What is left of a difference of two runs has the roundings of both.
-                    own = roundings[k] if self.request.segments else self.tolerance * abs(output)
-                    allowed[k] += own * self._terms / len(self.real)
+                    allowed[k] += self.tolerance * abs(output) * self._terms / len(self.real)
                 expected.add(found, roundings)
             differences = self.second_differences()
         except NotFinite as problem:
@@ -191,30 +181,9 @@ class Runs:
         same, inputs = np.full(len(self.real), example), (self.inputs, *self._rounded)
         copies = [self._batch_of(same, arrays) for arrays in inputs]
         outputs, allowed = self._known(copies, f"copies of example {example}")
-        if self.request.segments:
-            outputs, allowed = self._with_rows(example, outputs, allowed)
         return (
             {k: x / self._terms for k, x in outputs.items()},
             {k: x / self._terms for k, x in allowed.items()},
-        )
-
-    def _with_rows(
-        self, example: int, copies: dict[int, Array], around: dict[int, Array]
-    ) -> tuple[dict[int, Array], dict[int, Array]]:
-        """The same where ids say whose rows are, which copies have once.
-
-        Let e be what an example without rows adds. Copies make r + c + (B - 1) e, and c - e is what
-        the batch lacks without the example's rows: B - 1 of these make r + B c of them.
-        """
-        kept = np.setdiff1d(np.arange(self.request.size), [example])
-        inputs = (self.inputs, *self._rounded)
-        left = [only_rows_of(arrays, self.request, kept) for arrays in inputs]
-        rest, spread = self._known(left, f"the batch without the rows of example {example}")
-        times = len(self.real) - 1
-        own = {k: self.rounding[k] + self.tolerance * np.abs(self.plain[k]) for k in self._held}
-        return (
-            {k: x + times * (self.plain[k] - rest[k]) for k, x in copies.items()},
-            {k: x + times * (own[k] + spread[k]) for k, x in around.items()},
         )
 
     def _known(

@@ -26,9 +26,8 @@ DECIDED_HELP = (
 # Of data of the batch that each example meets at a place of its own, marked as a constant or not.
 DATA_HELP = (
     "compute what is made of the whole batch before the call, and pass it: one number for all as "
-    "an argument, one for each example as a batch argument; where the batch's rows are sorted or "
-    "routed by what they hold, as among experts, pass segments=..., which says whose each row is"
-    f"{CONTRIBUTION_HELP}"
+    "an argument, one for each example as a batch argument; of experts, dispatch densely, so that "
+    f"tokens stay in their rows{CONTRIBUTION_HELP}"
 )
 # Of sums over the examples that meet nothing else, as gradients do where they are clipped.
 OUTSIDE = (

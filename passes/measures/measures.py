@@ -177,23 +177,6 @@ class Gram(Defined):
 
 
 @dataclass(frozen=True)
-class HasNaN(RowMeasure):
-    """Whether an example's gradient has NaN anywhere, [B]."""
-
-    def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
-        """Whether it has."""
-        return jnp.any(jnp.isnan(gradient))
-
-    def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:
-        """What is moved or scaled stays NaN."""
-        return True
-
-    def behind(self, tail: GradientSlice, stack: jax.Array, made: Value, known: Known) -> jax.Array:
-        """Whether any slice has, [steps, B]."""
-        return jnp.any(stack, 0)
-
-
-@dataclass(frozen=True)
 class SumOf(Defined):
     """The sum over the examples of a function of one example's gradient, of any shape; it is given
     the gradient in at least float32.

@@ -4,7 +4,7 @@ traced.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.kronecker import KroneckerFactors
 from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import MEAN, HasNaN, PerExampleGradients
+from hlo_surgery.passes.measures.measures import MEAN, PerExampleGradients
 from hlo_surgery.passes.measures.moments import squared_magnitude
 from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.by_gradient.by_example import (
@@ -141,16 +141,6 @@ class Measurements:
             self._in_scope(i, partial(rotated_squares, self.chosen[i], self.known, basis))
             for i, basis in pairs
         ]
-
-    def crossed(self) -> jax.Array:
-        """Whether each example was found to meet another, or all have NaN, as of rows of nobody."""
-        met = self.examples.met
-        if met is None:
-            return jnp.zeros(self.size, bool)
-        found = [self.measured[i][HasNaN()] for i in self._gradients]
-        real = self._real
-        alike = found if real is None else [each | ~real for each in found]
-        return reduce(jnp.logical_or, [jnp.all(each) for each in alike], self.known[met])
 
     def losses(self) -> jax.Array:
         """Each example's own loss."""

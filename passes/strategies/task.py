@@ -27,18 +27,16 @@ class Examples:
     """A batch of `size` examples. `is_mean`: whether the loss is their mean, and not their sum.
 
     `real`: the module's values that say which are no padding, [B], and how many; None if all are.
-    `met`: that which says which were found to meet others, [B], where ids tell rows apart.
     """
 
     size: int
     is_mean: bool
     real: tuple[Value, Value] | None = None
-    met: Value | None = None
 
     @property
     def values(self) -> tuple[Value, ...]:
         """The module's values that say something of them."""
-        return (*(self.real or ()), *(() if self.met is None else (self.met,)))
+        return self.real or ()
 
     def flags(self, known: Known) -> jax.Array | None:
         """Which are real, [B], or None where all are."""

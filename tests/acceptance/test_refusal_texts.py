@@ -288,32 +288,9 @@ def test_a_loss_that_guards_its_mean_is_told_to_take_it_unguarded():
     assert hs.explain(hs.grad(way_out, statistics=hs.norms()), PARAMS["w"], X).outputs
 
 
-def sorted_by_expert(w, x, segments):
-    ids = jnp.argsort(segments)
-    rows = jax.lax.ragged_dot(x[ids], w, jnp.bincount(segments, length=len(w)))
-    return jnp.sum(jnp.tanh(rows))
-
-
-def test_rows_counted_by_expert_are_told_of_segments():
-    experts = jnp.ones((2, WIDTH, 3))
-    routes = jnp.arange(len(X)) % 2
-    options = {"batch_argnums": (1, 2), "statistics": hs.norms(), "loss_reduction": "sum"}
-    with pytest.raises(hs.Refusal, match="a constant made of the whole batch") as refused:
-        hs.grad(sorted_by_expert, **options)(experts, X, routes)
-    assert "pass segments=..." in refused.value.help
-
-
 def kept_by_a_mark(w, x):
     gradient = jax.grad(of_rows)(w, x)
     return jnp.where(hs.constant(jnp.isfinite(gradient).all()), gradient, 0)
-
-
-def test_a_guard_that_is_marked_is_told_to_stand_outside():
-    asked = hs.rewrite(kept_by_a_mark, batch_argnums=1, statistics=hs.norms())
-    with pytest.raises(hs.Refusal, match="as it is, and as a constant besides") as refused:
-        asked(PARAMS["w"], X)
-    assert refused.value.help.startswith("clip, guard, normalise or apply gradients outside")
-    assert "hs.constant" not in refused.value.help
 
 
 def test_a_guard_beside_a_clip_is_told_to_stand_outside():
