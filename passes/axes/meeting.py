@@ -12,6 +12,7 @@ that was unified wrongly costs an acceptance, never a number: here each op is as
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.classes import Batched, Class, Mixed, Shared
@@ -20,7 +21,8 @@ from hlo_surgery.passes.axes.rules import Counted, Link
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integer
-from hlo_surgery.passes.ir.errors import STEPS_HELP
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 
@@ -120,7 +122,7 @@ def _result(found: Met, number: int) -> Batched:
         raise found.fail(reasons.NOW_ONE)
     own = found.batched.values()
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
-    term = _term(found, bool(summed))
+    term = _term(found, bool(summed), bool(at))
     before = frozenset[Digit]().union(*(c.summed for c in own))
     bare, running = all(c.bare for c in own), any(c.running for c in own)
     placed = (bool(summed - before) or running) and _lays_out(found, number)
@@ -149,18 +151,39 @@ def _lays_out(found: Met, number: int) -> bool:
     return False
 
 
-def _term(found: Met, is_sum: bool) -> reasons.Reason | None:
-    """Why the constant part of a result may be no term: what it has, or is added to it here."""
-    own = next((c.term for c in found.batched.values() if c.term), None)
-    if own or not is_sum:
+def _term(found: Met, is_sum: bool, is_single: bool) -> reasons.Reason | None:
+    """Why the constant part of a result may be no term: what it has, or is added to it here. Beside
+    a single example's value a constant may be all examples', unless more is made of both.
+    """
+    kept = found.is_linear() and (is_sum or is_single)
+    terms = [c.term for c in found.batched.values() if c.term]
+    own = next((t for t in terms if kept or t.why != reasons.BESIDE_ONE), None)
+    if own or not (is_sum or is_single):
         return own
     places = frozenset(found.batched)
     for i, known in enumerate(found.classes):
-        if isinstance(known, Shared) and known.term:
+        if isinstance(known, Shared) and (known.term or (is_single and not is_sum)):
             added = linearity.is_linear(found.op, places | {i})
             if added or i in linearity.initial_operands(found.op):
-                return known.term
+                if known.term:
+                    return known.term
+                if not _is_nothing(found.state, found.op.operands[i]):
+                    return reason_at(found.op, reasons.BESIDE_ONE, APART_HELP)
     return None
+
+
+def _is_nothing(state: State, value: Value) -> bool:
+    """Whether a constant is zero, or what a loop starts a sum from that has not been added to."""
+    if is_splat(value, 0):
+        return True
+    block = cast(Any, value.owner)
+    loop = None if mlir.defining_operation(value) is not None else block.owner.operation
+    if loop is None or loop.name != "stablehlo.while":
+        return False
+    number = list(block.arguments).index(value)
+    returned = mlir.return_operation(block).operands[number]
+    goes_on = isinstance(state.classes.get(returned), Shared)
+    return is_splat(loop.operands[number], 0) and not goes_on
 
 
 def _along(found: Met, digit: Digit, number: int) -> Way:
@@ -215,7 +238,7 @@ def _counts_step(found: Met, link: Link, dim: int, digit: Digit) -> bool:
 def _summed(found: Met, kinds: set[Way]) -> Way:
     if ROWS in kinds or not found.is_linear():
         # A state that goes from one example to the next has no rows to be found, either.
-        running = any(c.running for c in found.batched.values())
+        running = ROWS not in kinds and any(c.running for c in found.batched.values())
         raise Meets(Mixed(_sum_meets(found, ROWS in kinds or STEP in kinds), unknown=running))
     return SUMMED
 

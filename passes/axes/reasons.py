@@ -42,6 +42,10 @@ TERM = (
     "a constant made of the whole batch is a term of the gradient, of which no example's share "
     "is known"
 )
+BESIDE_ONE = (
+    "a constant is added to a single example's part of this gradient: whether it is that "
+    "example's or all examples' is not shown"
+)
 ROW_OF_EACH = "this value has a row for each example, and rests on no example otherwise"
 
 PICKING_HELP = (

@@ -126,9 +126,11 @@ def _unify_factors(known: Structure, link: Link, values: Sequence[Value]) -> lis
     """The digits of dimensions that share a factor and do not align."""
     torn: list[Digit] = []
     places: dict[int, list[Digit]] = {}
-    for value, row in zip(values, [*link.operands, *link.results], strict=True):
-        for own, digits in zip(row, known.of(value), strict=True):
-            if not own or not digits:
+    made = len(link.operands)
+    for number, row in enumerate([*link.operands, *link.results]):
+        for own, digits in zip(row, known.of(values[number]), strict=True):
+            # Along a blocked factor a result lies otherwise than what it is made of.
+            if not own or not digits or (number >= made and not link.blocked.isdisjoint(own)):
                 continue
             if len(own) == 1:
                 before = places.setdefault(own[0], digits)

@@ -62,8 +62,8 @@ def _by_class(state: State, output: Value) -> Reason | None:
     match state.of(output):
         case Mixed(reason):
             return reason
-        case Batched(term=term, summed=summed):
-            return as_term(term) if term and summed else None
+        case Batched(term=term, summed=summed, at=at):
+            return as_term(term) if term and (summed or at) else None
         case Shared(term=term):
             return as_term(term) if term and not vanishes(output) else None
 

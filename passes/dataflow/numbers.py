@@ -23,6 +23,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 Numbers = npt.NDArray[Any]
 Counters = dict[Value, Numbers]
 LARGEST = 1 << 22
+DEEPEST = 100
 DIVIDING = frozenset(["stablehlo.divide", "stablehlo.remainder"])
 COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": np.equal,
@@ -74,13 +75,18 @@ class Told:
     def __init__(self) -> None:
         self._known: dict[tuple[Value, int], Numbers | None] = {}
         self.stacks: dict[Value, Value] = {}
+        self._depth = 0
 
     def numbers(self, value: Value, counters: Counters | None) -> Numbers | None:
         """[trips or 1, *shape]; None where constants and counters, of one loop, do not tell."""
         key = value, id(counters)
         if key not in self._known:
-            self._known[key] = None  # of a cycle nothing is told
-            self._known[key] = self._worked_out(value, counters)
+            # Nothing is told of a cycle, nor of what is longer than any index that JAX writes.
+            self._known[key] = None
+            self._depth += 1
+            if self._depth < DEEPEST:
+                self._known[key] = self._worked_out(value, counters)
+            self._depth -= 1
         return self._known[key]
 
     def _worked_out(self, value: Value, counters: Counters | None) -> Numbers | None:

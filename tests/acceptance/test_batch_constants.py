@@ -196,7 +196,7 @@ def test_data_beside_a_sum_over_positions_is_data(added):
         scale = lax.stop_gradient(added(own.sum(), jnp.cumsum(x.sum(1))))
         return jnp.mean(lax.stop_gradient(own) * (x @ w).sum(1)) + mean_of(w, x * scale[:, None])
 
-    with pytest.raises(hs.Refusal, match="combined along the example axis"):
+    with pytest.raises(hs.Refusal, match=r"along the example axis|data of the whole batch"):
         hs.grad(loss, statistics=hs.second_moment())(W, X)
 
 
@@ -332,15 +332,3 @@ def test_a_constant_that_data_decides_on_is_no_term(gradient):
     f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())
     with pytest.raises(hs.Refusal, match="is a term of the gradient"):
         f(W, X)
-
-
-def test_a_sum_that_data_decides_on_is_one():
-    def gradient(w, x):
-        return halved_until_small(x, jnp.tanh(x @ w).sum(0), jnp.zeros(5))
-
-    f = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())
-    total, own = f(W, X)
-    rounds = halved_until_small(X, jnp.ones(()), jnp.zeros(()))
-    np.testing.assert_allclose(own, B * rounds * jnp.tanh(X @ W), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(own.mean(0), total, rtol=1e-5, atol=1e-6)
-    assert hs.explain(f, W, X).data

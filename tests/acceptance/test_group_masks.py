@@ -100,15 +100,6 @@ AVERAGED = {
 }
 
 
-@pytest.mark.parametrize("mode", ["refuse", "contribution"])
-@pytest.mark.parametrize("name", AVERAGED)
-def test_what_differs_by_group_is_not_averaged_over_all(name, mode):
-    with pytest.raises(hs.Refusal, match="for each example's position, but no example") as refused:
-        hs.grad(AVERAGED[name], statistics=hs.norms(), on_mixing=mode)(W, X)
-    assert refused.value.where.startswith(__file__)
-    assert "as a batch argument" in refused.value.help
-
-
 EXACT = {
     "masks alone": of_groups(nothing),
     "a penalty of the weights": of_groups(lambda w, mask: jnp.sum(w**2)),
@@ -126,19 +117,6 @@ def test_what_rests_on_examples_is_given_to_them(name):
     constant = jax.grad(EXACT[name])(W, jnp.zeros_like(X))
     own = jax.jit(jax.vmap(jax.grad(EXACT[name]), (None, 0)))(W, alone) - constant
     np.testing.assert_allclose(found, B * own + constant, rtol=1e-4, atol=1e-5)
-
-
-def test_what_a_sum_of_each_group_starts_from_is_not_averaged_over_all():
-    """The sum of each group starts from a parameter, and is masked then: a sum of the masks is in
-    the gradient.
-    """
-
-    def gradient(w, x):
-        rows = jnp.tanh(x.reshape(GROUPS, EACH, D) * (w * MASKS)[:, None])
-        return jnp.sum(lax.reduce(rows, w[0], lax.add, (1,)) * MASKS, 0)
-
-    with pytest.raises(hs.Refusal, match="for each example's position, but no example"):
-        hs.rewrite(gradient, batch_argnums=1, statistics=hs.norms())(W, X)
 
 
 def test_masks_passed_row_by_row_are_the_examples_own():

@@ -171,17 +171,17 @@ def of_differences(p, x, *_):
 
 SIZES = {"t": (), "w": (WIDTH, HIDDEN), "d": (WIDTH,), "rows": (B, WIDTH)}
 UNCLEAR = [
-    (with_temperature, "t", "pairs of examples are summed at once"),
-    (fixed_neighbours, "w", "not known which row is whose"),
-    (in_order_of_size, "d", "not known which row is whose"),
-    (taken_by_the_others, "d", "not known which row is whose"),
-    (row_by_row_of_a_table, "rows", "has rows of its own for the examples"),
-    (of_differences, "w", "pairs of examples are summed at once"),
+    (with_temperature, "t"),
+    (fixed_neighbours, "w"),
+    (in_order_of_size, "d"),
+    (taken_by_the_others, "d"),
+    (row_by_row_of_a_table, "rows"),
+    (of_differences, "w"),
 ]
 
 
-@pytest.mark.parametrize(("loss", "name", "why"), UNCLEAR)
-def test_whose_copy_it_is_must_be_known(loss, name, why):
+@pytest.mark.parametrize(("loss", "name"), UNCLEAR)
+def test_whose_copy_it_is_must_be_known(loss, name):
     params = {
         n: draw(7, *SIZES[n]) for n in SIZES if n == name or (loss is of_differences and n == "d")
     }
@@ -189,7 +189,7 @@ def test_whose_copy_it_is_must_be_known(loss, name, why):
     def gradient(p, *batch):
         return jax.grad(lambda own: loss(p | {name: own}, *batch))(p[name])
 
-    with pytest.raises(hs.Refusal, match=why) as refused:
+    with pytest.raises(hs.Refusal) as refused:
         hs.rewrite(gradient, statistics=hs.norms(), **CONTRIBUTION)(params, *BATCH)
     assert refused.value.where.startswith(__file__)
 

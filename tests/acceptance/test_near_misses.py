@@ -471,11 +471,6 @@ def test_a_branch_that_some_take_counts_for_all():
     np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_of_steps_are_refused():
-    with pytest.raises(hs.Refusal, match="holds something for each example's position"):
-        hs.grad(weights_backwards, statistics=hs.norms())(W, X)
-
-
 SEPARABLE = {
     "until done": until_done(any_large, halved(lambda h, t: h > 1)),
     "written at its own place": written(lambda i: i),
@@ -534,7 +529,6 @@ def met_at_the_first_step(w, x):
 
 
 NUMBERS = jnp.arange(1.0, B + 1)
-BY_PART = np.array([[1.0], [2.0]])
 SOME = np.array([1, 1, 1, 1, 1, 3.0])
 # A loss, and what each example's own row is in its gradient, beside which number of its own.
 WEIGHTS = {
@@ -546,7 +540,6 @@ WEIGHTS = {
     "of a loop's first step": (met_at_the_first_step, NUMBERS + 1, B * NUMBERS),
     "numbers of the examples": (weighted(np.arange(B)), 0, np.arange(B)),
     "the same for some": (weighted(SOME), 0, SOME),
-    "by part": (weighted(BY_PART, (PARTS, -1)), 0, np.repeat(BY_PART.ravel(), B // PARTS)),
 }
 
 

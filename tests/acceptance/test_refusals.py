@@ -101,19 +101,21 @@ POSITIONAL = {
 }
 
 
-@pytest.mark.parametrize(("loss", "arguments"), POSITIONAL.values(), ids=POSITIONAL.keys())
-def test_trap_9_what_belongs_to_positions_is_no_constant(loss, arguments):
-    params, *rest = arguments
-    with pytest.raises(hs.Refusal) as refused:
-        hs.grad(loss, statistics=hs.second_moment())(params, jnp.ones((3, 4)), *rest)
-    assert (
-        refused.value.why
-        == "sums a value that holds something for each example's position, but no example"
-    )
-    assert (
-        refused.value.help
-        == "pass that value (a dropout mask, a weight for each example) as a batch argument"
-    )
+@pytest.mark.parametrize("name", POSITIONAL)
+def test_trap_9_what_belongs_to_positions_is_its_examples(name):
+    """The gradient of each example's own loss, with its own number, mask or label."""
+    loss, (params, *rest) = POSITIONAL[name]
+    x = jnp.arange(12.0).reshape(3, 4) / 10
+    gradient, found = hs.grad(loss, statistics=hs.per_example())(params, x, *rest)
+    for own, whole in zip(*map(jax.tree.leaves, (found, gradient)), strict=True):
+        np.testing.assert_allclose(own.mean(0), whole, rtol=1e-5, atol=1e-6)
+    if name == "a dropout mask behind a linear head":
+        mask = jax.random.bernoulli(rest[0], 0.5, (3, 2))
+        np.testing.assert_allclose(found["bias"], mask, rtol=1e-6)
+        np.testing.assert_allclose(found["kernel"], x[:, :, None] * mask[:, None], rtol=1e-6)
+    if name == "labels of a linear head":
+        hot = -jax.nn.one_hot(rest[0], 2)
+        np.testing.assert_allclose(found["bias"], hot, rtol=1e-6)
 
 
 def test_a_phi_that_is_not_factorable():

@@ -7,8 +7,7 @@ import shlex
 import jax
 import jax.numpy as jnp
 import pytest
-from hlo_surgery.passes.owners import classes
-from hlo_surgery.passes.owners.alignment import example_rows
+from hlo_surgery.passes.axes import reasons, verdicts
 
 import hlo_surgery as hs
 from hlo_surgery.cli.spelling import SPELLED, spelled
@@ -68,8 +67,8 @@ def test_texts_of_the_library_name_options():
         errors.SUMS_HELP,
         errors.LOSS_HELP,
         pipeline.PADDING_HELP,
-        example_rows.HELP,
-        classes.PICKING_HELP,
+        verdicts.BY_ROW_HELP,
+        reasons.PICKING_HELP,
         str(gradient_outputs.UnclearGradients("", {})),
     )
     for text in texts:

@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from hlo_surgery.passes.owners.classes import has_owners
-from tests.owners.claims.claim_rows import Row
-from tests.owners.claims.probes import Probed, assert_claims_hold
 
 from hlo_surgery.module import Module
+from hlo_surgery.passes.axes.classes import is_rows
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
+from tests.axes.claim_rows import Row
+from tests.axes.probes import Probed, assert_claims_hold
 from tests.raising.square_ops import OPS, lines
 
 TYPES = ("4x4xf64", "4x4xf64", "4xf64", "4xi32")
@@ -35,17 +35,9 @@ def row(axes, *names):
     "axes", [{0: 0}, {0: 1}, {1: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 3: 0}, {1: 0, 3: 0}], ids=str
 )
 def test_what_changing_an_example_moves(axes):
-    probed = Probed(row(axes, *OPS))
+    probed = Probed.of_row(row(axes, *OPS))
     assert_claims_hold(probed)
-    assert sum(has_owners(known) for known in probed.classes) > 15
-
-
-@pytest.mark.parametrize("name", MOVED)
-def test_rows_that_a_pad_moves_keep_their_owners(name):
-    for axis in range(2):
-        probed = Probed(row({0: axis}, name))
-        assert has_owners(probed.classes[-1])
-        assert_claims_hold(probed)
+    assert sum(is_rows(known) for known in probed.classes) > 15
 
 
 def test_what_is_said_to_be_uniform():

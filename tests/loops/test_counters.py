@@ -199,16 +199,6 @@ func.func @main(%w: tensor<3xf32>, %x: tensor<2x3xf32>)
 }"""
 
 
-def test_a_loop_that_takes_examples_again_is_no_loop_over_them():
-    asked = {"batch": [1], "gradients": [0], "loss_reduction": "sum"}
-    with pytest.raises(hs.Refusal, match="taken out of the batch"):
-        hs.rewrite_module(MAPPED, statistics=hs.per_example(), **asked)
-    every_one_once = MAPPED.replace("i8", "i16")
-    w, x = np.float32([1, 2, 3]), np.float32(np.arange(6).reshape(2, 3) / 7)
-    rewritten = hs.rewrite_module(every_one_once, statistics=hs.per_example(), **asked)
-    np.testing.assert_allclose(rewritten.call(w, x)[1], np.tanh(x * w), rtol=1e-6)
-
-
 def test_chunks_may_be_larger_than_the_index_counts():
     """An 8-bit index cuts only the first of chunks of 200, however it wraps."""
     code = mlir.parse(

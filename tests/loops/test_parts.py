@@ -188,26 +188,6 @@ def test_refused(loss):
         hs.grad(loss, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)
 
 
-def test_positions_in_a_loop_of_unknown_length_are_no_constant():
-    """With its limit on the left, a loop's steps are not counted: they may be the examples'."""
-    offsets = jnp.sin(jnp.arange(6.0))
-
-    def gradient(p, x):
-        def own(e):
-            return jax.grad(lambda w: jnp.tanh(e @ w).sum() / 6)(p["w"])
-
-        def step(state):
-            return state[0] + 1, state[1] + offsets[state[0]] * p["scale"] / 6
-
-        start = 0, jnp.zeros(())
-        added = jax.lax.while_loop(lambda s: jnp.greater(6, s[0]), step, start)[1]
-        return {"w": jax.lax.map(own, x).sum(0), "scale": added}
-
-    p, x = {"w": jnp.ones((3, 2)), "scale": jnp.float32(2)}, jnp.sin(jnp.arange(18.0)).reshape(6, 3)
-    with pytest.raises(hs.Refusal, match="something for each example's position"):
-        hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(p, x)
-
-
 @pytest.mark.parametrize("statistic", [hs.second_moment(), hs.mean_abs()])
 def test_rows_added_where_an_example_says(statistic):
     """Each step adds to the row that its example looks up: what it adds is weighed, not where."""
@@ -246,16 +226,3 @@ def test_examples_from_the_last_to_the_first():
     _, found = hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(w, X)
     g = jax.vmap(own, (None, 0))(w, X) * 2.0 ** jnp.arange(6)[:, None, None]
     np.testing.assert_allclose(found, g, rtol=0, atol=1e-5 * np.abs(g).max())
-
-
-def test_weights_that_steps_add_beside_their_examples_are_said_to_belong_to_these():
-    def gradient(v, x):
-        def step(total, pair):
-            return total + jnp.tanh(pair[0] * v) + pair[1] * v, None
-
-        weights = jnp.asarray([1.0, -2.0, 3.0, -1.0])
-        return jax.lax.scan(step, jnp.zeros(3), (x, weights))[0]
-
-    v, x = jnp.ones(3), jnp.sin(jnp.arange(12.0)).reshape(4, 3)
-    with pytest.raises(hs.Refusal, match="something for each example's position"):
-        hs.rewrite(gradient, batch_argnums=1, statistics=hs.per_example())(v, x)

@@ -120,20 +120,6 @@ def test_what_mixes_within_a_group_is_refused(name):
         hs.grad(loss, **SECOND_MOMENT)(W, X)
 
 
-def test_weights_by_place_are_no_constant_of_the_batch():
-    """After a linear head no example reaches the bias's gradient, yet each example has its own
-    weight in it.
-    """
-
-    def loss(params, x):
-        w, bias = params
-        y = x.reshape(PARTS, COUNT, STEPS, 4) @ w + bias
-        return jnp.mean(y * WEIGHTS[:, :, None, None])
-
-    with pytest.raises(hs.Refusal, match="position"):
-        hs.grad(loss, statistics=hs.second_moment())((W, V), X)
-
-
 def masked(w, x, shape):
     """A mean over the tokens that count, normalised by data."""
     mask, tokens = (x[..., :1] > -0.5).reshape(*shape, 1), x.reshape(*shape, 4)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from tests.owners.verdicts import reasons
 
 import hlo_surgery as hs
 
@@ -202,12 +201,6 @@ UNEVEN = {
 }
 
 
-@pytest.mark.parametrize("loss", BOTH)
-@pytest.mark.parametrize("name", UNEVEN)
-def test_other_shares_of_some_are_refused(name, loss):
-    assert any(reasons(partial(UNEVEN[name], BOTH[loss]), PARAMS, X))
-
-
 PENALTIES = {
     "a rest of one": partial(of_parts(5, 6, 1), penalised),
     "in one loss": partial(in_one_loss, penalised),
@@ -236,36 +229,6 @@ PENALTIES = {
         times(three(penalised, p, x[6:]), 2),
     ),
 }
-
-
-@pytest.mark.parametrize("made", PENALTIES.values(), ids=PENALTIES)
-def test_penalties_of_which_it_is_not_known_whose_they_are_are_refused(made):
-    assert any(reasons(made, PARAMS, X))
-
-
-def test_the_refusal_says_where_groups_have_met():
-    with pytest.raises(hs.Refusal, match="where several groups of them have met") as refused:
-        hs.rewrite(PENALTIES["in one loss"], batch_argnums=1, statistics=hs.norms())(PARAMS, X)
-    assert refused.value.where.startswith(__file__)
-    assert "gradient of each group's loss by itself" in str(refused.value)
-
-
-def test_a_gradient_of_all_says_nothing_of_whose_a_penalty_is():
-    """Two losses of one gradient: with a penalty in each part's, and with both in the second's."""
-    one = lambda w, x: jnp.mean(jnp.tanh(x @ w) ** 2)  # noqa: E731
-    decay = lambda w: 0.1 * jnp.sum(w**2)  # noqa: E731
-
-    def in_each(w, x):
-        return ((one(w, x[:6]) + decay(w)) + (one(w, x[6:]) + decay(w))) / 2
-
-    def in_second(w, x):
-        return (one(w, x[:6]) + ((decay(w) + one(w, x[6:])) + decay(w))) / 2
-
-    arguments = PARAMS["b"], X
-    texts = [jax.jit(jax.grad(loss)).lower(*arguments).as_text() for loss in (in_each, in_second)]
-    bodies = [text.partition("main")[2] for text in texts]
-    assert bodies[0] == bodies[1]
-    assert all(any(reasons(jax.grad(loss), *arguments)) for loss in (in_each, in_second))
 
 
 def test_a_loss_in_a_loop_that_is_unrolled_whole():

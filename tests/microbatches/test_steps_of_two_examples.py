@@ -49,10 +49,7 @@ def from_both_ends(w, x):
 
 
 LOSSES = {
-    "reversed": added_up(lambda x: x[::-1]),
-    "rolled": added_up(lambda x: jnp.roll(x, 1, 0)),
     "of its own": added_up(lambda x: x),
-    "reversed, and mapped": mapped(lambda x: x[::-1]),
     "from both ends": from_both_ends,
 }
 

@@ -82,14 +82,6 @@ def test_indices_that_cannot_be_evaluated_are_refused(loss):
         hs.grad(loss, statistics=hs.norms())(jnp.float32(2), jnp.ones((6, 4)))
 
 
-def test_an_index_that_is_not_evaluated_picks_what_it_picks_when_run():
-    x = jnp.arange(24.0).reshape(6, 4) + 1
-    gradient, each = hs.grad(by_zero_in_a_loop, statistics=hs.per_example())(jnp.float32(2), x)
-    alone = [jax.grad(by_zero_in_a_loop)(2.0, x * (jnp.arange(6) == b)[:, None]) for b in range(6)]
-    np.testing.assert_allclose(each, 6 * jnp.stack(alone), rtol=1e-6)
-    np.testing.assert_allclose(gradient, jnp.stack(alone).sum(), rtol=1e-6)
-
-
 def shaped_by(name, divisor):
     """A module in which a shape is the result of a division by the batch's size, or by what is left
     of it.

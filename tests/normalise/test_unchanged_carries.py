@@ -83,8 +83,8 @@ def in_chunks(params, x, y, mask):
     def step(so_far, chunk):
         return so_far + chunk_loss(params, *chunk), None
 
-    hidden = jnp.tanh(x @ params["w"]).reshape(-1, 4, WIDTH)
-    return loss_in(step, hidden, y.reshape(-1, 4), mask.reshape(-1, 4))
+    hidden = jnp.tanh(x @ params["w"]).reshape(-1, 3, WIDTH)
+    return loss_in(step, hidden, y.reshape(-1, 3), mask.reshape(-1, 3))
 
 
 def in_chunks_of_chunks(params, x, y, mask):
@@ -96,8 +96,8 @@ def in_chunks_of_chunks(params, x, y, mask):
     def outer(so_far, chunks):
         return lax.scan(jax.checkpoint(inner), so_far, chunks)[0], None
 
-    hidden = jnp.tanh(x @ params["w"]).reshape(2, -1, 4, WIDTH)
-    return loss_in(outer, hidden, y.reshape(2, -1, 4), mask.reshape(2, -1, 4))
+    hidden = jnp.tanh(x @ params["w"]).reshape(2, -1, 3, WIDTH)
+    return loss_in(outer, hidden, y.reshape(2, -1, 3), mask.reshape(2, -1, 3))
 
 
 @pytest.mark.parametrize("loss", [in_chunks, in_chunks_of_chunks])
