@@ -13,6 +13,7 @@ from hlo_surgery.passes.ir.errors import MIXING_HELP, Reason
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 
+RETURNS = ("func.return", "stablehlo.return")
 TWO_ORDERS = "parts of the batch lie in two orders"
 
 
@@ -42,8 +43,11 @@ def unseen_reason(
     rows = unseen_rows(state, block, gradients, size, output)
     if rows is None:
         return None
-    users = [op for op in mlir.users(rows) if op.name != "func.return"]
-    return reason_at(users[0], UNSEEN, UNSEEN_HELP) if users else None
+    users = [op for op in mlir.users(rows) if op.name not in RETURNS]
+    op = users[0] if users else mlir.defining_operation(rows)
+    if op is None:
+        return Reason(UNSEEN, "func.func", "module", UNSEEN_HELP)
+    return reason_at(op, UNSEEN, UNSEEN_HELP)
 
 
 def undivided_reason(state: State, block: Block, output: Value) -> Reason | None:
