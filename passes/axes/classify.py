@@ -252,7 +252,7 @@ def _of_constants(state: State, op: Operation, classes: Sequence[Class]) -> list
             return [Mixed(rearranged(op, data))] * len(op.results)
     rows = [_as_rows(state, op, i, known) for i, known in enumerate(classes)]
     if any(isinstance(c, Batched) for c in rows):
-        found = met(state, op, rows)
+        found = _of_examples(state, op, rows)
         if not _is_mixed(found):
             state.taken[op.results[0]] = rows
             return found
