@@ -52,7 +52,7 @@ def settled(
     if not contributes:
         # It may differ from step to step of any loop around; and what is no reduction over all
         # examples may be single ones'.
-        reduced = known.reason.why.startswith(reasons.REDUCED.split("{")[0])
+        reduced = known.reason.op == "stablehlo.reduce" and reasons.is_reduced(known.reason)
         varies = {*held, *state.scope, *steps, *([] if reduced else [LAID_OUT])}
         return Shared(known.reason, known.reason, frozenset(varies))
     if held and all(len(held.get(d, ())) == 1 or d in state.scope for d in state.batch):

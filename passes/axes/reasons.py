@@ -103,6 +103,11 @@ def reduced(op: Operation) -> Reason:
     return meeting(op, REDUCED.format(by=by))
 
 
+def is_reduced(reason: Reason) -> bool:
+    """Whether examples were reduced, rather than moved."""
+    return reason.why.startswith(REDUCED.split("{")[0])
+
+
 def is_first_devices(op: Operation) -> bool:
     """Whether this marks the first device's value where all should agree: `max(x, x)`."""
     return op.name == "stablehlo.maximum" and op.operands[0] == op.operands[1]
