@@ -15,6 +15,7 @@ from hlo_surgery.passes.emit.jax_errors import running_here
 from hlo_surgery.passes.emit.named_mesh import named_mesh
 from hlo_surgery.planning.options import PlanningChoices, PlanningOptions, check_keywords
 from hlo_surgery.requests.in_axes import batch_keys
+from hlo_surgery.requests.segments import refuse_segments
 from hlo_surgery.rewritten_function import Statistics
 from hlo_surgery.statistics.derived import named
 
@@ -71,6 +72,7 @@ def train_step(
     from hlo_surgery.optimizers.steps import Training
 
     check_keywords(train_step, planning)
+    refuse_segments(segments)
     PlanningChoices(**planning)
     asked_how: Any = {"in_axes": in_axes, "loss_reduction": loss_reduction, "on_mixing": on_mixing}
     rows: Any = {"rows_per_example": rows_per_example, "segments": segments}

@@ -4,6 +4,7 @@ Where examples meet in an op, it is asked again with what is nobody's as constan
 data as constants of the batch (`constants.py`); if they meet all the same, its results are Mixed.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from hlo_surgery.passes.axes.classes import (
     is_sum,
 )
 from hlo_surgery.passes.axes.constants import (
+    BROADCAST,
     as_constant,
     constants,
     meets,
@@ -31,6 +33,7 @@ from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.axes.meeting import met
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir import linearity, mlir
+from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.held_constants import holds_constant
@@ -105,8 +108,20 @@ def _made(
         given, are_over = _sums_as_constants(state, op, classes)
         if are_over:
             classes = state.taken[op.results[0]] = given
+    if state.contribution and op.name == BROADCAST and _may_be_laid_out(state, op):
+        return constants(state, op, _sums_as_constants(state, op, classes)[0])
     found = _of_examples(state, op, classes)
     return _otherwise(state, op, classes, found) if _is_mixed(found) else found
+
+
+def _may_be_laid_out(state: State, op: Operation) -> bool:
+    """Whether a broadcast gives a sum rows, as many as a multiple of the examples: as a cotangent
+    it would be the same for each.
+    """
+    size = math.prod(digit.size for digit in state.batch)
+    kept = integers(op, "broadcast_dimensions")
+    added = [n for dim, n in enumerate(mlir.shape(op.results[0])) if dim not in kept]
+    return is_sum(state.of(op.operands[0])) and any(n > 1 and n % size == 0 for n in added)
 
 
 def _scales_a_product(state: State, op: Operation, classes: Sequence[Class]) -> bool:

@@ -44,7 +44,7 @@ def settled(
     """
     if not isinstance(known, Mixed):
         return known
-    contributes = state.contribution and not known.unknown
+    contributes = state.contribution and not known.unknown and not reasons.is_moved(known.reason)
     if trained and not contributes:
         return known
     state.data.setdefault(value, known.reason)

@@ -126,6 +126,9 @@ def _result(found: Met, number: int) -> Batched:
     before = frozenset[Digit]().union(*(c.summed for c in own))
     bare, running = all(c.bare for c in own), any(c.running for c in own)
     placed = (bool(summed - before) or running) and _lays_out(found, number)
+    if placed and found.state.contribution and found.op.name not in PLACING:
+        # Rows behind a fixed matrix: which example's copy of a parameter they met is not known.
+        raise Meets(Mixed(reasons.meeting(found.op, reasons.MOVED), unknown=True))
     laid_out = placed or any(c.laid_out for c in own)
     return Batched(frozenset(summed), at, site, term, bare, laid_out, running)
 

@@ -108,6 +108,13 @@ def is_reduced(reason: Reason) -> bool:
     return reason.why.startswith(REDUCED.split("{")[0])
 
 
+def is_moved(reason: Reason) -> bool:
+    """Whether examples were put in other places: whose copy of a parameter such rows met is not
+    known.
+    """
+    return reason.op in MOVES or reason.op in ("stablehlo.slice", "stablehlo.reverse")
+
+
 def is_first_devices(op: Operation) -> bool:
     """Whether this marks the first device's value where all should agree: `max(x, x)`."""
     return op.name == "stablehlo.maximum" and op.operands[0] == op.operands[1]

@@ -102,7 +102,6 @@ LOSSES = [
     gathered,
     experts_with_capacity,
     experts_with_balanced_load,
-    neighbours_in_a_loop,
     penalised_gradient,
 ]
 
@@ -112,6 +111,12 @@ def of_shared_parameters(loss):
         return loss(jax.tree.map(lambda w: jnp.broadcast_to(w, (len(x), *w.shape)), p), x)
 
     return shared
+
+
+def test_rows_that_are_moved_are_refused():
+    f = hs.grad(of_shared_parameters(neighbours_in_a_loop), statistics=hs.norms(), **CONTRIBUTION)
+    with pytest.raises(hs.Refusal, match="permute, choose or mix examples before the call"):
+        f(PARAMS, X)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

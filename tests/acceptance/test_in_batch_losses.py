@@ -99,11 +99,8 @@ def square_of_all_similarities(p, x, y, _, on):
 LOSSES = [
     matched_both_ways,
     two_views,
-    hardest_pairs,
     attention_and_layer,
     attention_in_a_loop,
-    smoothed_keys,
-    square_of_the_mean,
     square_of_all_similarities,
 ]
 
@@ -141,6 +138,14 @@ def test_contributions_where_examples_meet_in_pairs(loss):
     rows = np.concatenate([g.reshape(B, -1) for g in expected.values()], 1)
     gram = rows @ rows.T
     np.testing.assert_allclose(found["gram"], gram, rtol=0, atol=4e-5 * np.abs(gram).max())
+
+
+@pytest.mark.parametrize("loss", [hardest_pairs, smoothed_keys, square_of_the_mean])
+def test_a_bias_of_rows_that_do_not_show_is_refused(loss):
+    """What flows into the bias is summed before it is laid along the batch again, or moved."""
+    with pytest.raises(hs.Refusal) as refused:
+        found_statistics(loss, PARAMS, all=hs.per_example())
+    assert refused.value.where.startswith(__file__)
 
 
 def with_temperature(p, x, *_):

@@ -20,6 +20,7 @@ def dumped():
 
 
 WAYS = {
+    "train_step": lambda: hs.train_step(loss, None, segments=IDS),
     "grad": lambda: hs.grad(loss, statistics=hs.norms(), segments=lambda w, x: None),
     "value_and_grad": lambda: hs.value_and_grad(loss, statistics=hs.norms(), segments=IDS),
     "rewrite_module": lambda: hs.rewrite_module(

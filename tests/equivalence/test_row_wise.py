@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-
-from hlo_surgery.module import Module
 from hlo_surgery.passes.axes.classes import is_rows
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
+
+from hlo_surgery.module import Module
 from tests.axes.claim_rows import Row
 from tests.axes.probes import Probed, assert_claims_hold
 from tests.raising.square_ops import OPS, lines
@@ -19,7 +19,6 @@ CONSTANTS = (
     "%zero = stablehlo.constant dense<0.0> : tensor<f64>",
     "%n = stablehlo.constant dense<1> : tensor<i32>",
 )
-MOVED = ["pad [1, 0] [-1, 0] [0, 0]", "pad [-1, 0] [-2, 0] [1, 0]", "pad [0, 0] [-3, 0] [1, 0]"]
 
 
 def row(axes, *names):
@@ -35,9 +34,13 @@ def row(axes, *names):
     "axes", [{0: 0}, {0: 1}, {1: 0}, {0: 0, 1: 0, 2: 0}, {0: 0, 3: 0}, {1: 0, 3: 0}], ids=str
 )
 def test_what_changing_an_example_moves(axes):
-    probed = Probed.of_row(row(axes, *OPS))
-    assert_claims_hold(probed)
-    assert sum(is_rows(known) for known in probed.classes) > 15
+    """An op alone: what one unifies wrongly, it refuses in all others beside it."""
+    found = 0
+    for name in OPS:
+        probed = Probed.of_row(row(axes, name))
+        assert_claims_hold(probed)
+        found += is_rows(probed.classes[-1])
+    assert found
 
 
 def test_what_is_said_to_be_uniform():

@@ -49,7 +49,13 @@ def from_both_ends(w, x):
 
 
 LOSSES = {
-    "of its own": added_up(lambda x: x),
+    "added up": added_up(lambda x: x),
+    "mapped": mapped(lambda x: x),
+}
+OF_OTHERS = {
+    "reversed": added_up(lambda x: x[::-1]),
+    "rolled": added_up(lambda x: jnp.roll(x, 1, 0)),
+    "reversed, and mapped": mapped(lambda x: x[::-1]),
     "from both ends": from_both_ends,
 }
 
@@ -65,3 +71,11 @@ def test_an_example_has_all_its_rows(loss):
     np.testing.assert_allclose(found["each"], expected, **close)
     np.testing.assert_allclose(found["norms"], np.sqrt((expected**2).sum((1, 2))), **close)
     np.testing.assert_allclose(found["square"], (expected**2).mean(0), **close)
+
+
+@pytest.mark.parametrize("loss", OF_OTHERS.values(), ids=OF_OTHERS)
+def test_rows_of_two_examples_in_a_step_are_refused(loss):
+    with pytest.raises(hs.Refusal) as refused:
+        hs.grad(loss, statistics=hs.norms())(W, X)
+    assert refused.value.where.startswith(__file__)
+    assert refused.value.help
