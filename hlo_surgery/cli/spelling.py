@@ -51,4 +51,9 @@ def _as_option(found: re.Match[str]) -> str:
     if value in ("...", "[...]"):
         return option
     each = ast.literal_eval(value) if found[2].startswith("[") else [value]
-    return " ".join(f"{option} {shlex.quote(str(one))}" for one in each)
+    return " ".join(f"{option} {_quoted(str(one))}" for one in each)
+
+
+def _quoted(text: str) -> str:
+    """For the shell; names with quotes of keys within double ones, which are easier to read."""
+    return f'"{text}"' if "'" in text and not re.search(r'["$`\\!]', text) else shlex.quote(text)

@@ -1,5 +1,6 @@
 """The six steps: normalise, axes, gradient slices, plan, splice, verified module."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -106,7 +107,8 @@ def rewrite_module(
         request = requested(gradients)
     except UnclearGradients as unclear:
         if unclear.guess is not None:
-            _refuse_guess(unclear, original, requested(unclear.guess.outputs))
+            with contextlib.suppress(ValueError, TypeError):
+                _refuse_guess(unclear, original, requested(unclear.guess.outputs))
         raise
     warn_of_unnamed(original, request, [f"argument {port.name}" for port in original.arguments])
     made, closed_over = rewritten(original, request)

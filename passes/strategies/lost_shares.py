@@ -15,10 +15,9 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.measures.measure import Defined, Measure
 from hlo_surgery.passes.measures.measures import Gram, TokenNorms
-from hlo_surgery.passes.strategies.by_gradient.reweight_examples import along_examples
 from hlo_surgery.passes.strategies.task import Examples, Known, Task
-from hlo_surgery.passes.terms.monomials.paired_dims import magnitudes, paired_dims
-from hlo_surgery.passes.terms.steps import Input, Step
+from hlo_surgery.passes.terms.monomials.paired_dims import lost_beside, magnitudes, paired_dims
+from hlo_surgery.passes.terms.steps import Step
 
 
 def nan_where_lost(
@@ -31,23 +30,10 @@ def nan_where_lost(
     return {m: _marked(m, found, lost) for m, found in measured.items()}
 
 
-def nan_operands(task: Task, known: Known) -> dict[Input, jax.Array]:
-    """What the gradient is made of, one operand of each contraction NaN for such examples: where
-    operands are changed anyway, nothing has to pass over the result once more.
-    """
-    given = {key: known[key[0]] for key in task.function.inputs}
+def any_lost(task: Task, known: Known) -> jax.Array | None:
+    """Whether one of the examples may have lost a share; None where none can have."""
     lost = _lost(task, known)
-    if lost is None:
-        return given
-    for site in filter(_is_paired, task.sliced.sites):
-        key = site.inputs[0]
-        here = along_examples(lost, key[1], given[key], {})
-        given[key] = jnp.where(here, jnp.nan, given[key])
-    return given
-
-
-def _is_paired(site: Step) -> bool:
-    return paired_dims(site.op, [axis for _, axis in site.inputs]) is not None
+    return None if lost is None else jnp.any(lost)
 
 
 def _marked(measure: Measure, found: jax.Array, lost: jax.Array) -> jax.Array:
@@ -80,9 +66,7 @@ def _lost(task: Task, known: Known) -> jax.Array | None:
 
 
 def _lost_at(site: Step, examples: Examples, known: Known) -> jax.Array | None:
-    """Where an operand's square is beyond all numbers, and beside it the other is so small that
-    what is none may count; of all examples, where they lie along several dimensions.
-    """
+    """Those of one contraction; all or none, where they lie along several dimensions."""
     axes = [axis for _, axis in site.inputs]
     dims = paired_dims(site.op, axes)
     if dims is None:
@@ -91,9 +75,7 @@ def _lost_at(site: Step, examples: Examples, known: Known) -> jax.Array | None:
     one, other = (magnitudes(widened(known[value]), own) for (value, _), own in pairs)
     if one.dtype != other.dtype:
         return None
-    limits = jnp.finfo(one.dtype)
-    large, small = 2.0 ** (limits.maxexp // 2), float(limits.tiny) / float(limits.eps)
-    lost = (one >= large) & (other < small) | (other >= large) & (one < small)
+    lost = lost_beside(one, other) | lost_beside(other, one)
     axis = axes[0]
     if not isinstance(axis, PerExample) or lost.shape[dims[0].index(axis.dim)] != examples.size:
         return jnp.broadcast_to(jnp.any(lost), (examples.size,))

@@ -52,7 +52,7 @@ def compute_measures(
 
 
 def _checked(task: Task, computed: Computed, known: Known) -> Computed:
-    """The same, NaN where shares may be lost; `square` sees to that in what it contracts."""
+    """The same, NaN where shares may be lost; `square` sees to that by itself."""
     with within("output", [task.name]), within("strategy", ["range"]):
         return replace(computed, measured=nan_where_lost(task, computed.measured, known))
 

@@ -417,7 +417,7 @@ def dump_with_metrics(path):
 
     def step(w, average, x):
         value, gradient = jax.value_and_grad(loss)(w, x)
-        return {"accuracy": jnp.mean(x), "loss": value}, gradient, 0.9 * average + 0.1 * w
+        return {"accuracy": jnp.mean(x), "loss": value}, gradient, 0.5 * average + 0.5 * w
 
     path.write_text(jax.jit(step).lower(W, W, X).as_text(debug_info=True))
     return path

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hlo_surgery.passes.costs.gradient_costs import Predicted, site_seconds
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MeanOf, TokenMeanOf, Variance, precise_phi
-from hlo_surgery.passes.strategies.lost_shares import nan_operands
+from hlo_surgery.passes.strategies.lost_shares import any_lost
 from hlo_surgery.passes.strategies.square.centred_operands import CENTRED, centred_variance
 from hlo_surgery.passes.strategies.square.square_operands import is_squarable, squared_mean
 from hlo_surgery.passes.strategies.strategy import (
@@ -55,7 +55,7 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
 
 def _emit(asked: Asked, known: Known) -> Computed:
     task, examples = asked.task, asked.task.examples
-    given = nan_operands(task, known)
+    given = {key: known[key[0]] for key in task.function.inputs}
     over = (task.dtype, examples.count(known), examples.is_mean, examples.flags(known))
     measured: Measured = {}
     for measure in asked.measures:
@@ -63,7 +63,7 @@ def _emit(asked: Asked, known: Known) -> Computed:
             phi = precise_phi(measure.phi, task.dtype)
             measured[measure] = squared_mean(task.sliced, given, phi, *over)
         else:
-            measured[measure] = centred_variance(task.sliced, given, *over)
+            measured[measure] = centred_variance(task.sliced, given, *over, any_lost(task, known))
     return Computed(measured)
 
 

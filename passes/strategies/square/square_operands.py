@@ -108,10 +108,18 @@ def squared_mean(
     mean_loss: bool,
     real: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`."""
+    """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`. NaN
+    where one may have lost a share of a mean.
+    """
     # Real, as phi of a complex number may be.
     scale, powers = jnp.asarray(1 / size, jnp.finfo(dtype).dtype), tail_powers(sliced, given)
-    of_site = partial(_squared_site, phi=lambda x: phi(x.astype(dtype)), scale=scale, real=real)
+    of_site = partial(
+        _squared_site,
+        phi=lambda x: phi(x.astype(dtype)),
+        scale=scale,
+        real=real,
+        loses=mean_loss and not (isinstance(size, int) and size == 1),
+    )
     # A gradient is so many times what its example adds. Phi of that number may leave the range.
     times = _as_powers(size, dtype) if mean_loss else (1.0, 0.0)
     by = times[0], sum(powers.values()) + times[1]
@@ -171,8 +179,10 @@ def _squared_site(
     scale: jax.Array,
     real: jax.Array | None,
     by: By,
+    loses: bool = False,
 ) -> jax.Array:
-    """The contraction of phi of the operands, one of them multiplied `by` m * 2**e before.
+    """The contraction of phi of the operands, one of them multiplied `by` m * 2**e before; `loses`:
+    whether they may have lost what is no normal number.
 
     Its scale is taken in with the smaller one, not with the result.
     """
@@ -180,7 +190,7 @@ def _squared_site(
     if op.name == "stablehlo.dot_general":
         left, right = contracted(op).values()
         dims = ((left.summed, right.summed), (left.batch, right.batch))
-        first, second = _balanced(site, operands, phi, scale, power)
+        first, second = _balanced(site, operands, phi, scale, power, loses)
         factors = zip((first * mantissa, second), site.inputs, strict=True)
         lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
@@ -227,10 +237,17 @@ def _doubled(x: jax.Array, times: int) -> jax.Array:
 
 
 def _balanced(
-    site: Step, operands: Sequence[jax.Array], phi: Phi, scale: jax.Array, power: jax.Array | float
+    site: Step,
+    operands: Sequence[jax.Array],
+    phi: Phi,
+    scale: jax.Array,
+    power: jax.Array | float,
+    loses: bool,
 ) -> tuple[jax.Array, jax.Array]:
     dims = paired_dims(site.op, [axis for _, axis in site.inputs])
     lhs, rhs = map(widened, operands)
     return (
-        (raised(lhs, power), rhs) if dims is None else balanced(lhs, rhs, dims, phi, scale, power)
+        (raised(lhs, power), rhs)
+        if dims is None
+        else balanced(lhs, rhs, dims, phi, scale, power, loses)
     )

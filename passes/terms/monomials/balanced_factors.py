@@ -18,6 +18,7 @@ from hlo_surgery.passes.terms.monomials.paired_dims import (
     Dims,
     laid_along,
     least_magnitudes,
+    lost_beside,
     magnitudes,
 )
 
@@ -33,13 +34,14 @@ def balanced(
     phi: Phi,
     scale: jax.Array,
     power: jax.Array | float = 0,
+    loses: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """The factors of a contraction, of which phi is taken and one then multiplied by `scale`; lhs
-    times 2**power.
+    times 2**power. NaN where one `loses` what counts beside the other.
 
     Where one holds inf and the other is zero, the latter is NaN, as their product is.
     """
-    largest = magnitudes(lhs, dims[0]), magnitudes(rhs, dims[1])
+    one, other = largest = magnitudes(lhs, dims[0]), magnitudes(rhs, dims[1])
     least = least_magnitudes(lhs, dims[0]), least_magnitudes(rhs, dims[1])
     first, second = (
         (exponent_of(x, LOWEST), exponent_of(y)) for x, y in zip(largest, least, strict=True)
@@ -48,8 +50,10 @@ def balanced(
     exponent, _ = balance(raised, second, _reach(phi, scale))
     scaled = _scaled(lhs, exponent + power, dims[0]), _scaled(rhs, -exponent, dims[1])
     return (
-        _nan_beside_inf(scaled[0], _holds_inf(rhs, dims[1]), dims[0], phi),
-        _nan_beside_inf(scaled[1], _holds_inf(lhs, dims[0]), dims[1], phi),
+        _nan_for_lost(scaled[0], _spoilt(rhs, dims[1], phi, largest if loses else None), dims[0]),
+        _nan_for_lost(
+            scaled[1], _spoilt(lhs, dims[0], phi, (other, one) if loses else None), dims[1]
+        ),
     )
 
 
@@ -91,8 +95,16 @@ def _holds_inf(x: jax.Array, dims: Dims) -> jax.Array:
     return magnitudes(jnp.isinf(x).astype(jnp.finfo(x.dtype).dtype), dims) > 0
 
 
-def _nan_beside_inf(x: jax.Array, is_beside: jax.Array, dims: Dims, phi: Phi) -> jax.Array:
-    """NaN for zeros beside the other factor's inf, unless phi makes NaN of the two by itself."""
-    of_inf, of_zero = phi(jnp.asarray(jnp.inf, x.dtype)), phi(jnp.zeros((), x.dtype))
-    is_lost = ~jnp.isnan(of_inf * of_zero)
-    return jnp.where((x == 0) & laid_along(is_beside, x, dims) & is_lost, jnp.nan, x)
+def _spoilt(
+    other: jax.Array, dims: Dims, phi: Phi, largest: tuple[jax.Array, jax.Array] | None
+) -> jax.Array:
+    """Where a factor's zeros are none: beside the other's inf, unless phi makes NaN of the two by
+    itself, and where they may be `lost_beside` it, by the largest of both.
+    """
+    zero = jnp.zeros((), other.dtype)
+    beside_inf = _holds_inf(other, dims) & ~jnp.isnan(phi(zero + jnp.inf) * phi(zero))
+    return beside_inf if largest is None else beside_inf | lost_beside(*largest)
+
+
+def _nan_for_lost(x: jax.Array, is_spoilt: jax.Array, dims: Dims) -> jax.Array:
+    return jnp.where((x == 0) & laid_along(is_spoilt, x, dims), jnp.nan, x)

@@ -53,6 +53,15 @@ def least_magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
     )
 
 
+def lost_beside(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Where one factor may have lost what counts beside the other, from the largest magnitudes: the
+    other's square is beyond all numbers, and all of this one so small that zeros may be rounding.
+    """
+    limits = jnp.finfo(one.dtype)
+    large, small = 2.0 ** (limits.maxexp // 2), float(limits.tiny) / float(limits.eps)
+    return (other >= large) & (one < small)
+
+
 def _others(x: jax.Array, dims: Dims) -> list[int]:
     return [d for d in range(x.ndim) if d not in dims]
 
