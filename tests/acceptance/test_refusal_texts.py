@@ -131,10 +131,7 @@ TEXTS = {
     ),
     sorted_over_examples: mixing("sort", ALONG, "['w']", RANKING_HELP),
     cumulated_over_examples: mixing("reduce_window", ALONG, "['w']", MOVING_HELP),
-    **{
-        loss: mixing("add", APART, "['w']", MOVING_HELP)
-        for loss in (mixed_in_reverse,)
-    },
+    **{loss: mixing("add", APART, "['w']", MOVING_HELP) for loss in (mixed_in_reverse,)},
     penalised_gradient: mixing(
         "multiply",
         "two sums over the examples (the first by stablehlo.dot_general at {summed}) are "
