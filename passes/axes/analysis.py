@@ -8,15 +8,15 @@ from collections.abc import Collection, Mapping
 
 from hlo_surgery.passes.axes.classes import Batched, Shared, is_rows
 from hlo_surgery.passes.axes.classify import classify_block
-from hlo_surgery.passes.axes.digits import leaves, unify
 from hlo_surgery.passes.axes.reasons import ROW_OF_EACH
 from hlo_surgery.passes.axes.state import State
-from hlo_surgery.passes.axes.unification import structured
 from hlo_surgery.passes.dataflow.held import held_values
 from hlo_surgery.passes.dataflow.hidden_parameters import hidden_parameters
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Value, func
+from hlo_surgery.passes.structure.digits import leaves, unify
+from hlo_surgery.passes.structure.unification import structured
 
 
 def find_axes(

@@ -13,9 +13,9 @@ one place that `at` says.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.structure.digits import Digit
 
 NOWHERE: frozenset[Digit] = frozenset()
 # Among what data varies along: places that constants gave to examples, as a matrix does that mixes

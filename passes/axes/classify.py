@@ -29,7 +29,6 @@ from hlo_surgery.passes.axes.constants import (
     repeats,
     settled,
 )
-from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.axes.meeting import met
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir import linearity, mlir
@@ -37,6 +36,7 @@ from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
 from hlo_surgery.passes.normalise.held_constants import holds_constant
+from hlo_surgery.passes.structure.digits import Digit
 
 
 def classify_block(state: State, block: Block) -> None:

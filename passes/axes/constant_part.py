@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, cast
 
 from hlo_surgery.passes.axes.classes import Shared, is_sum
-from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.dataflow.hidden_parameters import MADE_FROM
@@ -22,6 +21,7 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_table
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.structure.digits import Digit
 
 PLACING = frozenset(
     f"stablehlo.{name}" for name in ("concatenate", "dynamic_update_slice", "pad", "scatter")

@@ -22,7 +22,6 @@ from hlo_surgery.passes.axes.classes import (
     Mixed,
     Shared,
 )
-from hlo_surgery.passes.axes.digits import Digit, leaves
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
@@ -31,6 +30,7 @@ from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
 from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.structure.digits import Digit, leaves
 
 BROADCAST = "stablehlo.broadcast_in_dim"
 

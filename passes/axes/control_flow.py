@@ -25,14 +25,14 @@ from hlo_surgery.passes.axes.classes import (
     same,
 )
 from hlo_surgery.passes.axes.constants import rearranged, settled
-from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.axes.state import State
-from hlo_surgery.passes.axes.structure import CountedLoop
 from hlo_surgery.passes.axes.until_done import frozen_carries
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import DECIDED_HELP, SUMS_HELP, is_of_sums
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.structure.digits import Digit
+from hlo_surgery.passes.structure.structure import CountedLoop
 
 Classify = Callable[[State, Block], None]
 # Each round moves a carry's class up a chain that is as long as the batch has digits, and a few.

@@ -16,8 +16,6 @@ from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.classes import Batched, Class, Mixed, Shared
-from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves
-from hlo_surgery.passes.axes.rules import Counted, Link
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integer
@@ -25,6 +23,8 @@ from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.errors import APART_HELP, STEPS_HELP
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
+from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves
+from hlo_surgery.passes.structure.rules import Counted, Link
 
 MEETS = "a sum over the examples ({line}) meets each example's own values"
 EARLIER = "a sum over the examples of earlier steps ({line}) meets each example's own values"

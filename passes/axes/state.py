@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_surgery.passes.axes.classes import SHARED, Class
-from hlo_surgery.passes.axes.digits import Digit, leaves
-from hlo_surgery.passes.axes.rules import Link
-from hlo_surgery.passes.axes.structure import Structure
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.rules import Link
+from hlo_surgery.passes.structure.structure import Structure
 
 
 @dataclass

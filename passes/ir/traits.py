@@ -4,7 +4,7 @@
     divide        ELEMENTWISE | EVALUATED        linear in operand 0 alone
 
 A rule about an op that is not here: how it is raised (`passes/raising/`), and by which factors it
-reads its operands (`passes/axes/rules.py`).
+reads its operands (`passes/structure/rules.py`).
 """
 
 from dataclasses import dataclass

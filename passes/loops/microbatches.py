@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from hlo_surgery.passes.axes.classes import Mixed
 from hlo_surgery.passes.axes.constant_part import has_constant_part
-from hlo_surgery.passes.axes.digits import Digit, leaves
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
@@ -25,6 +24,7 @@ from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Value
 from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, summed_operands_of
+from hlo_surgery.passes.structure.digits import Digit, leaves
 from hlo_surgery.passes.terms.axes import Axes
 
 Numbers = npt.NDArray[np.int64]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_surgery.passes.axes.classes import Batched, Class, Mixed, Shared
-from hlo_surgery.passes.axes.digits import Digit
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.structure.digits import Digit
 
 ELSEWHERE = Mixed(Reason("it rests on examples of other steps", "", ""), unknown=True)
 

@@ -9,12 +9,12 @@ import math
 from collections.abc import Sequence
 
 from hlo_surgery.passes.axes.classes import Batched, Class
-from hlo_surgery.passes.axes.digits import Digit, leaves
-from hlo_surgery.passes.axes.structure import CountedLoop
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.linearity import initial_operands, is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.structure import CountedLoop
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.steps import Axis, Parted, Place, Split
 

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
-from tests.loops.test_control_flow import B, features, sequences, single, squares, stacked, zeros
+from tests.loops.test_control_flow import B, features, single, squares, stacked, zeros
 
 
 def centred_at_each_step(p, x):
@@ -114,7 +114,7 @@ def turned_in_a_branch(p, x):
 
 @pytest.mark.parametrize("loss", [turned_at_each_step, turned_in_a_branch])
 def test_examples_now_along_one_dimension_and_now_along_another_are_refused(loss):
-    with pytest.raises(hs.Refusal, match="now in|meets others|out of the batch"):
+    with pytest.raises(hs.Refusal, match=r"now in|meets others|out of the batch"):
         hs.grad(loss, statistics=hs.second_moment())(jnp.eye(4) + 0.1, features()[:4, :4])
 
 

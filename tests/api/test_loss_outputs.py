@@ -137,7 +137,7 @@ def test_a_loss_that_is_no_sum_of_terms_is_told_how_to_be_one():
 
     asked = {"batch_argnums": 1, "loss_reduction": "sum"}
     f = hs.value_and_grad(squared, statistics=hs.per_example_losses(), **asked)
-    with pytest.raises(hs.Refusal, match="sums? over the examples"):
+    with pytest.raises(hs.Refusal, match=r"sums? over the examples"):
         f(P, X)
 
 

@@ -179,3 +179,26 @@ def test_a_misspelt_name_is_met_with_the_one_that_is_near():
         hs.second_moments()
     with pytest.raises(AttributeError, match=r"no attribute 'tensorflow'$"):
         hs.tensorflow  # noqa: B018
+
+
+IDS = {"x": "ids"}
+
+
+def gradient_module():
+    return jax.jit(jax.grad(loss)).lower(W, X).as_text(debug_info=True)
+
+
+WAYS_OF_SEGMENTS = {
+    "train_step": lambda: hs.train_step(loss, None, segments=IDS),
+    "grad": lambda: hs.grad(loss, statistics=hs.norms(), segments=lambda w, x: None),
+    "value_and_grad": lambda: hs.value_and_grad(loss, statistics=hs.norms(), segments=IDS),
+    "rewrite_module": lambda: hs.rewrite_module(
+        gradient_module(), batch=["x"], statistics=hs.norms(), segments=IDS
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAYS_OF_SEGMENTS)
+def test_segments_are_refused_with_a_way_out(name):
+    with pytest.raises(ValueError, match="rows_per_example"):
+        WAYS_OF_SEGMENTS[name]()

@@ -12,11 +12,11 @@ import numpy as np
 from hlo_surgery.module import Module
 from hlo_surgery.passes.axes.analysis import find_axes
 from hlo_surgery.passes.axes.classes import Shared, is_rows, is_sum
-from hlo_surgery.passes.axes.digits import leaves
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.structure.digits import leaves
 from tests.raising.single_ops import random_array
 
 ROUNDING = 1e-9  # every float in the rows has 64 bits

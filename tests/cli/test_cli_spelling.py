@@ -7,10 +7,10 @@ import shlex
 import jax
 import jax.numpy as jnp
 import pytest
-from hlo_surgery.passes.axes import reasons
 
 import hlo_surgery as hs
 from hlo_surgery.cli.spelling import SPELLED, spelled
+from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.ir import errors
 from hlo_surgery.planning.options import PlanningOptions
 from hlo_surgery.requests import gradient_outputs

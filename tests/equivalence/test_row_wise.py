@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+
+from hlo_surgery.module import Module
 from hlo_surgery.passes.axes.classes import is_rows
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
-
-from hlo_surgery.module import Module
 from tests.axes.claim_rows import Row
 from tests.axes.probes import Probed, assert_claims_hold
 from tests.raising.square_ops import OPS, lines

@@ -2,10 +2,8 @@
 example's value. A batch of copies of one example is the oracle, where all are treated alike.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import lax
 
 import hlo_surgery as hs

@@ -62,5 +62,5 @@ def test_views_belong_to_their_example(loss, strategy):
 
 
 def test_shifted_views_are_refused():
-    with pytest.raises(hs.Refusal, match="meets others|out of the batch"):
+    with pytest.raises(hs.Refusal, match=r"meets others|out of the batch"):
         hs.grad(shifted_views, batch_argnums=(1, 2), statistics=hs.second_moment())(PARAMS, X, Y)

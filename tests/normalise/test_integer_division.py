@@ -1,6 +1,5 @@
 """Integer division evaluated ahead: StableHLO's interpreter would end for want of a result."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest

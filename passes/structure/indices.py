@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_surgery.passes.axes.digits import Digit, unify
-from hlo_surgery.passes.axes.pieces import size_of, take
-from hlo_surgery.passes.axes.rules import Link, align, moving
-from hlo_surgery.passes.axes.structure import Structure
 from hlo_surgery.passes.dataflow.numbers import Counters, Numbers
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import gather_numbers, integers, scatter_numbers
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.structure.digits import Digit, unify
+from hlo_surgery.passes.structure.pieces import size_of, take
+from hlo_surgery.passes.structure.rules import Link, align, moving
+from hlo_surgery.passes.structure.structure import Structure
 
 
 def dynamic_slice(known: Structure, op: Operation) -> Link:

@@ -11,12 +11,12 @@ A pad is what such a slice becomes backwards.
 
 from itertools import pairwise
 
-from hlo_surgery.passes.axes.digits import Digit, leaves, unify
-from hlo_surgery.passes.axes.rules import Link, align, moving
-from hlo_surgery.passes.axes.structure import Structure
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.structure.rules import Link, align, moving
+from hlo_surgery.passes.structure.structure import Structure
 
 
 def sliced(known: Structure, op: Operation) -> Link:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hlo_surgery.passes.axes.digits import Digit, unify
 from hlo_surgery.passes.dataflow import sharding_rules
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, declared_rule
 from hlo_surgery.passes.dataflow.fused_attention import attention_rule
@@ -18,6 +17,7 @@ from hlo_surgery.passes.dataflow.mosaic_kernels import kernel_rule
 from hlo_surgery.passes.dataflow.sharding_rules import ATTRIBUTE, Factors, Rule
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.mlir import Operation
+from hlo_surgery.passes.structure.digits import Digit, unify
 
 Shape = tuple[int, ...]
 Shapes = tuple[tuple[Shape, ...], tuple[Shape, ...]]

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hlo_surgery.passes.axes.digits import Digit, leaves, unify
-from hlo_surgery.passes.axes.rules import Link
 from hlo_surgery.passes.dataflow.numbers import Numbers, Told
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.structure.digits import Digit, leaves, unify
+from hlo_surgery.passes.structure.rules import Link
 
 Dims = list[list[Digit]]
 

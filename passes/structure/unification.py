@@ -11,13 +11,13 @@ trust: whether an op may do to examples what it does is asked of its link when i
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hlo_surgery.passes.axes import indices, pieces, rules
-from hlo_surgery.passes.axes.digits import Digit, aligned_runs, leaves, unify
-from hlo_surgery.passes.axes.rules import Link
-from hlo_surgery.passes.axes.structure import CountedLoop, Structure
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.structure import indices, pieces, rules
+from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves, unify
+from hlo_surgery.passes.structure.rules import Link
+from hlo_surgery.passes.structure.structure import CountedLoop, Structure
 
 
 def structured(block: Block, batch: Mapping[int, int], size: int) -> tuple[Structure, list[Digit]]:
