@@ -15,9 +15,11 @@ from hlo_surgery.passes.normalise.held_constants import holds_constant
 
 
 def held_values(block: Block) -> set[Value]:
-    """The results of marks, and of ops whose results are used, and by nothing but held ops."""
+    """The results of marks, and of ops whose results are used, and by nothing but held ops and such
+    as reach nothing at all.
+    """
     found: set[Value] = set()
-    _add_held(block, found)
+    _add_held(block, found, set())
     return found
 
 
@@ -32,19 +34,24 @@ def _is_mark(value: Value) -> bool:
     return op is not None and holds_constant(op)
 
 
-def _add_held(block: Block, found: set[Value]) -> None:
+def _add_held(block: Block, found: set[Value], unused: set[Value]) -> None:
     """From the back, so that what uses a value is known before."""
     for op in reversed(mlir.operations(block)):
-        if holds_constant(op) or (len(op.results) and _reaches_marks_alone(op, found)):
+        if not len(op.results):
+            continue
+        users = [user for result in op.results for user in mlir.users(result)]
+        reaching = [user for user in users if not _is_unused(user, unused)]
+        # Ops that nothing uses are not held: they may show what belongs to which example.
+        if not reaching and not holds_constant(op):
+            unused.update(op.results)
+        elif holds_constant(op) or all(_is_held(user, found) for user in reaching):
             found.update(op.results)
         for region in op.regions:
-            _add_held(region.blocks[0], found)
+            _add_held(region.blocks[0], found, unused)
 
 
-def _reaches_marks_alone(op: Operation, found: set[Value]) -> bool:
-    """Ops that nothing uses do not: they may show what belongs to which example."""
-    users = [user for result in op.results for user in mlir.users(result)]
-    return bool(users) and all(_is_held(user, found) for user in users)
+def _is_unused(op: Operation, unused: set[Value]) -> bool:
+    return len(op.results) > 0 and unused.issuperset(op.results)
 
 
 def _is_held(op: Operation, found: set[Value]) -> bool:
