@@ -43,13 +43,13 @@ def _marked(measure: Measure, found: jax.Array, lost: jax.Array) -> jax.Array:
     by_example = isinstance(measure, TokenNorms) or (
         isinstance(measure, Defined) and not measure.is_sum
     )
-    rows = lost if by_example else jnp.any(lost, keepdims=True)
     if isinstance(measure, Gram):
-        return jnp.where(rows[:, None] | rows, jnp.nan, found)
-    spread = rows if by_example else rows[0]
-    return jnp.where(
-        spread.reshape(spread.shape + (1,) * (found.ndim - spread.ndim)), jnp.nan, found
-    )
+        return jnp.where(lost[:, None] | lost, jnp.nan, found)
+    if by_example:
+        spread = lost.reshape(lost.shape + (1,) * (found.ndim - lost.ndim))
+        return jnp.where(spread, jnp.nan, found)
+    # A sum, as the measure is, so that devices send both together.
+    return found + jnp.sum(jnp.where(lost, jnp.nan, jnp.zeros((), found.dtype)))
 
 
 def _lost(task: Task, known: Known) -> jax.Array | None:

@@ -40,7 +40,7 @@ def _exposed(
     dim, axis = place.axis.dim + front, place.axis
     split = x.reshape(*x.shape[:dim], axis.before, place.length, axis.after, *x.shape[dim + 1 :])
     if spread:
-        rows = jnp.arange(place.length) + place.first
+        rows = jnp.arange(place.length, dtype=jnp.int32) + jnp.int32(place.first)
         rows = rows.reshape([place.length if d == dim + 1 else 1 for d in range(split.ndim)])
         kept = _unless(split, _one_hot(split, number, place.size) == rows)
         return kept.reshape(*kept.shape[:dim], *x.shape[dim:])
@@ -53,7 +53,9 @@ def _exposed(
 
 
 def _one_hot(x: jax.Array, number: int, size: int) -> jax.Array:
-    return jnp.arange(size).reshape([size if d == number else 1 for d in range(x.ndim)])
+    return jnp.arange(size, dtype=jnp.int32).reshape(
+        [size if d == number else 1 for d in range(x.ndim)]
+    )
 
 
 def _unless(x: jax.Array, kept: jax.Array) -> jax.Array:

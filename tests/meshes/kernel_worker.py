@@ -28,17 +28,10 @@ def on_own(q, k, v):
     return attention(False, q, k, v)
 
 
-def exchanged(q, k, v):
-    """Each device has the other one's examples."""
-    other = [jax.lax.ppermute(a, "data", [(0, 1), (1, 0)]) for a in (q, k, v)]
-    return attention(False, *other)
-
-
 WAYS = {
     "auto": (on_own, "auto"),
     "lift": (on_own, "lift"),
     "loop": (on_own, "loop"),
-    "exchanged": (exchanged, "auto"),
 }
 
 

@@ -109,13 +109,15 @@ def counted(p, x):
 
 CASES = {
     "handed on": handed_on,
-    "backwards": partial(handed_on, inner=lambda x: parts(x)[::-1, ::-1]),
-    "strides": partial(handed_on, inner=lambda x: parts(x).swapaxes(0, 2).reshape(3, 2, 2, -1)),
     "result added": result_added,
     "means added": means_added,
     "in the loss": in_the_loss,
     "half in the loss": half_in_the_loss,
     "three deep": three_deep,
+}
+IN_OTHER_ORDERS = {
+    "backwards": partial(handed_on, inner=lambda x: parts(x)[::-1, ::-1]),
+    "strides": partial(handed_on, inner=lambda x: parts(x).swapaxes(0, 2).reshape(3, 2, 2, -1)),
     "counted": counted,
 }
 ASKED = pytest.mark.parametrize(
@@ -133,7 +135,13 @@ def test_every_statistic_of_every_form(name, statistics, steps_taken):
     assert steps_taken == [B if name == "three deep" else OUTER * INNER]
 
 
-@pytest.mark.parametrize("name", ["handed on", "backwards", "means added", "three deep"])
+@pytest.mark.parametrize("name", IN_OTHER_ORDERS)
+def test_parts_in_orders_that_are_not_shown_are_refused(name):
+    with pytest.raises(hs.Refusal, match=r"example's gradient its own|permute"):
+        hs.rewrite(IN_OTHER_ORDERS[name], batch_argnums=1, statistics=STATISTICS)(PARAMS, X)
+
+
+@pytest.mark.parametrize("name", ["handed on", "means added", "three deep"])
 def test_padding_counts_nowhere(name, steps_taken):
     f = hs.rewrite(CASES[name], batch_argnums=1, statistics=STATISTICS, is_real=FLAGS)
     own = jax.tree.map(lambda g: g * FLAGS.sum() / B, examples(x=X))
