@@ -30,12 +30,6 @@ def nan_where_lost(
     return {m: _marked(m, found, lost) for m, found in measured.items()}
 
 
-def any_lost(task: Task, known: Known) -> jax.Array | None:
-    """Whether one of the examples may have lost a share; None where none can have."""
-    lost = _lost(task, known)
-    return None if lost is None else jnp.any(lost)
-
-
 def _marked(measure: Measure, found: jax.Array, lost: jax.Array) -> jax.Array:
     """Its rows, if it has one for each example, or all of it."""
     if not jnp.issubdtype(found.dtype, jnp.inexact):

@@ -44,13 +44,9 @@ def centred_variance(
     size: Any,
     mean_loss: bool,
     real: jax.Array | None = None,
-    lost: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean of |g_b - mean|**2 over `size` examples, in `dtype`; where not all are `real`. NaN
-    where one is `lost`.
-    """
+    """The mean of |g_b - mean|**2 over `size` examples, in `dtype`; where not all are `real`."""
     factor = jnp.asarray(size if mean_loss else 1, jnp.finfo(dtype).dtype)
-    factor = factor if lost is None else jnp.where(lost, jnp.nan, factor)
     powers = tail_powers(sliced, given)
     power = sum(powers.values())
     sites = {
