@@ -11,7 +11,8 @@ from hlo_surgery.passes.structure.digits import Digit, leaves
 from hlo_surgery.passes.structure.rules import Link
 from hlo_surgery.passes.structure.structure import Dims, Structure
 
-Laid = tuple[tuple[tuple[int, Digit], ...], ...]
+LaidAlong = tuple[tuple[int, Digit], ...]
+Laid = tuple[LaidAlong, ...]
 Form = tuple[Link, tuple[bool, ...], tuple[Laid, ...], tuple[Digit, ...]]
 
 
@@ -50,7 +51,11 @@ class State:
     wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list[tuple[Digit, list[Digit]]])
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict[Digit, tuple[Digit, int]])
     made: set[Form] = field(default_factory=set[Form])
+    # By the identity of lists of digits, which they hold, so that no other list has it.
     _lies: dict[int, Lies] = field(default_factory=dict[int, Lies])
+    _along: dict[int, tuple[list[Digit], LaidAlong]] = field(
+        default_factory=dict[int, tuple[list[Digit], LaidAlong]]
+    )
 
     def __post_init__(self) -> None:
         self.offsets = {digit: (digit, 0) for digit in self.batch}
@@ -105,16 +110,21 @@ class State:
         return found
 
     def _lies_in(self, dims: Dims) -> Lies:
-        places, laid = dict[Digit, list[int]](), list[tuple[tuple[int, Digit], ...]]()
-        for dim, digits in enumerate(dims):
+        places, laid = dict[Digit, list[int]](), tuple(map(self._laid_along, dims))
+        for dim, own in enumerate(laid):
+            for _, digit in own:
+                places.setdefault(self.offsets[digit][0], []).append(dim)
+        return Lies(dims, places, laid, frozenset(places))
+
+    def _laid_along(self, digits: list[Digit]) -> LaidAlong:
+        known = self._along.get(id(digits))
+        if known is None:
             behind, own = 1, list[tuple[int, Digit]]()
             for each in reversed(leaves(digits)):
-                if each in self.offsets:
-                    own.append((behind, each))
-                    places.setdefault(self.offsets[each][0], []).append(dim)
+                own += [(behind, each)] if each in self.offsets else []
                 behind *= each.size
-            laid.append(tuple(own))
-        return Lies(dims, places, tuple(laid), frozenset(places))
+            known = self._along[id(digits)] = digits, tuple(own)
+        return known[1]
 
     @property
     def by_value(self) -> list[dict[Value, Any]]:
