@@ -18,7 +18,6 @@ from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.normalise.called_functions import hold_called
-from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 from hlo_surgery.passes.normalise.constraints import set_aside
 from hlo_surgery.passes.normalise.custom_calls import CallAxes, declare_calls
 from hlo_surgery.passes.normalise.devices.devices import join_devices
@@ -55,7 +54,6 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     make_shapes_static(module)
     refuse_effects(module)
     free_invariants(module)
-    split_chunks(module)
     free_constants(module)
     pass_barriers(module)
 
