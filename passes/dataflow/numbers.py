@@ -90,11 +90,15 @@ class Told:
         return self._known[key]
 
     def _worked_out(self, value: Value, counters: Counters | None) -> Numbers | None:
+        if counters is not None and value in counters:
+            return counters[value]
         if mlir.is_inexact(value) or math.prod(mlir.shape(value)) > LARGEST:
             return None
         op = mlir.defining_operation(value)
         if op is None:
-            return self._of_argument(value, counters)
+            # What a loop hands on unchanged is what it starts from.
+            source = unchanged(value)
+            return None if source is None else self.numbers(source, counters)
         if op.name == mlir.BARRIER:
             return self.numbers(op.operands[mlir.results(op).index(value)], counters)
         if op.name == "stablehlo.constant":
@@ -111,13 +115,6 @@ class Told:
         if len(given) < len(operands) or max(len(x) for x in given) * value_size(value) > LARGEST:
             return None
         return made(op, given) if made else _elementwise(op, given)
-
-    def _of_argument(self, value: Value, counters: Counters | None) -> Numbers | None:
-        """A counter's numbers; of what a loop hands on unchanged, those of what it starts from."""
-        if counters is not None and value in counters:
-            return counters[value]
-        source = unchanged(value)
-        return None if source is None else self.numbers(source, counters)
 
     def column(
         self, indices: Value, number: int, along: int, counters: Counters | None

@@ -8,8 +8,8 @@ Axes along which there is one device alone are left out throughout.
 """
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise, permutations
+from collections.abc import Iterator
+from itertools import permutations
 from typing import Any, cast
 
 import numpy as np
@@ -93,30 +93,8 @@ def group_axes(op: Operation, mesh: Mesh) -> Names | None:
         names = _axes(map(_stablehlo.AxisRefAttr, _stablehlo.ReplicaGroupMeshAxesAttr(groups).axes))
         return None if names is None else tuple(name for name in names if name in mesh)
     rows = _sorted(np.array(ir.DenseIntElementsAttr(groups)))
-    orders = (order for count in range(len(mesh) + 1) for order in permutations(mesh, count))
-    return next((order for order in orders if _sorted(_groups(order, mesh)) == rows), None)
-
-
-def axis_groups(manual: Sequence[Operation], mesh: Mesh) -> list[Names]:
-    """All axes, those together that shard one dimension of an argument of the program.
-
-    Only neighbours, in the order of the mesh: together they are then like one axis.
-    """
-    names = list(mesh)
-    tied: set[tuple[str, str]] = set()
-    for op in manual:
-        for operand, dims in zip(
-            op.operands, shardings(op, "in_shardings", mesh) or [], strict=False
-        ):
-            if mlir.defining_operation(operand) is None:
-                tied |= {pair for axes in dims for pair in pairwise(axes)}
-    groups = [[name] for name in names[:1]]
-    for before, name in pairwise(names):
-        if (before, name) in tied:
-            groups[-1].append(name)
-        else:
-            groups.append([name])
-    return [tuple(group) for group in groups]
+    ids = device_ids(mesh)
+    return next((o for o in _orders(mesh) if _sorted(_groups(ids, o, mesh)) == rows), None)
 
 
 def device_ids(mesh: Mesh) -> npt.NDArray[np.int64]:
@@ -124,9 +102,27 @@ def device_ids(mesh: Mesh) -> npt.NDArray[np.int64]:
     return np.arange(math.prod(mesh.values())).reshape(tuple(mesh.values()))
 
 
-def in_order(axes: frozenset[str], mesh: Mesh) -> Names:
-    """A set of axes, in the order of the mesh."""
-    return tuple(name for name in mesh if name in axes)
+def sources_along(op: Operation, mesh: Mesh) -> tuple[Names, list[int]] | None:
+    """Of who sends to whom: the fewest axes along which that is alike at all places along others,
+    and from which place along these each receives; -1 for what none sends to. None of replicas.
+    """
+    if "channel_handle" not in op.attributes:
+        return None
+    senders, receivers = np.array(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"])).T
+    ids = device_ids(mesh)
+    sent = np.full(ids.size, -1)
+    sent[receivers] = senders
+    for axes in _orders(mesh):
+        own, found = _groups(ids, axes, mesh), _groups(sent.reshape(ids.shape), axes, mesh)
+        first = [[*own[0]].index(s) if s in own[0] else -1 for s in found[0]]
+        if (np.where(np.array(first) < 0, -1, own[:, first]) == found).all():
+            return axes, first
+    return None
+
+
+def _orders(mesh: Mesh) -> Iterator[Names]:
+    """Some axes, in any order; the fewest first."""
+    return (order for count in range(len(mesh) + 1) for order in permutations(mesh, count))
 
 
 def _axes(refs: Any) -> Names | None:
@@ -151,10 +147,10 @@ def _is_over_partitions(op: Operation) -> bool:
     return channel and (op.name not in GLOBAL_IDS or "use_global_device_ids" in op.attributes)
 
 
-def _groups(order: Names, mesh: Mesh) -> npt.NDArray[np.int64]:
-    names = list(mesh)
+def _groups(ids: npt.NDArray[Any], order: Names, mesh: Mesh) -> npt.NDArray[Any]:
+    """What each device of a mesh has, a row for those that differ along these axes alone."""
     last = range(len(mesh) - len(order), len(mesh))
-    moved = np.moveaxis(device_ids(mesh), [names.index(name) for name in order], last)
+    moved = np.moveaxis(ids, [[*mesh].index(name) for name in order], last)
     return moved.reshape(-1, math.prod(mesh[name] for name in order))
 
 
