@@ -29,16 +29,16 @@ REFINING = ("stablehlo-refine-shapes", "func.func(stablehlo-canonicalize-dynamis
 
 def make_shapes_static(module: Module) -> None:
     """Refine shapes in place. Raises Refusal at the first op whose shape only a run can tell."""
-    if _first_dynamic(module):
-        hold_divisions(module)
-        with contextlib.suppress(
-            ir.MLIRError
-        ):  # where the pass fails, an op is left to be named below
+    if not _first_dynamic(module):
+        return
+    hold_divisions(module)
+    # Where the pass fails, an op is left to be named below.
+    with contextlib.suppress(ir.MLIRError):
+        mlir.run_passes(module, *REFINING)
+        while fold_divisions(module):
             mlir.run_passes(module, *REFINING)
-            while fold_divisions(module):
-                mlir.run_passes(module, *REFINING)
-        release_divisions(module)
-        _drop_assertions(module)
+    release_divisions(module)
+    _drop_assertions(module)
     dynamic = _first_dynamic(module)
     if dynamic:
         why = "the shape of what this op returns is known at run time only"
@@ -46,8 +46,9 @@ def make_shapes_static(module: Module) -> None:
 
 
 def _first_dynamic(module: Module) -> Operation | None:
-    ops = mlir.all_operations(module)
-    return next((op for op in ops if not all(is_static(v.type) for v in op.results)), None)
+    made = (v for op in mlir.all_operations(module) for v in op.results)
+    dynamic = next((v for v in made if not is_static(v.type)), None)
+    return dynamic and mlir.defining_operation(dynamic)
 
 
 def is_static(kind: ir.Type) -> bool:

@@ -72,9 +72,7 @@ def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
             op.name, [_part(v, [], lead) for v in op.results], own, _own_attributes(op)
         )
         _sdy.ReturnOp([_reshaped(v, _part(v, [1] * lead, 0)) for v in kernel.results])
-    for old, new in zip(op.results, made.results, strict=True):
-        old.replace_all_uses_with(new)
-    op.erase()
+    mlir.replace(op, mlir.results(made))
 
 
 def _own_attributes(op: Operation) -> dict[str, ir.Attribute]:
