@@ -20,7 +20,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.inlining import flatten
+from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.terms.monomials.contract_monomials import Contraction, contract, contraction
@@ -33,7 +33,8 @@ ERASED = frozenset([*RULES, "stablehlo.constant", "stablehlo.imag", "stablehlo.n
 
 def fold_squared_sums(module: Module) -> int:
     """Flatten the module and fold every such sum in it, in place; how many there were."""
-    flatten(module)
+    mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
+    inline_calls(module)
     sums = [op for op in mlir.all_operations(module) if op.name in SUMS]
     folded = [op for op in sums if _fold(op)]
     mlir.run_passes(module, "cse")

@@ -9,10 +9,9 @@ from typing import cast
 
 import jax.numpy as jnp
 
+from hlo_surgery.passes.dataflow.numbers import DIVIDING, evaluate
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import evaluate
-from hlo_surgery.passes.ir.integer_division import is_integer_division
 from hlo_surgery.passes.ir.mlir import Module, Operation, ir
 
 PREFIX = "hlo_surgery.held."
@@ -21,8 +20,8 @@ PREFIX = "hlo_surgery.held."
 def hold_divisions(module: Module) -> None:
     """Put a call in place of every integer division of static shape."""
     for op in mlir.all_operations(module):
-        kind = cast(ir.RankedTensorType, op.results[0].type) if is_integer_division(op) else None
-        if kind and kind.has_static_shape:
+        divides = op.name in DIVIDING and not mlir.is_inexact(op.results[0])
+        if divides and cast(ir.RankedTensorType, op.results[0].type).has_static_shape:
             _hold(op)
 
 

@@ -14,11 +14,12 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import EVALUATED, is_splat
+from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import is_static_array
 from hlo_surgery.passes.ir.inlining import COMPOSITE, flatten
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
+from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.normalise.called_functions import hold_called
 from hlo_surgery.passes.normalise.constraints import CONSTRAINT, set_aside
 from hlo_surgery.passes.normalise.custom_calls import CallAxes, declare_calls
@@ -35,6 +36,9 @@ from hlo_surgery.passes.normalise.out_of_scope import (
 from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
 from hlo_surgery.passes.normalise.prefix_sums import SCAN, sum_windows
 from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
+
+# What is computed again as soon as it is read.
+COMPUTED = ops_of(Kind.ELEMENTWISE) | ops_of(Kind.MADE) | ops_of(Kind.MOVES)
 
 
 def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
@@ -117,7 +121,7 @@ def pass_barriers(module: Module) -> None:
             for operand, result in zip(op.operands, op.results, strict=True):
                 if operand in constants or (_is_whole_number(operand) and not holds_constant(op)):
                     result.replace_all_uses_with(operand)
-        elif op.name in EVALUATED and constants.issuperset(op.operands):
+        elif op.name in COMPUTED and constants.issuperset(op.operands):
             constants.update(op.results)
 
 
