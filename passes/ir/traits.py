@@ -34,7 +34,7 @@ class Linear(Enum):
     ONE_OF = auto()  # in each, the others being constants
     IF_ADDING = auto()  # anywhere, if its body adds
     IF_ADDING_UPDATES = auto()  # as a scatter is
-    BY_TARGET = auto()  # as the custom call says by its name
+    IN_SOLVES = auto()  # in the right-hand sides of a custom call that is a triangular solve
     FROM_INEXACT = auto()  # anywhere, if it converts floats or complex numbers
 
 
@@ -50,7 +50,7 @@ ELEMENTWISE, MADE, COPIES = Kind.ELEMENTWISE, Kind.MADE, Kind.COPIES
 MOVES, PASSES, PICKS = Kind.MOVES, Kind.PASSES, Kind.PICKS
 CONTRACTS, COMBINES, MIXES = Kind.CONTRACTS, Kind.COMBINES, Kind.MIXES
 ANYWHERE, ONE_OF, IF_ADDING = Linear.ANYWHERE, Linear.ONE_OF, Linear.IF_ADDING
-IF_ADDING_UPDATES, BY_TARGET = Linear.IF_ADDING_UPDATES, Linear.BY_TARGET
+IF_ADDING_UPDATES, IN_SOLVES = Linear.IF_ADDING_UPDATES, Linear.IN_SOLVES
 FROM_INEXACT = Linear.FROM_INEXACT
 
 
@@ -78,7 +78,7 @@ TRAITS = {
     "stablehlo.convolution": Traits(CONTRACTS | MIXES, ONE_OF),
     "stablehlo.cosine": Traits(ELEMENTWISE),
     "stablehlo.count_leading_zeros": Traits(ELEMENTWISE),
-    "stablehlo.custom_call": Traits(MIXES, BY_TARGET),
+    "stablehlo.custom_call": Traits(MIXES, IN_SOLVES),
     "stablehlo.divide": Traits(ELEMENTWISE, _only(0)),
     "stablehlo.dot_general": Traits(CONTRACTS, ONE_OF),
     "stablehlo.dynamic_slice": Traits(PICKS, _only(0)),
