@@ -35,7 +35,7 @@ from hlo_surgery.passes.normalise.out_of_scope import (
 )
 from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
 from hlo_surgery.passes.normalise.prefix_sums import SCAN, sum_windows
-from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
+from hlo_surgery.passes.normalise.static_shapes import refuse_dynamic_shapes
 
 # What is computed again as soon as it is read.
 COMPUTED = ops_of(Kind.ELEMENTWISE) | ops_of(Kind.MADE) | ops_of(Kind.MOVES)
@@ -61,7 +61,7 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
         names = mlir.op_names(module)
     constrained = CONSTRAINT in names and set_aside(module)
     drop_placement(module, but_meshes=constrained or bool(over_devices(module)))
-    make_shapes_static(module)
+    refuse_dynamic_shapes(module)
     for stage, ops in LAST.items():
         if not ops.isdisjoint(names):
             stage(module)

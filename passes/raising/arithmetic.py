@@ -12,7 +12,7 @@ from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.raising.table import Raised, raises, single
 
-# `divide` rounds towards zero on integers; `select`'s predicate is a scalar or one for each element.
+# `divide` rounds towards zero on integers.
 ON_NUMBERS = {
     "stablehlo.add": lax.add,
     "stablehlo.subtract": lax.sub,
