@@ -108,7 +108,7 @@ def _allows(op: Operation, linear: Linear | Positions, positions: Positions) -> 
             writes = overwrites(op) and flag(op, "unique_indices")
             return len(op.results) not in positions and (writes or all(added_results(op)))
         case Linear.IN_SOLVES:
-            return mlir.text_attribute(op, TARGET) in SOLVE_CALLS and positions == {1}
+            return mlir.text_attribute(op, TARGET) in SOLVE_CALLS and [*positions] == [1]
         case Linear.FROM_INEXACT:
             return mlir.is_inexact(op.operands[0])
         case _:

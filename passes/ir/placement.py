@@ -11,7 +11,7 @@ arrays with which it is called.
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir
+from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
 
 CALLS = frozenset(
     ["Sharding", "annotate_device_placement", "LayoutConstraint", "xla.sdy.FuncResultSharding"]
@@ -47,6 +47,20 @@ def drop_placement(module: Module, *, but_meshes: bool = False) -> None:
     for name in () if but_meshes else DEVICE_COUNTS:
         if name in module.operation.attributes:
             del module.operation.attributes[name]
+
+
+def meshes(module: Module) -> list[tuple[str, dict[str, int], list[int]]]:
+    """The meshes that a module names: each one's name, the sizes of its axes, and its devices where
+    they are in another order than their own.
+    """
+    ops = [op for op in mlir.operations(module.body) if op.name == MESH]
+    return [(mlir.text_attribute(op, "sym_name"), *_mesh(op.attributes["mesh"])) for op in ops]
+
+
+def _mesh(attribute: ir.Attribute) -> tuple[dict[str, int], list[int]]:
+    mesh = cast(Any, sdy).MeshAttr(attribute)
+    axes = map(cast(Any, sdy).MeshAxisAttr, mesh.axes)
+    return {str(axis.name): int(axis.size) for axis in axes}, list(mesh.device_ids)
 
 
 def is_annotation(op: Operation) -> bool:

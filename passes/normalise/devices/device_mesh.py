@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, ir, sdy, stablehlo
+from hlo_surgery.passes.ir.placement import meshes
 
 Mesh = dict[str, int]
 Names = tuple[str, ...]
@@ -33,26 +33,15 @@ def mesh_of(module: Module) -> Mesh | None:
 
     None unless the module has one mesh, in the devices' own order.
     """
-    meshes = [
-        _sdy.MeshAttr(op.attributes["mesh"])
-        for op in mlir.operations(module.body)
-        if op.name == "sdy.mesh"
-    ]
-    sizes = [
-        {axis.name: axis.size for axis in map(_sdy.MeshAxisAttr, mesh.axes)} for mesh in meshes
-    ]
-    used = [list(axes.items()) for axes in sizes if axes]
-    ordered = not any(
-        list(mesh.device_ids) for mesh, axes in zip(meshes, sizes, strict=True) if axes
-    )
+    found = [(list(axes.items()), ids) for _, axes, ids in meshes(module) if axes]
     replicas, partitions = (
         _count(module, f"mhlo.num_{name}") for name in ("replicas", "partitions")
     )
-    if not used and replicas == partitions == 1:
+    if not found and replicas == partitions == 1:
         return {}
-    if not used or not ordered or replicas != 1 or any(axes != used[0] for axes in used):
+    if not found or replicas != 1 or any(each != (found[0][0], []) for each in found):
         return None
-    return {name: size for name, size in used[0] if size > 1}
+    return {name: size for name, size in found[0][0] if size > 1}
 
 
 def _count(module: Module, name: str) -> int:
@@ -69,19 +58,15 @@ def shardings(op: Operation, name: str, mesh: Mesh) -> list[tuple[Names, ...]] |
     """Of each operand or result of a manual computation, each dimension's manual axes; None where
     one is split up.
     """
-    manual = manual_axes(op, mesh)
-    found = [
-        _sdy.TensorShardingAttr(s)
-        for s in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
-    ]
-    refs = [
+    values = _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
+    found = [_sdy.TensorShardingAttr(value) for value in values]
+    dims = [
         [_axes(_sdy.DimensionShardingAttr(d).axes) for d in s.dimension_shardings] for s in found
     ]
-    if any(list(s.unreduced_axes) for s in found) or any(
-        axes is None for dims in refs for axes in dims
-    ):
+    if any(list(s.unreduced_axes) for s in found) or any(None in each for each in dims):
         return None
-    return [tuple(tuple(a for a in axes or () if a in manual) for axes in dims) for dims in refs]
+    manual = manual_axes(op, mesh)
+    return [tuple(tuple(n for n in axes or () if n in manual) for axes in each) for each in dims]
 
 
 def group_axes(op: Operation, mesh: Mesh) -> Names | None:
@@ -127,15 +112,10 @@ def _orders(mesh: Mesh) -> Iterator[Names]:
 
 def _axes(refs: Any) -> Names | None:
     """The axes by name; None where one is a part of an axis."""
-    found = list(refs)
-    refs = [
-        ref if isinstance(ref, _stablehlo.AxisRefAttr) else _sdy.AxisRefAttr(ref) for ref in found
-    ]
-    return (
-        None
-        if any(ref.sub_axis_info is not None for ref in refs)
-        else tuple(ref.name for ref in refs)
-    )
+    known = _stablehlo.AxisRefAttr
+    found = [ref if isinstance(ref, known) else _sdy.AxisRefAttr(ref) for ref in refs]
+    parted = any(ref.sub_axis_info is not None for ref in found)
+    return None if parted else tuple(ref.name for ref in found)
 
 
 def _is_over_partitions(op: Operation) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.mosaic_kernels import OVER_DEVICES, is_known_kernel, leading
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
+from hlo_surgery.passes.ir.placement import meshes
 from hlo_surgery.passes.normalise.devices.device_mesh import Names
 from hlo_surgery.passes.normalise.devices.device_values import Varying, align_operands, extend
 
@@ -46,16 +47,10 @@ def over_devices(module: Module) -> list[Operation]:
 
 def call_on_each(module: Module) -> None:
     """Give each device its kernels to itself."""
-    meshes = [op for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
     for op in over_devices(module):
         axes = [str(name.value) for name in cast(Any, op.attributes[OVER_DEVICES])]
-        named = next(mesh for mesh in meshes if set(axes) <= set(_names(mesh)))
-        _wrap(op, mlir.text_attribute(named, "sym_name"), axes, _names(named))
-
-
-def _names(mesh: Operation) -> list[str]:
-    axes = _sdy.MeshAttr(mesh.attributes["mesh"]).axes
-    return [_sdy.MeshAxisAttr(axis).name for axis in axes]
+        mesh, names = next((mesh, [*n]) for mesh, n, _ in meshes(module) if n.keys() >= {*axes})
+        _wrap(op, mesh, axes, names)
 
 
 def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
