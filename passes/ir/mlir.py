@@ -186,11 +186,10 @@ def rename(op: Operation, name: str, attributes: dict[str, ir.Attribute]) -> Ope
 def enclosing_loops(op: Operation) -> list[Operation]:
     """The loops around an op, innermost first."""
     found: list[Operation] = []
-    parent = cast(Any, op).parent
-    while parent is not None:
-        if parent.operation.name == "stablehlo.while":
-            found.append(parent.operation)
-        parent = parent.operation.parent
+    around = cast(Any, op).parent
+    while around is not None:
+        found += [around.operation] if around.operation.name == "stablehlo.while" else []
+        around = around.operation.parent
     return found
 
 
@@ -199,8 +198,8 @@ def loops_around(value: Value) -> list[Operation]:
     op = defining_operation(value)
     if op is not None:
         return enclosing_loops(op)
-    parent = cast(Any, value.owner).owner.operation
-    return [*([parent] if parent.name == "stablehlo.while" else []), *enclosing_loops(parent)]
+    # The terminator lies where the arguments do.
+    return enclosing_loops(return_operation(cast(Block, value.owner)))
 
 
 def defining_operation(value: Value) -> Operation | None:

@@ -17,7 +17,6 @@ class Kind(Flag):
     """What an op does, in words that several passes ask for."""
 
     ELEMENTWISE = auto()  # each element of the result is made of those at its place
-    MADE = auto()  # of nothing at all
     COPIES = auto()  # the result holds every element of the operand, and nothing else
     MOVES = auto()  # elements of a gradient are put elsewhere, or dropped, and not changed
     PASSES = auto()  # elements stay at their places, and are the same but for rounding
@@ -46,7 +45,7 @@ class Traits:
     linear: Linear | Positions | None = None
 
 
-ELEMENTWISE, MADE, COPIES = Kind.ELEMENTWISE, Kind.MADE, Kind.COPIES
+ELEMENTWISE, COPIES = Kind.ELEMENTWISE, Kind.COPIES
 MOVES, PASSES, PICKS = Kind.MOVES, Kind.PASSES, Kind.PICKS
 CONTRACTS, COMBINES, MIXES = Kind.CONTRACTS, Kind.COMBINES, Kind.MIXES
 ANYWHERE, ONE_OF, IF_ADDING = Linear.ANYWHERE, Linear.ONE_OF, Linear.IF_ADDING
@@ -73,7 +72,6 @@ TRAITS = {
     "stablehlo.compare": Traits(ELEMENTWISE),
     "stablehlo.complex": Traits(ELEMENTWISE, ANYWHERE),
     "stablehlo.concatenate": Traits(Kind(0), ANYWHERE),
-    "stablehlo.constant": Traits(MADE),
     "stablehlo.convert": Traits(ELEMENTWISE | COPIES | PASSES, FROM_INEXACT),
     "stablehlo.convolution": Traits(CONTRACTS | MIXES, ONE_OF),
     "stablehlo.cosine": Traits(ELEMENTWISE),
@@ -89,7 +87,6 @@ TRAITS = {
     "stablehlo.floor": Traits(ELEMENTWISE),
     "stablehlo.gather": Traits(PICKS, _only(0)),
     "stablehlo.imag": Traits(ELEMENTWISE, ANYWHERE),
-    "stablehlo.iota": Traits(MADE),
     "stablehlo.is_finite": Traits(ELEMENTWISE),
     "stablehlo.log": Traits(ELEMENTWISE),
     "stablehlo.log_plus_one": Traits(ELEMENTWISE),

@@ -15,11 +15,9 @@ from typing import Any, cast
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.element_types import is_static_array
 from hlo_surgery.passes.ir.inlining import COMPOSITE, flatten
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
-from hlo_surgery.passes.ir.traits import Kind, ops_of
 from hlo_surgery.passes.normalise.called_functions import hold_called
 from hlo_surgery.passes.normalise.constraints import CONSTRAINT, set_aside
 from hlo_surgery.passes.normalise.custom_calls import CallAxes, declare_calls
@@ -36,9 +34,6 @@ from hlo_surgery.passes.normalise.out_of_scope import (
 from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
 from hlo_surgery.passes.normalise.prefix_sums import SCAN, sum_windows
 from hlo_surgery.passes.normalise.static_shapes import refuse_dynamic_shapes
-
-# What is computed again as soon as it is read.
-COMPUTED = ops_of(Kind.ELEMENTWISE) | ops_of(Kind.MADE) | ops_of(Kind.MOVES)
 
 
 def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
@@ -110,25 +105,6 @@ def free_constants(module: Module) -> None:
             op.move_before(first)
 
 
-def pass_barriers(module: Module) -> None:
-    """Use what rests on no argument, and single whole numbers, from before the barriers that
-    `jax.checkpoint` puts them behind: nothing is saved by computing them again, and what they are
-    shows, as the number of the example that a step takes.
-    """
-    constants: set[Value] = set()
-    for op in mlir.all_operations(module):
-        if op.name == mlir.BARRIER:
-            for operand, result in zip(op.operands, op.results, strict=True):
-                if operand in constants or (_is_whole_number(operand) and not holds_constant(op)):
-                    result.replace_all_uses_with(operand)
-        elif op.name in COMPUTED and constants.issuperset(op.operands):
-            constants.update(op.results)
-
-
-def _is_whole_number(value: Value) -> bool:
-    return is_static_array(value) and not mlir.shape(value) and not mlir.is_inexact(value)
-
-
 # What is done, and the ops without which there is nothing to do.
 FIRST: dict[Callable[[Module], None], frozenset[str]] = {
     hold_constants: frozenset([COMPOSITE]),
@@ -140,5 +116,4 @@ LAST: dict[Callable[[Module], None], frozenset[str]] = {
     refuse_effects: frozenset([CUSTOM_CALL, *TRANSFERS]),
     free_invariants: mlir.CONTROL_FLOW,
     free_constants: mlir.CONTROL_FLOW,
-    pass_barriers: frozenset([mlir.BARRIER]),
 }
