@@ -13,9 +13,8 @@ from hlo_surgery.passes.dataflow.declared_calls import ATTRIBUTE as DECLARED
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, NONE, declare
 from hlo_surgery.passes.dataflow.sharding_rules import Axes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.inlining import COMPOSITE, flatten, move_body
-from hlo_surgery.passes.ir.mlir import Module, Operation, func, ir
+from hlo_surgery.passes.ir.mlir import Module, Operation, ir
 from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.ir.structure import Functions, functions_of
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
@@ -37,7 +36,7 @@ def hold_bodies(module: Module) -> None:
             for name in {DECLARED, BODY}.intersection(mlir.attribute_names(op)):
                 del op.attributes[name]
         elif op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
-            name = _function(op, "decomposition")
+            name = str(cast(Any, op.attributes["decomposition"]).value)
             if name not in bodies:
                 bodies[name] = mlir.to_text(flat_function(functions, name))
             _hold(op, bodies[name])
@@ -51,32 +50,21 @@ def release_bodies(module: Module) -> None:
             mlir.replace(op, move_body(mlir.main_function(held), mlir.operands(op), op))
 
 
-def _function(op: Operation, attribute: str) -> str:
-    return str(cast(Any, op.attributes[attribute]).value)
-
-
 def flat_function(functions: Functions, name: str) -> Module:
-    """A module of its own for a function and all that it calls, flat."""
+    """A module of its own for a function other than main and all that it calls, flat."""
     with mlir.context(), ir.Location.unknown():
         made = ir.Module.create()
-    for called in closure([name], lambda caller: _called(functions[caller])):
-        copied = cast(Any, functions[called].operation.clone())
-        if called == name:
-            with mlir.context():
-                copied.attributes["sym_name"] = ir.StringAttr.get("main")
-        made.body.append(copied)
+        for each, function in functions.items():
+            if each == "main":
+                continue
+            copied = cast(Any, function.operation.clone())
+            copied.attributes["sym_name"] = ir.StringAttr.get("main" if each == name else each)
+            made.body.append(copied)
     drop_placement(made)
     flatten(made)
     refuse_per_device(made)
     refuse_effects(made)
     return made
-
-
-def _called(function: func.FuncOp) -> list[str]:
-    """The names of the functions that a function calls, or has composites of."""
-    attributes = {"func.call": "callee", COMPOSITE: "decomposition"}
-    ops = [op for op in mlir.nested_operations(function.operation) if op.name in attributes]
-    return [_function(op, attributes[op.name]) for op in ops]
 
 
 def _hold(op: Operation, body: str) -> None:
