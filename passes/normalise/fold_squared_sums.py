@@ -24,11 +24,8 @@ from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.terms.monomials.contract_monomials import Contraction, contract, contraction
-from hlo_surgery.passes.terms.monomials.factoring import RULES, factored
+from hlo_surgery.passes.terms.monomials.factoring import factored
 from hlo_surgery.passes.terms.monomials.outer_products import dot_product, is_precise
-
-# What may have made a product, and goes with it if nothing else uses it.
-ERASED = frozenset([*RULES, "stablehlo.constant", "stablehlo.imag", "stablehlo.negate"])
 
 
 def fold_squared_sums(module: Module) -> int:
@@ -37,23 +34,16 @@ def fold_squared_sums(module: Module) -> int:
     inline_calls(module)
     sums = [op for op in mlir.all_operations(module) if op.name in SUMS]
     folded = [op for op in sums if _fold(op)]
-    mlir.run_passes(module, "cse")
+    mlir.run_passes(module, "cse", "func.func(trivial-dce)")
     return len(folded)
 
 
 def _fold(op: Operation) -> bool:
-    """Fold one sum, if it can be. Factoring starts anew for each: nothing erased for an earlier one
-    is remembered.
-    """
+    """Fold one sum, if it can be."""
     found = SUMS[op.name](op)
-    if found is None:
-        return False
-    result, operands = op.results[0], mlir.operands(op)
-    (made,) = splice(found.values, partial(_computed, found, result), op)
-    result.replace_all_uses_with(made)
-    op.erase()
-    erase_unused(operands)
-    return True
+    if found is not None:
+        mlir.replace(op, splice(found.values, partial(_computed, found, op.results[0]), op))
+    return found is not None
 
 
 def folded_reduce(op: Operation) -> Contraction | None:
@@ -82,18 +72,6 @@ def _can_be_summed(values: Sequence[Value]) -> bool:
 
 def _computed(found: Contraction, result: Value, *operands: jax.Array) -> list[jax.Array]:
     return [contract(found, operands, dtype_of(result)).reshape(mlir.shape(result))]
-
-
-def erase_unused(values: Sequence[Value]) -> None:
-    """Erase what made the values as far as nothing uses it."""
-    pending = list(dict.fromkeys(values))
-    while pending:
-        op = mlir.defining_operation(pending.pop())
-        if op is None or op.name not in ERASED or any(list(result.uses) for result in op.results):
-            continue
-        operands = mlir.operands(op)
-        op.erase()
-        pending += [v for v in dict.fromkeys(operands) if v not in pending]
 
 
 SUMS = {"stablehlo.reduce": folded_reduce, "stablehlo.dot_general": folded_dot_general}
