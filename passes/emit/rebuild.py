@@ -71,26 +71,6 @@ def extend_results(
     return renewed
 
 
-def swap_carries(loop: Operation, one: int, other: int) -> None:
-    """Two carries of one type, each in the other's place: the loop does what it did."""
-    start, end = mlir.operands(loop), mlir.return_operation(loop.regions[1].blocks[0])
-    _swap_uses(loop.results[one], loop.results[other])
-    for region in loop.regions:
-        arguments = cast(Any, region.blocks[0]).arguments
-        _swap_uses(arguments[one], arguments[other])
-    # What is passed on unchanged has its uses swapped by now.
-    returned = mlir.operands(end)
-    for op, values in ((loop, start), (end, returned)):
-        op.operands[one], op.operands[other] = values[other], values[one]
-
-
-def _swap_uses(one: Value, other: Value) -> None:
-    uses = [(v, [(u.owner, u.operand_number) for u in v.uses]) for v in (one, other)]
-    for (_, found), (value, _) in zip(uses, reversed(uses), strict=True):
-        for owner, number in found:
-            cast(Any, owner).operation.operands[number] = value
-
-
 def _transfer(
     renewed: dict[Value, Value], known: Sequence[dict[Value, Any]], sets: Sequence[set[Value]]
 ) -> None:

@@ -24,7 +24,7 @@ from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
-from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with, turn_sums
+from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with
 from hlo_surgery.passes.rewriting.replacement import Finish, block_statistics
 from hlo_surgery.passes.rewriting.second_pass import (
     Call,
@@ -107,16 +107,12 @@ def _by_microbatch(
     copied = copied_loops(module, found, gradients, asking) if staged.again else None
     if staged.again and copied is None:
         return None
-    sums = [mlir.results(found.nest[0].loop).index(result) for result in found.nest[0].added]
     joins = _unscaled([*known, *staged.joins], asking.examples)
     answers, made = inside_step(module, found, targets, measures, asking, staged.inside)
     values = loop_with(module, found, made, joins)
     outputs = [target.value for target in targets]
     joined = _Joined(found, joins, values, outputs, measures, asking)
     results = _behind(module, joined, staged, copied)
-    loop = mlir.defining_operation(values[0]) if values else None
-    if loop is not None:
-        turn_sums(loop, sums, [target.value for target in targets])
     return [replace(a, trips=a.trips * found.steps, gradient=None) for a in answers], results
 
 

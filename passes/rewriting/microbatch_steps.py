@@ -3,7 +3,7 @@
 while { .. return add %c, %u }   =>   while { %n = norms of %u's examples ; .. stack %n }
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -17,12 +17,10 @@ from hlo_surgery.passes.emit.rebuild import (
     copy_before,
     extend_results,
     extend_return,
-    swap_carries,
 )
 from hlo_surgery.passes.emit.scopes import STEPS, set_scope
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
@@ -217,40 +215,6 @@ def loop_with(
         renewed = extend_results(sums.loop, initial, len(initial), *known)
         joined = mlir.results(renewed)[len(renewed.results) - len(initial) :]
     return joined
-
-
-def turn_sums(loop: Operation, numbers: Sequence[int], outputs: Sequence[Value]) -> None:
-    """The sums of a loop, its carries of these numbers, in the opposite order of the outputs that
-    are made of them.
-
-    XLA gives the memory of outputs to sums of their size, in order, and a sum that is used before
-    an output is made cannot have that: where each is scaled behind the loop, one output after the
-    other, sums in the same order have half of it. So it is on CPU, with JAX 0.10.2.
-    """
-    results = set(mlir.results(loop))
-    made_of = [closure([output], partial(_operands_behind, results)) for output in outputs]
-    by_type: dict[str, list[int]] = {}
-    for number in sorted(numbers):
-        by_type.setdefault(str(loop.results[number].type), []).append(number)
-    for places in by_type.values():
-        held = list(places)
-        wanted = sorted(places, key=lambda n: -_first(made_of, loop.results[n]))
-        for i, number in enumerate(wanted):
-            k = held.index(number)
-            if k != i:
-                swap_carries(loop, places[i], places[k])
-                held[i], held[k] = held[k], held[i]
-
-
-def _operands_behind(results: Container[Value], value: Value) -> list[Value]:
-    """What a value behind a loop is made of; of the loop's results no more is asked."""
-    op = None if value in results else mlir.defining_operation(value)
-    return [] if op is None else mlir.operands(op)
-
-
-def _first(made_of: Sequence[Container[Value]], value: Value) -> int:
-    """The first of the outputs that are made of a value."""
-    return next((i for i, values in enumerate(made_of) if value in values), len(made_of))
 
 
 def counters(found: Microbatches) -> list[Value]:
