@@ -16,7 +16,6 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.loops.added_values import added_values
 from hlo_surgery.passes.terms.axes import Axes
 
 
@@ -62,7 +61,7 @@ def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSu
     step = counted.step if counted is not None else None
     if loop is None or counted is None or step is None:
         return None
-    later = _behind(loop)
+    later = ops_behind(loop)[:-1]
     tail = [op for op in later if not behind.isdisjoint(op.results)]
     made: set[Value] = {result for op in later for result in op.results}
     constants = closure(_taken_as_constants(axes, tail), partial(_operands_in, made))
@@ -99,13 +98,6 @@ def _common_loop(sums: set[Value]) -> Operation | None:
 def _control_flow(value: Value) -> Operation | None:
     op = mlir.defining_operation(value)
     return op if op is not None and op.name in mlir.CONTROL_FLOW else None
-
-
-def _behind(loop: Operation) -> list[Operation]:
-    """The ops behind a loop in its block."""
-    block = mlir.operations(cast(Any, loop.block))[:-1]
-    places = [i for i, op in enumerate(block) if op.name == loop.name and mlir.is_same(op, loop)]
-    return block[places[0] + 1 :]
 
 
 def _taken_as_constants(axes: Axes, tail: Sequence[Operation]) -> list[Value]:
@@ -158,3 +150,35 @@ def _is_tail(axes: Axes, op: Operation) -> bool:
     known = axes.at(op)
     alone = all(axes.is_sum(c) or axes.is_shared(c) for c in known)
     return op.name not in mlir.CONTROL_FLOW and alone and any(map(axes.is_sum, known))
+
+
+def ops_behind(loop: Operation) -> list[Operation]:
+    """The ops behind a loop in its block."""
+    block = mlir.operations(cast(Any, loop.block))
+    places = (i for i, op in enumerate(block) if op.name == loop.name and mlir.is_same(op, loop))
+    return block[next(places) + 1 :]
+
+
+def added_values(loop: Operation, number: int) -> list[Value] | None:
+    """The values that a step adds to a carry; None where the carry is used in another way."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    carry, added = body.arguments[number], list[Value]()
+    if len(list(carry.uses)) != 1 or list(condition.arguments[number].uses):
+        return None
+    pending = [mlir.operands(mlir.return_operation(body))[number]]
+    carried = 0
+    while pending:
+        value = pending.pop()
+        op = mlir.defining_operation(value)
+        if value == carry:
+            carried += 1
+        elif (
+            op is not None
+            and op.name == "stablehlo.add"
+            and op.block == body
+            and len(list(value.uses)) == 1
+        ):
+            pending += op.operands
+        else:
+            added.append(value)
+    return added if carried == 1 else None

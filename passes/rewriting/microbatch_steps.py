@@ -26,7 +26,6 @@ from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.loops.loop_sums import LoopSums
 from hlo_surgery.passes.loops.microbatches import Microbatches
-from hlo_surgery.passes.loops.scaled_stacks import scale_in_loops
 from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
@@ -48,8 +47,6 @@ def inside_step(
     examples = _of_one_step(module, found, asking.examples)
     shares = _shares(module, found, [target.value for target in targets], asking.examples)
     holder = held(found.body, shares)
-    if not asking.reweights:
-        scale_in_loops(found.axes, holder)
     parts = [Target(holder, i, target.name) for i, target in enumerate(targets)]
     asked = replace(asking, examples=examples)
     finish = partial(_made_inside, measures, inside)
