@@ -3,7 +3,7 @@
 Regions move; values stay valid.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from hlo_surgery.passes.emit.scopes import Scope, set_scope
@@ -33,6 +33,15 @@ def copy_before(
     for each in (copied, *mlir.nested_operations(copied)):
         set_scope(each, scope, each)
     return copied
+
+
+def copy_all(
+    ops: Iterable[Operation], made: dict[Value, Value], before: Operation, scope: Scope
+) -> None:
+    """Copies of ops, in order, of what is `made` in place of their operands, which is added to."""
+    for op in ops:
+        copied = copy_before(op, [made.get(v, v) for v in op.operands], before, scope)
+        made |= zip(mlir.results(op), mlir.results(copied), strict=True)
 
 
 def extend_return(end: Operation, values: Sequence[Value]) -> Operation:

@@ -37,7 +37,7 @@ from hlo_surgery.passes.loops.step_stacks import (
     Stacked,
     common_order,
     order_of,
-    stacked,
+    step_stacks,
 )
 from hlo_surgery.passes.raising.raise_op import Raised, raise_op
 from hlo_surgery.passes.terms.axes import Axes
@@ -108,7 +108,7 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value], stacks: bool) -> bo
         return False
     kept = [each for each in found if _has_order(each, order, counters)]
     rows = [v for each in kept for term in each.terms for v in term.rows]
-    renewed, made = stacked(axes, loop, rows, order, counters, reached)
+    renewed, made = step_stacks(axes, loop, rows, order, counters, reached)
     for each in kept:
         _contract_behind(renewed, each, made)
     return True

@@ -4,19 +4,13 @@ What is sliced from a stack already is taken from there; any other value is writ
 step by step, in the same order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
-
 from hlo_surgery.passes.dataflow.numbers import Numbers, is_permutation, values_over
-from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
-from hlo_surgery.passes.emit.scopes import STACK
-from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.loops.carried import Part, stacked
 from hlo_surgery.passes.terms.axes import Axes
 
 Counters = dict[Value, Numbers]
@@ -70,7 +64,7 @@ def _sliced(loop: Operation, value: Value, counters: Counters) -> tuple[Stacked,
     return order and (Stacked(stack, cut[0]), order)
 
 
-def stacked(
+def step_stacks(
     axes: Axes,
     loop: Operation,
     values: Iterable[Value],
@@ -86,25 +80,6 @@ def stacked(
     new = [v for v in each if v not in known]
     if not new:
         return loop, known
-    kinds = [((len(order.numbers), *mlir.shape(v)), dtype_of(v)) for v in new]
-    zeros = splice([], lambda: [jnp.zeros(*kind) for kind in kinds], loop, scope=STACK)
-    arguments = add_carries(loop, zeros)
-    end = mlir.return_operation(loop.regions[1].blocks[0])
-    extend_return(end, splice([order.index, *arguments, *new], _written, end, scope=STACK))
-    renewed = extend_results(loop, zeros, len(new), axes.by_value, [axes.trained, reached])
-    made = mlir.results(renewed)[-len(new) :]
+    parts = [Part(v, order.index, len(order.numbers)) for v in new]
+    renewed, made = stacked(axes, loop, parts, sets=[reached])
     return renewed, known | {v: Stacked(stack, 0) for v, stack in zip(new, made, strict=True)}
-
-
-def _written(index: jax.Array, *operands: jax.Array) -> Sequence[jax.Array]:
-    """Stacks, of so many values, with these at one place."""
-    count = len(operands) // 2
-    return [
-        jax.lax.dynamic_update_slice(
-            stack,
-            value[None],
-            [index, *(jnp.zeros((), index.dtype) for _ in value.shape)],
-            allow_negative_indices=False,
-        )
-        for stack, value in zip(operands[:count], operands[count:], strict=True)
-    ]

@@ -177,7 +177,7 @@ def _again(
     def asked(*operands: jax.Array) -> list[jax.Array]:
         whole, made = joined.of(operands)
         staged.behind(rehearsed(whole, calls), made)
-        return [x for call in calls for x in call.flat]
+        return jax.tree.leaves([given for _, given in calls])
 
     given = _spliced(joined.operands, asked, copied.loop, joined.asking)
     return answers_in_steps(module, copied, calls, given, joined.asking)

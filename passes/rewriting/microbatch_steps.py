@@ -3,27 +3,23 @@
 while { .. return add %c, %u }   =>   while { %n = norms of %u's examples ; .. stack %n }
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 
 from hlo_surgery.passes.axes.classes import Batched
-from hlo_surgery.passes.emit.rebuild import (
-    add_carries,
-    copy_before,
-    extend_results,
-    extend_return,
-)
-from hlo_surgery.passes.emit.scopes import STEPS, set_scope
+from hlo_surgery.passes.emit.rebuild import copy_all, copy_before
+from hlo_surgery.passes.emit.scopes import STEPS
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.loops.carried import carried
 from hlo_surgery.passes.loops.loop_sums import LoopSums
 from hlo_surgery.passes.loops.microbatches import Microbatches
 from hlo_surgery.passes.measures.joins import Join
@@ -58,12 +54,12 @@ def inside_step(
 def _made_inside(
     measures: Sequence[Sequence[Measure]], inside: Finish, found: Measurements
 ) -> list[jax.Array]:
-    gradients = measures[: found.number]
-    each = {measure: found.of(measure) for own in gradients for measure in own}
-    pairs = zip(gradients, found.own_mean(), strict=True)
-    arrays = [m.of_part(each[m][i], mean) for i, (own, mean) in enumerate(pairs) for m in own]
-    losses = zip(measures[found.number :], found.measured[found.number :], strict=True)
-    arrays += [measured[measure] for own, measured in losses for measure in own]
+    means = found.own_mean()
+    arrays = [
+        m.of_part(found.of(m)[i], means[i]) if i < found.number else found.measured[i][m]
+        for i, own in enumerate(measures)
+        for m in own
+    ]
     return [*arrays, *inside(found)]
 
 
@@ -88,75 +84,54 @@ def _shares(
 ) -> list[Value]:
     """What one step adds to each gradient, as the gradient of the step's own batch."""
     end = mlir.return_operation(found.body)
-    constants = dict[Value, Value]()
-    for sums in found.nest:
-        constants |= _held_before(sums)
     made = dict[Value, Value]()
+    for sums in found.nest:
+        made |= _held_before(sums)
     for sums in reversed(found.nest):
-        made |= {result: _sum(found, values, made, end) for result, values in sums.added.items()}
+        for result, added in sums.added.items():
+            made[result] = _total(found, result, [made.get(v, v) for v in added], end)
+        copy_all(sums.tail, made, end, STEPS)
         for op in sums.tail:
-            kinds = zip(op.operands, module.axes.at(op), strict=True)
-            taken = [
-                made[v] if module.axes.is_sum(known) else constants.get(v, v) for v, known in kinds
-            ]
-            copies = _copied(op, taken, end)
-            for old, new in copies.items():
-                if module.axes.is_sum(module.axes.of(old)):
-                    found.axes.assume(new, _of_step(found, op))
-            made |= copies
-    shares = [made[v] if v in made else _nothing(v, end) for v in gradients]
+            for old in (v for v in op.results if module.axes.is_sum(module.axes.of(v))):
+                _assume_share(found, made[old])
+    shares = [made[v] if v in made else _total(found, v, [], end) for v in gradients]
     return [_scaled(found, share, examples, end) for share in shares]
-
-
-def _nothing(gradient: Value, before: Operation) -> Value:
-    """What a step adds to a gradient that is no sum of the loop's: they all vanish."""
-    shape, dtype = mlir.shape(gradient), dtype_of(gradient)
-    return splice([], lambda: [jnp.zeros(shape, dtype)], before, scope=STEPS)[0]
 
 
 def _held_before(sums: LoopSums) -> dict[Value, Value]:
     """Constants for the tail, made before the loop: what it results in without any example, as of
     a loop before it that makes nothing else, since all steps need to know it.
     """
-    made = _constants_before(sums) if sums.constants else {}
-    for op in sums.held:
-        made |= _copied(op, [made.get(v, v) for v in op.operands], sums.loop)
+    made = dict[Value, Value]()
+    if sums.constants:
+        copied = copy_before(sums.loop, mlir.operands(sums.loop), sums.loop, STEPS)
+        results, body = mlir.results(sums.loop), cast(Any, copied.regions[1].blocks[0])
+        for number in (results.index(result) for result in sums.added):
+            mlir.return_operation(body).operands[number] = body.arguments[number]
+        made |= {value: copied.results[results.index(value)] for value in sums.constants}
+    copy_all(sums.held, made, sums.loop, STEPS)
     return made
 
 
-def _constants_before(sums: LoopSums) -> dict[Value, Value]:
-    copied = copy_before(sums.loop, mlir.operands(sums.loop), sums.loop, STEPS)
-    results, body = mlir.results(sums.loop), cast(Any, copied.regions[1].blocks[0])
-    end = mlir.return_operation(body)
-    for number in (results.index(result) for result in sums.added):
-        end.operands[number] = body.arguments[number]
-    return {value: copied.results[results.index(value)] for value in sums.constants}
+def _total(found: Microbatches, like: Value, added: Sequence[Value], end: Operation) -> Value:
+    """What a step adds to a sum: nothing to what is no sum of the loop's, which vanishes."""
+    values = [value for value in added if not is_splat(value, 0)]
+    if len(values) == 1:
+        return values[0]
+
+    def total(*terms: jax.Array) -> list[jax.Array]:
+        return [reduce(jnp.add, terms) if terms else jnp.zeros(mlir.shape(like), dtype_of(like))]
+
+    (made,) = splice(values, total, end, scope=STEPS)
+    if values:
+        _assume_share(found, made)
+    return made
 
 
-def _sum(
-    found: Microbatches, added: Sequence[Value], made: Mapping[Value, Value], end: Operation
-) -> Value:
-    """What a step adds to a sum, of which a loop within `made` some."""
-    values = [made.get(value, value) for value in added if not is_splat(value, 0)]
-    total = values[0] if values else _nothing(added[0], end)
-    for value in values[1:]:
-        with mlir.context(), end.location, ir.InsertionPoint(end):
-            op = ir.Operation.create("stablehlo.add", results=[total.type], operands=[total, value])
-        set_scope(op, STEPS, end)
-        found.axes.assume(op.results[0], _of_step(found, op))
-        total = op.results[0]
-    return total
-
-
-def _of_step(found: Microbatches, op: Operation) -> Batched:
-    """The class of what is a step's share: a sum over its examples, or its single one's own."""
-    return Batched(frozenset(found.axes.batch), site=op)
-
-
-def _copied(op: Operation, operands: Sequence[Value], before: Operation) -> dict[Value, Value]:
-    """The results of a copy, by those of the op."""
-    copied = copy_before(op, operands, before, STEPS)
-    return dict(zip(mlir.results(op), mlir.results(copied), strict=True))
+def _assume_share(found: Microbatches, value: Value) -> None:
+    """Note that a value is a sum over the step's examples, or its single one's own."""
+    site = mlir.defining_operation(value)
+    found.axes.assume(value, Batched(frozenset(found.axes.batch), site=site))
 
 
 def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operation) -> Value:
@@ -189,29 +164,18 @@ def loop_with(
     module: Analysed, found: Microbatches, made: Sequence[Value], joins: Sequence[Join]
 ) -> list[Value]:
     """The results of the loop rebuilt so that it also joins what is made in its steps."""
-    kinds = [(mlir.shape(v), dtype_of(v)) for v in made]
+    pairs = list(zip(joins, made, strict=True))
 
-    def started() -> list[jax.Array]:
-        pairs = zip(joins, kinds, strict=True)
-        return [join.start(shape, dtype, found.steps) for join, (shape, dtype) in pairs]
+    def start() -> list[jax.Array]:
+        return [join.start(mlir.shape(v), dtype_of(v), found.steps) for join, v in pairs]
 
-    def added(*operands: jax.Array) -> list[jax.Array]:
-        states, news = operands[: len(made)], operands[len(made) : 2 * len(made)]
+    def go_on(*operands: jax.Array) -> list[jax.Array]:
         step = step_number(found, operands[2 * len(made) :])
-        pairs = zip(joins, states, news, strict=True)
-        return [join.add(state, new, step) for join, state, new in pairs]
+        states = zip(joins, operands, operands[len(made) :], strict=False)
+        return [join.add(state, new, step) for join, state, new in states]
 
-    carried = [splice([], started, found.nest[0].loop, scope=STEPS)]
-    for sums in found.nest:
-        carried.append(add_carries(sums.loop, carried[-1]))
-    end = mlir.return_operation(found.body)
-    joined = splice([*carried[-1], *made, *counters(found)], added, end, scope=STEPS)
-    known = module.axes.by_value, [module.axes.trained]
-    for sums, initial in zip(reversed(found.nest), reversed(carried[:-1]), strict=True):
-        extend_return(mlir.return_operation(sums.body), joined)
-        renewed = extend_results(sums.loop, initial, len(initial), *known)
-        joined = mlir.results(renewed)[len(renewed.results) - len(initial) :]
-    return joined
+    loops, taken = [sums.loop for sums in found.nest], [*made, *counters(found)]
+    return carried(module.axes, loops, start, go_on, taken, STEPS)[1]
 
 
 def counters(found: Microbatches) -> list[Value]:

@@ -9,22 +9,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 
 from hlo_surgery.passes.costs.roofline import PLATFORMS
 from hlo_surgery.passes.dataflow.counters import counter_values
-from hlo_surgery.passes.emit.scopes import STACK, Scope, within
+from hlo_surgery.passes.emit.scopes import Scope, within
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.loops.carried import Part, stacked
 from hlo_surgery.passes.loops.lift_values import lift_control_flow
 from hlo_surgery.passes.loops.scanned_gradients import (
     Scan,
-    Stack,
     replace_update,
     scanned_gradient,
-    stack_values,
 )
 from hlo_surgery.passes.measures.measure import Defined, Measure
 from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target, answer_behind, answer_of
@@ -109,16 +106,9 @@ def _inside_loop(
         if answer.gradient is not None:
             replace_update(scan.write, answer.gradient)
     owners = [(i, measure) for i in scans for measure in measures[i]]
-    stacks = [
-        _stack_like(scans[i], measure, value)
-        for (i, measure), value in zip(owners, made, strict=True)
-    ]
-    zeros = splice(
-        [], lambda: [jnp.zeros(s.shape, dtype_of(s.value)) for s in stacks], loop, scope=STACK
-    )
-    renewed = stack_values(axes, loop, stacks, zeros, lifted)
-    stacked = mlir.results(renewed)[len(renewed.results) - len(stacks) :]
-    results = dict(zip(owners, stacked, strict=True))
+    parts = [_part(scans[i], m, v) for (i, m), v in zip(owners, made, strict=True)]
+    renewed, stacks = stacked(axes, loop, parts, known=[lifted])
+    results = dict(zip(owners, stacks, strict=True))
     return {
         i: _Stacked(
             renewed.results[scan.number],
@@ -135,14 +125,10 @@ def _in_order(asked: Sequence[Sequence[Measure]], found: Measurements) -> list[j
     return [measured[measure] for measures, measured in pairs for measure in measures]
 
 
-def _stack_like(scan: Scan, measure: Measure, value: Value) -> Stack:
-    """A measure stacks as its update does; one number an example, along its own first axis."""
-    if isinstance(measure, Defined) and measure.is_sum:
-        return Stack(
-            value, tuple(mlir.shape(scan.write.results[0])), tuple(mlir.operands(scan.write)[2:])
-        )
-    shape = mlir.shape(value)
-    return Stack(value, (scan.steps, *shape), (scan.index, *[None] * len(shape)))
+def _part(scan: Scan, measure: Measure, value: Value) -> Part:
+    """A sum stacks as its update does; what is one an example, along a first axis of its own."""
+    is_sum = isinstance(measure, Defined) and measure.is_sum
+    return Part(value, scan.index, scan.steps, scan.dim if is_sum else None)
 
 
 def _chosen(

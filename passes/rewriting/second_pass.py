@@ -7,15 +7,15 @@ So sums with weights, and inner products with the mean gradient, take no more me
 does, and the time of the gradient once more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from hlo_surgery.passes.emit.rebuild import copy_before
+from hlo_surgery.passes.emit.rebuild import copy_all
 from hlo_surgery.passes.emit.scopes import AGAIN
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import widened
@@ -33,33 +33,25 @@ from hlo_surgery.passes.rewriting.microbatch_steps import (
     step_number,
 )
 
+Method = Callable[..., list[jax.Array]]
 
-@dataclass(frozen=True)
-class Call:
-    """What a statistic asks of all examples: their sum with weights, [B] for each gradient, or that
-    of their squares, of those that are `finite`; or their products with directions like the
-    gradients.
+
+class Given(NamedTuple):
+    """What a statistic asks all examples with, an array for each gradient: weights, [B], of those
+    that are `finite`; or directions.
     """
 
     arrays: Sequence[jax.Array]
-    finite: jax.Array | None
-    kind: Literal["sum", "squares", "products"]
+    finite: jax.Array | None = None
 
-    @property
-    def flat(self) -> list[jax.Array]:
-        """All arrays of it."""
-        return [*self.arrays, *([] if self.finite is None else [self.finite])]
 
-    def given(self, arrays: Iterator[jax.Array]) -> "Call":
-        """The same of other arrays."""
-        own = [next(arrays) for _ in self.arrays]
-        return replace(self, arrays=own, finite=None if self.finite is None else next(arrays))
+Call = tuple[Method, Given]
 
 
 @dataclass(frozen=True)
 class Rehearsed(Measurements):
-    """Measurements that note which sums with weights are asked of them, and have `answers` to
-    these, or zeros.
+    """Measurements that note which sums over all examples are asked of them, by which method, and
+    have `answers` to these, or zeros.
     """
 
     calls: list[Call]
@@ -69,31 +61,31 @@ class Rehearsed(Measurements):
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:
         """The sum over b of w_b g_b."""
-        self.calls.append(Call(weights, finite, "sum"))
-        return self._answer([jnp.zeros_like(mean) for mean in self.own_mean()])
+        zeros = map(jnp.zeros_like, self.own_mean())
+        return self._answer(Measurements.weighted, Given(weights, finite), zeros)
 
     def weighted_squares(
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:
         """The sum over b of |w_b g_b|**2."""
-        self.calls.append(Call(weights, finite, "squares"))
-        return self._answer([jnp.zeros_like(mean.real) for mean in self.own_mean()])
+        zeros = (jnp.zeros_like(mean.real) for mean in self.own_mean())
+        return self._answer(Measurements.weighted_squares, Given(weights, finite), zeros)
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
         """The inner product of each example's gradient with a direction."""
-        self.calls.append(Call(directions, None, "products"))
-        return self._answer([jnp.zeros(self.size, widened(d).real.dtype) for d in directions])
+        zeros = (jnp.zeros(self.size, widened(d).real.dtype) for d in directions)
+        return self._answer(Measurements.along, Given(directions), zeros)
 
-    def _answer(self, zeros: list[jax.Array]) -> list[jax.Array]:
-        return zeros if self.answers is None else [next(self.answers) for _ in zeros]
+    def _answer(self, method: Method, given: Given, zeros: Iterator[jax.Array]) -> list[jax.Array]:
+        self.calls.append((method, given))
+        return list(zeros) if self.answers is None else [next(self.answers) for _ in given.arrays]
 
 
 def rehearsed(
     found: Measurements, calls: list[Call], answers: Iterator[jax.Array] | None = None
 ) -> Rehearsed:
     """The same measurements, with answers if they are known."""
-    chosen = (found.measured, found.chosen, found.known, found.values)
-    return Rehearsed(found.examples, found.number, *chosen, calls, answers)
+    return Rehearsed(**vars(found), calls=calls, answers=answers)
 
 
 @dataclass(frozen=True)
@@ -115,17 +107,14 @@ def copied_loops(
     module: Analysed, found: Microbatches, gradients: Sequence[Value], asking: Asking
 ) -> Copied | None:
     """A copy of these loops, and of what makes gradients of their sums, classified."""
-    sums, end = found.nest[0], mlir.return_operation(module.block)
-    results = mlir.results(sums.loop)
-    loop = copy_before(sums.loop, mlir.operands(sums.loop), end, AGAIN)
-    made = {result: loop.results[results.index(result)] for result in sums.added}
-    for op in sums.tail:
-        copied = copy_before(op, [made.get(v, v) for v in op.operands], end, AGAIN)
-        made |= zip(mlir.results(op), mlir.results(copied), strict=True)
+    sums, made = found.nest[0], dict[Value, Value]()
+    copy_all([sums.loop], made, mlir.return_operation(module.block), AGAIN)
+    made = {result: made[result] for result in sums.added}
+    copy_all(sums.tail, made, mlir.return_operation(module.block), AGAIN)
     values = [made.get(v, v) for v in gradients]
     classify_again(module, asking.examples.real or ())
     again = find_microbatches(module.axes, values)
-    return None if again is None else Copied(again, held(module.block, values))
+    return again and Copied(again, held(module.block, values))
 
 
 def answers_in_steps(
@@ -133,10 +122,9 @@ def answers_in_steps(
 ) -> list[Value]:
     """What answers these calls, whose arrays are `given`, joined over the steps of the copy."""
     found, number = copied.found, asking.gradients
-    known = [*given, *counters(found)]
     targets = [Target(copied.holder, i, "") for i in range(number)]
+    asked = replace(asking, given=[*given, *counters(found)])
     inside = partial(_of_step, found, calls, given)
-    asked = replace(asking, given=known)
     _, made = inside_step(module, found, targets, [[]] * number, asked, inside)
     copied.holder.erase()
     return loop_with(module, found, made, joins_of(calls))
@@ -144,22 +132,21 @@ def answers_in_steps(
 
 def joins_of(calls: Sequence[Call]) -> list[Join]:
     """How the answers of steps are joined."""
-    return [ROWS if call.kind == "products" else SUMS for call in calls for _ in call.arrays]
+    joins = ((ROWS if method is Measurements.along else SUMS, given) for method, given in calls)
+    return [join for join, given in joins for _ in given.arrays]
 
 
 def _of_step(
     found: Microbatches, calls: Sequence[Call], given: Sequence[Value], step: Measurements
 ) -> list[jax.Array]:
     """The answers of one step, whose examples have their own weights."""
-    number = step_number(found, [step.known[v] for v in counters(found)])
-    own = jnp.asarray(found.members)[number]
-    arrays = iter([step.known[v] for v in given])
+    own = jnp.asarray(found.members)[step_number(found, [step.known[v] for v in counters(found)])]
+    methods, kinds = zip(*calls, strict=True) if calls else ((), ())
+    arrays: Any = jax.tree.unflatten(jax.tree.structure(kinds), [step.known[v] for v in given])
     answers: list[jax.Array] = []
-    for call in (call.given(arrays) for call in calls):
-        if call.kind == "products":
-            answers += step.along(call.arrays)
-            continue
-        finite = None if call.finite is None else call.finite[own]
-        of = step.weighted if call.kind == "sum" else step.weighted_squares
-        answers += of([weight[own] for weight in call.arrays], finite)
+    for method, asked in zip(methods, arrays, strict=True):
+        if method is Measurements.along:
+            answers += step.along(asked.arrays)
+        else:
+            answers += method(step, *jax.tree.map(lambda weights: weights[own], asked))
     return answers
