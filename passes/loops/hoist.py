@@ -28,8 +28,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.linearity import SUMMING, initial_operands
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.loops.lift_values import reached_values
-from hlo_surgery.passes.loops.loop_sums import added_values, ops_behind
+from hlo_surgery.passes.loops.loop_sums import added_values, ops_behind, reached_values
 from hlo_surgery.passes.loops.scanned_gradients import Scan, scanned_carry
 from hlo_surgery.passes.loops.step_stacks import (
     Counters,

@@ -11,12 +11,12 @@ from functools import partial
 
 import jax
 
-from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.scopes import LIFT
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.loops.loop_sums import reached_values
 from hlo_surgery.passes.strategies.by_gradient.lift import lifted_gradients
 from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.task import Schedule
@@ -36,20 +36,6 @@ def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lif
     lifted: Lifted = {}
     _lift_block(axes, block, reached_values(axes, outputs), lifted)
     return lifted
-
-
-def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
-    """All Summed values that the outputs rest on, through loops and branches."""
-    found: set[Value] = set()
-    pending = list(outputs)
-    while pending:
-        value = pending.pop()
-        if value in found or not axes.is_sum(axes.of(value)):
-            continue
-        found.add(value)
-        op = mlir.defining_operation(value)
-        pending += ties(value) if op is None or op.name in mlir.CONTROL_FLOW else axes.summed(op)
-    return found
 
 
 def _lift_block(axes: Axes, block: Block, reached: set[Value], lifted: Lifted) -> None:

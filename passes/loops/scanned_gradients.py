@@ -16,7 +16,7 @@ from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.dataflow.numbers import is_permutation, values_over
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Operation, Value
-from hlo_surgery.passes.loops.lift_values import reached_values
+from hlo_surgery.passes.loops.loop_sums import reached_values
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 

@@ -11,28 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import jax
-import numpy as np
 
 from hlo_surgery.passes.emit.scopes import STEPS
 from hlo_surgery.passes.emit.splice import Replacement, splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
-from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
+from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join, Members
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target
-from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
+from hlo_surgery.passes.rewriting.measurements import Asked, Measurements, Staged
 from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with
 from hlo_surgery.passes.rewriting.replacement import Finish, block_statistics
 from hlo_surgery.passes.rewriting.second_pass import (
-    Call,
     Copied,
+    answering,
     answers_in_steps,
     copied_loops,
     joins_of,
-    rehearsed,
+    noting,
 )
 from hlo_surgery.passes.strategies.task import Examples
 
@@ -58,7 +56,7 @@ class _Joined:
     def of(self, operands: Sequence[jax.Array]) -> tuple[Measurements, list[jax.Array]]:
         """The whole's measurements, and what else was made inside."""
         known = dict(zip(self.operands, operands, strict=True))
-        ended = iter(_ended(self.found, self.joins, [known[v] for v in self.values]))
+        ended = iter(_ended(self.found.members, self.joins, [known[v] for v in self.values]))
         measured = [{m: next(ended) for m in own} for own in self.measures]
         asking = self.asking
         whole = (asking.examples, asking.gradients, measured, {}, known, self.outputs)
@@ -101,7 +99,7 @@ def _by_microbatch(
     if asking.examples.size == 1 or len(known) < len(found_joins) or uneven:
         return None
     found = find_microbatches(module.axes, [target.value for target in targets])
-    if found is None or not all(_is_counted(found, t.value, asking.examples) for t in targets):
+    if found is None:
         return None
     gradients = [target.value for target in targets[: asking.gradients]]
     copied = copied_loops(module, found, gradients, asking) if staged.again else None
@@ -116,41 +114,31 @@ def _by_microbatch(
     return [replace(a, trips=a.trips * found.steps, gradient=None) for a in answers], results
 
 
-def _is_counted(found: Microbatches, gradient: Value, examples: Examples) -> bool:
-    """Whether the gradient's type holds the number by which a step's share of it is scaled."""
-    if not examples.is_mean or mlir.is_at_least_float32(gradient):
-        return True
-    dtype = dtype_of(gradient)
-    if found.size == 1 and examples.real:
-        return False
-    return dtype.kind == "c" or int(np.asarray(found.steps).astype(dtype)) == found.steps
-
-
 def _unscaled(joins: Sequence[Join], examples: Examples) -> list[Join]:
     """Where examples are padding, each step's mean is over all that are real already."""
     return [SUMS if join is MEANS and examples.real else join for join in joins]
 
 
-def _ended(
-    found: Microbatches, joins: Sequence[Join], states: Sequence[jax.Array]
-) -> list[jax.Array]:
-    pairs = zip(joins, states, strict=True)
-    return [join.end(state, found.members) for join, state in pairs]
-
-
 def _behind(
     module: Analysed, joined: _Joined, staged: Staged, copied: Copied | None
 ) -> list[Value]:
-    """All statistics, from what the loop has joined, and its copy."""
-    calls = list[Call]()
-    again = [] if copied is None else _again(module, joined, staged, copied, calls)
-    members, given = copied.found if copied else joined.found, joined.operands
+    """All statistics, from what the loop has joined, and, if it is copied, from the second pass."""
+    calls, again, given = list[Asked](), list[Value](), joined.operands
+
+    def asked(*operands: jax.Array) -> list[jax.Array]:
+        whole, made = joined.of(operands)
+        staged.behind(noting(whole, calls), made)
+        return jax.tree.leaves([(call.arrays, call.finite) for call in calls])
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         whole, made = joined.of(operands[: len(given)])
+        members = (copied or joined).found.members
         answers = _ended(members, joins_of(calls), operands[len(given) :])
-        return list(staged.behind(rehearsed(whole, [], iter(answers)), made))
+        return list(staged.behind(answering(whole, iter(answers)), made))
 
+    if copied is not None:
+        arrays = _spliced(given, asked, copied.loop, joined.asking)
+        again = answers_in_steps(module, copied, calls, arrays, joined.asking)
     end = mlir.return_operation(module.block)
     return _spliced([*given, *again], replacement, end, joined.asking)
 
@@ -169,15 +157,5 @@ def _spliced(
     )
 
 
-def _again(
-    module: Analysed, joined: _Joined, staged: Staged, copied: Copied, calls: list[Call]
-) -> list[Value]:
-    """What all statistics ask, put into `calls`, of the examples' gradients: the second pass."""
-
-    def asked(*operands: jax.Array) -> list[jax.Array]:
-        whole, made = joined.of(operands)
-        staged.behind(rehearsed(whole, calls), made)
-        return jax.tree.leaves([given for _, given in calls])
-
-    given = _spliced(joined.operands, asked, copied.loop, joined.asking)
-    return answers_in_steps(module, copied, calls, given, joined.asking)
+def _ended(members: Members, joins: Sequence[Join], states: Sequence[jax.Array]) -> list[jax.Array]:
+    return [join.end(state, members) for join, state in zip(joins, states, strict=True)]

@@ -17,7 +17,7 @@ from hlo_surgery.passes.emit.scopes import STEPS
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.element_types import dtype_of, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.loops.carried import carried
 from hlo_surgery.passes.loops.loop_sums import LoopSums
@@ -143,8 +143,7 @@ def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operatio
     count = [examples.real[1]] if examples.real else []
 
     def scaled(x: jax.Array, *real: jax.Array) -> list[jax.Array]:
-        factor = real[0].astype(x.dtype) if real else jnp.asarray(found.steps, x.dtype)
-        return [x * factor]
+        return [(widened(x) * (real[0] if real else found.steps)).astype(x.dtype)]
 
     made = splice([share, *count], scaled, end, scope=STEPS)[0]
     found.axes.assume(made, found.axes.of(share))

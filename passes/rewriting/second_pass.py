@@ -7,10 +7,9 @@ So sums with weights, and inner products with the mean gradient, take no more me
 does, and the time of the gradient once more.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatche
 from hlo_surgery.passes.measures.joins import ROWS, SUMS, Join
 from hlo_surgery.passes.rewriting.analysed import Analysed, classify_again
 from hlo_surgery.passes.rewriting.answers import Asking, Target
-from hlo_surgery.passes.rewriting.measurements import Measurements
+from hlo_surgery.passes.rewriting.measurements import Asked, Measurements
 from hlo_surgery.passes.rewriting.microbatch_steps import (
     counters,
     held,
@@ -32,60 +31,6 @@ from hlo_surgery.passes.rewriting.microbatch_steps import (
     loop_with,
     step_number,
 )
-
-Method = Callable[..., list[jax.Array]]
-
-
-class Given(NamedTuple):
-    """What a statistic asks all examples with, an array for each gradient: weights, [B], of those
-    that are `finite`; or directions.
-    """
-
-    arrays: Sequence[jax.Array]
-    finite: jax.Array | None = None
-
-
-Call = tuple[Method, Given]
-
-
-@dataclass(frozen=True)
-class Rehearsed(Measurements):
-    """Measurements that note which sums over all examples are asked of them, by which method, and
-    have `answers` to these, or zeros.
-    """
-
-    calls: list[Call]
-    answers: Iterator[jax.Array] | None
-
-    def weighted(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
-    ) -> list[jax.Array]:
-        """The sum over b of w_b g_b."""
-        zeros = map(jnp.zeros_like, self.own_mean())
-        return self._answer(Measurements.weighted, Given(weights, finite), zeros)
-
-    def weighted_squares(
-        self, weights: Sequence[jax.Array], finite: jax.Array | None = None
-    ) -> list[jax.Array]:
-        """The sum over b of |w_b g_b|**2."""
-        zeros = (jnp.zeros_like(mean.real) for mean in self.own_mean())
-        return self._answer(Measurements.weighted_squares, Given(weights, finite), zeros)
-
-    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """The inner product of each example's gradient with a direction."""
-        zeros = (jnp.zeros(self.size, widened(d).real.dtype) for d in directions)
-        return self._answer(Measurements.along, Given(directions), zeros)
-
-    def _answer(self, method: Method, given: Given, zeros: Iterator[jax.Array]) -> list[jax.Array]:
-        self.calls.append((method, given))
-        return list(zeros) if self.answers is None else [next(self.answers) for _ in given.arrays]
-
-
-def rehearsed(
-    found: Measurements, calls: list[Call], answers: Iterator[jax.Array] | None = None
-) -> Rehearsed:
-    """The same measurements, with answers if they are known."""
-    return Rehearsed(**vars(found), calls=calls, answers=answers)
 
 
 @dataclass(frozen=True)
@@ -118,7 +63,7 @@ def copied_loops(
 
 
 def answers_in_steps(
-    module: Analysed, copied: Copied, calls: Sequence[Call], given: Sequence[Value], asking: Asking
+    module: Analysed, copied: Copied, calls: Sequence[Asked], given: Sequence[Value], asking: Asking
 ) -> list[Value]:
     """What answers these calls, whose arrays are `given`, joined over the steps of the copy."""
     found, number = copied.found, asking.gradients
@@ -130,23 +75,39 @@ def answers_in_steps(
     return loop_with(module, found, made, joins_of(calls))
 
 
-def joins_of(calls: Sequence[Call]) -> list[Join]:
+def joins_of(calls: Sequence[Asked]) -> list[Join]:
     """How the answers of steps are joined."""
-    joins = ((ROWS if method is Measurements.along else SUMS, given) for method, given in calls)
-    return [join for join, given in joins for _ in given.arrays]
+    return [ROWS if asked.kind == "along" else SUMS for asked in calls for _ in asked.arrays]
+
+
+def noting(whole: Measurements, calls: list[Asked]) -> Measurements:
+    """The whole's measurements, which note what is asked of them, and answer zeros."""
+
+    def noted(asked: Asked) -> list[jax.Array]:
+        calls.append(asked)
+        if asked.kind == "along":
+            return [jnp.zeros(whole.size, widened(d).real.dtype) for d in asked.arrays]
+        means = whole.own_mean()
+        return [jnp.zeros_like(mean if asked.kind == "sum" else mean.real) for mean in means]
+
+    return replace(whole, elsewhere=noted)
+
+
+def answering(whole: Measurements, answers: Iterator[jax.Array]) -> Measurements:
+    """The whole's measurements, which have the answers in the order in which they are asked."""
+    return replace(whole, elsewhere=lambda asked: [next(answers) for _ in asked.arrays])
 
 
 def _of_step(
-    found: Microbatches, calls: Sequence[Call], given: Sequence[Value], step: Measurements
+    found: Microbatches, calls: Sequence[Asked], given: Sequence[Value], step: Measurements
 ) -> list[jax.Array]:
     """The answers of one step, whose examples have their own weights."""
     own = jnp.asarray(found.members)[step_number(found, [step.known[v] for v in counters(found)])]
-    methods, kinds = zip(*calls, strict=True) if calls else ((), ())
-    arrays: Any = jax.tree.unflatten(jax.tree.structure(kinds), [step.known[v] for v in given])
+    arrays = iter([step.known[v] for v in given])
     answers: list[jax.Array] = []
-    for method, asked in zip(methods, arrays, strict=True):
-        if method is Measurements.along:
-            answers += step.along(asked.arrays)
-        else:
-            answers += method(step, *jax.tree.map(lambda weights: weights[own], asked))
+    for kind, known, finite in calls:
+        taken = [next(arrays) for _ in (*known, *([] if finite is None else [finite]))]
+        if kind != "along":
+            taken = [x[own] for x in taken]
+        answers += step.answer(Asked(kind, taken[: len(known)], *taken[len(known) :]))
     return answers
