@@ -5,11 +5,9 @@
 
 `jax.debug.print` is of the first kind, and any callback whose results nothing uses. `eqx.error_if`
 is of the second: where its callback is called it raises, so that nothing but a is ever returned.
-Libraries have primitives that are functions of JAX, as Lineax's solve is: these are looked into.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -35,25 +33,10 @@ def primitives(jaxpr: Jaxpr) -> set[str]:
 
 def nested_equations(jaxpr: Jaxpr) -> Iterator[Any]:
     """All equations of a function and of what it calls, each before those within it."""
-    for eqn in map(_opened, jaxpr.eqns):
+    for eqn in jaxpr.eqns:
         yield eqn
         for inner in _inner(eqn.params.values()):
             yield from nested_equations(inner)
-
-
-def _opened(eqn: Any) -> Any:
-    """An equation; of a library's primitive that calls the host, a jitted function of JAX's own."""
-    implementation = eqn.primitive.impl
-    if isinstance(implementation, partial) or implementation.__module__.startswith("jax."):
-        return eqn
-    function = jax.jit(partial(implementation, **eqn.params))
-    try:
-        made = jax.make_jaxpr(function)(*(value.aval for value in eqn.invars)).jaxpr
-    except (TypeError, ValueError, NotImplementedError):
-        return eqn  # It runs on arrays alone, as one of NumPy does: the lowering says what it is.
-    if not host_calls(made):
-        return eqn
-    return made.eqns[-1].replace(invars=eqn.invars, outvars=eqn.outvars)
 
 
 def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
@@ -77,7 +60,7 @@ def _quiet(jaxpr: Jaxpr) -> Jaxpr:
     """A function whose calls have no effect, and are there for what is made of their results."""
     passed: dict[Any, Any] = {}
     eqns: list[Any] = []
-    for eqn in map(_opened, jaxpr.eqns):
+    for eqn in jaxpr.eqns:
         operands = [_renamed(v, passed) for v in eqn.invars]
         moved = _passed_on(eqn, operands)
         if moved is None:

@@ -101,11 +101,15 @@ def hoist(axes: Axes, block: mlir.Block, outputs: Sequence[Value], *, stacks: bo
 
 def _hoist(axes: Axes, loop: Operation, reached: set[Value], stacks: bool) -> bool:
     counters = counter_values(loop)
-    found = _stacks(axes, loop, reached) if stacks else _sums(axes, loop, reached)
-    order = _order(loop, found, counters) if found and counters else None
-    if counters is None or order is None:
+    found = (_stacks if stacks else _sums)(axes, loop, reached) if counters else []
+    if not counters or not found:
         return False
-    kept = [each for each in found if _has_order(each, order, counters)]
+    rows = [v for each in found for term in each.terms for v in term.rows]
+    orders = [_order(each.scan, counters) for each in found if each.scan]
+    order = orders[0] if orders else common_order(loop, rows, counters)
+    if order is None:
+        return False
+    kept = [each for each in found if not each.scan or _order(each.scan, counters) == order]
     rows = [v for each in kept for term in each.terms for v in term.rows]
     renewed, made = step_stacks(axes, loop, rows, order, counters, reached)
     for each in kept:
@@ -113,17 +117,9 @@ def _hoist(axes: Axes, loop: Operation, reached: set[Value], stacks: bool) -> bo
     return True
 
 
-def _order(loop: Operation, found: Sequence[Carry], counters: Counters) -> Order | None:
-    if found[0].scan:
-        return order_of(found[0].scan.index, counters, found[0].scan.steps)
-    rows = [v for each in found for term in each.terms for v in term.rows]
-    return common_order(loop, rows, counters)
-
-
-def _has_order(found: Carry, order: Order, counters: Counters) -> bool:
-    """Whether a carry can be made of operands that are stacked so."""
-    own = order_of(found.scan.index, counters, found.scan.steps) if found.scan else order
-    return own is not None and own.numbers == order.numbers
+def _order(scan: Scan, counters: Counters) -> Order | None:
+    """The order in which a loop stacks contractions, and so has to stack their operands."""
+    return order_of(scan.index, counters, scan.steps)
 
 
 def _sums(axes: Axes, loop: Operation, reached: set[Value]) -> list[Carry]:

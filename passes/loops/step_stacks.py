@@ -5,7 +5,7 @@ step by step, in the same order.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hlo_surgery.passes.dataflow.numbers import Numbers, is_permutation, values_over
 from hlo_surgery.passes.ir import mlir
@@ -18,9 +18,11 @@ Counters = dict[Value, Numbers]
 
 @dataclass(frozen=True)
 class Order:
-    """Which place in a stack a step takes: `index` in the loop's body, and all its `numbers`."""
+    """Which place in a stack a step takes: `index` in the loop's body, and all its `numbers`, which
+    tell orders apart.
+    """
 
-    index: Value
+    index: Value = field(compare=False)
     numbers: tuple[int, ...]
 
 
@@ -76,7 +78,7 @@ def step_stacks(
     stacks those that nothing holds yet.
     """
     each = {v: _sliced(loop, v, counters) for v in values}
-    known = {v: s[0] for v, s in each.items() if s and s[1].numbers == order.numbers}
+    known = {v: s[0] for v, s in each.items() if s and s[1] == order}
     new = [v for v in each if v not in known]
     if not new:
         return loop, known

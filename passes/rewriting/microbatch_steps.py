@@ -25,9 +25,14 @@ from hlo_surgery.passes.loops.microbatches import Microbatches
 from hlo_surgery.passes.measures.joins import Join
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
-from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target
 from hlo_surgery.passes.rewriting.measurements import Measurements
-from hlo_surgery.passes.rewriting.replacement import Finish, block_statistics
+from hlo_surgery.passes.rewriting.replacement import (
+    Answer,
+    Asking,
+    Finish,
+    Target,
+    block_statistics,
+)
 from hlo_surgery.passes.strategies.task import Examples
 
 
