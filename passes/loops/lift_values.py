@@ -7,7 +7,6 @@ This is exact whatever the loops and branches do, and takes B times the memory o
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 
@@ -22,7 +21,7 @@ from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradi
 from hlo_surgery.passes.strategies.task import Schedule
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
-from hlo_surgery.passes.terms.slice_functions import slice_function
+from hlo_surgery.passes.terms.slice_functions import SliceFunction, slice_function
 
 Lifted = dict[Value, Value]
 ONE_BY_ONE = Schedule(chunk=1, shards=1, written_out=False)
@@ -89,16 +88,16 @@ def lift_before(
     functions = [slice_function(s, axes.size, is_mean=True, count=axes.count) for s in slices]
     inputs = list(dict.fromkeys(value for f in functions for value in f.values))
 
+    def rows(function: SliceFunction, known: dict[Value, jax.Array]) -> jax.Array:
+        if function.liftable:
+            return lifted_gradients(function, known, axes.size)
+        one_by_one = looped_gradients(
+            function, known, axes.size, ONE_BY_ONE, lambda gradient: (), lambda gradient: gradient
+        )
+        return one_by_one[1]
+
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(inputs, operands, strict=True))
-        found: list[jax.Array] = []
-        for function in functions:
-            if function.liftable:
-                found.append(lifted_gradients(function, known, axes.size))
-            else:
-                loop = partial(looped_gradients, function, known, axes.size, ONE_BY_ONE)
-                _, rows = loop(lambda gradient: (), lambda gradient: gradient)
-                found.append(rows)
-        return found
+        return [rows(function, known) for function in functions]
 
     return splice(inputs, replacement, before, scope=LIFT)

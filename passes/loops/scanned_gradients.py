@@ -77,18 +77,11 @@ def _stacking_write(loop: Operation, number: int) -> Operation | None:
     condition, body = (region.blocks[0] for region in loop.regions)
     write = mlir.defining_operation(mlir.operands(mlir.return_operation(body))[number])
     carry = body.arguments[number]
-    if (
-        write is None
-        or write.name != "stablehlo.dynamic_update_slice"
-        or write.operands[0] != carry
-    ):
+    if write is None or write.name != "stablehlo.dynamic_update_slice" or write.block != body:
         return None
-    used_once = (
-        len(list(carry.uses)) == len(list(write.results[0].uses)) == 1 and write.block == body
-    )
-    if not used_once or list(condition.arguments[number].uses):
-        return None
-    return write if _covers(loop, write) else None
+    uses = [len(list(v.uses)) for v in (carry, write.results[0], condition.arguments[number])]
+    alone = write.operands[0] == carry and uses == [1, 1, 0]
+    return write if alone and _covers(loop, write) else None
 
 
 def _covers(loop: Operation, write: Operation) -> bool:
@@ -97,11 +90,11 @@ def _covers(loop: Operation, write: Operation) -> bool:
         return False
     whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
     stacked = [d for d in range(len(whole)) if whole[d] != part[d]]
-    if not stacked and 1 in whole and len(next(iter(counters.values()))) == 1:
-        return True
-    if len(stacked) != 1 or part[stacked[0]] != 1:
-        return False
-    return is_permutation(values_over(write.operands[2 + stacked[0]], counters), whole[stacked[0]])
+    if not stacked:
+        return 1 in whole and len(next(iter(counters.values()))) == 1
+    along = stacked[0]
+    numbers = values_over(write.operands[2 + along], counters)
+    return len(stacked) == part[along] == 1 and is_permutation(numbers, whole[along])
 
 
 def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:

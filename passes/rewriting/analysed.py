@@ -87,25 +87,18 @@ def refused_outputs(code: Module, roles: Roles) -> dict[int, Reason]:
     return _normalised(code, roles)[1]
 
 
-def _undivided(module: Analysed) -> dict[int, Reason]:
-    return undivided_outputs(module.roles, module.axes.state, module.block)
-
-
 def _normalised(code: Module, roles: Roles) -> tuple[Analysed, dict[int, Reason]]:
     """A module in normal form, classified, and which outputs are not divided. What to do on mixing
     is asked where examples mix alone.
     """
     normalize(code, roles.custom_calls)
-    module = _analysed(code, replace(roles, contribution=False))
-    undivided = _undivided(module)
+    strict = replace(roles, contribution=False)
+    module = Analysed(code, strict, _classified(code, strict))
+    undivided = undivided_outputs(strict, module.axes.state, module.block)
     if undivided and roles.contribution:
-        module = _analysed(code, roles)
-        undivided = _undivided(module)
+        module = Analysed(code, roles, _classified(code, roles))
+        undivided = undivided_outputs(roles, module.axes.state, module.block)
     return module, undivided
-
-
-def _analysed(code: Module, roles: Roles) -> Analysed:
-    return Analysed(code, roles, _classified(code, roles))
 
 
 def _classified(code: Module, roles: Roles) -> Axes:
