@@ -152,16 +152,6 @@ def _are_stackable(module: Analysed, measures: Sequence[Measure]) -> bool:
     return all(m.is_stackable(behind, scan.write) for scan, behind in links for m in measures)
 
 
-def classify_again(module: Analysed, apart: Sequence[Value]) -> None:
-    """Classify what is new in a module; `apart`: what is nobody's, as which examples are real."""
-    count = module.axes.count
-    module.axes = _classified(module.code, module.roles)
-    module.axes.count = count
-    for value in apart:
-        module.axes.state.classes.pop(value, None)
-    _forget_unused(module)
-
-
 def _forget_unused(module: Analysed) -> None:
     """Constants that no gradient, nor a loss that was asked for, rests on concern nobody."""
     data = module.axes.state.data

@@ -5,7 +5,7 @@ traced.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,24 +37,13 @@ from hlo_surgery.passes.strategies.strategy import Chosen, Measured
 from hlo_surgery.passes.strategies.task import Examples, Known, is_precise
 
 
-class Asked(NamedTuple):
-    """What is asked of all examples with an array for each gradient: a sum with weights, [B], of
-    their gradients or of the squares of these, of those that are `finite`; or products along
-    directions.
-    """
-
-    kind: Literal["sum", "squares", "along"]
-    arrays: Sequence[jax.Array]
-    finite: jax.Array | None = None
-
-
 @dataclass(frozen=True)
 class Measurements:
     """What is found of the first `number` targets, which are gradients; a last one beyond
     them may be the loss.
 
     `measured`: by target; `values`: the targets themselves. `chosen` holds those that no loop
-    stacks; only of these there are sums with weights, unless these are had `elsewhere`.
+    stacks; only of these there are sums with weights.
     """
 
     examples: Examples
@@ -63,7 +52,6 @@ class Measurements:
     chosen: Mapping[int, Chosen]
     known: Known
     values: Sequence[Value]
-    elsewhere: Callable[[Asked], list[jax.Array]] | None = None
 
     @property
     def size(self) -> int:
@@ -106,13 +94,13 @@ class Measurements:
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:
         """The sum over b of w_b g_b."""
-        return self.answer(Asked("sum", weights, finite))
+        return self._each_weighted(self._weighted, weights, finite)
 
     def weighted_squares(
         self, weights: Sequence[jax.Array], finite: jax.Array | None = None
     ) -> list[jax.Array]:
         """The sum over b of |w_b g_b|**2."""
-        return self.answer(Asked("squares", weights, finite))
+        return self._each_weighted(self._weighted_squares, weights, finite)
 
     def summed(self, function: Function) -> Any:
         """The sum over b of a function of all gradients of one example."""
@@ -123,25 +111,26 @@ class Measurements:
 
     def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
         """Inner products of each example's gradient with a direction, or with each of several."""
-        return self.answer(Asked("along", directions))
+        padding = self.examples.padding(self.known)
+        rows = self._each(self._along_each, directions)
+        return [without_padding(row, padding) for row in rows]
 
     def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
         """The mean over b of (P' g_b Q)**2."""
         return self._each(lambda i, b: rotated_squares(self.chosen[i], self.known, b), bases)
 
-    def answer(self, asked: Asked) -> list[jax.Array]:
-        """What is asked, of each gradient, in which padding counts nothing."""
-        if self.elsewhere is not None:
-            return self.elsewhere(asked)
-        padding, finite = self.examples.padding(self.known), asked.finite
-        if asked.kind == "along":
-            rows = self._each(self._along_each, asked.arrays)
-            return [without_padding(row, padding) for row in rows]
+    def _each_weighted(
+        self,
+        of: Callable[..., jax.Array],
+        weights: Sequence[jax.Array],
+        finite: jax.Array | None,
+    ) -> list[jax.Array]:
+        """Of each gradient a sum with weights, in which padding counts nothing."""
+        padding = self.examples.padding(self.known)
         if padding is not None:
             finite = padding.real if finite is None else finite & padding.real
-        weights = _apart([without_padding(w, padding) for w in asked.arrays])
-        of = self._weighted if asked.kind == "sum" else self._weighted_squares
-        return self._each(partial(of, finite=finite), weights)
+        own = _apart([without_padding(w, padding) for w in weights])
+        return self._each(partial(of, finite=finite), own)
 
     def _each(self, of: Callable[[int, Any], jax.Array], given: Sequence[Any]) -> list[jax.Array]:
         """Of each gradient, by its number and what is given for it, named so."""
