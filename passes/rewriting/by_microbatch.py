@@ -9,19 +9,27 @@ whose weights rest on what all steps have take the batch as a whole.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial, reduce
+from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 
+from hlo_surgery.passes.axes.classes import Batched
+from hlo_surgery.passes.emit.rebuild import copy_all, copy_before
 from hlo_surgery.passes.emit.scopes import STEPS
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.element_types import dtype_of, widened
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.loops.carried import carried
+from hlo_surgery.passes.loops.loop_sums import LoopSums
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
 from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
-from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with
 from hlo_surgery.passes.rewriting.replacement import (
     Answer,
     Asking,
@@ -29,6 +37,7 @@ from hlo_surgery.passes.rewriting.replacement import (
     Target,
     block_statistics,
 )
+from hlo_surgery.passes.strategies.task import Examples
 
 
 def statistics_of_outputs(
@@ -72,7 +81,7 @@ def _by_microbatch(
     # Where examples are padding, each step's mean is over all that are real already.
     known = [SUMS if j is MEANS and real else j for j in (*joins, *staged.joins) if j is not None]
     answers, made = inside_step(module, found, targets, measures, asking, staged.inside)
-    values = loop_with(module, found, made, known)
+    values = _loop_with(module, found, made, known)
     results = _behind(module, found, known, values, targets, measures, asking, staged)
     return [replace(a, trips=a.trips * found.steps, gradient=None) for a in answers], results
 
@@ -108,3 +117,162 @@ def _behind(
         scope=STEPS,
         platform=asking.platform,
     )
+
+
+def inside_step(
+    module: Analysed,
+    found: Microbatches,
+    targets: Sequence[Target],
+    measures: Sequence[Sequence[Measure]],
+    asking: Asking,
+    inside: Finish,
+) -> tuple[list[Answer], list[Value]]:
+    """What is asked of the examples of one step, in the body: measures, and what `inside` makes."""
+    examples = _of_one_step(module, found, asking.examples)
+    shares = _shares(module, found, [target.value for target in targets], asking.examples)
+    holder = _held(found.body, shares)
+    parts = [Target(holder, i, target.name) for i, target in enumerate(targets)]
+    asked = replace(asking, examples=examples)
+    finish = partial(_made_inside, measures, inside)
+    answers, made = block_statistics(found.axes, found.body, parts, measures, asked, finish)
+    holder.erase()
+    return answers, made
+
+
+def _made_inside(
+    measures: Sequence[Sequence[Measure]], inside: Finish, found: Measurements
+) -> list[jax.Array]:
+    means = found.own_mean()
+    arrays = [
+        m.of_part(found.of(m)[i], means[i]) if i < found.number else found.measured[i][m]
+        for i, own in enumerate(measures)
+        for m in own
+    ]
+    return [*arrays, *inside(found)]
+
+
+def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> Examples:
+    """The examples of a step; where some are padding, means are over all the batch's real ones."""
+    is_mean = examples.is_mean or found.size == 1
+    if examples.real is None:
+        return Examples(found.size, is_mean)
+    flags, count = examples.real
+    first = mlir.operations(found.body)[0]
+
+    def of_step(real: jax.Array, *numbers: jax.Array) -> list[jax.Array]:
+        return [real[jnp.asarray(found.members)[_step_number(found, numbers)]]]
+
+    own = splice([flags, *_counters(found)], of_step, first, scope=STEPS)
+    found.axes.count = module.axes.count
+    return Examples(found.size, is_mean, (own[0], count))
+
+
+def _shares(
+    module: Analysed, found: Microbatches, gradients: Sequence[Value], examples: Examples
+) -> list[Value]:
+    """What one step adds to each gradient, as the gradient of the step's own batch."""
+    end = mlir.return_operation(found.body)
+    made = dict[Value, Value]()
+    for sums in found.nest:
+        made |= _held_before(sums)
+    for sums in reversed(found.nest):
+        for result, added in sums.added.items():
+            made[result] = _total(found, result, [made.get(v, v) for v in added], end)
+        copy_all(sums.tail, made, end, STEPS)
+        for op in sums.tail:
+            for old in (v for v in op.results if module.axes.is_sum(module.axes.of(v))):
+                _assume_share(found, made[old])
+    shares = [made[v] if v in made else _total(found, v, [], end) for v in gradients]
+    return [_scaled(found, share, examples, end) for share in shares]
+
+
+def _held_before(sums: LoopSums) -> dict[Value, Value]:
+    """Constants for the tail, made before the loop: what it results in without any example, as of
+    a loop before it that makes nothing else, since all steps need to know it.
+    """
+    made = dict[Value, Value]()
+    if sums.constants:
+        copied = copy_before(sums.loop, mlir.operands(sums.loop), sums.loop, STEPS)
+        results, body = mlir.results(sums.loop), cast(Any, copied.regions[1].blocks[0])
+        for number in (results.index(result) for result in sums.added):
+            mlir.return_operation(body).operands[number] = body.arguments[number]
+        made |= {value: copied.results[results.index(value)] for value in sums.constants}
+    copy_all(sums.held, made, sums.loop, STEPS)
+    return made
+
+
+def _total(found: Microbatches, like: Value, added: Sequence[Value], end: Operation) -> Value:
+    """What a step adds to a sum: nothing to what is no sum of the loop's, which vanishes."""
+    values = [value for value in added if not is_splat(value, 0)]
+    if len(values) == 1:
+        return values[0]
+
+    def total(*terms: jax.Array) -> list[jax.Array]:
+        return [reduce(jnp.add, terms) if terms else jnp.zeros(mlir.shape(like), dtype_of(like))]
+
+    (made,) = splice(values, total, end, scope=STEPS)
+    if values:
+        _assume_share(found, made)
+    return made
+
+
+def _assume_share(found: Microbatches, value: Value) -> None:
+    """Note that a value is a sum over the step's examples, or its single one's own."""
+    site = mlir.defining_operation(value)
+    found.axes.assume(value, Batched(frozenset(found.axes.batch), site=site))
+
+
+def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operation) -> Value:
+    """A step's share of a mean over the batch, as the mean over the step. Padding is counted by
+    numbers of the whole batch, but where a step has one example, whose gradient is as it is.
+    """
+    if not examples.is_mean or (examples.real and found.size > 1):
+        return share
+    count = [examples.real[1]] if examples.real else []
+
+    def scaled(x: jax.Array, *real: jax.Array) -> list[jax.Array]:
+        return [(widened(x) * (real[0] if real else found.steps)).astype(x.dtype)]
+
+    made = splice([share, *count], scaled, end, scope=STEPS)[0]
+    found.axes.assume(made, found.axes.of(share))
+    return made
+
+
+def _held(block: mlir.Block, values: Sequence[Value]) -> Operation:
+    """An op that has these values for operands as long as loops in its block are rebuilt."""
+    end = mlir.return_operation(block)
+    with mlir.context(), end.location, ir.InsertionPoint(end):
+        return ir.Operation.create(
+            mlir.BARRIER, results=[v.type for v in values], operands=list(values)
+        )
+
+
+def _loop_with(
+    module: Analysed, found: Microbatches, made: Sequence[Value], joins: Sequence[Join]
+) -> list[Value]:
+    """The results of the loop rebuilt so that it also joins what is made in its steps."""
+    pairs = list(zip(joins, made, strict=True))
+
+    def start() -> list[jax.Array]:
+        return [join.start(mlir.shape(v), dtype_of(v), found.steps) for join, v in pairs]
+
+    def go_on(*operands: jax.Array) -> list[jax.Array]:
+        step = _step_number(found, operands[2 * len(made) :])
+        states = zip(joins, operands, operands[len(made) :], strict=False)
+        return [join.add(state, new, step) for join, state, new in states]
+
+    loops, taken = [sums.loop for sums in found.nest], [*made, *_counters(found)]
+    return carried(module.axes, loops, start, go_on, taken, STEPS)[1]
+
+
+def _counters(found: Microbatches) -> list[Value]:
+    """The number of the step in each of the loops, in the body of the innermost."""
+    return [sums.step for sums in found.nest]
+
+
+def _step_number(found: Microbatches, numbers: Sequence[jax.Array]) -> jax.Array:
+    """The step's number among those of all loops, from its number in each."""
+    step = jnp.zeros((), jnp.int32)
+    for sums, number in zip(found.nest, numbers, strict=True):
+        step = step * sums.trips + number.astype(jnp.int32)
+    return step
