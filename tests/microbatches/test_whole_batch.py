@@ -1,4 +1,4 @@
-"""Statistics of accumulated gradients that rest on what all examples have: a second pass.
+"""Statistics of accumulated gradients that rest on what all examples have: of the whole batch.
 
 The references are the gradients of one example at a time, in float64.
 """
@@ -15,13 +15,11 @@ from tests.microbatches import test_microbatches, test_nested_microbatches
 from tests.microbatches.microbatch_statistics import (
     BOUND,
     FLAGS,
-    LAYERS,
     PARAMS,
     WEIGHTS,
     X,
     along,
     assert_right,
-    draw,
     examples,
     mean_of,
     norm,
@@ -92,7 +90,7 @@ def test_every_form(name, steps_taken):
     own = examples(test_microbatches.recurrent) if name == "recurrent" else examples()
     assert_right({"plain": gradient}, {"plain": jax.tree.map(lambda x: x.mean(0), own)})
     assert_right(found, expected(own))
-    assert len(steps_taken) == 2
+    assert not steps_taken
 
 
 @pytest.mark.parametrize("name", ["handed on", "means added", "in the loss", "three deep"])
@@ -100,14 +98,14 @@ def test_loops_within_loops(name, steps_taken):
     x = test_nested_microbatches.X
     f = hs.rewrite(NESTED[name], batch_argnums=1, statistics=STATISTICS)
     assert_right(f(PARAMS, x)[1], expected(examples(x=x)))
-    assert len(steps_taken) == 2
+    assert not steps_taken
 
 
 @pytest.mark.parametrize("name", ["products", "median", "places", "squares of places"])
 def test_alone(name, steps_taken):
     f = hs.rewrite(CASES["strides"], batch_argnums=1, statistics={name: STATISTICS[name]})
     assert_right(f(PARAMS, X)[1], expected(examples()))
-    assert len(steps_taken) == 2
+    assert not steps_taken
 
 
 def test_padding_counts_nowhere(steps_taken):
@@ -120,7 +118,7 @@ def test_padding_counts_nowhere(steps_taken):
         is_real=FLAGS,
     )
     assert_right(f(PARAMS, X, FLAGS)[1], expected(examples(), FLAGS))
-    assert len(steps_taken) == 2
+    assert not steps_taken
 
 
 def test_a_sum_of_losses(steps_taken):
@@ -130,7 +128,7 @@ def test_a_sum_of_losses(steps_taken):
 
     f = hs.rewrite(gradient, batch_argnums=1, statistics=STATISTICS, loss_reduction="sum")
     assert_right(f(PARAMS, X)[1], expected(examples()))
-    assert len(steps_taken) == 2
+    assert not steps_taken
 
 
 def test_weights_that_are_added_up_before(steps_taken):
@@ -144,7 +142,7 @@ def test_weights_that_are_added_up_before(steps_taken):
     scale = WEIGHTS * len(X) / WEIGHTS.sum()
     own = jax.tree.map(lambda g: g * along(scale, g), examples())
     assert_right(f(PARAMS, X, WEIGHTS)[1], expected(own))
-    assert len(steps_taken) == 2
+    assert not steps_taken
 
 
 def test_weights_that_are_data(steps_taken):
@@ -157,7 +155,7 @@ def test_weights_that_are_data(steps_taken):
 
     wanted = jax.tree.map(lambda g: np.tensordot(WEIGHTS, g, 1) / len(X), examples())
     assert_right({"weighted": found(PARAMS, X, WEIGHTS)}, {"weighted": wanted})
-    assert len(steps_taken) == 2
+    assert not steps_taken
 
 
 def test_an_example_that_is_not_finite(steps_taken):
@@ -168,21 +166,4 @@ def test_an_example_that_is_not_finite(steps_taken):
     rest = np.delete(np.arange(len(X)), 1)
     wanted = jax.tree.map(lambda g: g[rest].sum(0) / len(X), examples())
     assert_right({"weighted": found}, {"weighted": wanted})
-    assert len(steps_taken) == 2
-
-
-@pytest.mark.parametrize("name", ["median", pytest.param("products", marks=pytest.mark.slow)])
-def test_temporaries_do_not_grow_with_the_number_of_microbatches(name):
-    width = 64
-    p = {"w": draw(0, LAYERS, width, width), "v": draw(1, width)}
-
-    def taken(steps):
-        def gradient(p, x):
-            parts = x.reshape(steps, 2, width)
-            return sums_of(p, partial(jax.grad(mean_of), p), parts, lambda g: g / steps)
-
-        f = hs.rewrite(gradient, batch_argnums=1, statistics=STATISTICS[name])
-        return test_microbatches.temporaries(f, p, draw(3, 2 * steps, width))
-
-    rows = 4 * 12 * 4 * 8  # of float32: norms and weights of 12 more examples, some copies of them
-    assert taken(8) <= taken(2) + rows
+    assert not steps_taken
