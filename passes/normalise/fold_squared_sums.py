@@ -24,11 +24,10 @@ from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
 from hlo_surgery.passes.terms.monomials.contract_monomials import Contraction, contract, contraction
-from hlo_surgery.passes.terms.monomials.factoring import RULES, factored
-from hlo_surgery.passes.terms.monomials.outer_products import dot_product, is_precise
+from hlo_surgery.passes.terms.monomials.factoring import RULES, dot_product, factored, is_precise
 
 # What may have made a product, and goes with it if nothing else uses it.
-ERASED = frozenset([*RULES, "stablehlo.constant", "stablehlo.imag", "stablehlo.negate"])
+ERASED = frozenset([*RULES, "stablehlo.constant"])
 
 
 def fold_squared_sums(module: Module) -> int:

@@ -8,8 +8,10 @@ result.
 """
 
 import math
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
 import jax
 import jax.numpy as jnp
@@ -18,24 +20,24 @@ from jax import lax
 
 from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.terms.monomials.balanced_factors import Ends, balance
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
-    LOWEST,
     Scaled,
+    as_scaled,
     exponent_of,
     from_scaled,
+    inverse_of,
+    product_of,
     times_power_of_two,
 )
-from hlo_surgery.passes.terms.monomials.monomial_products import (
-    aligned,
-    array_of,
-    filled,
-    mantissa_of,
-    product_of_terms,
-    sum_by_terms,
-)
-from hlo_surgery.passes.terms.monomials.monomials import Atom, Atoms, Factor, Monomial, Term
-from hlo_surgery.passes.terms.monomials.paired_dims import laid_along, least_magnitudes, magnitudes
+from hlo_surgery.passes.terms.monomials.monomials import Atoms, Factor, Monomial, Term
+
+Given = Mapping[Value, jax.Array]
+
+FUNCTIONS: dict[str, Callable[[Scaled], Scaled]] = {
+    "square": lambda x: (x[0] * x[0], 2 * x[1]),
+    "abs": lambda x: (jnp.abs(x[0]), x[1]),
+    "sign": lambda x: (lax.sign(x[0]), jnp.zeros_like(x[1])),
+}
 
 
 @dataclass(frozen=True)
@@ -74,100 +76,44 @@ def contraction(monomial: Monomial, summed: Atoms) -> Contraction | None:
 def contract(of: Contraction, operands: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
     """The sum, with the atoms that are left as its dimensions, in the order of the monomial.
 
-    Where an operand or the result is not finite, or no scaling keeps all factors in range, it is
-    summed term by term.
+    Where an operand or the result is not finite, or what was lost of a side may count, it is summed
+    slice by slice.
     """
-    part = jnp.finfo(dtype).dtype
     given = {
-        v: x.astype(jnp.promote_types(x.dtype, part))
+        v: x.astype(jnp.promote_types(x.dtype, dtype))
         for v, x in zip(of.values, operands, strict=True)
     }
-    arrays, suits = _side_products(of, given)
+    arrays, suits = _scaled_sides(of, given)
     found = _of_sides(of, arrays).astype(dtype)
-    exact = suits & jnp.all(jnp.isfinite(found))
-    return lax.cond(
-        exact, lambda: found, lambda: sum_by_terms(of.monomial, of.summed, given).astype(dtype)
-    )
+    exact = suits & _is_finite([found])
+    return lax.cond(exact, lambda: found, lambda: _slice_by_slice(of, given).astype(dtype))
 
 
-def _of_sides(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
-    total, atoms = _sum(of, arrays[: of.summed_sides])
-    for array, side in zip(arrays[of.summed_sides :], of.sides[of.summed_sides :], strict=True):
-        both = (*atoms, *(a for a in side if a not in atoms))
-        total, atoms = aligned(total, atoms, both) * aligned(array, side, both), both
-    kept = tuple(a for a in of.monomial.atoms if a not in of.summed)
-    times = math.prod(a.size for a in of.summed if not any(a in side for side in of.sides))
-    real = lax.real(total) if of.monomial.real else total
-    repeated = filled(aligned(real, atoms, kept), kept)
-    return repeated if times == 1 else repeated * times
-
-
-def _side_products(
-    of: Contraction, given: Mapping[Value, jax.Array]
-) -> tuple[list[jax.Array], jax.Array]:
-    """Each side's product of terms, the first two balanced; and whether nothing was lost."""
-    if _is_plain(of):
-        return _plain_products(of, given)
-    sides: list[Scaled] = []
-    finite = jnp.asarray(True)
-    for side in of.sides:
-        product, is_finite = product_of_terms(_terms_of(side, of), side, given)
-        sides.append(product)
-        finite &= is_finite
-    # What multiplies the sum is at most about 1, so that the sum is lost only where the result is.
-    others = [jnp.max(exponent) for _, exponent in sides[2:]]
-    first, second = sides[:2]
-    second = second[0], second[1] + sum(others)
-    balanced, suits = _balanced(first, second, of.sides)
-    rest = [(m, e - other) for (m, e), other in zip(sides[2:], others, strict=True)]
-    arrays = [
-        filled(from_scaled(x), side) for x, side in zip((*balanced, *rest), of.sides, strict=True)
-    ]
-    return arrays, finite & suits & jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in arrays]))
-
-
-def _is_plain(of: Contraction) -> bool:
-    """Whether it is a function of a product of two arrays: then one exponent for each pair of rows
-    will do.
+def _scaled_sides(of: Contraction, given: Given) -> tuple[list[jax.Array], jax.Array]:
+    """Each side's product, of which none but the first has an element beyond 1; and whether nothing
+    was lost that counts: what the first loses does not, nor do others if it has none either.
     """
-    return len(of.monomial.terms) == 1 and len(of.monomial.factors) == len(of.sides) == 2
+    sides = [_scaled_side(of, side, given) for side in of.sides]
+    exponent = reduce(operator.add, [exponent for (_, exponent), _ in sides])
+    first, *others = [mantissa for (mantissa, _), _ in sides]
+    arrays = [from_scaled((first, exponent)), *others]
+    is_kept = jnp.all(jnp.stack([kept for _, kept in sides]))
+    suits = is_kept | (jnp.max(jnp.abs(arrays[0]), initial=0) <= 1)
+    return arrays, suits & _is_finite([*given.values(), *arrays])
 
 
-def _plain_products(
-    of: Contraction, given: Mapping[Value, jax.Array]
-) -> tuple[list[jax.Array], jax.Array]:
-    (term,) = of.monomial.terms
-    factors = [_terms_of(side, of)[0].factors[0] for side in of.sides]
-    arrays = [array_of(f, side, given) for f, side in zip(factors, of.sides, strict=True)]
-    shared = [a for a in of.sides[0] if a in of.sides[1]]
-    dims = [tuple(side.index(a) for a in shared) for side in of.sides]
-    ends = [
-        (exponent_of(magnitudes(x, d), LOWEST), exponent_of(least_magnitudes(x, d)))
-        for x, d in zip(arrays, dims, strict=True)
-    ]
-    power = 2 ** term.functions.count("square")
-    exponent, suits = balance(
-        ends[0], ends[1], (float(jnp.finfo(ends[0][0].dtype).maxexp) - 4) / power
-    )
-    exponents = [
-        laid_along(e, x, d) for e, x, d in zip((exponent, -exponent), arrays, dims, strict=True)
-    ]
-    scaled = [times_power_of_two(x, e) for x, e in zip(arrays, exponents, strict=True)]
-    finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in arrays]))
-    return [mantissa_of(term.functions, x) for x in scaled], finite & jnp.all(suits)
+def _is_finite(arrays: Sequence[jax.Array]) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in arrays]))
 
 
-def _terms_of(side: Atoms, of: Contraction) -> list[Term]:
-    """What of each term belongs to a side."""
-    own = (
-        tuple(f for f in term.factors if _side_of(f, of.sides) == side)
-        for term in of.monomial.terms
-    )
-    return [
-        replace(t, factors=factors)
-        for t, factors in zip(of.monomial.terms, own, strict=True)
-        if factors
-    ]
+def _scaled_side(of: Contraction, side: Atoms, given: Given) -> tuple[Scaled, jax.Array]:
+    """A side's product with one exponent for all, and whether no element left the range."""
+    own = [f for f in of.monomial.factors if _side_of(f, of.sides) == side]
+    arrays = {f: _inverted_if(f, _array_of(f, side, given)) for f in own}
+    mantissa, exponent = _product(of.monomial.terms, {f: _as_one(x) for f, x in arrays.items()})
+    is_zero = reduce(operator.or_, [x == 0 for x in arrays.values()])
+    is_normal = jnp.abs(mantissa) >= jnp.finfo(mantissa.dtype).tiny
+    return (mantissa, exponent), jnp.all(is_zero | is_normal)
 
 
 def _side_of(factor: Factor, sides: Sequence[Atoms]) -> Atoms:
@@ -175,65 +121,78 @@ def _side_of(factor: Factor, sides: Sequence[Atoms]) -> Atoms:
     return next(s for s in sides if set(factor.atoms) <= set(s))
 
 
-def _balanced(
-    one: Scaled, other: Scaled, sides: Sequence[Atoms]
-) -> tuple[tuple[Scaled, Scaled], jax.Array]:
-    """Two factors of a product, scaled by powers of two that cancel, so that both are in range if
-    the product is.
-    """
-    first, second = sides[:2]
-    shared = tuple(a for a in first if a in second)
-    ends, others = _ends(one, first, shared), _ends(other, second, shared)
-    reach = float(jnp.finfo(ends[0].dtype).maxexp) - 4
-    exponent, suits = balance(ends, others, reach)
-    raised = one[0], one[1] + aligned(exponent, shared, first)
-    lowered = other[0], other[1] - aligned(exponent, shared, second)
-    return (raised, lowered), jnp.all(suits)
+def _inverted_if(factor: Factor, x: jax.Array) -> jax.Array:
+    """The factor; of an inverse that may have been flushed to zero, NaN."""
+    if not factor.inverted:
+        return x
+    inverse = 1 / x
+    return jnp.where(jnp.abs(inverse) < jnp.finfo(x.dtype).tiny, jnp.nan, inverse)
 
 
-def _ends(x: Scaled, side: Atoms, shared: Atoms) -> Ends:
-    """The largest and least exponents of what is nonzero, by shared atoms, in the first's order."""
-    along = [d for d, a in enumerate(side) if a not in shared]
-    kept = [a for a in side if a in shared]
-    exponent = filled(x[1], side)
-    most = jnp.max(exponent, along)
-    least = jnp.min(jnp.where(exponent < LOWEST / 2, -LOWEST, exponent), along)
-    return aligned(most, kept, shared), aligned(least, kept, shared)
+def _as_one(x: jax.Array) -> Scaled:
+    """An array as m * 2**e with one e, and no m beyond 1."""
+    exponent = exponent_of(jnp.max(jnp.abs(x), initial=0)) + 1
+    return times_power_of_two(x, -exponent), exponent
 
 
-def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms]:
-    """The sum of a product of one or two arrays over what is summed, and the atoms left."""
-    sides = of.sides[: of.summed_sides]
-    reduced = [_sum_own(of, x, side, sides) for x, side in zip(arrays, sides, strict=True)]
-    if len(reduced) == 1:
-        return reduced[0]
-    (left, own), (right, others) = reduced
-    both = [a for a in own if a in others]
-    summed, batch = _split(both, of.summed)
-    atoms = (*batch, *(a for a in (*own, *others) if a not in both))
-    if not summed:
-        return aligned(left, own, atoms) * aligned(right, others, atoms), atoms
-    dtype = jnp.promote_types(left.dtype, right.dtype)
-    dims = _dims_of(summed, own, others), _dims_of(batch, own, others)
-    how = precision(of.monomial.dots[0])
-    left, right = left.astype(dtype), right.astype(dtype)
-    return lax.dot_general(left, right, dims, how, preferred_element_type=dtype), atoms
+def _product(terms: Sequence[Term], known: Mapping[Factor, Scaled]) -> Scaled:
+    """The product of terms, of the factors that are known."""
+    found: list[Scaled] = []
+    for term in terms:
+        if own := [known[factor] for factor in term.factors if factor in known]:
+            product = product_of(own)
+            for name in term.functions:
+                product = FUNCTIONS[name](product)
+            found.append(product)
+    return product_of(found)
 
 
-def _split(atoms: Sequence[Atom], summed: Container[Atom]) -> tuple[list[Atom], list[Atom]]:
-    """Those that are summed, and the others."""
-    return [a for a in atoms if a in summed], [a for a in atoms if a not in summed]
+def _of_sides(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
+    """The contraction of the sides that have what is summed, times the others."""
+    monomial, summed = of.monomial, of.summed
+    kept = tuple(a for a in monomial.atoms if a not in summed)
+    held = [a for a in kept if any(a in side for side in of.sides[: of.summed_sides])]
+    numbers = {atom: number for number, atom in enumerate(monomial.atoms)}
+    operands: list[object] = []
+    for array, side in zip(arrays[: of.summed_sides], of.sides, strict=False):
+        operands += [array, [numbers[a] for a in side]]
+    how = precision(monomial.dots[0])
+    total = jnp.einsum(*operands, [numbers[a] for a in held], precision=how)  # pyright: ignore
+    total = _aligned(total, held, kept)
+    for array, side in zip(arrays[of.summed_sides :], of.sides[of.summed_sides :], strict=True):
+        total = total * _aligned(array, side, kept)
+    times = math.prod(a.size for a in summed if not any(a in side for side in of.sides))
+    repeated = jnp.broadcast_to(total, [a.size for a in kept])
+    return repeated if times == 1 else repeated * times
 
 
-def _dims_of(atoms: Sequence[Atom], own: Atoms, others: Atoms) -> tuple[list[int], list[int]]:
-    """Where these atoms lie in both factors."""
-    return [own.index(a) for a in atoms], [others.index(a) for a in atoms]
+def _slice_by_slice(of: Contraction, given: Given) -> jax.Array:
+    """The sum, which holds one slice along the largest of what is summed at a time."""
+    along = max(of.summed, key=lambda atom: atom.size)
+    rest = tuple(a for a in of.monomial.atoms if a is not along)
+
+    def taken(factor: Factor, number: jax.Array | int) -> Scaled:
+        whole = _array_of(factor, (along, *rest), given)
+        own = lax.dynamic_index_in_dim(whole, number if along in factor.atoms else 0, 0, False)
+        return inverse_of(as_scaled(own)) if factor.inverted else as_scaled(own)
+
+    def slice_at(number: jax.Array | int) -> jax.Array:
+        known = {factor: taken(factor, number) for factor in of.monomial.factors}
+        each = from_scaled(_product(of.monomial.terms, known))
+        whole = jnp.broadcast_to(each, [a.size for a in rest])
+        return jnp.sum(whole, [d for d, a in enumerate(rest) if a in of.summed])
+
+    return lax.fori_loop(1, along.size, lambda i, total: total + slice_at(i), slice_at(0))
 
 
-def _sum_own(
-    of: Contraction, x: jax.Array, side: Atoms, sides: Sequence[Atoms]
-) -> tuple[jax.Array, Atoms]:
-    """An array summed over what no other side has."""
-    alone = [a for a in side if a in of.summed and sum(a in s for s in sides) == 1]
-    left = tuple(a for a in side if a not in alone)
-    return jnp.sum(x, [side.index(a) for a in alone]) if alone else x, left
+def _array_of(factor: Factor, atoms: Atoms, given: Given) -> jax.Array:
+    """A factor's value, its dimensions these atoms."""
+    own = given[factor.value].reshape([a.size for a in factor.atoms])
+    return _aligned(own, factor.atoms, atoms)
+
+
+def _aligned(x: jax.Array, own: Sequence[object], target: Sequence[object]) -> jax.Array:
+    """The array with its dimensions in the order of the target, and of size 1 where it has none."""
+    order = [own.index(a) for a in target if a in own]
+    sizes = iter([x.shape[d] for d in order])
+    return x.transpose(order).reshape([next(sizes) if a in own else 1 for a in target])

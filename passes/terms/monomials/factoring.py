@@ -1,10 +1,13 @@
 """Factoring rules: how an op that multiplies, moves, or applies what factors makes a monomial.
 
-Only where rounding is all that can differ: in f32, f64 and complex numbers of them, and never
-through a conversion to fewer bits. A product in bf16 or f16 is rounded, and may vanish, before what
-is done to it; it stays as it is.
+Only where rounding is all that can differ: in f32 and f64. A product in bf16 or f16 is rounded, and
+may vanish, before what is done to it; it stays as it is.
+
+    dot_general %h[b, d], %l[b, f] batching b           =>   h[b, d] l[b, f]
+    dot_general %w[b], %o[b, d, f] contracting b        =>   w[b] o[b, d, f] over b
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,10 +16,12 @@ import numpy as np
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.placement import is_annotation
+from hlo_surgery.passes.terms.contracted_dims import contracted
 from hlo_surgery.passes.terms.monomials.monomials import (
+    Atoms,
     Monomial,
     applied,
     inverse,
@@ -25,13 +30,18 @@ from hlo_surgery.passes.terms.monomials.monomials import (
     reshaped,
     single_factor,
 )
-from hlo_surgery.passes.terms.monomials.outer_products import PRECISE, is_precise, outer_product
 
 # Beyond these a value is taken as it is: nothing that vmap makes comes near them.
 MOST_FACTORS, DEEPEST, LARGEST_POWER = 16, 64, 8
+PRECISE = frozenset(map(np.dtype, ["f4", "f8"]))
 
 Expand = Callable[[Value], Monomial]
 Rule = Callable[[Operation, Expand], Monomial | None]
+
+
+def is_precise(value: Value) -> bool:
+    """Whether the value is an array of floats of at least 32 bits."""
+    return is_static_array(value) and dtype_of(value) in PRECISE
 
 
 def factored(value: Value) -> Monomial:
@@ -59,6 +69,35 @@ def _rule(op: Operation) -> Rule | None:
     return _annotation if is_annotation(op) else RULES.get(op.name)
 
 
+def _outer_product(op: Operation, _: Expand) -> Monomial | None:
+    """A dot_general as the product of its two operands, example by example; None where it sums."""
+    found = dot_product(op, *map(single_factor, op.operands))
+    if found is None or found[1]:
+        return None
+    return replace(found[0], dims=found[0].dims[: len(mlir.shape(op.results[0]))])
+
+
+def dot_product(op: Operation, lhs: Monomial, rhs: Monomial) -> tuple[Monomial, Atoms] | None:
+    """The monomial that a dot_general sums, from its operands', and over which atoms.
+
+    Its dimensions are those of the result, then those that are contracted.
+    None where it accumulates in fewer bits, or by an algorithm of its own.
+    """
+    kind = dtype_of(op.results[0])
+    widens = all(np.can_cast(dtype_of(v), kind) and mlir.is_inexact(v) for v in op.operands)
+    if "algorithm" in op.attributes or not widens:
+        return None
+    one, other = contracted(op).values()
+    shape = (*mlir.shape(op.results[0]), *(one.shape[d] for d in one.summed))
+    left = placed(lhs, [*one.batch, *one.free, *[None] * len(other.free), *one.summed], shape)
+    right = placed(rhs, [*other.batch, *[None] * len(one.free), *other.free, *other.summed], shape)
+    found, rank = product(left, right), len(shape) - len(one.summed)
+    if found is None:
+        return None
+    atoms = tuple(itertools.chain(*found.dims[rank:]))
+    return replace(found, dots=(*found.dots, op)), atoms
+
+
 def _transpose(op: Operation, expand: Expand) -> Monomial:
     operand = expand(op.operands[0])
     return replace(operand, dims=tuple(operand.dims[d] for d in integers(op, "permutation")))
@@ -76,15 +115,6 @@ def _broadcast_in_dim(op: Operation, expand: Expand) -> Monomial:
 
 def _annotation(op: Operation, expand: Expand) -> Monomial:
     return expand(op.operands[0])
-
-
-def _convert(op: Operation, expand: Expand) -> Monomial | None:
-    """The operand as it is, in more bits."""
-    source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
-    if source not in PRECISE or not np.can_cast(source, target):
-        return None
-    operand = expand(op.operands[0])
-    return None if operand.real and target.kind == "c" else operand
 
 
 def _function(name: str) -> Rule:
@@ -116,38 +146,15 @@ def _raised(base: Monomial | None, exponent: int) -> Monomial | None:
     return product(even, base) if even and exponent % 2 else even
 
 
-def _real(op: Operation, expand: Expand) -> Monomial:
-    operand = expand(op.operands[0])
-    return replace(operand, real=True) if mlir.is_complex(op.operands[0]) else operand
-
-
-def _complex(op: Operation, expand: Expand) -> Monomial | None:
-    """A conjugate, which JAX writes as complex(real x, -imag x)."""
-    real, negated = map(mlir.defining_operation, op.operands)
-    if (
-        real is None
-        or negated is None
-        or (real.name, negated.name) != ("stablehlo.real", "stablehlo.negate")
-    ):
-        return None
-    imag = mlir.defining_operation(negated.operands[0])
-    if imag is None or imag.name != "stablehlo.imag" or imag.operands[0] != real.operands[0]:
-        return None
-    return applied("conj", expand(real.operands[0])) if mlir.is_complex(real.operands[0]) else None
-
-
 RULES: dict[str, Rule] = {
-    "stablehlo.dot_general": lambda op, _: outer_product(op),
+    "stablehlo.dot_general": _outer_product,
     "stablehlo.transpose": _transpose,
     "stablehlo.reshape": _reshape,
     "stablehlo.broadcast_in_dim": _broadcast_in_dim,
-    "stablehlo.convert": _convert,
     "stablehlo.abs": _function("abs"),
     "stablehlo.sign": _function("sign"),
     "chlo.square": _function("square"),
     "stablehlo.multiply": _multiply,
     "stablehlo.divide": _divide,
     "stablehlo.power": _power,
-    "stablehlo.real": _real,
-    "stablehlo.complex": _complex,
 }

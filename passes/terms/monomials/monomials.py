@@ -47,15 +47,11 @@ class Term:
 
 @dataclass(frozen=True)
 class Monomial:
-    """A product of terms; each dimension's merged atoms; the outer products (dots) seen through.
-
-    `real`: its real part is meant.
-    """
+    """A product of terms; each dimension's merged atoms; the outer products (dots) seen through."""
 
     terms: tuple[Term, ...]
     dims: tuple[Atoms, ...]
     dots: tuple[mlir.Operation, ...] = ()
-    real: bool = False
 
     @property
     def atoms(self) -> Atoms:
@@ -80,19 +76,16 @@ def single_factor(value: Value) -> Monomial:
     return Monomial((Term((), (Factor(value, tuple(itertools.chain(*dims))),)),), dims)
 
 
-def applied(function: str, to: Monomial) -> Monomial | None:
-    """A function that factors, of a monomial; None of a real part, of which it does not."""
+def applied(function: str, to: Monomial) -> Monomial:
+    """A function that factors, of a monomial."""
     terms = tuple(replace(term, functions=(*term.functions, function)) for term in to.terms)
-    return None if to.real else replace(to, terms=terms)
+    return replace(to, terms=terms)
 
 
 def inverse(of: Monomial) -> Monomial | None:
     """1 over a monomial that is no outer product."""
-    return (
-        None
-        if of.dots or of.real
-        else _with_factors(of, lambda f: replace(f, inverted=not f.inverted))
-    )
+    inverted = _with_factors(of, lambda f: replace(f, inverted=not f.inverted))
+    return None if of.dots else inverted
 
 
 def product(one: Monomial, other: Monomial) -> Monomial | None:
@@ -101,14 +94,14 @@ def product(one: Monomial, other: Monomial) -> Monomial | None:
         split(one, [a.size for a in other.atoms]),
         split(other, [a.size for a in one.atoms]),
     )
-    if left is None or right is None or (one.real and other.real):
+    if left is None or right is None:
         return None
     right = renamed(right, {old: (new,) for old, new in zip(right.atoms, left.atoms, strict=True)})
     terms: dict[tuple[str, ...], tuple[Factor, ...]] = {}
     for term in (*left.terms, *right.terms):
         terms[term.functions] = (*terms.get(term.functions, ()), *term.factors)
     merged = tuple(Term(functions, factors) for functions, factors in terms.items())
-    return Monomial(merged, left.dims, (*left.dots, *right.dots), left.real or right.real)
+    return Monomial(merged, left.dims, (*left.dots, *right.dots))
 
 
 def reshaped(operand: Monomial, shape: Sequence[int]) -> Monomial | None:
