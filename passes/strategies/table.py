@@ -46,13 +46,13 @@ def compute_measures(
         with within("strategy", [strategy.name]), within("statistic", wanted):
             made = strategy.emit(asked, known)
         for i, more in zip(numbers, made, strict=True):
-            checked = more if strategy is SQUARE else _checked(chosen[i].task, more, known)
+            checked = _checked(chosen[i].task, more, known)
             computed[i] = _joined(computed[i], checked, chosen[i].reuse)
     return computed
 
 
 def _checked(task: Task, computed: Computed, known: Known) -> Computed:
-    """The same, NaN where shares may be lost; `square` sees to that by itself."""
+    """The same, NaN where shares may be lost."""
     with within("output", [task.name]), within("strategy", ["range"]):
         return replace(computed, measured=nan_where_lost(task, computed.measured, known))
 

@@ -44,15 +44,6 @@ def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
     return _in_order(jnp.max(jnp.abs(x), _others(x, dims), initial=0), dims)
 
 
-def least_magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
-    """The least magnitude of normal numbers, inf where there are none."""
-    magnitude = jnp.abs(x)
-    normal = magnitude >= jnp.finfo(magnitude.dtype).tiny
-    return _in_order(
-        jnp.min(jnp.where(normal, magnitude, jnp.inf), _others(x, dims), initial=jnp.inf), dims
-    )
-
-
 def lost_beside(one: jax.Array, other: jax.Array) -> jax.Array:
     """Where one factor may have lost what counts beside the other, from the largest magnitudes: the
     other's square is beyond all numbers, and all of this one so small that zeros may be rounding.
