@@ -34,16 +34,14 @@ from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import as_scaled, times_power_of_two
-from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
+from hlo_surgery.passes.terms.monomials.paired_dims import paired_dims
 from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
-    Held,
     Input,
-    Lifted,
-    Parted,
     Split,
     Step,
+    holds_all,
 )
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
 
@@ -59,9 +57,8 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
 
     `per_token`: whether it is if each position that is contracted counts as an example of its own.
     """
-    rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
-        isinstance(axis, Lifted | Held | Split) for _, axis in sliced.inputs
-    )
+    plain = all(axis is None or holds_all(axis) for _, axis in sliced.inputs)
+    rank_one = plain and all(_is_rank_one(site, per_token) for site in sliced.sites)
     links = [reading_of(step, sliced.made) for step in sliced.tail]
     single = all(link is not None and link.does is not Does.ADDS for link in links)
     return bool(sliced.sites) and rank_one and single
@@ -87,14 +84,12 @@ def _scatters_widely(op: Operation) -> bool:
 
 def _alone(of: Contracted, axis: Axis) -> bool:
     """Whether the example axis is all that is summed over."""
-    if isinstance(axis, Parted):
-        parts = [] if axis.kept else [axis.major, axis.minor]
-        axes = [part for part in parts if part is not None and part.is_whole]
-    else:
-        axes = [axis] if isinstance(axis, PerExample) and axis.is_whole else []
-    along = [each.dim for each in axes]
-    summed = set(along) <= set(of.summed)
-    return bool(along) and summed and of.positions == math.prod(of.shape[d] for d in along)
+    if not holds_all(axis):
+        return False
+    axes = [place.axis for place in axis.places] if isinstance(axis, Split) else [axis]
+    along = [each.dim for each in axes if isinstance(each, PerExample) and each.is_whole]
+    alone = of.positions == math.prod(of.shape[d] for d in along)
+    return alone and bool(along) and set(along) <= set(of.summed)
 
 
 def squared_mean(

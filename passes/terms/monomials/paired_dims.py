@@ -12,7 +12,7 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.linearity import SUMMING
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
-from hlo_surgery.passes.terms.steps import Axis, Parted
+from hlo_surgery.passes.terms.steps import Axis, holds_all
 
 
 def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None:
@@ -30,13 +30,6 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
     if not (isinstance(first, PerExample) and isinstance(second, PerExample)):
         return None
     return ((first.dim,), (second.dim,)) if first.is_whole and second.is_whole else None
-
-
-def holds_all(axis: Axis) -> bool:
-    """Whether all examples lie along one or two dimensions."""
-    return isinstance(axis, PerExample) or (
-        isinstance(axis, Parted) and None not in (axis.major, axis.minor)
-    )
 
 
 def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
