@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -25,13 +25,11 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import MeanOf, Norms
-from hlo_surgery.passes.measures.real_examples import without_padding
-from hlo_surgery.passes.measures.scaled_norms import norms_of_rows
-from hlo_surgery.passes.strategies.fused.elementwise import of_tiles
+from hlo_surgery.passes.measures.measures import MeanOf
+from hlo_surgery.passes.strategies.fused.elementwise import is_elementwise
 from hlo_surgery.passes.strategies.fused.mosaic import summed_products as by_mosaic
 from hlo_surgery.passes.strategies.fused.predicted import predicted
-from hlo_surgery.passes.strategies.fused.tiles import WORD, Parts, Products, Take, norm_of
+from hlo_surgery.passes.strategies.fused.tiles import WORD, Products, Take
 from hlo_surgery.passes.strategies.fused.triton import summed_products as by_triton
 from hlo_surgery.passes.strategies.ghost.ghost_factors import operands_of, path_scale, scaled_by
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, ghost_paths
@@ -96,29 +94,29 @@ def _only_moves(task: Task) -> bool:
 
 
 def _is_by_tiles(task: Task, measure: Measure) -> bool:
-    if isinstance(measure, MeanOf):
-        return _phi(task, measure) is not None
-    # Where weights rest on norms, `task.paths` says whether these may be of what is not rounded.
-    return isinstance(measure, Norms) and measure.ord == 2 and bool(task.paths)
+    """Whether it is the mean of a function that kernels can take of tiles."""
+    if not isinstance(measure, MeanOf):
+        return False
+    # Mosaic asks for the device that is here to lower a sign.
+    lacking = ["sign"] if task.device.kernels == "mosaic" else []
+    return is_elementwise(_phi(measure), mlir.shape(task.sliced.value), lacking)
 
 
-def _phi(task: Task, measure: MeanOf) -> Phi | None:
-    return of_tiles(lambda g: measure.each(g, None), mlir.shape(task.sliced.value))
+def _phi(measure: MeanOf) -> Phi:
+    return partial(measure.each, mean=None)
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
     """All that it makes, and the gradient, in one kernel."""
     path = _only_path(task)
     assert path is not None
-    return predicted(task, path, sum(isinstance(measure, MeanOf) for measure in measures))
+    return predicted(task, path, len(measures))
 
 
 def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
-    """Whether it takes less time, where kernels were measured: of sums, with operands of 16
-    bits.
-    """
+    """Whether it takes less time, where kernels were measured: with operands of 16 bits."""
     (site,) = task.counts.sites
-    measured = task.device.kernel_rate > 0 and site.narrow and isinstance(measure, MeanOf)
+    measured = task.device.kernel_rate > 0 and site.narrow
     return measured and _predict(task, [measure], schedule).seconds < otherwise.seconds
 
 
@@ -126,51 +124,42 @@ def _emit(asked: Asked, known: Known) -> Computed:
     task, reuse, path = asked.task, asked.chosen.reuse, _only_path(asked.task)
     assert path is not None
     means = [measure for measure in asked.measures if isinstance(measure, MeanOf)]
-    norms = [measure for measure in asked.measures if isinstance(measure, Norms)]
-    phis = [_phi(task, measure) for measure in means]
-
-    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> Parts:
-        scales, real = numbers[:count_scales], numbers[count_scales:]
-        g = reduce(operator.mul, scales, own)
-        kept = [_of_real(phi(g), *real) for phi in phis if phi is not None]
-        return Parts([*kept, *([own] if reuse else [])], [norm_of(g)] if norms else [])
-
     scales = _scales(task, path, known)
-    count_scales = len(scales)
+    last = len(scales)
+
+    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
+        g = reduce(operator.mul, numbers[:last], own)
+        kept = [_of_real(_phi(measure)(g), *numbers[last:]) for measure in means]
+        return [*kept, own] if reuse else kept
+
     numbers = _by_example(task, scales, task.examples.flags(known))
-    sums, rows = _run(task, path, _operands(task, path, known), numbers, take)
-    count, padding = task.examples.count(known), task.examples.padding(known)
+    sums = _run(task, path, known, numbers, take, len(means) + reuse)
+    count = task.examples.count(known)
     measured: Measured = {
         measure: measure.whole(_moved(task, path, x), count)
         for measure, x in zip(means, sums, strict=False)
     }
-    for measure in norms:
-        measured[measure] = without_padding(norms_of_rows(rows[0]), padding)
     return Computed(measured, _gradient(task, path, known, sums[-1]) if reuse else None)
 
 
 def weighted_sum(
     task: Task, known: Known, weights: jax.Array, finite: jax.Array | None, phi: Phi | None
 ) -> jax.Array:
-    """The sum over b of w_b g_b, or of phi of it, as the gradient lies; of the `finite` alone."""
+    """The sum over b of w_b g_b, or of phi of it, elementwise, as the gradient lies; of the
+    `finite` alone.
+    """
     path = _only_path(task)
     assert path is not None
-    each = of_tiles(phi or _itself, mlir.shape(task.sliced.value))
-    assert each is not None
     scales = _scales(task, path, known)
     last = len(scales)
 
-    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> Parts:
+    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
         g = reduce(operator.mul, numbers[:last], own) * numbers[last]
-        return Parts([_of_real(each(g), *numbers[last + 1 :])])
+        return [_of_real(phi(g) if phi else g, *numbers[last + 1 :])]
 
     numbers = _by_example(task, [*scales, weights], finite)
-    (total,), _ = _run(task, path, _operands(task, path, known), numbers, take)
+    (total,) = _run(task, path, known, numbers, take, 1)
     return _moved(task, path, total)
-
-
-def _itself(g: jax.Array) -> jax.Array:
-    return g
 
 
 def _operands(task: Task, path: Path, known: Known) -> tuple[jax.Array, jax.Array]:
@@ -219,26 +208,20 @@ def _of_real(taken: jax.Array, *real: jax.Array) -> jax.Array:
 
 
 def _run(
-    task: Task,
-    path: Path,
-    operands: tuple[jax.Array, jax.Array],
-    numbers: jax.Array,
-    take: Take,
-) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Sums [batch, D, F], and rows [B, tiles], by the kernel of the device; where it has none,
-    interpreted.
-    """
+    task: Task, path: Path, known: Known, numbers: jax.Array, take: Take, sums: int
+) -> list[jax.Array]:
+    """Sums [batch, D, F] by the kernel of the device; where it has none, interpreted."""
+    operands = _operands(task, path, known)
     precision = _precision(path, operands[0].dtype)
     interpret = task.device.kernels is None
     by = by_triton if task.device.kernels == "triton" else by_mosaic
 
-    def run(a: jax.Array, d: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
-        return by(Products(a, d, numbers, take, precision), interpret)
+    def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
+        return by(Products(a, d, numbers, take, sums, precision), interpret)
 
     if operands[0].shape[1] == 1:
         return run(*(x[:, 0] for x in operands))
-    sums, rows = jax.vmap(run, (1, 1))(*operands)
-    return sums, [jnp.moveaxis(x, 1, 0).reshape(task.examples.size, -1) for x in rows]
+    return jax.vmap(run, (1, 1))(*operands)
 
 
 def _moved(task: Task, path: Path, x: jax.Array) -> jax.Array:

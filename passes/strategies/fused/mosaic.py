@@ -49,36 +49,29 @@ def _tile(length: int, longest: int, unit: int) -> int:
     return fitting[-1] if fitting[-1] * 2 > longest else longest
 
 
-def summed_products(products: Products, interpret: bool) -> tuple[list[jax.Array], list[jax.Array]]:
-    """What is taken of the products, summed over examples, [D, F] each; and the numbers of each
-    example, [B, tiles].
-    """
+def summed_products(products: Products, interpret: bool) -> list[jax.Array]:
+    """What is taken of the products, summed over examples, [D, F] each."""
     with jax.enable_x64(False):
         return _called(products, tiling(*products.lengths), interpret)
 
 
-def _called(
-    products: Products, tiles: Tiling, interpret: bool
-) -> tuple[list[jax.Array], list[jax.Array]]:
+def _called(products: Products, tiles: Tiling, interpret: bool) -> list[jax.Array]:
     products = _loadable(products)
     a = padded(products.a, (tiles.positions, tiles.left))
     d = padded(products.d, (tiles.positions, tiles.right))
     size, steps = products.size, a.shape[1] // tiles.positions
     high, wide = a.shape[2] // tiles.left, d.shape[2] // tiles.right
-    sums, rows = products.counts()
     made = pl.BlockSpec((tiles.left, tiles.right), lambda i, j, b, p: (i, j))
-    own = pl.BlockSpec((1, 1, 1, 8, LANES), lambda i, j, b, p: (i, j, b, 0, 0))
     found = pl.pallas_call(
-        partial(_kernel, products, sums, rows, steps),
+        partial(_kernel, products, steps),
         grid=(high, wide, size, steps),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
             pl.BlockSpec((1, tiles.positions, tiles.left), lambda i, j, b, p: (b, p, i)),
             pl.BlockSpec((1, tiles.positions, tiles.right), lambda i, j, b, p: (b, p, j)),
         ],
-        out_specs=[made] * sums + [own] * rows,
-        out_shape=[jax.ShapeDtypeStruct((a.shape[2], d.shape[2]), WORD)] * sums
-        + [jax.ShapeDtypeStruct((high, wide, size, 8, LANES), WORD)] * rows,
+        out_specs=[made] * products.sums,
+        out_shape=[jax.ShapeDtypeStruct((a.shape[2], d.shape[2]), WORD)] * products.sums,
         scratch_shapes=[pltpu.VMEM((tiles.left, tiles.right), WORD)] if steps > 1 else [],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary", "arbitrary"),
@@ -88,8 +81,7 @@ def _called(
         name="fused",
     )(products.numbers.ravel(), a, d)
     _, left, right = products.lengths
-    by_example = [jnp.moveaxis(x[..., 0, 0], 2, 0).reshape(size, -1) for x in found[sums:]]
-    return [x[:left, :right] for x in found[:sums]], by_example
+    return [x[:left, :right] for x in found]
 
 
 def _loadable(products: Products) -> Products:
@@ -100,7 +92,7 @@ def _loadable(products: Products) -> Products:
     return replace(products, a=a, d=d, precision=lax.Precision.HIGHEST)
 
 
-def _kernel(products: Products, sums: int, rows: int, steps: int, *refs: Any) -> None:
+def _kernel(products: Products, steps: int, *refs: Any) -> None:
     numbers, a, d, *made = refs
     count = products.numbers.shape[1]
     own = lax.dot_general(
@@ -112,7 +104,7 @@ def _kernel(products: Products, sums: int, rows: int, steps: int, *refs: Any) ->
     )
     example, step = pl.program_id(2), pl.program_id(3)
     given = [numbers[example * count + i] for i in range(count)]
-    take = partial(_take, products, given, example, made[:sums], made[sums : sums + rows])
+    take = partial(_take, products, given, example, made[: products.sums])
     if steps == 1:
         take(own)
         return
@@ -136,7 +128,6 @@ def _take(
     numbers: Sequence[jax.Array],
     example: jax.Array,
     sums: Sequence[Any],
-    rows: Sequence[Any],
     own: jax.Array,
 ) -> None:
     """Add what is taken of an example's products, once they are whole."""
@@ -144,13 +135,10 @@ def _take(
 
     @pl.when(example == 0)
     def _() -> None:
-        for ref, part in zip(sums, parts.sums, strict=True):
+        for ref, part in zip(sums, parts, strict=True):
             ref[...] = part
 
     @pl.when(example > 0)
     def _() -> None:
-        for ref, part in zip(sums, parts.sums, strict=True):
+        for ref, part in zip(sums, parts, strict=True):
             ref[...] += part
-
-    for ref, part in zip(rows, parts.rows, strict=True):
-        ref[...] = jnp.broadcast_to(part, ref.shape)
