@@ -89,8 +89,7 @@ def _in_common(schedules: Sequence[Schedule]) -> Schedule:
     """
     written_out = all(each.written_out for each in schedules)
     chunks = [each.chunk for each in schedules if each.written_out == written_out]
-    shards, together = min(each.shards for each in schedules), schedules[0].joint_sums
-    return Schedule(min(chunks), shards, written_out, together)
+    return Schedule(min(chunks), min(each.shards for each in schedules), written_out)
 
 
 def _nothing(gradient: Any) -> tuple[()]:

@@ -67,9 +67,8 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
 
 def _norms_seconds(counts: Counts, device: Roofline) -> float:
     """Each gradient is read for its largest element, and for its squares."""
-    readings = 1 if device.joint_sums else 2
     moved = device.moving_seconds(counts.gradient, counts.held)
-    return readings * counts.size * max(moved, counts.elements * device.read_element)
+    return 2 * counts.size * max(moved, counts.elements * device.read_element)
 
 
 def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:
