@@ -29,7 +29,7 @@ from hlo_surgery.passes.measures.measures import MeanOf
 from hlo_surgery.passes.strategies.fused.elementwise import is_elementwise
 from hlo_surgery.passes.strategies.fused.mosaic import summed_products as by_mosaic
 from hlo_surgery.passes.strategies.fused.predicted import predicted
-from hlo_surgery.passes.strategies.fused.tiles import WORD, Products, Take
+from hlo_surgery.passes.strategies.fused.tiles import WORD, Products
 from hlo_surgery.passes.strategies.fused.triton import summed_products as by_triton
 from hlo_surgery.passes.strategies.ghost.ghost_factors import operands_of, path_scale, scaled_by
 from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, ghost_paths
@@ -121,20 +121,12 @@ def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted
 
 
 def _emit(asked: Asked, known: Known) -> Computed:
-    task, reuse, path = asked.task, asked.chosen.reuse, _only_path(asked.task)
-    assert path is not None
+    task, reuse = asked.task, asked.chosen.reuse
     means = [measure for measure in asked.measures if isinstance(measure, MeanOf)]
-    scales = _scales(task, path, known)
-    last = len(scales)
-
-    def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
-        g = reduce(operator.mul, numbers[:last], own)
-        kept = [_of_real(_phi(measure)(g), *numbers[last:]) for measure in means]
-        return [*kept, own] if reuse else kept
-
-    numbers = _by_example(task, scales, task.examples.flags(known))
-    sums = _run(task, path, known, numbers, take, len(means) + reuse)
-    count = task.examples.count(known)
+    phis = [_phi(measure) for measure in means]
+    sums = _sums(task, known, phis, [], task.examples.flags(known), reuse)
+    count, path = task.examples.count(known), _only_path(task)
+    assert path is not None
     measured: Measured = {
         measure: measure.whole(_moved(task, path, x), count)
         for measure, x in zip(means, sums, strict=False)
@@ -150,16 +142,43 @@ def weighted_sum(
     """
     path = _only_path(task)
     assert path is not None
-    scales = _scales(task, path, known)
-    last = len(scales)
+    (total,) = _sums(task, known, [phi or (lambda g: g)], [weights], finite)
+    return _moved(task, path, total)
+
+
+def _sums(
+    task: Task,
+    known: Known,
+    phis: Sequence[Phi],
+    weights: Sequence[jax.Array],
+    counted: jax.Array | None,
+    plain: bool = False,
+) -> list[jax.Array]:
+    """Sums over the examples that are `counted` of each function of w_b g_b, [batch, D, F], by the
+    kernel of the device; where it has none, interpreted. Last, if `plain`, of the products alone.
+    """
+    path = _only_path(task)
+    assert path is not None
+    factors = [*_scales(task, path, known), *weights]
+    last, columns = len(factors), [*factors, *([] if counted is None else [counted])]
 
     def take(own: jax.Array, numbers: Sequence[jax.Array]) -> list[jax.Array]:
-        g = reduce(operator.mul, numbers[:last], own) * numbers[last]
-        return [_of_real(phi(g) if phi else g, *numbers[last + 1 :])]
+        g = reduce(operator.mul, numbers[:last], own)
+        kept = [_of_real(phi(g), *numbers[last:]) for phi in phis]
+        return [*kept, own] if plain else kept
 
-    numbers = _by_example(task, [*scales, weights], finite)
-    (total,) = _run(task, path, known, numbers, take, 1)
-    return _moved(task, path, total)
+    spread = [jnp.broadcast_to(jnp.asarray(x, WORD), task.examples.size) for x in columns]
+    operands = _operands(task, path, known)
+    how = _precision(path, operands[0].dtype)
+    by = by_triton if task.device.kernels == "triton" else by_mosaic
+
+    def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
+        products = Products(a, d, jnp.stack(spread, 1), take, len(phis) + plain, how)
+        return by(products, interpret=task.device.kernels is None)
+
+    if operands[0].shape[1] == 1:
+        return run(*(x[:, 0] for x in operands))
+    return jax.vmap(run, (1, 1))(*operands)
 
 
 def _operands(task: Task, path: Path, known: Known) -> tuple[jax.Array, jax.Array]:
@@ -196,32 +215,8 @@ def _scales(task: Task, path: Path, known: Known) -> list[Any]:
     return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
 
 
-def _by_example(task: Task, factors: Sequence[Any], counted: jax.Array | None) -> jax.Array:
-    """Numbers of each example, [B, k]: its factors, and whether it counts, where not all do."""
-    columns = [*factors, *([] if counted is None else [counted])]
-    size = (task.examples.size,)
-    return jnp.stack([jnp.broadcast_to(jnp.asarray(x, WORD), size) for x in columns], 1)
-
-
 def _of_real(taken: jax.Array, *real: jax.Array) -> jax.Array:
     return jnp.where(real[0] > 0, taken, jnp.zeros_like(taken)) if real else taken
-
-
-def _run(
-    task: Task, path: Path, known: Known, numbers: jax.Array, take: Take, sums: int
-) -> list[jax.Array]:
-    """Sums [batch, D, F] by the kernel of the device; where it has none, interpreted."""
-    operands = _operands(task, path, known)
-    precision = _precision(path, operands[0].dtype)
-    interpret = task.device.kernels is None
-    by = by_triton if task.device.kernels == "triton" else by_mosaic
-
-    def run(a: jax.Array, d: jax.Array) -> list[jax.Array]:
-        return by(Products(a, d, numbers, take, sums, precision), interpret)
-
-    if operands[0].shape[1] == 1:
-        return run(*(x[:, 0] for x in operands))
-    return jax.vmap(run, (1, 1))(*operands)
 
 
 def _moved(task: Task, path: Path, x: jax.Array) -> jax.Array:

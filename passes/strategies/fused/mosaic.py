@@ -5,7 +5,6 @@ over its positions in scratch memory, and what is taken of it is added to the ti
 returned, which stay on the chip over all examples.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -72,7 +71,7 @@ def _called(products: Products, tiles: Tiling, interpret: bool) -> list[jax.Arra
         ],
         out_specs=[made] * products.sums,
         out_shape=[jax.ShapeDtypeStruct((a.shape[2], d.shape[2]), WORD)] * products.sums,
-        scratch_shapes=[pltpu.VMEM((tiles.left, tiles.right), WORD)] if steps > 1 else [],
+        scratch_shapes=[pltpu.VMEM((tiles.left, tiles.right), WORD)],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary", "arbitrary"),
             vmem_limit_bytes=MEMORY,
@@ -93,52 +92,29 @@ def _loadable(products: Products) -> Products:
 
 
 def _kernel(products: Products, steps: int, *refs: Any) -> None:
-    numbers, a, d, *made = refs
+    numbers, a, d, *sums, product = refs
     count = products.numbers.shape[1]
-    own = lax.dot_general(
+    example, step = pl.program_id(2), pl.program_id(3)
+
+    @pl.when(step == 0)
+    def _() -> None:
+        product[...] = jnp.zeros_like(product)
+
+    @pl.when((step == 0) & (example == 0))
+    def _() -> None:
+        for ref in sums:
+            ref[...] = jnp.zeros_like(ref)
+
+    product[...] += lax.dot_general(
         a[0],
         d[0],
         (((0,), (0,)), ((), ())),
         precision=products.precision,
         preferred_element_type=WORD,
     )
-    example, step = pl.program_id(2), pl.program_id(3)
-    given = [numbers[example * count + i] for i in range(count)]
-    take = partial(_take, products, given, example, made[: products.sums])
-    if steps == 1:
-        take(own)
-        return
-    scratch = made[-1]
-
-    @pl.when(step == 0)
-    def _() -> None:
-        scratch[...] = own
-
-    @pl.when(step > 0)
-    def _() -> None:
-        scratch[...] += own
 
     @pl.when(step == steps - 1)
     def _() -> None:
-        take(scratch[...])
-
-
-def _take(
-    products: Products,
-    numbers: Sequence[jax.Array],
-    example: jax.Array,
-    sums: Sequence[Any],
-    own: jax.Array,
-) -> None:
-    """Add what is taken of an example's products, once they are whole."""
-    parts = products.take(own, numbers)
-
-    @pl.when(example == 0)
-    def _() -> None:
-        for ref, part in zip(sums, parts, strict=True):
-            ref[...] = part
-
-    @pl.when(example > 0)
-    def _() -> None:
-        for ref, part in zip(sums, parts, strict=True):
+        given = [numbers[example * count + i] for i in range(count)]
+        for ref, part in zip(sums, products.take(product[...], given), strict=True):
             ref[...] += part
