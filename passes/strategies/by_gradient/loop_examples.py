@@ -15,6 +15,7 @@ from jax import lax
 
 from hlo_surgery.passes.emit.counted_loop import counted_loop
 from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.measures.real_examples import rows_where
 from hlo_surgery.passes.strategies.task import Schedule
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
@@ -34,12 +35,16 @@ def looped_gradients(
     summand: Take,
     row: Take,
     beside: tuple[jax.Array, ...] = (),
+    counted: jax.Array | None = None,
 ) -> tuple[Any, Any]:
-    """The sum over the examples of `summand`'s arrays, and those of `row`, stacked, [B, ...].
+    """The sum over the examples of `summand`'s arrays, and those of `row`, stacked, [B, ...]; of
+    those that are `counted` alone, [B], if given; rows of the others are zero.
 
     Both take one example's gradient, or several, as `function` makes it; the summand also the
     example's entry of each of the arrays `beside`, [B, ...].
     """
+    if counted is not None:
+        summand, beside = partial(_if_counted, summand), (counted, *beside)
     shards = math.gcd(size, schedule.shards)
     count = size // shards
     chunk = min(schedule.chunk, count)
@@ -59,7 +64,13 @@ def looped_gradients(
         sums = _added(sums, added)
         rows = jax.tree.map(lambda one, more: jnp.concatenate([one, more], 1), rows, rest)
     total = jax.tree.map(partial(_summed, 0), sums)
-    return total, jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), rows)
+    whole_rows = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), rows)
+    return total, jax.tree.map(partial(rows_where, counted), whole_rows)
+
+
+def _if_counted(summand: Take, gradient: Any, counted: jax.Array, *beside: jax.Array) -> Any:
+    added = summand(gradient, *beside)
+    return jax.tree.map(lambda x: jnp.where(counted, x, jnp.zeros_like(x)), added)
 
 
 def _taken(
