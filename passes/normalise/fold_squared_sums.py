@@ -6,7 +6,7 @@
 
 This is what `jax.vmap(jax.grad(loss))` with a mean of squares lowers to, for dense layers. The
 product, with a slice for every example, is no longer made. So too for what else factors (see
-factoring.py), and for whatever is summed over: over all dimensions but b, it becomes the product of
+monomials.py), and for whatever is summed over: over all dimensions but b, it becomes the product of
 two norms.
 """
 
@@ -23,16 +23,15 @@ from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.inlining import inline_calls
 from hlo_surgery.passes.ir.linearity import added_results
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
-from hlo_surgery.passes.terms.monomials.contract_monomials import Contraction, contract, contraction
-from hlo_surgery.passes.terms.monomials.factoring import factored
-from hlo_surgery.passes.terms.monomials.outer_products import dot_product, is_precise
+from hlo_surgery.passes.terms.monomials.contract_monomials import Contraction, contract
+from hlo_surgery.passes.terms.monomials.monomials import factored, is_precise
 
 
 def fold_squared_sums(module: Module) -> int:
     """Flatten the module and fold every such sum in it, in place; how many there were."""
     mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
     inline_calls(module)
-    sums = [op for op in mlir.all_operations(module) if op.name in SUMS]
+    sums = [op for op in mlir.all_operations(module) if op.name == "stablehlo.reduce"]
     folded = [op for op in sums if _fold(op)]
     mlir.run_passes(module, "cse", "func.func(trivial-dce)")
     return len(folded)
@@ -40,7 +39,7 @@ def fold_squared_sums(module: Module) -> int:
 
 def _fold(op: Operation) -> bool:
     """Fold one sum, if it can be."""
-    found = SUMS[op.name](op)
+    found = folded_reduce(op)
     if found is not None:
         mlir.replace(op, splice(found.values, partial(_computed, found, op.results[0]), op))
     return found is not None
@@ -50,28 +49,14 @@ def folded_reduce(op: Operation) -> Contraction | None:
     """The contraction that a reduce can be; None if no sum from zero, or of no outer product."""
     if len(op.results) != 1 or not all(added_results(op)) or not is_splat(op.operands[1], 0):
         return None
-    if not _can_be_summed([op.operands[0], *op.results]):
+    if not all(map(is_precise, [op.operands[0], *op.results])):
         return None
     monomial = factored(op.operands[0])
-    summed = tuple(atom for d in integers(op, "dimensions") for atom in monomial.dims[d])
-    return contraction(monomial, summed) if monomial.is_outer else None
-
-
-def folded_dot_general(op: Operation) -> Contraction | None:
-    """The contraction that another can be, one of whose operands is made of an outer product."""
-    if not _can_be_summed([*op.operands, *op.results]):
+    if monomial is None or monomial.dot is None:
         return None
-    lhs, rhs = map(factored, op.operands)
-    found = dot_product(op, lhs, rhs) if lhs.is_outer or rhs.is_outer else None
-    return found and contraction(*found)
-
-
-def _can_be_summed(values: Sequence[Value]) -> bool:
-    return all(is_precise(value) and 0 not in mlir.shape(value) for value in values)
+    summed = tuple(atom for d in integers(op, "dimensions") for atom in monomial.dims[d])
+    return Contraction(monomial, monomial.dot, summed) if summed else None
 
 
 def _computed(found: Contraction, result: Value, *operands: jax.Array) -> list[jax.Array]:
     return [contract(found, operands, dtype_of(result)).reshape(mlir.shape(result))]
-
-
-SUMS = {"stablehlo.reduce": folded_reduce, "stablehlo.dot_general": folded_dot_general}

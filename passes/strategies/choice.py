@@ -158,7 +158,7 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
     parts = _parts(task, options)
     written_out = _is_written_out(task, shards, parts)
     chunk = 1 if written_out else _chunk(task, measures, options, shards)
-    return Schedule(chunk, shards, written_out, task.device.joint_sums, parts)
+    return Schedule(chunk, shards, written_out, parts)
 
 
 def _parts(task: Task, options: Limits) -> int:

@@ -64,15 +64,13 @@ class Examples:
 class Schedule:
     """How a loop goes over the examples: `chunk` at a time, over so many devices each its own.
 
-    `written_out`: step after step, without a loop; `joint_sums`: all sums of a step are one
-    reduction, where a device reads less so; `parts`: on how many devices the parts of one example's
-    gradient lie, as the layers of a model that is split over them.
+    `written_out`: step after step, without a loop; `parts`: on how many devices the parts of one
+    example's gradient lie, as the layers of a model that is split over them.
     """
 
     chunk: int
     shards: int
     written_out: bool
-    joint_sums: bool = False
     parts: int = 1
 
 

@@ -49,17 +49,12 @@ def predicted(task: Task, path: Path, sums: int) -> Predicted:
 
 
 def _by_mosaic(work: KernelWork, made: int, device: Roofline) -> float:
-    """Contracting, or reading operands again for each tile, whichever is longer; while the first
-    tile is waited for, and the last one's sums, nothing is computed.
-    """
+    """Contracting, or reading operands again for each tile, whichever is longer."""
     positions, left, right = work.lengths
     tiles = mosaic.tiling(*work.lengths)
     again = left * -(-right // tiles.right) + right * -(-left // tiles.left)
     read = work.size * positions * work.batch * again
-    first = tiles.positions * (tiles.left + tiles.right)
-    last = work.sums * tiles.left * tiles.right
-    reading, waiting = (x * work.width / device.bandwidth for x in (read, first + last))
-    return max(work.contracting, reading) + waiting
+    return max(work.contracting, read * work.width / device.bandwidth)
 
 
 def _by_triton(work: KernelWork, made: int, device: Roofline) -> float:

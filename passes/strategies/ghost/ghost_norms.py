@@ -22,7 +22,6 @@ from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.ir.mlir import Value
 from hlo_surgery.passes.measures.limits import at_least
 from hlo_surgery.passes.measures.scaled_norms import (
-    norms_in_one_reading,
     norms_of_rows,
     scaled_norms,
 )
@@ -60,7 +59,7 @@ def ghost_norms(
     in a gradient; `device`: says how it contracts and sums best.
     """
     if len(paths) == 1 and is_single_product(paths[0], size):
-        return _single_norms(paths[0], known, factor, device.joint_sums), jnp.ones(size, bool)
+        return _single_norms(paths[0], known, factor), jnp.ones(size, bool)
 
     def of_one(given: Given) -> tuple[jax.Array, jax.Array]:
         return _norm(shares_of(paths, given, factor, device.narrow_operands))
@@ -105,15 +104,12 @@ def _position_norms(x: jax.Array) -> jax.Array:
     return norms_of_rows(x.reshape(-1, x.shape[2])).reshape(x.shape[:2])
 
 
-def _single_norms(
-    path: Path, known: Mapping[Value, jax.Array], factor: Any, one_reading: bool
-) -> jax.Array:
+def _single_norms(path: Path, known: Mapping[Value, jax.Array], factor: Any) -> jax.Array:
     """The norm of one outer product is the product of the norms."""
     operands = [
         (known[v], axis.dim) for v, axis in path.site.inputs if isinstance(axis, PerExample)
     ]
-    of_rows = norms_in_one_reading if one_reading else scaled_norms
-    norms = [of_rows(widened(x), dim) for x, dim in operands]
+    norms = [scaled_norms(widened(x), dim) for x, dim in operands]
     given = {key: known[key[0]] for key, _ in path.scales}
     return jnp.abs(from_scaled(product_of([*norms, path_scale(path, given, factor)])))
 
