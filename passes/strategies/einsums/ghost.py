@@ -1,0 +1,170 @@
+"""Ghost: norms and inner products of gradients from their einsums' factors, none in memory.
+
+    M = sum over t of h[t] l[t]'     =>     |M|**2 = sum over t, u of (h[t] . h[u]) (l[t] . l[u])
+
+With several einsums (a tied embedding and head), their cross terms are of the same form.
+(Goodfellow, "Efficient Per-Example Gradient Computations"; Li et al., "Large Language Models Can Be
+Strong Differentially Private Learners", for sequences.)
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import combinations_with_replacement
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.costs.gradient_costs import Predicted
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.measures.limits import at_least
+from hlo_surgery.passes.measures.measure import Measure
+from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
+from hlo_surgery.passes.strategies.einsums.factors import (
+    WORD,
+    Share,
+    factors_of,
+    inner,
+    is_narrow,
+    shares_of,
+)
+from hlo_surgery.passes.strategies.strategy import Asked, Strategy, each_measure
+from hlo_surgery.passes.strategies.task import Known, Schedule, Task
+from hlo_surgery.passes.terms.contracted_dims import contracted
+from hlo_surgery.passes.terms.monomials.binary_exponents import (
+    from_scaled,
+    times_power_of_two,
+    traced_once,
+)
+
+Emit = Callable[[Asked, Known, Measure], jax.Array]
+
+
+def _applies(task: Task, measure: Measure) -> bool:
+    """Whether each example's gradient is a sum of outer products; for all pairs, of a single one.
+
+    Single positions have norms of their own if each is one term of a single sum.
+    """
+    if measure not in TABLE or not task.einsums:
+        return False
+    e, alone = task.einsums[0], len(task.einsums) == 1
+    if measure == Gram():
+        return alone and e.kind == "dot_general" and e.positions(task.examples.size) == 1
+    return alone or measure == Norms()
+
+
+def _positions(task: Task) -> int:
+    """One example's, in all einsums."""
+    return sum(e.positions(task.examples.size) for e in task.einsums)
+
+
+def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
+    """Inner products of all pairs of an example's positions, every product exact. The largest
+    elements of several are read before, and scaled operands written where XLA does not scale them
+    on their way. Where devices have parts of a contraction's gradient, each gathers all elements
+    of the operands for the products, and does all the work.
+    """
+    counts, device, einsums = task.counts, task.device, task.einsums
+    pairs = counts.size * sum(e.positions(counts.size) for e in einsums) ** 2
+    flops = 2 * pairs * max(sum(e.elements) for e in einsums)
+    moved = counts.read + 2 * pairs * WORD
+    narrow = device.narrow_operands and all(map(is_narrow, einsums))
+    seconds = max(flops / device.exact_rate(narrow), moved / device.bandwidth)
+    if _positions(task) > 1:
+        seconds += device.moving_seconds((1 + device.scaling) * counts.read, counts.read)
+    contracted = all(e.kind == "dot_general" for e in einsums)
+    return Predicted(seconds * (schedule.parts if contracted else 1), 2 * pairs * WORD)
+
+
+def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
+    """Whether pairs of positions are fewer than an example's gradient has elements, and are told to
+    be no slower.
+    """
+    positions = _positions(task)
+    if measure != Norms() or positions <= 1:
+        return True
+    is_lighter = positions**2 <= math.prod(mlir.shape(task.sliced.value))
+    return is_lighter and _predict(task, [measure], schedule).seconds <= otherwise.seconds
+
+
+def _norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+    """[B], from pairs, or from each example's own gradient where those have cancelled."""
+    task = asked.task
+    norms, reliable = _norm(shares_of(task, known, factors_of(task, known)))
+    if _positions(task) <= 1:
+        return norms
+    instead = partial(_instantiated, asked, known, measure)
+    return lax.cond(jnp.all(reliable), lambda: norms, instead)
+
+
+def _instantiated(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+    (made,) = asked.chosen.instantiating.emit([Asked(asked.chosen, [measure])], known)
+    return made.measured[measure]
+
+
+@traced_once
+def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
+    """Norms from inner products of all pairs of shares, and for each whether no sum cancelled."""
+    largest = jnp.max(jnp.stack([share.scale[1] for share in shares]), 0)
+    positions = sum(share.second.shape[2] for share in shares)
+    scales = [times_power_of_two(m, e - largest) for m, e in (share.scale for share in shares)]
+    square = alone = jnp.zeros_like(largest)
+    for i, j in combinations_with_replacement(range(len(shares)), 2):
+        one, other = shares[i], shares[j]
+        terms = inner(one.first, other.first) * inner(one.second, other.second)
+        scale = scales[i] * scales[j]
+        square += (1 if i == j else 2) * scale * jnp.sum(terms, (1, 2, 3))
+        if i == j:
+            own = lax.iota(jnp.int32, terms.shape[-1])
+            alone += scale * jnp.sum(terms[..., own, own], (1, 2))
+    # The roundings of T positions add up to about eps T times the terms alone: less than 1e-3 of
+    # what is left here.
+    reliable = ~(square < max(1e-2, 1e-4 * positions) * alone)
+    return from_scaled((jnp.sqrt(at_least(square, 0)), largest)), reliable
+
+
+def _gram(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+    """Inner products of all pairs of gradients, [B, B], where each is one outer product."""
+    (share,) = shares_of(asked.task, known, factors_of(asked.task, known))
+    scale, exponent = share.scale
+    pairs = [jnp.einsum("agtd,bgtd->abg", x, x, precision="highest") for x in share[:2]]
+    products = jnp.sum(math.prod(pairs), -1) * scale[:, None] * scale
+    return from_scaled((products, exponent[:, None] + exponent))
+
+
+def _token_norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
+    """The norm of each position's own outer product, [B, *positions], as if it were an example's;
+    the positions as in an operand that holds the examples. Where examples and positions are one
+    dimension of that, it is one of positions here.
+    """
+    (e,), size = asked.task.einsums, asked.task.examples.size
+    ((first, second),) = factors_of(asked.task, known)
+    apart = [x.reshape(-1, 1) if x.ndim == 2 else _one_by_one(x) for x in (first, second)]
+    norms, _ = _norm(shares_of(asked.task, known, [(apart[0], apart[1])]))
+    summed = [(e.site.inputs[n], own) for n, own in contracted(e.site.op).items()]
+    (_, axis), own = next((each for each in summed if each[0][1] is not None), summed[0])
+    dims, shape = list(own.summed), list(own.shape)
+    if isinstance(axis, PerExample) and axis.dim in dims:
+        shape[axis.dim] //= size
+        dims = [d for d in dims if d != axis.dim or not axis.is_whole]
+    ordered = norms.reshape(size, *(shape[d] for d in dims))
+    return ordered.transpose(0, *(1 + dims.index(d) for d in sorted(dims)))
+
+
+def _one_by_one(x: jax.Array) -> jax.Array:
+    """[B * positions, g, 1, elements] of [B, g, positions, elements]."""
+    moved = jnp.moveaxis(x, 2, 1)
+    return moved.reshape(-1, x.shape[1], 1, x.shape[3])
+
+
+TABLE: dict[Measure, Emit] = {Norms(): _norms, Gram(): _gram, TokenNorms(): _token_norms}
+GHOST = Strategy(
+    "ghost",
+    _applies,
+    _predict,
+    each_measure(lambda asked, known, measure: TABLE[measure](asked, known, measure)),
+    _pays,
+    words="norms from inner products of what the contraction sums, no gradient being made",
+)
