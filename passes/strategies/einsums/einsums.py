@@ -31,7 +31,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
-from hlo_surgery.passes.terms.steps import GradientSlice, Held, Input, Split, Step
+from hlo_surgery.passes.terms.steps import GradientSlice, Held, Split, Step
 
 ADDED = -1
 
@@ -43,7 +43,7 @@ class Einsum:
 
     `order[i]`: the site's dimension that is the output's dimension i, or ADDED, of size 1; None
     where they are regrouped. Dimensions of the site that it lacks have size 1, too. `pad`: what
-    puts that among zeros at the end. `scales`: inputs of one number each, by which the site is
+    puts that among zeros at the end. `scales`: values of one number each, by which the site is
     multiplied (or divided: then True), after `negated`.
     """
 
@@ -51,7 +51,7 @@ class Einsum:
     labels: str
     order: Dims | None
     pad: Operation | None = None
-    scales: tuple[tuple[Input, bool], ...] = ()
+    scales: tuple[tuple[Value, bool], ...] = ()
     negated: bool = False
 
     @property
@@ -70,11 +70,11 @@ class Einsum:
         return [1 if d == ADDED else self.shape[d] for d in self.order or ()]
 
     @property
-    def elements(self) -> tuple[int, int]:
-        """Of either factor at one position: a row number for a scatter's first one."""
+    def elements(self) -> int:
+        """Of both factors at one position: of a scatter's first one a row number."""
         pairs = list(zip(self.shape, self.labels, strict=True))
         first, second = (math.prod(n for n, own in pairs if own in ("g", x)) for x in "df")
-        return 1 if self.kind == "scatter" else first, second
+        return second + (1 if self.kind == "scatter" else first)
 
     def positions(self, size: int) -> int:
         """How many products are summed for each of `size` examples."""
@@ -174,12 +174,11 @@ def _is_ungrouped(op: Operation) -> bool:
 
 def _adds_whole_rows(op: Operation) -> bool:
     """Whether a scatter adds each update, all of it, to one row, which the indices say."""
-    numbers = scatter_numbers(op)
+    numbers, shape = scatter_numbers(op), mlir.shape(op.operands[0])
     scattered = sorted(numbers.scattered_dims_to_operand_dims)
-    shape, updates = mlir.shape(op.operands[0]), mlir.shape(op.operands[2])
-    plain = not list(numbers.input_batching_dims) and scattered == [*numbers.inserted_window_dims]
     window = [size for d, size in enumerate(shape) if d not in scattered]
-    return bool(scattered) and plain and window == [updates[d] for d in numbers.update_window_dims]
+    plain = not list(numbers.input_batching_dims) and scattered == [*numbers.inserted_window_dims]
+    return bool(scattered) and plain and contracted(op)[2].elements == math.prod(window)
 
 
 def _behind(step: Step, known: dict[Value, list[Einsum]]) -> list[Einsum] | None:
@@ -188,13 +187,13 @@ def _behind(step: Step, known: dict[Value, list[Einsum]]) -> list[Einsum] | None
     if link is None or any(isinstance(axis, Held | Split) for _, axis in step.inputs):
         return None
     sums = [e for i in link.sums for e in known[step.inputs[i][0]]]
-    others = [key for i, key in enumerate(step.inputs) if i not in link.sums]
+    others = [value for i, (value, _) in enumerate(step.inputs) if i not in link.sums]
     match link.does:
         case Does.ADDS | Does.PASSES:
             return sums
         case Does.NEGATES:
             return [replace(e, negated=not e.negated) for e in sums]
-        case Does.SCALES if _is_one_number(others[0][0]):
+        case Does.SCALES if _is_one_number(others[0]):
             return [replace(e, scales=(*e.scales, (others[0], link.divides))) for e in sums]
         case Does.MOVES | Does.PADS if link.keeps_elements:
             return [_turned(e, step.op) for e in sums]
@@ -228,21 +227,15 @@ def _source_dims(op: Operation) -> Dims | None:
     """The operand's dimension that is each of the result's, or ADDED; None if an op of which each
     element is kept does more than turn dimensions, and add and drop some of size 1.
     """
+    if op.name == "stablehlo.transpose":
+        return integers(op, "permutation")
+    if op.name == "stablehlo.broadcast_in_dim":
+        places = integers(op, "broadcast_dimensions")
+        after = range(len(mlir.shape(op.results[0])))
+        return tuple(places.index(d) if d in places else ADDED for d in after)
+    if op.name not in ("stablehlo.reduce", "stablehlo.reshape"):
+        return None
     before, after = (mlir.shape(v) for v in (op.operands[0], op.results[0]))
-    match op.name:
-        case "stablehlo.transpose":
-            return integers(op, "permutation")
-        case "stablehlo.broadcast_in_dim":
-            places = integers(op, "broadcast_dimensions")
-            return tuple(places.index(d) if d in places else ADDED for d in range(len(after)))
-        case "stablehlo.reduce" | "stablehlo.reshape":
-            return _reshaped(before, after)
-        case _:
-            return None
-
-
-def _reshaped(before: Sequence[int], after: Sequence[int]) -> Dims | None:
-    """The same of a reshape, or of a sum over dimensions of size 1."""
     sources: list[int] = []
     left = list(range(len(before)))
     for size in after:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from hlo_surgery.passes.costs.gradient_costs import WORD, Predicted
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import convolution_numbers, scatter_numbers
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
@@ -34,10 +35,19 @@ from hlo_surgery.passes.terms.monomials.binary_exponents import (
 from hlo_surgery.passes.terms.slice_functions import over_examples
 from hlo_surgery.passes.terms.steps import Input
 
-# Inner products and indices are float32 and int32.
-WORD = 4
 Given = Mapping[Input, jax.Array]
 Factors = tuple[jax.Array, jax.Array]
+
+
+def positions_of(task: Task) -> int:
+    """How many products are summed for an example, in all einsums."""
+    return sum(e.positions(task.examples.size) for e in task.einsums)
+
+
+def predicted(task: Task, flops: float, rate: float, moved: int, held: int) -> Predicted:
+    """What it takes to make so many FLOPs of the factors at this rate; `moved`, `held`: words."""
+    seconds = (task.counts.read + moved * WORD) / task.device.bandwidth
+    return Predicted(max(flops / rate, seconds), held * WORD)
 
 
 def factors_of(task: Task, known: Known) -> list[Factors]:
@@ -90,18 +100,18 @@ def _rows(e: Einsum, given: Given) -> Factors:
 
 def _row_numbers(e: Einsum, indices: jax.Array) -> jax.Array:
     """[positions]: the row of each, counted in the output's order; -1 where there is none."""
-    numbers, shape = scatter_numbers(e.site.op), e.shape
+    numbers = scatter_numbers(e.site.op)
     scattered, along = list(numbers.scattered_dims_to_operand_dims), numbers.index_vector_dim
     columns = indices if along < indices.ndim else indices[..., None]
-    columns = jnp.moveaxis(columns, along, -1).reshape(-1, len(scattered))
-    found, exists = jnp.zeros(len(columns), jnp.int32), jnp.ones(len(columns), bool)
+    columns = jnp.moveaxis(columns, along, 0).reshape(len(scattered), -1)
+    # A narrow type does not hold the table's length, and int32 not what a wide one may address
+    # outside of it.
+    columns = columns if columns.dtype.itemsize > WORD else columns.astype(jnp.int32)
+    lengths = jnp.asarray([[e.shape[dim]] for dim in scattered], columns.dtype)
+    exists = jnp.all((columns >= 0) & (columns < lengths), 0)
+    found = jnp.zeros_like(exists, jnp.int32)
     for dim in e.dims("d"):
-        column = columns[:, scattered.index(dim)]
-        # A narrow type does not hold the table's length, and int32 not what a wide one may address
-        # outside of it.
-        column = column if column.dtype.itemsize > WORD else column.astype(jnp.int32)
-        exists &= (column >= 0) & (column < shape[dim])
-        found = found * shape[dim] + column.astype(jnp.int32)
+        found = found * e.shape[dim] + columns[scattered.index(dim)].astype(jnp.int32)
     return jnp.where(exists, found, -1)
 
 
@@ -132,7 +142,7 @@ def scale_of(e: Einsum, known: Known, factor: Any) -> Scaled:
     over its contribution.
     """
     numbers = [as_scaled(jnp.asarray(-factor if e.negated else factor, jnp.float32))]
-    for (value, _), divides in e.scales:
+    for value, divides in e.scales:
         number = as_scaled(widened(known[value].ravel()[0]))
         numbers.append(inverse_of(number) if divides else number)
     return product_of(numbers)
@@ -141,7 +151,7 @@ def scale_of(e: Einsum, known: Known, factor: Any) -> Scaled:
 def scaled_by(x: jax.Array, e: Einsum, known: Known, factor: Any) -> jax.Array:
     """What lies at a site, as it comes out at the end."""
     scaled = x * (-factor if e.negated else factor)
-    for (value, _), divides in e.scales:
+    for value, divides in e.scales:
         number = known[value].ravel()[0].astype(x.dtype)
         scaled = scaled / number if divides else scaled * number
     return scaled
@@ -233,3 +243,25 @@ def _contracted(one: jax.Array, other: jax.Array) -> jax.Array:
         precision=lax.Precision.DEFAULT if exact else lax.Precision.HIGHEST,
         preferred_element_type=wide_dtype(one.dtype),
     )
+
+
+def sum_at(rows: jax.Array, x: jax.Array, length: int) -> jax.Array:
+    """[length, ...]: the sums of x [B, positions, ...] over those of each row."""
+    past = jnp.where(rows < 0, length, rows)
+    zeros = jnp.zeros((length, *x.shape[rows.ndim :]), x.dtype)
+    return zeros.at[past].add(x, mode="drop")
+
+
+@jax.vmap
+def distinct(rows: jax.Array, x: jax.Array) -> Factors:
+    """Each example's distinct rows, -1 where fewer than positions, and the sum at each of x [B,
+    positions, elements].
+    """
+    rows, order = lax.sort((rows, lax.iota(jnp.int32, len(rows))), num_keys=1)
+    is_next = jnp.append(False, rows[1:] != rows[:-1]).astype(jnp.int32)
+    # Of `jnp.cumsum` JAX makes a loop on GPU since 0.11, with a step for each position; of a sum
+    # over windows XLA makes a tree everywhere.
+    past = [(len(rows) - 1, 0)]
+    segments = lax.reduce_window(is_next, jnp.int32(0), lax.add, (len(rows),), (1,), past)
+    found = jnp.full_like(rows, -1).at[segments].set(rows, indices_are_sorted=True)
+    return found, jnp.zeros_like(x).at[segments].add(x[order], indices_are_sorted=True)

@@ -9,6 +9,7 @@ Strong Differentially Private Learners", for sequences.)
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations_with_replacement
 
@@ -23,11 +24,12 @@ from hlo_surgery.passes.measures.limits import at_least
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
 from hlo_surgery.passes.strategies.einsums.factors import (
-    WORD,
     Share,
     factors_of,
     inner,
     is_narrow,
+    positions_of,
+    predicted,
     shares_of,
 )
 from hlo_surgery.passes.strategies.strategy import Asked, Strategy, each_measure
@@ -55,34 +57,28 @@ def _applies(task: Task, measure: Measure) -> bool:
     return alone or measure == Norms()
 
 
-def _positions(task: Task) -> int:
-    """One example's, in all einsums."""
-    return sum(e.positions(task.examples.size) for e in task.einsums)
-
-
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
     """Inner products of all pairs of an example's positions, every product exact. The largest
     elements of several are read before, and scaled operands written where XLA does not scale them
     on their way. Where devices have parts of a contraction's gradient, each gathers all elements
     of the operands for the products, and does all the work.
     """
-    counts, device, einsums = task.counts, task.device, task.einsums
-    pairs = counts.size * sum(e.positions(counts.size) for e in einsums) ** 2
-    flops = 2 * pairs * max(sum(e.elements) for e in einsums)
-    moved = counts.read + 2 * pairs * WORD
-    narrow = device.narrow_operands and all(map(is_narrow, einsums))
-    seconds = max(flops / device.exact_rate(narrow), moved / device.bandwidth)
-    if _positions(task) > 1:
-        seconds += device.moving_seconds((1 + device.scaling) * counts.read, counts.read)
-    contracted = all(e.kind == "dot_general" for e in einsums)
-    return Predicted(seconds * (schedule.parts if contracted else 1), 2 * pairs * WORD)
+    counts, device, positions = task.counts, task.device, positions_of(task)
+    pairs = counts.size * positions**2
+    flops = 2 * pairs * max(e.elements for e in task.einsums)
+    narrow = device.narrow_operands and all(map(is_narrow, task.einsums))
+    own = predicted(task, flops, device.exact_rate(narrow), 2 * pairs, 2 * pairs)
+    again = (1 + device.scaling) * counts.read if positions > 1 else 0
+    contracted = all(e.kind == "dot_general" for e in task.einsums)
+    seconds = own.seconds + device.moving_seconds(again, counts.read)
+    return replace(own, seconds=seconds * (schedule.parts if contracted else 1))
 
 
 def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:
     """Whether pairs of positions are fewer than an example's gradient has elements, and are told to
     be no slower.
     """
-    positions = _positions(task)
+    positions = positions_of(task)
     if measure != Norms() or positions <= 1:
         return True
     is_lighter = positions**2 <= math.prod(mlir.shape(task.sliced.value))
@@ -93,7 +89,7 @@ def _norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     """[B], from pairs, or from each example's own gradient where those have cancelled."""
     task = asked.task
     norms, reliable = _norm(shares_of(task, known, factors_of(task, known)))
-    if _positions(task) <= 1:
+    if positions_of(task) <= 1:
         return norms
     instead = partial(_instantiated, asked, known, measure)
     return lax.cond(jnp.all(reliable), lambda: norms, instead)
@@ -136,27 +132,27 @@ def _gram(asked: Asked, known: Known, measure: Measure) -> jax.Array:
 
 def _token_norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     """The norm of each position's own outer product, [B, *positions], as if it were an example's;
-    the positions as in an operand that holds the examples. Where examples and positions are one
-    dimension of that, it is one of positions here.
+    the positions as in the site's first operand. Where examples and positions are one dimension of
+    that, it is one of positions here.
     """
     (e,), size = asked.task.einsums, asked.task.examples.size
     ((first, second),) = factors_of(asked.task, known)
-    apart = [x.reshape(-1, 1) if x.ndim == 2 else _one_by_one(x) for x in (first, second)]
-    norms, _ = _norm(shares_of(asked.task, known, [(apart[0], apart[1])]))
-    summed = [(e.site.inputs[n], own) for n, own in contracted(e.site.op).items()]
-    (_, axis), own = next((each for each in summed if each[0][1] is not None), summed[0])
-    dims, shape = list(own.summed), list(own.shape)
-    if isinstance(axis, PerExample) and axis.dim in dims:
-        shape[axis.dim] //= size
-        dims = [d for d in dims if d != axis.dim or not axis.is_whole]
-    ordered = norms.reshape(size, *(shape[d] for d in dims))
-    return ordered.transpose(0, *(1 + dims.index(d) for d in sorted(dims)))
+    norms, _ = _norm(shares_of(asked.task, known, [(_one_by_one(first), _one_by_one(second))]))
+    number, own = next(iter(contracted(e.site.op).items()))
+    sizes = {dim: own.shape[dim] for dim in own.summed}
+    axis = e.site.inputs[number][1]
+    if isinstance(axis, PerExample) and axis.dim in sizes:
+        sizes[axis.dim] //= size
+        sizes = {dim: n for dim, n in sizes.items() if dim != axis.dim or not axis.is_whole}
+    found = norms.reshape(size, *sizes.values())
+    return found.transpose(0, *(1 + list(sizes).index(dim) for dim in sorted(sizes)))
 
 
 def _one_by_one(x: jax.Array) -> jax.Array:
-    """[B * positions, g, 1, elements] of [B, g, positions, elements]."""
-    moved = jnp.moveaxis(x, 2, 1)
-    return moved.reshape(-1, x.shape[1], 1, x.shape[3])
+    """[B * positions, g, 1, elements] of [B, g, positions, elements]; rows are [B * positions]."""
+    if x.ndim == 2:
+        return x.reshape(-1, 1)
+    return jnp.moveaxis(x, 2, 1).reshape(-1, x.shape[1], 1, x.shape[3])
 
 
 TABLE: dict[Measure, Emit] = {Norms(): _norms, Gram(): _gram, TokenNorms(): _token_norms}

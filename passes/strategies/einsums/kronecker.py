@@ -24,7 +24,15 @@ from hlo_surgery.passes.measures.kronecker import (
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.strategies.by_gradient.by_example import sum_over_examples
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
-from hlo_surgery.passes.strategies.einsums.factors import WORD, Factors, factors_of, scaled_by
+from hlo_surgery.passes.strategies.einsums.factors import (
+    Factors,
+    distinct,
+    factors_of,
+    positions_of,
+    predicted,
+    scaled_by,
+    sum_at,
+)
 from hlo_surgery.passes.strategies.einsums.sides import Sides, common_sides, sides_of
 from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Strategy, each_measure
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
@@ -42,18 +50,13 @@ def _sides(task: Task) -> Sides:
 
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
-    """Each factor contracted with itself."""
-    counts, device, sides = task.counts, task.device, _sides(task)
-    positions = counts.size * sum(e.positions(counts.size) for e in task.einsums)
+    """Each factor contracted with itself, but for a diagonal one."""
+    sides, device, positions = _sides(task), task.device, task.examples.size * positions_of(task)
     _, *lengths = sides.sizes(mlir.shape(task.sliced.value))
-    # What is diagonal is no contraction.
-    contracted = [
-        n for n, is_diagonal in zip(lengths, sides.diagonal, strict=True) if not is_diagonal
-    ]
-    squares = sum(n**2 for n in contracted)
-    moved = counts.read + (sum(contracted) * positions + squares) * WORD
+    dense = [n for k, n in enumerate(lengths) if k != sides.diagonal]
+    squares = sum(n**2 for n in dense)
     rate = device.contraction_rate(device.depth, False)
-    return Predicted(max(2 * positions * squares / rate, moved / device.bandwidth), 0)
+    return predicted(task, 2 * positions * squares, rate, sum(dense) * positions + squares, 0)
 
 
 def _emit(asked: Asked, known: Known, measure: Measure) -> jax.Array:
@@ -94,14 +97,12 @@ def _joined(x: Sequence[jax.Array]) -> jax.Array:
 
 def _of_einsum(e: Einsum, factors: Factors, known: Known, factor: Any) -> Factors:
     """The scale lies in right, or in left where right is rows."""
-    sides, (first, second) = sides_of(e), factors
+    sides = sides_of(e)
     assert sides is not None
-    if sides.each_row:
-        first, second = _every_row(second, e, sides)
-    if first.ndim == 2:
-        second = scaled_by(second, e, known, factor)
-        return (second, first) if sides.swapped else (first, second)
+    first, second = _every_row(factors, e, sides) if sides.each_row else factors
     left, right = (second, first) if sides.swapped else (first, second)
+    if sides.diagonal == 1:
+        return scaled_by(left, e, known, factor), right
     if sides.apart:
         # [B, stacked, positions, elements] from [B, 1, positions, stacked and elements].
         count = math.prod(e.sizes[axis] for axis in sides.stacked)
@@ -109,26 +110,25 @@ def _of_einsum(e: Einsum, factors: Factors, known: Known, factor: Any) -> Factor
     return left, scaled_by(right, e, known, factor)
 
 
-def _every_row(x: jax.Array, e: Einsum, sides: Sides) -> Factors:
-    """The number of every row, at each position, and [B, 1, positions, elements]."""
+def _every_row(factors: Factors, e: Einsum, sides: Sides) -> Factors:
+    """Of ones, which are zeros for padding: every row's number, at each position, and its
+    elements.
+    """
+    ones, x = factors
     rows = sides.unused + jnp.arange(math.prod(e.sizes[axis] for axis in sides.left))
-    numbers = jnp.tile(rows.astype(jnp.int32), (x.shape[0], x.shape[2]))
-    return numbers, x.reshape(*numbers.shape[:1], 1, numbers.shape[1], -1)
+    numbers = jnp.where(ones[:, 0] > 0, rows.astype(jnp.int32), -1).reshape(len(x), -1)
+    return numbers, x.reshape(len(x), 1, numbers.shape[1], -1)
 
 
 def _counts(rows: jax.Array, reduces: bool, elements: int, dtype: Any) -> jax.Array:
     """How often each row occurs, of rows [B, positions]; or the sum over the examples of the
     squares of how often.
     """
-    times = jax.vmap(_alike)(rows).astype(dtype) if reduces else jnp.ones(rows.shape, dtype)
-    found = jnp.where(rows < 0, elements, rows)
-    return jnp.zeros(elements, dtype).at[found].add(times, mode="drop")
-
-
-def _alike(rows: jax.Array) -> jax.Array:
-    """How often an example has each of its rows."""
-    low, high = (jnp.searchsorted(jnp.sort(rows), rows, side=side) for side in ("left", "right"))
-    return (high - low).astype(jnp.float32)
+    times = jnp.ones((*rows.shape, 1), dtype)
+    if reduces:
+        rows, often = distinct(rows, times)
+        times = jnp.square(often)
+    return sum_at(rows, times, elements)[:, 0]
 
 
 KRONECKER = Strategy(
@@ -148,32 +148,27 @@ def rotated_squares(chosen: Chosen, known: Known, basis: KroneckerFactors) -> ja
     g_b of several positions, or P and Q not over the axes of l and r: each example's own in turn
     """
     task, count = chosen.task, chosen.task.examples.count(known)
-    if task.examples.size > 1 and _is_parted_alike(task, basis):
+    flat = [side.reshape(-1, *side.shape[stacked_axes(basis) :]) for side in basis]
+    if task.examples.size > 1 and common_sides(task.einsums) is not None:
         factors = _left_and_right(task, known)
-        if all(x.ndim == 4 and x.shape[2] == 1 for x in factors):
-            squares = map(_squares_along, factors, _flat(basis))
+        if _are_along(factors, flat):
+            squares = map(_squares_along, factors, flat)
             total = jnp.einsum("bgti,bgtj->gij", *squares, precision="highest")
             return total.reshape(mlir.shape(task.sliced.value)) / count
     total = sum_over_examples([chosen], known, lambda own: rotated_square(own[0], basis))
     return total / count
 
 
-def _is_parted_alike(task: Task, basis: KroneckerFactors) -> bool:
-    """Whether the basis parts the gradient's axes where its site does: elsewhere the two factors of
-    an example's gradient are none of the rotated one.
+def _are_along(factors: Factors, flat: Sequence[jax.Array]) -> bool:
+    """Whether examples have one position, and a basis, [stacked, D, D] or [stacked, D], parts the
+    gradient's axes where its site does: elsewhere the two factors of an example's gradient are none
+    of the rotated one.
     """
-    sides = common_sides(task.einsums)
-    if sides is None:
+    if not all(x.ndim == 4 and x.shape[2] == 1 for x in factors):
         return False
-    stacked, *own = sides.sizes(mlir.shape(task.sliced.value))
-    layers = math.prod(basis.left.shape[: stacked_axes(basis)])
-    return layers == math.prod(stacked) and own == [side.shape[1] for side in _flat(basis)]
-
-
-def _flat(basis: KroneckerFactors) -> list[jax.Array]:
-    """Both sides with what is stacked in one dimension: [stacked, D, D], or [stacked, D]."""
-    stacked = stacked_axes(basis)
-    return [side.reshape(-1, *side.shape[stacked:]) for side in basis]
+    layers = max(x.shape[1] for x in factors)
+    pairs = zip(factors, flat, strict=True)
+    return all(side.shape[:2] == (layers, x.shape[3]) for x, side in pairs)
 
 
 def _squares_along(x: jax.Array, side: jax.Array) -> jax.Array:

@@ -21,7 +21,13 @@ from hlo_surgery.passes.measures.projections import Dims, Projected, sides
 from hlo_surgery.passes.strategies.by_gradient.lift import LIFT
 from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
 from hlo_surgery.passes.strategies.einsums.einsums import Einsum
-from hlo_surgery.passes.strategies.einsums.factors import WORD, Factors, factors_of, scaled_by
+from hlo_surgery.passes.strategies.einsums.factors import (
+    Factors,
+    factors_of,
+    positions_of,
+    predicted,
+    scaled_by,
+)
 from hlo_surgery.passes.strategies.strategy import Asked, Strategy, each_measure
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 
@@ -46,14 +52,11 @@ def _wide_sides(task: Task) -> tuple[Dims, Dims]:
 
 def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Predicted:
     """Both factors of each position projected, and the outer products of what they are then."""
-    counts, device = task.counts, task.device
     k = max(measure.k for measure in measures if isinstance(measure, Projected))
-    positions = counts.size * sum(e.positions(counts.size) for e in task.einsums)
-    elements = max(sum(e.elements) for e in task.einsums)
-    flops = 2 * positions * k * (elements + k)
-    moved = counts.read + 4 * positions * k * WORD
-    rate = device.contraction_rate(device.depth, True)
-    return Predicted(max(flops / rate, moved / device.bandwidth), 2 * positions * k * WORD)
+    projected = task.examples.size * positions_of(task) * k
+    flops = 2 * projected * (max(e.elements for e in task.einsums) + k)
+    rate = task.device.contraction_rate(task.device.depth, True)
+    return predicted(task, flops, rate, 4 * projected, 2 * projected)
 
 
 def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted) -> bool:

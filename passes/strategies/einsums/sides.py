@@ -44,9 +44,9 @@ class Sides:
     unused: int = field(default=0, compare=False)
 
     @property
-    def diagonal(self) -> tuple[bool, bool]:
-        """Whether left is, and right."""
-        return self.looked_up and not self.swapped, self.looked_up and self.swapped
+    def diagonal(self) -> int | None:
+        """Which side is, left 0 and right 1."""
+        return int(self.swapped) if self.looked_up else None
 
     def sizes(self, shape: Sequence[int]) -> tuple[list[int], int, int]:
         """Of what is stacked, and the elements of left and of right."""
@@ -61,38 +61,15 @@ def common_sides(einsums: Sequence[Einsum]) -> Sides | None:
     return found.pop() if len(found) == 1 else None
 
 
-def unlike_the_first(einsums: Sequence[Einsum]) -> Einsum | None:
-    """One that has sides, but not those of the first one that has any."""
-    found = [(e, sides) for e in einsums if (sides := sides_of(e)) is not None]
-    return next((e for e, sides in found if sides != found[0][1]), None)
-
-
 def sides_of(e: Einsum) -> Sides | None:
     """The sides of one einsum; None where no axis parts them."""
     if e.order is None:
         return None
     if e.pad is not None:
         return _of_part(e, e.pad)
-    if scope_of(e.site.op) == HOISTED_STACK:
-        return _of_stack(e)
-    return _of_site(e)
-
-
-def _of_stack(e: Einsum) -> Sides | None:
-    """Of the contractions of all steps of a loop at once, the steps in front: as of each step's,
-    where what is stacked can be told from what a step sums; else None.
-    """
-    if e.kind != "reduce":
-        sides = _of_site(e)
-        return sides if sides and sides.stacked[:1] == (0,) else None
-    every = tuple(range(len(e.labels)))
-    is_vector = e.order == every and len(e.wide(every[1:])) < 2
-    return Sides((0,), (), every[1:], apart=True) if is_vector else None
-
-
-def _of_site(e: Einsum) -> Sides | None:
-    """Of a site that is all there is to its gradient."""
     stacked, first, second = map(e.axes, "gdf")
+    if scope_of(e.site.op) == HOISTED_STACK and stacked[:1] != (0,):
+        return _of_stacked_vectors(e)
     left, right = sorted((first, second), key=lambda axes: e.wide(axes) or axes)
     is_product = e.kind == "dot_general"
     if not _in_order(e, left, right):
@@ -102,6 +79,15 @@ def _of_site(e: Einsum) -> Sides | None:
     if e.kind == "reduce" and len(e.wide(right)) > 1:
         return Sides(stacked, right[:-1], right[-1:], looked_up=True, each_row=True)
     return Sides(stacked, left, right, is_product, e.kind == "scatter", left != first)
+
+
+def _of_stacked_vectors(e: Einsum) -> Sides | None:
+    """Of the sums of all steps of a loop at once, the steps in front, where what is stacked can be
+    told from what a step sums.
+    """
+    every = tuple(range(len(e.labels)))
+    is_vector = e.kind == "reduce" and e.order == every and len(e.wide(every[1:])) < 2
+    return Sides((0,), (), every[1:], apart=True) if is_vector else None
 
 
 def _apart(e: Einsum, first: Dims, second: Dims) -> Sides | None:

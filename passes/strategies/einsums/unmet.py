@@ -4,7 +4,8 @@
 %g = add %scattered, %product =>  at that of the scatter, beside which the other use is named
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from hlo_surgery.passes.ir import mlir
@@ -14,8 +15,8 @@ from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.source_lines import reason_at, source_line
 from hlo_surgery.passes.measures.kronecker import KroneckerFactor
 from hlo_surgery.passes.measures.measure import OfPositions
-from hlo_surgery.passes.strategies.einsums.einsums import Einsum, first_unread
-from hlo_surgery.passes.strategies.einsums.sides import sides_of, unlike_the_first
+from hlo_surgery.passes.strategies.einsums.einsums import first_unread
+from hlo_surgery.passes.strategies.einsums.sides import sides_of
 from hlo_surgery.passes.strategies.task import Task
 from hlo_surgery.passes.terms.steps import GradientSlice, Split
 
@@ -43,9 +44,7 @@ def unmet(task: Task, measure: OfPositions) -> Reason:
     sliced, by_sides = task.sliced, isinstance(measure, KroneckerFactor)
     lacking = "complex" if by_sides and mlir.is_complex(sliced.value) else "not such a sum"
     why = f"{measure.needs}, and the gradient {task.name} is {lacking}"
-    found = _made_before(task) or _term_without_examples(sliced) or _unread(sliced)
-    if found is None and by_sides:
-        found = _unlike_uses(task.einsums) or _unparted(task)
+    found = next(chain(_no_sum(task), _no_sides(task) if by_sides else ()), None)
     if found is not None:
         help = f"{found.help}; or {measure.help}" if found.help else measure.help
         return reason_at(found.op, f"{why}: {found.what}", help)
@@ -55,53 +54,44 @@ def unmet(task: Task, measure: OfPositions) -> Reason:
     return reason_at(op, why, measure.help)
 
 
-def _made_before(task: Task) -> _Unmet | None:
-    """What makes each example's own gradient, of which only the sums are left to look at."""
-    what = "this makes each example's own, and all that is done to them is to add them up"
-    return None if task.made_before is None else _Unmet(task.made_before, what, BEFORE_HELP)
+def _no_sum(task: Task) -> Iterator[_Unmet]:
+    """What keeps a gradient from being read as einsums."""
+    if task.made_before is not None:
+        what = "this makes each example's own, and all that is done to them is to add them up"
+        yield _Unmet(task.made_before, what, BEFORE_HELP)
+    yield from _terms_without_examples(task.sliced)
+    step = first_unread(task.sliced)
+    if step is not None:
+        what = "is no contraction of whole rows by whole rows"
+        behind = "does more than move what is contracted, and scale it by a number"
+        yield _Unmet(step.op, f"this {what if step.is_site else behind}")
 
 
-def _term_without_examples(sliced: GradientSlice) -> _Unmet | None:
+def _terms_without_examples(sliced: GradientSlice) -> Iterator[_Unmet]:
     """What is added that rests on no example, as of a penalty of weights, or on one alone."""
-    sums = ("stablehlo.add", "stablehlo.subtract")
-    for step in (s for s in sliced.tail if s.op.name in sums):
-        for value, axis in step.inputs:
-            if value not in sliced.made and not is_splat(value, 0):
-                op = mlir.defining_operation(value) or step.op
-                if isinstance(axis, Split):
-                    return _Unmet(op, "this term of it is single examples' alone", BEFORE_HELP)
-                return _Unmet(op, "this term of it rests on no example", TERM_HELP)
-    return None
+    for step in sliced.tail:
+        added = step.inputs if step.op.name in ("stablehlo.add", "stablehlo.subtract") else ()
+        for value, axis in added:
+            op = mlir.defining_operation(value) or step.op
+            if value in sliced.made or is_splat(value, 0):
+                continue
+            if isinstance(axis, Split):
+                yield _Unmet(op, "this term of it is single examples' alone", BEFORE_HELP)
+            yield _Unmet(op, "this term of it rests on no example", TERM_HELP)
 
 
-def _unread(sliced: GradientSlice) -> _Unmet | None:
-    """What is done to a sum besides moving it and scaling it by numbers, or what is no such sum."""
-    step = first_unread(sliced)
-    if step is None:
-        return None
-    if step.is_site:
-        return _Unmet(step.op, "this is no contraction of whole rows by whole rows")
-    what = "behind the contraction, this does more than move it and scale it by a number"
-    return _Unmet(step.op, what)
-
-
-def _unlike_uses(einsums: Sequence[Einsum]) -> _Unmet | None:
-    """A use whose factors are not of the kind of the first one's."""
-    odd = unlike_the_first(einsums)
-    if odd is None:
-        return None
-    what = (
-        "it is used in two ways that have no factors in common, as a table is that is looked up "
-        f"and multiplied by; the other way at {source_line(einsums[0].site.op)}"
-    )
-    return _Unmet(odd.site.op, what, USES_HELP)
-
-
-def _unparted(task: Task) -> _Unmet | None:
-    """A use of a part alone, or one whose factors' axes lie among each other."""
-    for step in task.sliced.tail:
-        if step.op.name == "stablehlo.pad":
-            return _Unmet(step.op, "this uses a part of it alone")
-    what = "its axes, in the order that they have, are not first those of one factor"
-    odd = next((e for e in task.einsums if sides_of(e) is None), None)
-    return None if odd is None else _Unmet(odd.site.op, f"{what} and then those of the other")
+def _no_sides(task: Task) -> Iterator[_Unmet]:
+    """A use whose factors are not of the kind of the first one's, or that have no sides."""
+    sides = [(e, sides_of(e)) for e in task.einsums]
+    kinds = [own for _, own in sides if own is not None]
+    odd = [e.site.op for e, own in sides if own is not None and own != kinds[0]]
+    for op in odd:
+        what = (
+            "it is used in two ways that have no factors in common, as a table is that is looked "
+        )
+        where = source_line(task.einsums[0].site.op)
+        yield _Unmet(op, f"{what}up and multiplied by; the other way at {where}", USES_HELP)
+    for e in (e for e, own in sides if own is None):
+        what = "its axes, in the order that they have, are not first those of one factor and then "
+        part = "this uses a part of it alone"
+        yield _Unmet(e.pad or e.site.op, part if e.pad else f"{what}those of the other")
