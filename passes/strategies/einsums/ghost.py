@@ -20,9 +20,12 @@ from jax import lax
 from hlo_surgery.passes.costs.gradient_costs import Predicted
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.element_types import widened
 from hlo_surgery.passes.measures.limits import at_least
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import Gram, Norms, TokenNorms
+from hlo_surgery.passes.measures.real_examples import without_padding
+from hlo_surgery.passes.measures.scaled_norms import norms_in_one_reading, scaled_norms
 from hlo_surgery.passes.strategies.einsums.factors import (
     Share,
     factors_of,
@@ -30,6 +33,7 @@ from hlo_surgery.passes.strategies.einsums.factors import (
     is_narrow,
     positions_of,
     predicted,
+    scale_of,
     shares_of,
 )
 from hlo_surgery.passes.strategies.strategy import Asked, Strategy, each_measure
@@ -37,10 +41,13 @@ from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 from hlo_surgery.passes.terms.contracted_dims import contracted
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
     from_scaled,
+    product_of,
     times_power_of_two,
     traced_once,
 )
 
+# Sites that take two factors, or one, as they are.
+SINGLE = ("dot_general", "reduce")
 Emit = Callable[[Asked, Known, Measure], jax.Array]
 
 
@@ -87,12 +94,26 @@ def _pays(task: Task, measure: Measure, schedule: Schedule, otherwise: Predicted
 
 def _norms(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     """[B], from pairs, or from each example's own gradient where those have cancelled."""
-    task = asked.task
+    task, is_single = asked.task, positions_of(asked.task) <= 1
+    if is_single and task.einsums[0].kind in SINGLE and "g" not in task.einsums[0].labels:
+        return _of_single_products(task, known)
     norms, reliable = _norm(shares_of(task, known, factors_of(task, known)))
-    if positions_of(task) <= 1:
+    if is_single:
         return norms
     instead = partial(_instantiated, asked, known, measure)
     return lax.cond(jnp.all(reliable), lambda: norms, instead)
+
+
+def _of_single_products(task: Task, known: Known) -> jax.Array:
+    """The product of the norms of what sites take, as it lies: laid out as factors it would be
+    copied.
+    """
+    (e,), padding = task.einsums, task.examples.padding(known)
+    of_rows = norms_in_one_reading if task.device.joint_sums else scaled_norms
+    sliced = [(known[v], axis.dim) for v, axis in e.site.inputs if isinstance(axis, PerExample)]
+    norms = [of_rows(widened(x), dim) for x, dim in sliced]
+    scale = scale_of(e, known, task.examples.factor(known))
+    return without_padding(jnp.abs(from_scaled(product_of([*norms, scale]))), padding)
 
 
 def _instantiated(asked: Asked, known: Known, measure: Measure) -> jax.Array:
