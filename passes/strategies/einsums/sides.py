@@ -96,13 +96,10 @@ def _apart(e: Einsum, first: Dims, second: Dims) -> Sides | None:
     """
     outer, inner = sorted((first, second), key=lambda axes: min(e.wide(axes)))
     begin = min(e.wide(inner))
-    stacked, behind = (tuple(a for a in outer if (a > begin) is b) for b in (False, True))
-    swapped = inner != first
-    return (
-        Sides(stacked, inner, behind, True, swapped=swapped, apart=True)
-        if _in_order(e, inner, behind)
-        else None
-    )
+    stacked = tuple(axis for axis in outer if axis < begin)
+    behind = tuple(axis for axis in outer if axis > begin)
+    parted = Sides(stacked, inner, behind, True, swapped=inner != first, apart=True)
+    return parted if _in_order(e, inner, behind) else None
 
 
 def _in_order(e: Einsum, left: Dims, right: Dims) -> bool:
