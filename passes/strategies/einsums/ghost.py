@@ -145,8 +145,8 @@ def _norm(shares: Sequence[Share]) -> tuple[jax.Array, jax.Array]:
 def _gram(asked: Asked, known: Known, measure: Measure) -> jax.Array:
     """Inner products of all pairs of gradients, [B, B], where each is one outer product."""
     (share,) = shares_of(asked.task, known, factors_of(asked.task, known))
-    scale, exponent = share.scale
-    pairs = [jnp.einsum("agtd,bgtd->abg", x, x, precision="highest") for x in share[:2]]
+    wide, (scale, exponent) = map(widened, share[:2]), share.scale
+    pairs = [jnp.einsum("agtd,bgtd->abg", x, x, precision="highest") for x in wide]
     products = jnp.sum(math.prod(pairs), -1) * scale[:, None] * scale
     return from_scaled((products, exponent[:, None] + exponent))
 
