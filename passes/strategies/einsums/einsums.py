@@ -34,6 +34,7 @@ from hlo_surgery.passes.terms.epilogue import Does, reading_of
 from hlo_surgery.passes.terms.steps import GradientSlice, Held, Split, Step
 
 ADDED = -1
+GROUPS = ("feature_group_count", "batch_group_count")
 
 
 @dataclass(frozen=True)
@@ -161,15 +162,11 @@ def _labels(op: Operation) -> str | None:
         case "stablehlo.scatter" if _adds_whole_rows(op):
             rows = list(scatter_numbers(op).scattered_dims_to_operand_dims)
             second = [d for d in rank if d not in rows]
-        case "stablehlo.convolution" if _is_ungrouped(op):
+        case "stablehlo.convolution" if {integer(op, name) for name in GROUPS} == {1}:
             second = [convolution_numbers(op).output_feature_dimension]
         case _:
             return None
     return "".join("f" if d in second else "d" for d in rank)
-
-
-def _is_ungrouped(op: Operation) -> bool:
-    return integer(op, "feature_group_count") == integer(op, "batch_group_count") == 1
 
 
 def _adds_whole_rows(op: Operation) -> bool:

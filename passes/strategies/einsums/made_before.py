@@ -46,8 +46,10 @@ def _maker(axes: Axes, value: Value) -> Operation | None:
     reached = closure([value], lambda v: _made_of(axes, v))
     ends = [v for v in reached if not _made_of(axes, v)]
     makers = [mlir.defining_operation(v) for v in ends if _is_owned(axes, v)]
-    own = [op is not None and _is_own_sum(axes, op) for op in makers]
-    return makers[0] if own and all(own) else None
+    # Both factors are the examples' own, or rows and where they go.
+    sums = [op for op in makers if op is not None and op.name in SUMS]
+    own = [op for op in sums if sum(_is_owned(axes, v) for v in op.operands) > 1]
+    return own[0] if own and len(own) == len(makers) else None
 
 
 def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
@@ -62,11 +64,6 @@ def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
         scaled = [v for v in owned if math.prod(mlir.shape(copied_from(v))) > axes.size]
         return scaled if len(scaled) == 1 else []
     return owned if op.name == "stablehlo.select" or is_linear(op, frozenset([0])) else []
-
-
-def _is_own_sum(axes: Axes, op: Operation) -> bool:
-    """Whether both factors are the examples' own, or rows and where they go."""
-    return op.name in SUMS and sum(_is_owned(axes, v) for v in op.operands) > 1
 
 
 def _is_owned(axes: Axes, value: Value) -> bool:
