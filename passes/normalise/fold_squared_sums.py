@@ -10,7 +10,6 @@ monomials.py), and for whatever is summed over: over all dimensions but b, it be
 two norms.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 import jax

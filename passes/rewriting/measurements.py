@@ -31,7 +31,7 @@ from hlo_surgery.passes.strategies.by_gradient.reweight_examples import (
     is_exact_in_float32,
     reweighted,
 )
-from hlo_surgery.passes.strategies.kronecker.rotated_squares import rotated_squares
+from hlo_surgery.passes.strategies.einsums.kronecker import rotated_squares
 from hlo_surgery.passes.strategies.square.square_operands import is_squarable, weighted_squares
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
 from hlo_surgery.passes.strategies.task import Examples, Known, is_precise

@@ -29,9 +29,9 @@ from hlo_surgery.passes.measures.measure import Defined, Measure
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.strategies.by_gradient.loop import with_common_chunks
 from hlo_surgery.passes.strategies.choice import Limits, choose
+from hlo_surgery.passes.strategies.einsums.einsums import einsums_of
+from hlo_surgery.passes.strategies.einsums.made_before import made_before
 from hlo_surgery.passes.strategies.fused.fused import FUSED
-from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
-from hlo_surgery.passes.strategies.ghost.single_gradients import made_before
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
 from hlo_surgery.passes.strategies.table import compute_measures
 from hlo_surgery.passes.strategies.task import Examples, Task, is_precise, makes_float32
@@ -219,10 +219,20 @@ def _chosen(
     function = slice_function(sliced, examples.size, examples.is_mean, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     alike = wide or is_precise(sliced) or not asking.reweights
-    paths = (ghost_paths(sliced) or []) if alike else []
+    einsums = einsums_of(sliced) if alike else []
     precise = wide or makes_float32(sliced)
     before = made_before(axes, sliced)
-    given = (target.name, target.value, sliced, function, paths, examples, device, precise, before)
+    given = (
+        target.name,
+        target.value,
+        sliced,
+        function,
+        einsums,
+        examples,
+        device,
+        precise,
+        before,
+    )
     return choose(Task(*given, asking.devices), measures, asking.limits)
 
 

@@ -7,12 +7,12 @@ from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.strategies.by_gradient.lift import LIFT
 from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
+from hlo_surgery.passes.strategies.einsums.ghost import GHOST
+from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER
+from hlo_surgery.passes.strategies.einsums.project import PROJECT
+from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS
 from hlo_surgery.passes.strategies.fused.fused import FUSED
-from hlo_surgery.passes.strategies.ghost.ghost import GHOST
-from hlo_surgery.passes.strategies.kronecker.kronecker import KRONECKER
 from hlo_surgery.passes.strategies.lost_shares import nan_where_lost
-from hlo_surgery.passes.strategies.project import PROJECT
-from hlo_surgery.passes.strategies.segments import SEGMENTS
 from hlo_surgery.passes.strategies.square.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Strategy
 from hlo_surgery.passes.strategies.task import Known, Task

@@ -14,7 +14,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.real_examples import Padding
-from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
+from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.terms.slice_functions import SliceFunction
 from hlo_surgery.passes.terms.steps import GradientSlice
 from hlo_surgery.passes.terms.wide_slices import narrowest
@@ -87,7 +87,7 @@ class Task:
     gradient: Value
     sliced: GradientSlice
     function: SliceFunction
-    paths: Sequence[Path]
+    einsums: Sequence[Einsum]
     examples: Examples
     device: Roofline
     precise: bool

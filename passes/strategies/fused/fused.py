@@ -26,13 +26,13 @@ from hlo_surgery.passes.ir.attributes import precision
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MeanOf
+from hlo_surgery.passes.strategies.einsums.einsums import Einsum, einsums_of
+from hlo_surgery.passes.strategies.einsums.factors import operands_of, scale_of, scaled_by
 from hlo_surgery.passes.strategies.fused.elementwise import is_elementwise
 from hlo_surgery.passes.strategies.fused.mosaic import summed_products as by_mosaic
 from hlo_surgery.passes.strategies.fused.predicted import predicted
 from hlo_surgery.passes.strategies.fused.tiles import WORD, Products
 from hlo_surgery.passes.strategies.fused.triton import summed_products as by_triton
-from hlo_surgery.passes.strategies.ghost.ghost_factors import operands_of, path_scale, scaled_by
-from hlo_surgery.passes.strategies.ghost.ghost_paths import Path, ghost_paths
 from hlo_surgery.passes.strategies.strategy import Asked, Computed, Measured, Strategy, one_by_one
 from hlo_surgery.passes.strategies.task import Known, Schedule, Task
 from hlo_surgery.passes.terms.contracted_dims import contracted
@@ -56,14 +56,14 @@ def _applies(task: Task, measure: Measure) -> bool:
     return path is not None and _is_one_product(task, path) and _is_by_tiles(task, measure)
 
 
-def _only_path(task: Task) -> Path | None:
+def _only_path(task: Task) -> Einsum | None:
     """From the only site to the gradient, but in the site's own order."""
     alone = len(task.sliced.sites) == 1
-    paths = ghost_paths(task.sliced) if alone else None
-    return replace(paths[0], order=None) if paths and len(paths) == 1 else None
+    einsums = einsums_of(task.sliced) if alone else []
+    return replace(einsums[0], order=None) if len(einsums) == 1 else None
 
 
-def _is_one_product(task: Task, path: Path) -> bool:
+def _is_one_product(task: Task, path: Einsum) -> bool:
     op = path.site.op
     dense = op.name == "stablehlo.dot_general"
     return dense and _fits(task, op) and _sums_examples(path) and _only_moves(task)
@@ -81,7 +81,7 @@ def _fits(task: Task, op: mlir.Operation) -> bool:
     )
 
 
-def _sums_examples(path: Path) -> bool:
+def _sums_examples(path: Einsum) -> bool:
     """Whether both operands hold the examples along what is contracted."""
     dims = zip(contracted(path.site.op).values(), path.site.inputs, strict=True)
     return all(isinstance(axis, PerExample) and axis.dim in own.summed for own, (_, axis) in dims)
@@ -181,7 +181,7 @@ def _sums(
     return jax.vmap(run, (1, 1))(*operands)
 
 
-def _operands(task: Task, path: Path, known: Known) -> tuple[jax.Array, jax.Array]:
+def _operands(task: Task, path: Einsum, known: Known) -> tuple[jax.Array, jax.Array]:
     """Both as [B, batch, positions, elements], of one type; `batch`: of the site, as layers."""
 
     def of_one(*operands: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -192,7 +192,7 @@ def _operands(task: Task, path: Path, known: Known) -> tuple[jax.Array, jax.Arra
     return a.astype(kind), d.astype(kind)
 
 
-def _precision(path: Path, kind: jnp.dtype) -> lax.Precision:
+def _precision(path: Einsum, kind: jnp.dtype) -> lax.Precision:
     """Kernels contract float32 in one pass or exactly, and products of narrower ones are exact."""
     if kind != WORD:
         return lax.Precision.DEFAULT
@@ -201,15 +201,14 @@ def _precision(path: Path, kind: jnp.dtype) -> lax.Precision:
     return lax.Precision.DEFAULT if plain else lax.Precision.HIGHEST
 
 
-def _scales(task: Task, path: Path, known: Known) -> list[Any]:
+def _scales(task: Task, path: Einsum, known: Known) -> list[Any]:
     """What an example's product is multiplied by: in two factors where one might leave the range of
     floats that their product keeps.
     """
     factor = task.examples.factor(known)
     if not path.scales and isinstance(factor, int):
         return [-factor if path.negated else factor]
-    given = {key: known[key[0]] for key, _ in path.scales}
-    mantissa, exponent = path_scale(path, given, factor)
+    mantissa, exponent = scale_of(path, known, factor)
     half = jnp.trunc(exponent / 2)
     one = jnp.ones_like(mantissa)
     return [times_power_of_two(mantissa, half), times_power_of_two(one, exponent - half)]
@@ -219,7 +218,7 @@ def _of_real(taken: jax.Array, *real: jax.Array) -> jax.Array:
     return jnp.where(real[0] > 0, taken, jnp.zeros_like(taken)) if real else taken
 
 
-def _moved(task: Task, path: Path, x: jax.Array) -> jax.Array:
+def _moved(task: Task, path: Einsum, x: jax.Array) -> jax.Array:
     """[batch, D, F] as the gradient lies."""
     made = path.site.op.results[0]
     known = {made: x.reshape(mlir.shape(made))}
@@ -232,10 +231,10 @@ def _moved(task: Task, path: Path, x: jax.Array) -> jax.Array:
     return known[task.sliced.value]
 
 
-def _gradient(task: Task, path: Path, known: Known, total: jax.Array) -> jax.Array:
+def _gradient(task: Task, path: Einsum, known: Known, total: jax.Array) -> jax.Array:
     """The minibatch gradient from the sum of the products."""
-    given = {key: known[key[0]] for key, _ in path.scales}
-    return task.rounded(_moved(task, path, scaled_by(total, path, given, 1)))
+    scaled = scaled_by(total, path, known, 1)
+    return task.rounded(_moved(task, path, scaled))
 
 
 FUSED = Strategy(

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.fused import mosaic, triton
 from hlo_surgery.passes.strategies.fused.tiles import WORD
-from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
 from hlo_surgery.passes.strategies.task import Task
 from hlo_surgery.passes.terms.contracted_dims import contracted
 
@@ -30,7 +30,7 @@ class KernelWork:
     contracting: float
 
 
-def predicted(task: Task, path: Path, sums: int) -> Predicted:
+def predicted(task: Task, path: Einsum, sums: int) -> Predicted:
     """The kernel; then the sums and the gradient, written and read by what follows, which XLA would
     have fused; instead of the plain gradient.
     """

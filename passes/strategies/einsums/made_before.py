@@ -37,17 +37,19 @@ def made_before(axes: Axes, sliced: GradientSlice) -> Operation | None:
 
 def _adds_examples_alone(axes: Axes, site: Step) -> bool:
     """Whether it has one position for each example."""
-    operands = contracted(site.op).values()
-    return bool(operands) and all(operand.positions == axes.size for operand in operands)
+    positions = {operand.positions for operand in contracted(site.op).values()}
+    return positions == {axes.size}
 
 
 def _maker(axes: Axes, value: Value) -> Operation | None:
     """What makes a value of the examples, if all of it comes from such ops, moved and scaled."""
     reached = closure([value], lambda v: _made_of(axes, v))
-    ends = [v for v in reached if _is_owned(axes, v) and not _made_of(axes, v)]
-    makers = [mlir.defining_operation(v) for v in ends]
-    found = [op for op in makers if op is not None and _is_own_sum(axes, op)]
-    return found[0] if found and len(found) == len(ends) else None
+    ends = [v for v in reached if not _made_of(axes, v)]
+    makers = [mlir.defining_operation(v) for v in ends if _is_owned(axes, v)]
+    # Both factors are the examples' own, or rows and where they go.
+    sums = [op for op in makers if op is not None and op.name in SUMS]
+    own = [op for op in sums if sum(_is_owned(axes, v) for v in op.operands) > 1]
+    return own[0] if own and len(own) == len(makers) else None
 
 
 def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
@@ -57,22 +59,11 @@ def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
         return [v for v in ties(value) if _is_owned(axes, v)]
     if op.name in (*SUMS, "stablehlo.reduce") or not len(op.operands):
         return []
+    owned = [v for v in mlir.operands(op) if _is_owned(axes, v) and mlir.is_inexact(v)]
     if op.name in SCALES:
-        scaled = [v for v in op.operands if _is_owned(axes, v) and not _is_scale(axes, v)]
+        scaled = [v for v in owned if math.prod(mlir.shape(copied_from(v))) > axes.size]
         return scaled if len(scaled) == 1 else []
-    if op.name == "stablehlo.select" or is_linear(op, frozenset([0])):
-        return [v for v in mlir.operands(op) if _is_owned(axes, v) and mlir.is_inexact(v)]
-    return []
-
-
-def _is_own_sum(axes: Axes, op: Operation) -> bool:
-    """Whether both factors are the examples' own, or rows and where they go."""
-    return op.name in SUMS and sum(_is_owned(axes, v) for v in op.operands) > 1
-
-
-def _is_scale(axes: Axes, value: Value) -> bool:
-    """Whether it is at most one number for each example."""
-    return math.prod(mlir.shape(copied_from(value))) <= axes.size
+    return owned if op.name == "stablehlo.select" or is_linear(op, frozenset([0])) else []
 
 
 def _is_owned(axes: Axes, value: Value) -> bool:
