@@ -9,7 +9,8 @@ from jax import lax
 import hlo_surgery as hs
 
 B, D = 4, 3
-W, X = jnp.array([0.3, -0.2, 0.5]), jnp.sin(jnp.arange(12.0) ** 1.3).reshape(B, D)
+W = np.array([0.3, -0.2, 0.5], np.float32)
+X = np.sin(np.arange(12.0) ** 1.3).reshape(B, D).astype(np.float32)
 PAIRS, ORDER = np.array([0, 0, 2, 2]), np.array([2, 0, 1, 3])
 MATRIX = np.random.default_rng(0).normal(size=(B, B)).astype("float32")
 
