@@ -9,6 +9,7 @@ import pytest
 import hlo_surgery as hs
 from tests.axes import (  # noqa: F401
     traps_of_constants,
+    traps_of_data,
     traps_of_loops,
     traps_of_pairs,
     traps_of_places,

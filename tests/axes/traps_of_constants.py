@@ -138,6 +138,22 @@ def a_parameter_with_a_row_for_each(p, x):
     return jnp.mean(jnp.tanh(x @ p["w"] + p["t"]))
 
 
+@unshown(**TABLE)
+def a_row_for_each_in_a_linear_loss(p, x):
+    """Its gradient is the same in all rows."""
+    return jnp.mean(x @ p["w"] + p["t"])
+
+
+@unshown(w={"w": (D, D), "t": (B + 2, D)})
+def the_first_rows_of_a_longer_parameter(p, x):
+    return jnp.mean(x @ p["w"] + p["t"][:B]) + jnp.sum(p["t"] ** 2)
+
+
+@exact(own=lambda p, x, b: jnp.sum(x[b] @ p["w"] + p["t"][b]), **TABLE)
+def a_row_for_each_in_loops(p, x):
+    return jnp.mean(lax.map(lambda a: jnp.sum(a[0] @ p["w"] + a[1]), (x, p["t"])))
+
+
 @mixes(**TABLE)
 def rows_of_a_parameter_beside_others(p, x):
     return jnp.mean(jnp.tanh(x @ p["w"] + p["t"]) * (x[::-1] @ p["w"]))

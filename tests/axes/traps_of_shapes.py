@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tests.axes.traps import B, drawn, exact, mixes, unshown
 from tests.axes.traps_of_places import hidden
@@ -228,3 +229,134 @@ def mixing_that_no_gradient_needs(w, x):
     h = hidden(w, x)
     _ = jnp.mean(h - h.mean(0))
     return jnp.mean(h) + jax.lax.stop_gradient(jnp.max(h))
+
+
+@mixes(has_line=False)
+def repeated_beside_tiled(w, x):
+    return jnp.mean(hidden(w, jnp.repeat(x, 2, 0)) * hidden(w, jnp.tile(x, (2, 1))))
+
+
+@exact(own=lambda w, x, b: jnp.mean(hidden(w, x[b]) ** 2))
+def tiled_beside_concatenated(w, x):
+    return jnp.mean(hidden(w, jnp.tile(x, (2, 1))) * hidden(w, jnp.concatenate([x, x])))
+
+
+@mixes
+def two_examples_in_a_row(w, x):
+    rows = (x @ w).reshape(B // 2, -1)
+    return jnp.mean(jax.nn.logsumexp(rows, 1))
+
+
+@mixes(has_line=False)
+def a_split_turned_by_as_many(w, x):
+    """Halves of halves: both digits of the batch are 2."""
+    h = hidden(w, x.reshape(2, 2, 3))
+    return jnp.mean(h * h.swapaxes(0, 1))
+
+
+@mixes(has_line=False)
+def sums_along_both_digits(w, x):
+    h = hidden(w, x.reshape(2, 2, 3))
+    return jnp.mean(h.sum(0) * h.sum(1))
+
+
+@mixes(w=(B * 3, 2))
+def a_layer_over_the_whole_batch(w, x):
+    return jnp.mean(jnp.tanh(x.ravel() @ w))
+
+
+@mixes
+def mapped_over_the_features(w, x):
+    return jnp.mean(jax.vmap(jax.nn.softmax, 1, 1)(x @ w) ** 2)
+
+
+@mixes
+def wrapped_at_the_edge(w, x):
+    h = jnp.pad(hidden(w, x), ((1, 0), (0, 0)), mode="wrap")
+    return jnp.mean(h[1:] * h[:-1])
+
+
+@mixes
+def the_edge_repeated(w, x):
+    return jnp.mean(hidden(w, jnp.pad(x, ((2, 2), (0, 0)), mode="edge"))[:B] * x)
+
+
+@mixes
+def cropped_by_a_negative_pad(w, x):
+    h = hidden(w, x)
+    return jnp.mean(lax.pad(h, 0.0, ((-1, 0, 0), (0, 0, 0))) * h[:3])
+
+
+@mixes
+def a_slice_that_is_clamped(w, x):
+    """At 3 a slice of three begins at 1."""
+    return jnp.mean(lax.dynamic_slice(hidden(w, x), (3, 0), (3, 3)) * hidden(w, x)[:3])
+
+
+@mixes
+def a_gather_that_is_clamped(w, x):
+    places = jnp.array([0, 1, 1, 7])
+    return jnp.mean(hidden(w, x).at[places].get(mode="clip") * hidden(w, x))
+
+
+@mixes
+def an_image_for_two_kernels(w, x):
+    kernels = hidden(w, x)[:, None]  # [B, 1, 3]
+    image = x[None, :2] ** 2  # [1, 2, 3]
+    return jnp.mean(lax.conv_general_dilated(image, kernels, (1,), "SAME", feature_group_count=2))
+
+
+@exact
+def a_kernel_for_each_image(w, x):
+    one = lambda e: lax.conv(e[None, None], hidden(w, e)[None, None], (1,), "SAME")  # noqa: E731
+    return jnp.mean(jax.vmap(one)(x) ** 2)
+
+
+@unshown
+def a_convolution_of_width_one(w, x):
+    """The batch is what it slides along."""
+    return jnp.mean(jnp.tanh(lax.conv(x.T[None], w.T[:, :, None], (1,), "SAME")))
+
+
+@mixes
+def a_convolution_that_skips(w, x):
+    h = lax.conv(x.T[None], w.T[:, :, None], (2,), "SAME")[0]
+    return jnp.mean(jnp.tanh(h.T) * x[:2])
+
+
+def over_examples(one):
+    return lambda w, x: jnp.mean(jax.vmap(lambda e: one(hidden(w, e)), axis_name="batch")(x))
+
+
+@mixes
+def handed_round(w, x):
+    ring = [(i, (i + 1) % B) for i in range(B)]
+    return over_examples(lambda h: h * lax.ppermute(h, "batch", ring))(w, x)
+
+
+@mixes
+def gathered_by_all(w, x):
+    return over_examples(lambda h: jnp.sum(lax.all_gather(h, "batch") @ h))(w, x)
+
+
+@mixes
+def the_largest_by_name(w, x):
+    return over_examples(lambda h: h * lax.pmax(lax.stop_gradient(h), "batch"))(w, x)
+
+
+@exact(own=lambda w, x, b: jnp.mean(hidden(w, x[b]) * b))
+def the_number_by_name(w, x):
+    return over_examples(lambda h: h * lax.axis_index("batch"))(w, x)
+
+
+@exact(own=lambda w, x, b: (1 + B) * jnp.mean(hidden(w, x[b])))
+def a_sum_added_to_each(w, x):
+    """Linear in all, so that backwards nobody meets anybody."""
+    h = hidden(w, x)
+    return jnp.mean(h + h.sum(0))
+
+
+@mixes
+def a_sum_in_the_last_row(w, x):
+    h = hidden(w, x)
+    return jnp.mean(h.at[-1].set(h.sum(0)) ** 2)
