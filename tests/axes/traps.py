@@ -105,8 +105,8 @@ def second_difference(trap):
         gradient = jax.jit(jax.grad(trap.loss))
 
         def at(*examples):
-            x = plain.copy()
-            x[list(examples)] = other[list(examples)]
+            x, own = plain.copy(), list(examples)
+            x.reshape(trap.size, -1)[own] = other.reshape(trap.size, -1)[own]
             return np.concatenate([np.ravel(g) for g in jax.tree.leaves(gradient(w, x))])
 
         pairs = list(itertools.combinations(range(trap.size), 2))

@@ -336,3 +336,62 @@ def a_swarm_that_flocks(w, x):
     """Two steps of particles, each drawn to the mean."""
     step = lambda h, _: (h + 0.1 * jnp.tanh(h.mean(0) - h), None)  # noqa: E731
     return jnp.mean(lax.scan(step, x @ w, None, length=2)[0] ** 2)
+
+
+@mixes(x=(B, B), w=(B, B))
+def swapped_in_every_step(w, x):
+    step = lambda h, _: (lax.stop_gradient(h.T), None)  # noqa: E731
+    return jnp.mean(hidden(w, x * lax.scan(step, x @ w, None, length=3)[0]))
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** (b + 1)))
+def stacked_one_by_one(w, x):
+    return jnp.mean(jnp.stack([jnp.sum(hidden(w, x[i]) ** (i + 1)) for i in range(B)]))
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) * x[b]))
+def stacked_beside_the_batch(w, x):
+    rows = jnp.stack([hidden(w, x[i]) for i in range(B)])
+    return jnp.mean(jnp.sum(rows * x, 1))
+
+
+@mixes
+def stacked_in_another_order(w, x):
+    rows = jnp.stack([hidden(w, x[i]) for i in (1, 0, 2, 3)])
+    return jnp.mean(jnp.sum(rows * x, 1))
+
+
+@mixes
+def one_stacked_twice(w, x):
+    rows = jnp.stack([hidden(w, x[i]) for i in (0, 0, 2, 3)])
+    return jnp.mean(jnp.sum(rows * x, 1))
+
+
+@mixes
+def stacked_along_the_features(w, x):
+    rows = jnp.concatenate([hidden(w, x[i]) for i in range(B)])
+    return jnp.mean(rows.reshape(3, B).T * x)
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** 2) * jnp.where(b == 1, 2, 1))
+def one_once_more(w, x):
+    return jnp.mean(jnp.sum(hidden(w, x) ** 2, 1)) + jnp.sum(hidden(w, x[1]) ** 2) / B
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** 2) * jnp.where(b < 2, 1, 3))
+def parts_joined_again(w, x):
+    rows = jnp.concatenate([hidden(w, x[:2]) ** 2, 3 * hidden(w, x[2:]) ** 2])
+    return jnp.mean(jnp.sum(rows, 1))
+
+
+@mixes
+def parts_joined_the_other_way(w, x):
+    rows = jnp.concatenate([hidden(w, x[2:]), hidden(w, x[:2])])
+    return jnp.mean(jnp.sum(rows * x, 1))
+
+
+@mixes(x=(6,), w=(), count=2, options={"rows_per_example": 3})
+def one_order_or_the_other(w, x):
+    turned = x.reshape(2, 3).T.reshape(6)
+    chosen = lax.cond(w > -5, lambda: x, lambda: turned)
+    return jnp.mean(jnp.tanh(w * turned) * chosen)

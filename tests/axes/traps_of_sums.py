@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import hlo_surgery as hs
-from tests.axes.traps import B, drawn, exact, mixes
+from tests.axes.traps import B, drawn, exact, mixes, unshown
 from tests.axes.traps_of_places import hidden, labels
 
 TARGET = drawn((3,), 11)
@@ -341,3 +341,21 @@ def held_back_by_a_barrier(w, x):
 @exact(own=lambda w, x, b: jnp.mean(hidden(w, x[b]) * jnp.mean(x, 0)))
 def marked_as_a_constant(w, x):
     return jnp.mean(hidden(w, x) * hs.constant(jnp.mean(x, 0)))
+
+
+@mixes
+def the_larger_of_two_sums(w, x):
+    one, other = jnp.mean(hidden(w, x) ** 2, 0), jnp.mean(jnp.abs(x @ w), 0)
+    return jnp.sum(jnp.where(one < other - 0.3, one, other))
+
+
+@unshown
+def guarded_against_infinity(w, x):
+    total = jnp.mean(hidden(w, x) ** 2)
+    return jnp.where(jnp.isfinite(total), total, 0.0)
+
+
+@unshown
+def guarded_against_nan(w, x):
+    total = jnp.mean(hidden(w, x) ** 2)
+    return jnp.where(jnp.isnan(total), 0.0, total)
