@@ -7,11 +7,10 @@ error.
 
 from typing import Annotated, Any
 
-import jax
 import numpy as np
 import typer
 
-from hlo_surgery import __version__
+from hlo_surgery.cli import COMMANDS, Version, with_help
 from hlo_surgery.cli.arguments import (
     Batch,
     File,
@@ -69,29 +68,11 @@ class Supervised(typer.Typer):
         supervised(lambda: super(Supervised, self).__call__(*args, **kwargs))
 
 
-main = Supervised(
-    help="Exact statistics of per-example gradients, by rewriting the StableHLO module of a "
-    "minibatch gradient.",
-    epilog="Exit codes: 0 done, 1 refused or not equivalent, 2 wrong use or bad input, 3 an "
-    "internal error.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        print_text(f"hlo-surgery {__version__}, JAX {jax.__version__}")
-        raise typer.Exit
+main = with_help(Supervised)
 
 
 @main.callback()
-def start(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
-    ] = False,
-) -> None:
+def start(version: Version = False) -> None:
     """Before any command."""
     without_tpu()
     quiet_without_gpu()
@@ -289,5 +270,5 @@ def demo(json: Json = False) -> None:
 
 
 # The list of commands cuts off what it takes from longer texts.
-for _info in main.registered_commands:
-    _info.short_help = (_info.callback.__doc__ or "").split("\n\n")[0]
+for _info, _line in zip(main.registered_commands, COMMANDS.values(), strict=True):
+    _info.short_help = _line

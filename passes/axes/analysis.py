@@ -6,7 +6,7 @@ classified      Shared, Batched or Mixed, in one forward pass
 
 from collections.abc import Collection, Mapping
 
-from hlo_surgery.passes.axes.classes import Batched, Shared, is_rows
+from hlo_surgery.passes.axes.classes import ROWS, Shared, is_rows
 from hlo_surgery.passes.axes.classify import classify_block
 from hlo_surgery.passes.axes.reasons import ROW_OF_EACH
 from hlo_surgery.passes.axes.state import State
@@ -66,7 +66,7 @@ def _classify(state: State, block: Block, batch: Mapping[int, int], trained: set
     state.trained = trained
     for number, argument in enumerate(block.arguments):
         if number in batch:
-            state.classes[argument] = Batched()
+            state.classes[argument] = ROWS
         elif argument in trained and state.digits(argument):
             term = Reason(ROW_OF_EACH, "func.func", "module")
             state.classes[argument] = Shared(term=term)

@@ -61,7 +61,7 @@ class Mixed:
 
 
 Class = Shared | Batched | Mixed
-SHARED = Shared()
+SHARED, ROWS = Shared(), Batched()
 
 
 def is_sum(known: Class) -> bool:

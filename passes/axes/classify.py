@@ -11,6 +11,7 @@ from dataclasses import replace
 from hlo_surgery.passes.axes import control_flow, reasons
 from hlo_surgery.passes.axes.classes import (
     PRODUCT,
+    ROWS,
     SHARED,
     Batched,
     Class,
@@ -30,7 +31,7 @@ from hlo_surgery.passes.axes.constants import (
     settled,
 )
 from hlo_surgery.passes.axes.meeting import met
-from hlo_surgery.passes.axes.state import State
+from hlo_surgery.passes.axes.state import Form, State
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integers
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
@@ -79,8 +80,28 @@ def _classify_op(state: State, op: Operation) -> None:
         # So is half of a module: no example, nor anything that lies along the batch.
         state.classes.update(dict.fromkeys(results, SHARED))
         return
-    for result, known in zip(results, _made(state, op, classes, captured), strict=True):
+    plain = not captured and all(c is SHARED or c is ROWS for c in classes)
+    form = _form(state, op, classes, [*operands, *results]) if plain else None
+    if form in state.made:
+        state.classes.update(dict.fromkeys(results, ROWS))
+        return
+    found = _made(state, op, classes, captured)
+    if form and all(c is ROWS for c in found):
+        state.made.add(form)
+    for result, known in zip(results, found, strict=True):
         state.classes[result] = settled(state, result, known, result in state.trained)
+
+
+def _form(
+    state: State, op: Operation, classes: Sequence[Class], values: Sequence[Value]
+) -> Form | None:
+    """All that decides whether an op makes rows of rows and of what is nobody's: its factors, which
+    operands are rows, where the batch lies in each value, and the steps around. Half of the ops of
+    a module are as others are.
+    """
+    link = state.link(op)
+    laid = tuple(map(state.laid, values))
+    return link and (link, tuple(c is ROWS for c in classes), laid, tuple(state.scope))
 
 
 def _made(
@@ -146,7 +167,7 @@ def _with_captured(state: State, op: Operation, classes: Sequence[Class]) -> lis
     values = [*op.operands, *mlir.captured(op), *op.results]
     at_step = not any(state.digits(v) for v in values) and not any(map(is_sum, classes))
     if at_step and all(not isinstance(c, Batched) or not c.at for c in classes):
-        return [Batched()] * len(op.results)
+        return [ROWS] * len(op.results)
     return [Mixed(reasons.unknown(op), unknown=True)] * len(op.results)
 
 

@@ -96,12 +96,14 @@ def unseen_rows(
     of b needs the mask alone, and nothing shows that it met x. To be asked of modules that may lack
     such, and do not show their loss.
     """
+    terms = [v for v in shared_terms(state, output) if not vanishes(v)]
+    starts = [output] if not is_sum(state.of(output)) and not vanishes(output) else terms
+    if not starts:
+        return None
     outputs = mlir.operands(mlir.return_operation(block))
     if any(_is_loss(state, v) for i, v in enumerate(outputs) if i not in gradients):
         return None
     own = {mlir.shape(outputs[number]) for number in gradients}
-    terms = [v for v in shared_terms(state, output) if not vanishes(v)]
-    starts = [output] if not is_sum(state.of(output)) and not vanishes(output) else terms
     behind = ancestors(starts)
     return next((v for v in behind if _may_be_rows(state, block, own, size, v)), None)
 

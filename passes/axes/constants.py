@@ -16,6 +16,7 @@ from hlo_surgery.passes.axes.classes import (
     LAID_OUT,
     NOWHERE,
     PRODUCT,
+    ROWS,
     SHARED,
     Batched,
     Class,
@@ -56,7 +57,7 @@ def settled(
         varies = {*held, *state.scope, *steps, *([] if reduced else [LAID_OUT])}
         return Shared(known.reason, known.reason, frozenset(varies))
     if held and all(len(held.get(d, ())) == 1 or d in state.scope for d in state.batch):
-        return Batched()
+        return ROWS
     return Shared(known.reason, known.reason)
 
 

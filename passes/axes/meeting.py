@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hlo_surgery.passes.axes import reasons
-from hlo_surgery.passes.axes.classes import Batched, Class, Mixed, Shared
+from hlo_surgery.passes.axes.classes import ROWS, Batched, Class, Mixed, Shared
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.ir import linearity, mlir
 from hlo_surgery.passes.ir.attributes import integer
@@ -29,7 +29,7 @@ from hlo_surgery.passes.structure.rules import Counted, Link
 MEETS = "a sum over the examples ({line}) meets each example's own values"
 EARLIER = "a sum over the examples of earlier steps ({line}) meets each example's own values"
 # How a value has a batch digit: in a dimension, by the step of a loop, summed; or at one place.
-ROWS, STEP, SUMMED = "rows", "step", "summed"
+KEPT, STEP, SUMMED = "kept", "step", "summed"
 Way = str | int
 # Ops that put operands at places of what they make.
 PLACING = frozenset(
@@ -130,7 +130,8 @@ def _result(found: Met, number: int) -> Batched:
         # Rows behind a fixed matrix: which example's copy of a parameter they met is not known.
         raise Meets(Mixed(reasons.meeting(found.op, reasons.MOVED), unknown=True))
     laid_out = placed or any(c.laid_out for c in own)
-    return Batched(frozenset(summed), at, site, term, bare, laid_out, running)
+    made = Batched(frozenset(summed), at, site, term, bare, laid_out, running)
+    return ROWS if made == ROWS else made
 
 
 def _lays_out(found: Met, number: int) -> bool:
@@ -196,7 +197,7 @@ def _along(found: Met, digit: Digit, number: int) -> Way:
     places = found.state.places(found.op.results[number]).get(digit, [])
     if SUMMED in kinds:
         return _summed(found, kinds)
-    if ROWS in kinds:
+    if KEPT in kinds:
         return _rows(found, digit, number, kinds, places)
     if kinds == {STEP}:
         return _step(found, digit, number, places)
@@ -212,7 +213,7 @@ def _ways(found: Met, digit: Digit) -> dict[int, Way]:
         elif own := found.state.places(found.op.operands[i]).get(digit):
             if len(own) > 1:
                 raise found.fail(reasons.APART)
-            ways[i] = STEP if i == 0 and _reads_step(found, digit) else ROWS
+            ways[i] = STEP if i == 0 and _reads_step(found, digit) else KEPT
         elif digit in known.at:
             ways[i] = known.at[digit]
         elif digit in found.state.scope:
@@ -239,10 +240,10 @@ def _counts_step(found: Met, link: Link, dim: int, digit: Digit) -> bool:
 
 
 def _summed(found: Met, kinds: set[Way]) -> Way:
-    if ROWS in kinds or not found.is_linear():
+    if KEPT in kinds or not found.is_linear():
         # A state that goes from one example to the next has no rows to be found, either.
-        running = ROWS not in kinds and any(c.running for c in found.batched.values())
-        raise Meets(Mixed(_sum_meets(found, ROWS in kinds or STEP in kinds), unknown=running))
+        running = KEPT not in kinds and any(c.running for c in found.batched.values())
+        raise Meets(Mixed(_sum_meets(found, KEPT in kinds or STEP in kinds), unknown=running))
     return SUMMED
 
 
@@ -261,7 +262,7 @@ def _sum_meets(found: Met, rows: bool) -> reasons.Reason:
 def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequence[int]) -> Way:
     """A digit that lies in operands' dimensions: on one factor, which stays or is summed."""
     link, op = found.link, found.op
-    if kinds != {ROWS} and not (kinds == {ROWS, STEP} and _writes(found, digit)):
+    if kinds != {KEPT} and not (kinds == {KEPT, STEP} and _writes(found, digit)):
         raise found.fail(reasons.APART)
     if op.name == "stablehlo.reshape":
         return _reshaped(found, digit)
@@ -282,7 +283,7 @@ def _rows(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequen
     if places:
         if len(places) > 1 or kept != list(places):
             raise found.fail(reasons.APART)
-        return ROWS
+        return KEPT
     if link.reduced.issuperset(factor) and factor and linearity.sums(op, number):
         return SUMMED
     raise Meets(Mixed(reasons.reduced(op)))
@@ -356,7 +357,7 @@ def _reshaped(found: Met, digit: Digit) -> Way:
             torn = True
     if torn or len(found.state.places(found.op.results[0]).get(digit, [])) != 1:
         raise found.fail(reasons.APART)
-    return ROWS
+    return KEPT
 
 
 def _in_and_out(op: Operation) -> tuple[Value, Value]:
@@ -372,7 +373,7 @@ def _step(found: Met, digit: Digit, number: int, places: Sequence[int]) -> Way:
         raise found.fail(reasons.APART)
     if not _counts_step(found, link, places[0], digit):
         raise found.fail(reasons.APART)
-    return ROWS
+    return KEPT
 
 
 def _in_order(found: Met, digit: Digit) -> bool:
@@ -388,7 +389,7 @@ def _single(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequ
     if op.name == "stablehlo.concatenate" and _in_order(found, digit):
         along = integer(op, "dimension")
         if places == [along]:
-            return ROWS
+            return KEPT
         found.state.wanted.append((digit, found.state.structure.of(op.results[0])[along]))
     if len(kinds) == 1:
         place = next(iter(kinds))
@@ -399,8 +400,8 @@ def _single(found: Met, digit: Digit, number: int, kinds: set[Way], places: Sequ
         if put and link and len(places) == 1 and dim in link.places:
             index = link.places[dim]
             if _place(found, digit, op.results[number], dim, index) == place:
-                return ROWS
+                return KEPT
         raise found.fail(reasons.APART)
-    if kinds & {ROWS, STEP} or not found.is_linear() or places:
+    if kinds & {KEPT, STEP} or not found.is_linear() or places:
         raise found.fail(reasons.APART)
     return SUMMED

@@ -9,7 +9,23 @@ from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.structure.digits import Digit, leaves
 from hlo_surgery.passes.structure.rules import Link
-from hlo_surgery.passes.structure.structure import Structure
+from hlo_surgery.passes.structure.structure import Dims, Structure
+
+LaidAlong = tuple[tuple[int, Digit], ...]
+Laid = tuple[LaidAlong, ...]
+Form = tuple[Link, tuple[bool, ...], tuple[Laid, ...], tuple[Digit, ...]]
+
+
+@dataclass(frozen=True)
+class Lies:
+    """Where the batch lies in dimensions of these digits: `places`, the dimensions by batch digit;
+    `laid`, of each dimension its digits, the minor first, and how many places one step along is.
+    """
+
+    dims: Dims
+    places: dict[Digit, list[int]]
+    laid: Laid
+    digits: frozenset[Digit]
 
 
 @dataclass
@@ -20,6 +36,7 @@ class State:
     where data of several examples was taken as a constant. `scope`: batch digits that loops around
     take step by step. `contribution`: whether all that is mixed counts as a constant. `wanted`:
     digits that turn out to be a batch digit, as where single examples are stacked in their order.
+    `made`: forms of ops that were found to make rows of rows.
     """
 
     structure: Structure
@@ -33,8 +50,11 @@ class State:
     scope: list[Digit] = field(default_factory=list[Digit])
     wanted: list[tuple[Digit, list[Digit]]] = field(default_factory=list[tuple[Digit, list[Digit]]])
     offsets: dict[Digit, tuple[Digit, int]] = field(default_factory=dict[Digit, tuple[Digit, int]])
-    _places: dict[Value, dict[Digit, list[int]]] = field(
-        default_factory=dict[Value, dict[Digit, list[int]]]
+    made: set[Form] = field(default_factory=set[Form])
+    # By the identity of lists of digits, which they hold, so that no other list has it.
+    _lies: dict[int, Lies] = field(default_factory=dict[int, Lies])
+    _along: dict[int, tuple[list[Digit], LaidAlong]] = field(
+        default_factory=dict[int, tuple[list[Digit], LaidAlong]]
     )
 
     def __post_init__(self) -> None:
@@ -68,34 +88,45 @@ class State:
 
     def places(self, value: Value) -> dict[Digit, list[int]]:
         """The dimensions of a value in which each batch digit lies."""
-        found = self._places.get(value)
-        if found is None:
-            found = self._places[value] = {}
-            for dim, digits in enumerate(self.structure.of(value)):
-                for digit in self.batch_digits(digits):
-                    found.setdefault(digit, []).append(dim)
-        return found
+        return self._lie(value).places
+
+    def laid(self, value: Value) -> Laid:
+        """Of each dimension its batch digits, and how many places one step along each is."""
+        return self._lie(value).laid
 
     def lie_alike(self, one: Value, *others: Value) -> bool:
         """Whether values of a shape have each batch digit at the same places of a dimension."""
-        return all(self._laid(one) == self._laid(other) for other in others)
-
-    def _laid(self, value: Value) -> list[list[tuple[int, Digit]]]:
-        """Of each dimension its batch digits, and how many places one step along each is."""
-        found: list[list[tuple[int, Digit]]] = []
-        for digits in self.structure.of(value):
-            behind, laid = 1, list[tuple[int, Digit]]()
-            for each in reversed(leaves(digits)):
-                laid += [(behind, each)] if each in self.offsets else []
-                behind *= each.size
-            found.append(laid)
-        return found
+        return all(self.laid(one) == self.laid(other) for other in others)
 
     def digits(self, value: Value) -> frozenset[Digit]:
         """The batch digits that lie in a value's dimensions."""
-        return frozenset(self.places(value))
+        return self._lie(value).digits
+
+    def _lie(self, value: Value) -> Lies:
+        dims = self.structure.of(value)
+        found = self._lies.get(id(dims))
+        if found is None:
+            found = self._lies[id(dims)] = self._lies_in(dims)
+        return found
+
+    def _lies_in(self, dims: Dims) -> Lies:
+        places, laid = dict[Digit, list[int]](), tuple(map(self._laid_along, dims))
+        for dim, own in enumerate(laid):
+            for _, digit in own:
+                places.setdefault(self.offsets[digit][0], []).append(dim)
+        return Lies(dims, places, laid, frozenset(places))
+
+    def _laid_along(self, digits: list[Digit]) -> LaidAlong:
+        known = self._along.get(id(digits))
+        if known is None:
+            behind, own = 1, list[tuple[int, Digit]]()
+            for each in reversed(leaves(digits)):
+                own += [(behind, each)] if each in self.offsets else []
+                behind *= each.size
+            known = self._along[id(digits)] = digits, tuple(own)
+        return known[1]
 
     @property
     def by_value(self) -> list[dict[Value, Any]]:
         """All that is known by value, for whoever rebuilds the ops that make them."""
-        return [self.classes, self.structure.dims, self._places]
+        return [self.classes, self.structure.dims]

@@ -19,7 +19,8 @@ def held_values(block: Block) -> set[Value]:
     as reach nothing at all.
     """
     found: set[Value] = set()
-    _add_held(block, found, set())
+    if any(map(holds_constant, mlir.nested_operations(cast(Any, block.owner).operation))):
+        _add_held(block, found, set())
     return found
 
 

@@ -36,7 +36,8 @@ class Link:
 
     Of the first operand: `steps`, dimensions of which a loop's step takes one place, by the digit
     that counts these; `places`, dimensions of which one place is taken or put, and which one.
-    `torn`: digits that were laid side by side and do not align.
+    `torn`: digits that were laid side by side and do not align. `alike`: whether all dimensions of
+    all operands and results are the same factors, as of what works element by element.
     """
 
     operands: list[list[Counted]]
@@ -47,6 +48,7 @@ class Link:
     steps: dict[int, Digit] = field(default_factory=dict[int, Digit])
     places: dict[int, int] = field(default_factory=dict[int, int])
     torn: list[Digit] = field(default_factory=list[Digit])
+    alike: bool = False
 
 
 def align(link: Link, one: list[Digit], two: list[Digit]) -> None:
@@ -89,7 +91,10 @@ def _by_rule(rule: Rule, shapes: Shapes) -> Link:
         ]
         for pair in zip((rule.operands, rule.results), shapes, strict=True)
     ]
-    return Link(rows[0], rows[1], rule.sizes, rule.reduced, rule.blocked)
+    first, *others = [*rows[0], *rows[1]]
+    single = all(own is not None and len(own) == 1 for own in first)
+    alike = single and not rule.blocked and all(row == first for row in others)
+    return Link(rows[0], rows[1], rule.sizes, rule.reduced, rule.blocked, alike=alike)
 
 
 def _counted(dims: Iterable[tuple[tuple[int, ...], int]], rule: Rule) -> list[Counted]:

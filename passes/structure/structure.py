@@ -95,8 +95,9 @@ class Structure:
 
     def alike(self, one: Value, *others: Value) -> None:
         """Have values of one shape hold the same along each dimension."""
+        own = self.of(one)
         for other in others:
-            for mine, its in zip(self.of(one), self.of(other), strict=True):
+            for mine, its in zip(own, self.dims.setdefault(other, own), strict=True):
                 unify(mine, its)
 
     def piece(self, digits: list[Digit]) -> Piece | None:

@@ -16,8 +16,11 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.structure import indices, pieces, rules
 from hlo_surgery.passes.structure.digits import Digit, aligned_runs, leaves, unify
-from hlo_surgery.passes.structure.rules import Link
-from hlo_surgery.passes.structure.structure import CountedLoop, Structure
+from hlo_surgery.passes.structure.rules import Counted, Link
+from hlo_surgery.passes.structure.structure import CountedLoop, Dims, Structure
+
+# The digits of each factor of an op.
+Places = dict[int, list[Digit]]
 
 
 def structured(block: Block, batch: Mapping[int, int], size: int) -> tuple[Structure, list[Digit]]:
@@ -118,31 +121,64 @@ def _link(known: Structure, op: Operation) -> None:
         return
     if op.name in ("stablehlo.gather", "stablehlo.scatter"):
         indices.align_own_rows(known, op, link)
-    torn = _unify_factors(known, link, [*values[0], *values[1]])
+    unified = _unify_alike if link.alike else _unify_factors
+    torn = unified(known, link, *values)
     known.links[values[1][0]] = replace(link, torn=torn) if torn else link
 
 
-def _unify_factors(known: Structure, link: Link, values: Sequence[Value]) -> list[Digit]:
+def _unify_alike(
+    known: Structure, link: Link, operands: list[Value], results: list[Value]
+) -> list[Digit]:
+    """The same for an op that keeps all dimensions, whose values have one list of digits then."""
+    dims, torn = known.of(operands[0]), list[Digit]()
+    for value in [*operands[1:], *results]:
+        other = known.dims.setdefault(value, dims)
+        if other is not dims:
+            pairs = list(zip(dims, other, strict=True))
+            torn += [d for one, two in pairs if not unify(one, two) for d in (*one, *two)]
+    return torn
+
+
+def _unify_factors(
+    known: Structure, link: Link, operands: list[Value], results: list[Value]
+) -> list[Digit]:
     """The digits of dimensions that share a factor and do not align."""
+    torn, places = list[Digit](), dict[int, list[Digit]]()
+    for value, row in zip(operands, link.operands, strict=True):
+        torn += _unify_row(link, row, known.of(value), places)
+    for value, row in zip(results, link.results, strict=True):
+        # Along a blocked factor a result lies otherwise than what it is made of.
+        row = [None if own and not link.blocked.isdisjoint(own) else own for own in row]
+        if value not in known.dims:
+            known.dims[value] = _made(known.shape(value), row, places)
+        torn += _unify_row(link, row, known.of(value), places)
+    return torn
+
+
+def _made(shape: Sequence[int], row: list[Counted], places: Places) -> Dims:
+    """The digits of a result that nothing has looked at: those of its factors, as far as known."""
+    found: Dims = []
+    for size, own in zip(shape, row, strict=True):
+        known = places.get(own[0]) if own and len(own) == 1 else None
+        found.append([] if size == 1 else known or [Digit(size)])
+    return found
+
+
+def _unify_row(link: Link, row: list[Counted], dims: Dims, places: Places) -> list[Digit]:
+    """Those of one value; `places`: the digits of each factor so far."""
     torn: list[Digit] = []
-    places: dict[int, list[Digit]] = {}
-    made = len(link.operands)
-    for number, row in enumerate([*link.operands, *link.results]):
-        for own, digits in zip(row, known.of(values[number]), strict=True):
-            # Along a blocked factor a result lies otherwise than what it is made of.
-            if not own or not digits or (number >= made and not link.blocked.isdisjoint(own)):
-                continue
-            if len(own) == 1:
-                before = places.setdefault(own[0], digits)
-                if before is not digits and not unify(before, digits):
-                    torn += [*before, *digits]
-                continue
+    for own, digits in zip(row, dims, strict=True):
+        if not own or not digits:
+            continue
+        if len(own) == 1:
+            counted = places.setdefault(own[0], digits)
+        else:
             for factor in own:
                 size = link.sizes[factor] if factor >= 0 else 1
                 places.setdefault(factor, [Digit(size)] if size > 1 else [])
             counted = [digit for factor in own for digit in places[factor]]
-            if not unify(counted, digits):
-                torn += [*counted, *digits]
+        if counted is not digits and not unify(counted, digits):
+            torn += [*counted, *digits]
     return torn
 
 
