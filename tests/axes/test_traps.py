@@ -15,6 +15,7 @@ from tests.axes import (  # noqa: F401
     traps_of_pairs,
     traps_of_places,
     traps_of_shapes,
+    traps_of_steps,
     traps_of_sums,
 )
 from tests.axes.traps import EXACT, MIXED, TRAPS, drawn, expected, second_difference
@@ -42,7 +43,12 @@ def test_a_trap_mixes_as_it_says(trap):
     assert (difference > 1e-6) == (trap.verdict == MIXED)
 
 
-@pytest.mark.parametrize("trap", TAKEN.values(), ids=TAKEN)
+def marked(trap):
+    wrong = pytest.mark.xfail(raises=AssertionError, strict=True, reason="taken, and not exact")
+    return pytest.param(trap, marks=[wrong] if trap.is_wrong else [])
+
+
+@pytest.mark.parametrize("trap", map(marked, TAKEN.values()), ids=TAKEN)
 def test_what_only_looks_like_a_trap_is_exact(trap):
     w, x = trap.weights(), drawn(trap.x, 0)
     with warnings.catch_warnings(record=True) as said:

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.axes.traps import B, drawn, exact, mixes
+from tests.axes.traps import B, drawn, exact, mixes, unshown
 from tests.axes.traps_of_places import ORDER, hidden, labels
 
+PAIRS, MATRIX = np.array([0, 0, 2, 2]), drawn((B, B), 9)
 MIX = (drawn((1, 3), 4) > 0).astype(np.float32)
 
 
@@ -255,3 +256,48 @@ def solved_by_conjugate_gradients(w, x):
 @exact(own=lambda w, x, b: jnp.mean(hidden(w, x[b])) + B * (b == 0) * jnp.sum(x[0] @ w))
 def a_term_of_the_first(w, x):
     return jnp.mean(hidden(w, x)) + jnp.sum(x[0] @ w)
+
+
+@unshown
+def data_written_over(w, x):
+    return jnp.mean(x.at[2].set(x[0]) @ w[0])
+
+
+@unshown
+def written_at_a_number(w, x):
+    return jnp.mean(lax.dynamic_update_slice(x, x[:1], (2, 0)) @ w[0])
+
+
+@unshown
+def in_one_of_two_orders(w, x):
+    return jnp.mean(jnp.where(PAIRS[:, None] > 1, x, x[::-1]) @ w[0])
+
+
+@mixes
+def through_pairs(w, x):
+    return jnp.mean((x @ x.T) @ x @ w[0])
+
+
+@unshown
+def a_running_sum_of_data(w, x):
+    return jnp.mean(jnp.cumsum(x, 0) @ w[0])
+
+
+@unshown
+def mixed_up(w, x):
+    return jnp.mean((0.5 * x + 0.5 * x[::-1]) @ w[0])
+
+
+@unshown
+def beside_their_own(w, x):
+    return jnp.mean(jnp.tanh(x @ w[0]) + x[::-1] @ w[0])
+
+
+@mixes
+def spread_by_a_matrix(w, x):
+    return jnp.sum((MATRIX @ jnp.tanh(x[ORDER]) * x) @ w[0]) / B
+
+
+@mixes
+def spread_in_part(w, x):
+    return jnp.sum((MATRIX[:, 1:] @ jnp.tanh(x[:-1] * x[1:]) * x) @ w[0]) / B
