@@ -9,10 +9,10 @@ import pytest
 
 import hlo_surgery as hs
 from tests.axes import (  # noqa: F401
+    traps_of_all,
     traps_of_constants,
     traps_of_data,
     traps_of_loops,
-    traps_of_pairs,
     traps_of_places,
     traps_of_shapes,
     traps_of_steps,

@@ -1,4 +1,4 @@
-"""Traps of loops and branches: state that goes on from example to example, and who decides."""
+"""Traps of loops and branches: state that goes on from example to example, and branches."""
 
 import jax
 import jax.numpy as jnp
@@ -276,54 +276,6 @@ def the_largest_decides_the_expert(w, x):
     return lax.switch(expert, [lambda s=s: total(s * w, x) for s in range(B)]) / B
 
 
-@mixes
-def until_all_are_small(w, x):
-    """Nobody keeps what it has when it is small."""
-    h = lax.stop_gradient(x @ w)
-    h = lax.while_loop(lambda h: jnp.any(jnp.abs(h) > 0.4), lambda h: h / 2, h)
-    return jnp.mean(hidden(w, x * h))
-
-
-@exact
-def until_each_is_small(w, x):
-    def halved(h):
-        return lax.while_loop(lambda h: jnp.abs(h[0]) > 0.4, lambda h: h / 2, h)
-
-    return jnp.mean(hidden(w, x * jax.vmap(halved)(lax.stop_gradient(x @ w))))
-
-
-@mixes
-def steps_until_all_are_done(w, x):
-    going = lambda s: jnp.any(jnp.abs(s[0]) > 0.4)  # noqa: E731
-    step = lambda s: (jnp.where(jnp.abs(s[0]) > 0.4, s[0] / 2, s[0]), s[1] + 1)  # noqa: E731
-    return jnp.mean(hidden(w, x)) * lax.while_loop(going, step, (x @ w, 0))[1]
-
-
-@mixes
-def until_the_mean_is_small(w, x):
-    h = lax.stop_gradient(x @ w)
-    h = lax.while_loop(lambda h: jnp.mean(h**2) > 0.2, lambda h: 0.7 * h, h)
-    return jnp.mean(hidden(w, x * h))
-
-
-@mixes
-def until_the_first_is_done(w, x):
-    def step(h):
-        return jnp.where(jnp.abs(h) > 0.3, h / 2, h)
-
-    h = lax.while_loop(lambda h: jnp.all(jnp.abs(h).max(1) > 0.3), step, lax.stop_gradient(x @ w))
-    return jnp.mean(hidden(w, x * h))
-
-
-@mixes
-def a_fixed_point_of_all(w, x):
-    """Iterated until the residual of the whole batch is small."""
-    f = lambda z: jnp.tanh(0.3 * z @ w + x)  # noqa: E731
-    going = lambda s: jnp.max(jnp.abs(s[1] - s[0])) > 0.05  # noqa: E731
-    z = lax.while_loop(going, lambda s: (s[1], f(s[1])), (x, f(x)))[1]
-    return jnp.mean(f(lax.stop_gradient(z)) ** 2)
-
-
 @exact(own=lambda w, x, b: jnp.mean(hidden(w, x[b] * 1.1 ** jnp.sum(x[:, 0] > 0))), holds_data=True)
 def as_often_as_the_batch_has_positive_ones(w, x):
     """A number of data, the same for all."""
@@ -342,52 +294,6 @@ def a_swarm_that_flocks(w, x):
 def swapped_in_every_step(w, x):
     step = lambda h, _: (lax.stop_gradient(h.T), None)  # noqa: E731
     return jnp.mean(hidden(w, x * lax.scan(step, x @ w, None, length=3)[0]))
-
-
-@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** (b + 1)))
-def stacked_one_by_one(w, x):
-    return jnp.mean(jnp.stack([jnp.sum(hidden(w, x[i]) ** (i + 1)) for i in range(B)]))
-
-
-@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) * x[b]))
-def stacked_beside_the_batch(w, x):
-    rows = jnp.stack([hidden(w, x[i]) for i in range(B)])
-    return jnp.mean(jnp.sum(rows * x, 1))
-
-
-@mixes
-def stacked_in_another_order(w, x):
-    rows = jnp.stack([hidden(w, x[i]) for i in (1, 0, 2, 3)])
-    return jnp.mean(jnp.sum(rows * x, 1))
-
-
-@mixes
-def one_stacked_twice(w, x):
-    rows = jnp.stack([hidden(w, x[i]) for i in (0, 0, 2, 3)])
-    return jnp.mean(jnp.sum(rows * x, 1))
-
-
-@mixes
-def stacked_along_the_features(w, x):
-    rows = jnp.concatenate([hidden(w, x[i]) for i in range(B)])
-    return jnp.mean(rows.reshape(3, B).T * x)
-
-
-@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** 2) * jnp.where(b == 1, 2, 1))
-def one_once_more(w, x):
-    return jnp.mean(jnp.sum(hidden(w, x) ** 2, 1)) + jnp.sum(hidden(w, x[1]) ** 2) / B
-
-
-@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** 2) * jnp.where(b < 2, 1, 3))
-def parts_joined_again(w, x):
-    rows = jnp.concatenate([hidden(w, x[:2]) ** 2, 3 * hidden(w, x[2:]) ** 2])
-    return jnp.mean(jnp.sum(rows, 1))
-
-
-@mixes
-def parts_joined_the_other_way(w, x):
-    rows = jnp.concatenate([hidden(w, x[2:]), hidden(w, x[:2])])
-    return jnp.mean(jnp.sum(rows * x, 1))
 
 
 @mixes(x=(6,), w=(), count=2, options={"rows_per_example": 3})

@@ -1,7 +1,7 @@
-"""Traps of steps: constants that stand beside each example in its own step, part or place.
+"""Traps of steps and parts: one example at a time, or some, and constants beside them.
 
-The losses are linear, so that no example reaches the gradient of the bias: what differs from one to
-another in it are constants alone.
+Beside constants the losses are linear, so that no example reaches the gradient of the bias: what
+differs from one to another in it are constants alone.
 """
 
 import jax
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.axes.traps import B, D, drawn, exact
+from tests.axes.traps import B, D, drawn, exact, mixes, unshown
 from tests.axes.traps_of_constants import BIASED, WEIGHTS, out
-from tests.axes.traps_of_places import labels
+from tests.axes.traps_of_places import hidden, labels
 
 MATRIX = drawn((B, B), 9)
 WRONG = {"is_wrong": True, **BIASED}
@@ -192,3 +192,100 @@ def weights_tiled_beside_examples_repeated(p, x):
 @exact(own=weighed([4, 3, 2, 1]), **BIASED)
 def weighed_behind_a_reversal(p, x):
     return jnp.mean(WEIGHTS[:, None] * out(p, x)[::-1])
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** (b + 1)))
+def stacked_one_by_one(w, x):
+    return jnp.mean(jnp.stack([jnp.sum(hidden(w, x[i]) ** (i + 1)) for i in range(B)]))
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) * x[b]))
+def stacked_beside_the_batch(w, x):
+    rows = jnp.stack([hidden(w, x[i]) for i in range(B)])
+    return jnp.mean(jnp.sum(rows * x, 1))
+
+
+@mixes
+def stacked_in_another_order(w, x):
+    rows = jnp.stack([hidden(w, x[i]) for i in (1, 0, 2, 3)])
+    return jnp.mean(jnp.sum(rows * x, 1))
+
+
+@mixes
+def one_stacked_twice(w, x):
+    rows = jnp.stack([hidden(w, x[i]) for i in (0, 0, 2, 3)])
+    return jnp.mean(jnp.sum(rows * x, 1))
+
+
+@mixes
+def stacked_along_the_features(w, x):
+    rows = jnp.concatenate([hidden(w, x[i]) for i in range(B)])
+    return jnp.mean(rows.reshape(3, B).T * x)
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** 2) * jnp.where(b == 1, 2, 1))
+def one_once_more(w, x):
+    return jnp.mean(jnp.sum(hidden(w, x) ** 2, 1)) + jnp.sum(hidden(w, x[1]) ** 2) / B
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** 2) * jnp.where(b < 2, 1, 3))
+def parts_joined_again(w, x):
+    rows = jnp.concatenate([hidden(w, x[:2]) ** 2, 3 * hidden(w, x[2:]) ** 2])
+    return jnp.mean(jnp.sum(rows, 1))
+
+
+@mixes
+def parts_joined_the_other_way(w, x):
+    rows = jnp.concatenate([hidden(w, x[2:]), hidden(w, x[:2])])
+    return jnp.mean(jnp.sum(rows * x, 1))
+
+
+@exact(own=lambda w, x, b: jnp.sum(hidden(w, x[b]) ** (b + 1)))
+def rows_of_a_layer_one_by_one(w, x):
+    """Backwards each is put back into its place."""
+    h = hidden(w, x)
+    return sum(jnp.sum(h[i] ** (i + 1)) for i in range(B)) / B
+
+
+@mixes
+def two_rows_of_a_layer(w, x):
+    h = hidden(w, x)
+    return jnp.sum(h[0] * h[1])
+
+
+@mixes
+def one_put_into_anothers_place(w, x):
+    return jnp.sum(jnp.pad(hidden(w, x)[:1], ((2, 1), (0, 0))) * x)
+
+
+@unshown
+def one_put_into_its_place(w, x):
+    return jnp.sum(jnp.pad(hidden(w, x)[2:3], ((2, 1), (0, 0))) * x)
+
+
+@mixes
+def data_in_the_place_of_an_example(w, x):
+    return jnp.mean(jnp.tanh(x.at[2].set(jnp.max(x)) @ w))
+
+
+@mixes
+def data_where_each_ones_label_says(w, x):
+    data = jnp.cumsum(x[:, 0])
+    return jnp.mean(hidden(w, x.at[jnp.arange(B), labels(x)].set(data)))
+
+
+@mixes
+def three_sums_of_data(w, x):
+    sums = jnp.sum(x, 0)
+    return jnp.sum(w) * sums[0] * sums[1] * sums[2]
+
+
+@mixes
+def sums_of_data_contracted(w, x):
+    sums = jnp.sum(x, 0)
+    return jnp.sum(w @ sums) * jnp.dot(sums, sums)
+
+
+@mixes
+def a_sum_of_data_to_a_power(w, x):
+    return jnp.sum(w) * jnp.sum(x) ** 3
