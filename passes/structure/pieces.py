@@ -3,7 +3,6 @@
     slice %x [B, D] -> [0:b, D]               places 0 to b of B: a digit of its own
     concatenate [B, D], [B, D] -> [2 * B, D]  two views: a digit of 2 in front of B
     slice %v [2 * B, D] -> [0:B, D]           one of the views: B again
-    slice %x [B * 2, D] -> [0::2, D]          one place of a minor digit: B
     slice %x [B, D] -> [i:i+1, D]             one place, i
 
 A pad is what such a slice becomes backwards.
@@ -26,8 +25,10 @@ def sliced(known: Structure, op: Operation) -> Link:
     names = ("start_indices", "limit_indices", "strides")
     for dim, (low, high, stride) in enumerate(zip(*(integers(op, n) for n in names), strict=True)):
         pair = known.of(whole)[dim], known.of(part)[dim]
-        single = high - low <= stride
-        take(known, link, dim, pair, low, 1 if single else stride)
+        if stride > 1 and high - low > stride:
+            link.operands[0][dim] = link.results[0][dim] = None
+        else:
+            take(known, link, dim, pair, low)
     return link
 
 
@@ -37,7 +38,6 @@ def take(
     dim: int,
     pair: tuple[list[Digit], list[Digit]],
     low: int,
-    stride: int = 1,
 ) -> None:
     """Link a dimension with the part of it that begins at `low`: `pair`, the digits of both."""
     whole, part = pair
@@ -47,10 +47,6 @@ def take(
     elif sizes[1] == 1:
         link.places[dim] = low
         return
-    elif stride > 1:
-        # One place of a minor digit, wherever the major ones are.
-        strided = sizes[1] * stride == sizes[0] and low < stride
-        aligned = strided and unify([*part, Digit(stride)], whole)
     else:
         aligned = _is_part(known, whole, part, low)
     if not aligned:
@@ -80,11 +76,9 @@ def padded(known: Structure, op: Operation) -> Link:
         elif size_of(mine) == 1 and low >= 0 and high >= 0:
             link.places[dim] = low
             aligned = True
-        elif within:
-            fits = size_of(mine) * (within + 1) == size_of(its) and 0 <= low <= within
-            aligned = fits and unify([*mine, Digit(within + 1)], its)
         else:
-            aligned = low >= 0 and high >= 0 and _is_put_back(known, mine, its, low)
+            inside = low >= 0 and high >= 0 and not within
+            aligned = inside and _is_put_back(known, mine, its, low)
         if not aligned:
             link.operands[0][dim] = link.results[0][dim] = None
     return link
