@@ -48,7 +48,7 @@ def marked(trap):
     return pytest.param(trap, marks=[wrong] if trap.is_wrong else [])
 
 
-@pytest.mark.parametrize("trap", map(marked, TAKEN.values()), ids=TAKEN)
+@pytest.mark.parametrize("trap", [marked(t) for t in TAKEN.values()], ids=TAKEN)
 def test_what_only_looks_like_a_trap_is_exact(trap):
     w, x = trap.weights(), drawn(trap.x, 0)
     with warnings.catch_warnings(record=True) as said:
