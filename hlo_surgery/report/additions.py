@@ -23,7 +23,6 @@ WORDS = {
     "stack": "what the steps of a loop make, put together",
     "microbatches": "what the steps of a loop over parts of the batch make, joined",
     "padding": "which examples are real, and how many",
-    "range": "NaN where shares of a mean may be lost below the least number",
 }
 
 

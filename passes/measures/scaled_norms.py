@@ -42,7 +42,8 @@ def norms_of_rows(
     if ord == jnp.inf:
         # XLA on CPU drops NaN from a maximum of many elements.
         has_nan = jnp.any(jnp.isnan(x), others)
-        return jnp.where(has_nan, jnp.nan, jnp.max(jnp.abs(x), others, initial=0))
+        largest = jnp.max(jnp.abs(x), others, initial=0)
+        return jnp.where(has_nan, jnp.asarray(jnp.nan, largest.dtype), largest)
     if not branches or count < FEW:
         return from_scaled(scaled_norms(x, 0, ord))
     powers = jnp.sum(_power(jnp.abs(x), ord), others)

@@ -15,7 +15,7 @@ from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.lost_shares import nan_where_lost
 from hlo_surgery.passes.strategies.square.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Strategy
-from hlo_surgery.passes.strategies.task import Known, Task
+from hlo_surgery.passes.strategies.task import Known
 
 # Of those that apply and pay, the first is taken; the last two make any measure that gradients
 # define, from each example's own.
@@ -44,16 +44,16 @@ def compute_measures(
         wanted = [name for one in asked for m in one.measures for name in asked_by.get(m, ())]
         with within("strategy", [strategy.name]), within("statistic", wanted):
             made = strategy.emit(asked, known)
+            made = [_checked(*pair, known) for pair in zip(asked, made, strict=True)]
         for i, more in zip(numbers, made, strict=True):
-            checked = _checked(chosen[i].task, more, known)
-            computed[i] = _joined(computed[i], checked, chosen[i].reuse)
+            computed[i] = _joined(computed[i], more, chosen[i].reuse)
     return computed
 
 
-def _checked(task: Task, computed: Computed, known: Known) -> Computed:
+def _checked(asked: Asked, computed: Computed, known: Known) -> Computed:
     """The same, NaN where shares may be lost."""
-    with within("output", [task.name]), within("strategy", ["range"]):
-        return replace(computed, measured=nan_where_lost(task, computed.measured, known))
+    with within("output", [asked.task.name]):
+        return replace(computed, measured=nan_where_lost(asked.task, computed.measured, known))
 
 
 def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:

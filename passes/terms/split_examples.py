@@ -5,7 +5,8 @@ a loop's step, or one place:  [..]                          ->  [n, ..], zero bu
 spread:                       [.., n, ..]                   ->  [n, .., n, ..], zero but for one
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -23,12 +24,26 @@ def exposed_split(x: jax.Array, split: Split, known: Known, count: Any) -> jax.A
     front = len(split.places)
     own = x[(None,) * front]
     for number, place in enumerate(split.places):
-        own = _exposed(own, number, front, place, number in split.spread, known)
+        moved = [p for n, p in enumerate(split.places[:number]) if n not in split.spread]
+        own = _exposed(own, number, front, _left(place, moved), number in split.spread, known)
     sizes = tuple(place.size for place in split.places)
     own = jnp.broadcast_to(own, (*sizes, *own.shape[front:])).reshape(-1, *own.shape[front:])
     if split.is_site or not jnp.issubdtype(x.dtype, jnp.inexact):
         return own
     return (widened(own) * jnp.asarray(count, widened(own).dtype)).astype(x.dtype)
+
+
+def _left(place: Place, moved: Sequence[Place]) -> Place:
+    """A place in what is left of its dimension where other digits of it are at the front."""
+    axis = place.axis
+    for other in (p for p in moved if axis and p.axis and p.axis.dim == axis.dim):
+        assert axis is not None
+        assert other.axis is not None
+        if other.axis.before < axis.before:
+            axis = replace(axis, before=axis.before // other.length)
+        else:
+            axis = replace(axis, after=axis.after // other.length)
+    return replace(place, axis=axis)
 
 
 def _exposed(

@@ -27,7 +27,6 @@ class Trap:
     """`loss(w, x)`, of arrays of these shapes, some of them None for batches of labels; `options`:
     of `hs.grad`; `has_line`: whether the refusal names one;
     `holds_data`: whether data of the whole batch counts as a constant, which a warning must say;
-    `is_wrong`: whether it is taken, and not exact: to be mended, or refused.
     """
 
     loss: Callable[..., Any]
@@ -40,7 +39,6 @@ class Trap:
     count: int = 0
     has_line: bool = True
     holds_data: bool = False
-    is_wrong: bool = False
 
     @property
     def size(self):

@@ -14,7 +14,6 @@ from tests.axes.traps_of_constants import BIASED, WEIGHTS, out
 from tests.axes.traps_of_places import hidden, labels
 
 MATRIX = drawn((B, B), 9)
-WRONG = {"is_wrong": True, **BIASED}
 
 
 def one(p, e):
@@ -31,60 +30,60 @@ def added(step, start=0.0):
     return lambda p, xs: lax.scan(lambda c, e: (step(p, c, e), None), start, xs)[0]
 
 
-@exact(own=weighed(0.9 ** np.arange(B)[::-1]), **WRONG)
+@unshown(**BIASED)
 def discounted_so_far(p, x):
     return added(lambda p, c, e: 0.9 * c + one(p, e))(p, x)
 
 
-@exact(own=weighed([-1, 1, -1, 1]), **WRONG)
+@unshown(**BIASED)
 def with_alternating_signs(p, x):
     return added(lambda p, c, e: one(p, e) - c)(p, x)
 
 
-@exact(own=weighed([1, 0, 1, 0]), **WRONG)
+@unshown(**BIASED)
 def by_turns(p, x):
     return added(lambda p, c, e: (c[1], c[0] + one(p, e)), (0.0, 0.0))(p, x)[0]
 
 
-@exact(own=weighed([24, 12, 4, 1]), **WRONG)
+@unshown(**BIASED)
 def scaled_by_later_weights(p, x):
     return added(lambda p, c, a: c * a[1] + one(p, a[0]))(p, (x, WEIGHTS))
 
 
-@exact(own=weighed([0, 0, 1, 1]), **WRONG)
+@unshown(**BIASED)
 def begun_anew_at_a_step(p, x):
     step = lambda i, c: jnp.where(i == 2, 0.0, c) + one(p, x[i])  # noqa: E731
     return lax.fori_loop(0, B, step, 0.0)
 
 
-@exact(own=weighed([1, 0.75, 0.5, 0.25]), **WRONG)
+@unshown(**BIASED)
 def mean_of_running_sums(p, x):
     return jnp.mean(lax.scan(lambda c, e: (c + one(p, e),) * 2, 0.0, x)[1])
 
 
-@exact(own=weighed([10, 9, 7, 4]), **WRONG)
+@unshown(**BIASED)
 def weighed_mean_of_running_sums(p, x):
     sums = lax.scan(lambda c, e: (c + one(p, e),) * 2, 0.0, x)[1]
     return jnp.sum(WEIGHTS * sums)
 
 
-@exact(own=weighed([1, 1, 1, 0]), **WRONG)
+@unshown(**BIASED)
 def up_to_the_last_step(p, x):
     step = lambda c, a: (c + one(p, a[0]), jnp.where(a[1] == B - 1, c, 0.0))  # noqa: E731
     return jnp.sum(lax.scan(step, 0.0, (x, jnp.arange(B)))[1])
 
 
-@exact(own=weighed([1, 1, 0, 0]), **WRONG)
+@unshown(**BIASED)
 def a_loop_over_some(p, x):
     return added(lambda p, c, e: c + one(p, e))(p, x[:2])
 
 
-@exact(own=weighed([1, 0, 0, 0]), **WRONG)
+@unshown(**BIASED)
 def one_of_them_alone(p, x):
     return one(p, x[0])
 
 
-@exact(own=weighed(WEIGHTS), **WRONG)
+@unshown(**BIASED)
 def one_by_one_with_weights(p, x):
     return sum((i + 1) * one(p, x[i]) for i in range(B))
 

@@ -49,4 +49,4 @@ def _holds_inf(x: jax.Array, dims: Dims) -> jax.Array:
 
 
 def _nan_beside(x: jax.Array, is_spoilt: jax.Array, dims: Dims) -> jax.Array:
-    return jnp.where((x == 0) & laid_along(is_spoilt, x, dims), jnp.nan, x)
+    return jnp.where((x == 0) & laid_along(is_spoilt, x, dims), jnp.asarray(jnp.nan, x.dtype), x)
