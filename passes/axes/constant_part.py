@@ -69,29 +69,34 @@ def has_rows_of_a_parameter(state: State, block: Block, gradient: Value) -> bool
     if not holds_constant(state, gradient):
         return False
     whole = [a for a in block.arguments if a in state.trained and state.digits(a)]
-    return _is_of(state, block, gradient, _taken_by_row, whole)
+    behind = _behind_taken(state, block, _taken_by_row, whole)
+    return mlir.shape(gradient) in {mlir.shape(v) for v in behind if v in state.trained}
 
 
 def is_met_singly(state: State, block: Block, gradient: Value) -> bool:
     """Whether a gradient that no example reaches may be of a parameter that meets them one by one,
     each to weigh as a loop or the program says: how much of it is whose is not shown.
     """
-    constant = isinstance(state.of(gradient), Shared) and not vanishes(gradient)
-    return constant and _is_of(state, block, gradient, _met_singly)
+    if not isinstance(state.of(gradient), Shared) or vanishes(gradient):
+        return False
+    met, shape = _behind_taken(state, block, _met_singly), mlir.shape(gradient)
+    own = [a for a in block.arguments if a in state.trained and mlir.shape(a) == shape]
+    outputs = mlir.operands(mlir.return_operation(block))
+    alike = [v for v in outputs if isinstance(state.of(v), Shared) and mlir.shape(v) == shape]
+    # Parameters that meet none, as those of a penalty alone, may have such gradients.
+    return not met.isdisjoint(own) and len(alike) > len(set(own) - met)
 
 
-def _is_of(
+def _behind_taken(
     state: State,
     block: Block,
-    gradient: Value,
     taken: Callable[[State, Operation], list[Value]],
     more: Sequence[Value] = (),
-) -> bool:
-    """Whether a gradient has the shape of a parameter behind what ops take in some way."""
+) -> set[Value]:
+    """The arguments behind what ops take in some way."""
     ops = mlir.nested_operations(cast(Any, block.owner).operation)
     starts = [v for op in ops if len(op.results) for v in taken(state, op)]
-    behind = ancestors([*starts, *more]).intersection(block.arguments)
-    return mlir.shape(gradient) in {mlir.shape(v) for v in behind if v in state.trained}
+    return ancestors([*starts, *more]).intersection(block.arguments)
 
 
 def _taken_by_row(state: State, op: Operation) -> list[Value]:

@@ -9,7 +9,7 @@ whose weights rest on what all steps have take the batch as a whole.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -204,16 +204,15 @@ def _held_before(sums: LoopSums) -> dict[Value, Value]:
 def _total(found: Microbatches, like: Value, added: Sequence[Value], end: Operation) -> Value:
     """What a step adds to a sum: nothing to what is no sum of the loop's, which vanishes."""
     values = [value for value in added if not is_splat(value, 0)]
-    if len(values) == 1:
-        return values[0]
-
-    def total(*terms: jax.Array) -> list[jax.Array]:
-        return [reduce(jnp.add, terms) if terms else jnp.zeros(mlir.shape(like), dtype_of(like))]
-
-    (made,) = splice(values, total, end, scope=STEPS)
-    if values:
-        _assume_share(found, made)
-    return made
+    if not values:
+        zeros = partial(jnp.zeros, mlir.shape(like), dtype_of(like))
+        return splice([], lambda: [zeros()], end, scope=STEPS)[0]
+    total = values[0]
+    # One op at a time, as all that is new and holds examples has to be known.
+    for value in values[1:]:
+        (total,) = splice([total, value], lambda x, y: [x + y], end, scope=STEPS)
+        _assume_share(found, total)
+    return total
 
 
 def _assume_share(found: Microbatches, value: Value) -> None:
@@ -229,13 +228,16 @@ def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operatio
     if not examples.is_mean or (examples.real and found.size > 1):
         return share
     count = [examples.real[1]] if examples.real else []
+    known, dtype = found.axes.of(share), dtype_of(share)
 
-    def scaled(x: jax.Array, *real: jax.Array) -> list[jax.Array]:
-        return [(widened(x) * (real[0] if real else found.steps)).astype(x.dtype)]
+    def times(x: jax.Array, *real: jax.Array) -> jax.Array:
+        return x * (real[0] if real else found.steps)
 
-    made = splice([share, *count], scaled, end, scope=STEPS)[0]
-    found.axes.assume(made, found.axes.of(share))
-    return made
+    # One op at a time, as all that is new and holds examples has to be known.
+    for op in (lambda x, *_: widened(x), times, lambda x, *_: x.astype(dtype)):
+        (share,) = splice([share, *count], lambda *given, op=op: [op(*given)], end, scope=STEPS)
+        found.axes.assume(share, known)
+    return share
 
 
 def _held(block: mlir.Block, values: Sequence[Value]) -> Operation:
