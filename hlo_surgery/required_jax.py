@@ -1,7 +1,9 @@
 """The oldest JAX that this works with, checked at import: else it would first fail far inside."""
 
 import re
-from importlib.metadata import version
+
+import jax
+import jaxlib.version
 
 OLDEST = (0, 10, 1)
 
@@ -15,11 +17,15 @@ def require_jax(versions: dict[str, str] | None = None) -> None:
     Traceback (most recent call last):
     ImportError: hlo-surgery needs jax 0.10.1 or later, and found 0.10.0: pip install -U jax jaxlib
     """
-    found = versions or {name: version(name) for name in ("jax", "jaxlib")}
+    found = (
+        {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__}
+        if versions is None
+        else versions
+    )
     oldest = ".".join(map(str, OLDEST))
-    for name, its in found.items():
-        if tuple(map(int, re.findall(r"\d+", its)[:3])) < OLDEST:
+    for name, version in found.items():
+        if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST:
             raise ImportError(
-                f"hlo-surgery needs {name} {oldest} or later, and found {its}: pip install -U "
+                f"hlo-surgery needs {name} {oldest} or later, and found {version}: pip install -U "
                 "jax jaxlib"
             )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hlo_surgery.passes.rewriting import by_microbatch
+from hlo_surgery.passes.rewriting import by_microbatch, second_pass
 
 
 @pytest.fixture
@@ -15,5 +15,6 @@ def steps_taken(monkeypatch):
         taken.append(found.steps)
         return inside_step(module, found, *args)
 
-    monkeypatch.setattr(by_microbatch, "inside_step", noted)
+    for passes in (by_microbatch, second_pass):
+        monkeypatch.setattr(passes, "inside_step", noted)
     return taken

@@ -9,14 +9,11 @@ XLA cannot split a kernel. So at the end each device has the kernel to itself ag
       (%a : 1x2x8) { reshape, the kernel as it was, reshape }
 """
 
-import json
-from collections.abc import Iterable
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.mosaic_kernels import OVER_DEVICES, is_known_kernel, leading
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
-from hlo_surgery.passes.ir.placement import meshes
 from hlo_surgery.passes.normalise.devices.device_mesh import Names
 from hlo_surgery.passes.normalise.devices.device_values import Varying, align_operands, extend
 
@@ -34,9 +31,14 @@ def call_for_all(varying: Varying, op: Operation, axes: Names) -> None:
         if name in op.attributes:
             op.attributes[WAITING + name] = op.attributes[name]
             del op.attributes[name]
-    extend(varying, op.results)
+    for result in op.results:
+        extend(varying, result)
     with mlir.context():
-        op.attributes[OVER_DEVICES] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in axes])
+        rows = [
+            ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
+            for names in varying.layout(axes)
+        ]
+        op.attributes[OVER_DEVICES] = ir.ArrayAttr.get(rows)
 
 
 def over_devices(module: Module) -> list[Operation]:
@@ -47,17 +49,34 @@ def over_devices(module: Module) -> list[Operation]:
 
 def call_on_each(module: Module) -> None:
     """Give each device its kernels to itself."""
+    meshes = [op for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
     for op in over_devices(module):
-        axes = [str(name.value) for name in cast(Any, op.attributes[OVER_DEVICES])]
-        mesh, names = next((mesh, [*n]) for mesh, n, _ in meshes(module) if n.keys() >= {*axes})
-        _wrap(op, mesh, axes, names)
+        named = next(mesh for mesh in meshes if _has(mesh, _axes(op)))
+        _wrap(op, mlir.text_attribute(named, "sym_name"), _names(named))
 
 
-def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
-    lead = len(axes)
+def _axes(op: Operation) -> list[list[str]]:
+    rows = cast(Any, op.attributes[OVER_DEVICES])
+    return [[ir.StringAttr(name).value for name in row] for row in rows]
+
+
+def _names(mesh: Operation) -> list[str]:
+    axes = _sdy.MeshAttr(mesh.attributes["mesh"]).axes
+    return [_sdy.MeshAxisAttr(axis).name for axis in axes]
+
+
+def _has(mesh: Operation, axes: list[list[str]]) -> bool:
+    return set(_names(mesh)).issuperset(name for row in axes for name in row)
+
+
+def _wrap(op: Operation, mesh: str, names: list[str]) -> None:
+    axes, lead = _axes(op), leading(op)
     with mlir.context(), op.location, ir.InsertionPoint(op):
-        placed = [_shardings(mesh, axes, values) for values in (op.operands, op.results)]
-        manual = ir.Attribute.parse(f"#sdy<manual_axes{{{', '.join(map(_quoted, names))}}}>")
+        placed = [
+            _sdy.TensorShardingPerValueAttr.get([_sharding(mesh, axes, v) for v in values])
+            for values in (op.operands, op.results)
+        ]
+        manual = _sdy.ManualAxesAttr.get([ir.StringAttr.get(name) for name in names])
         kinds, operands = [v.type for v in op.results], list(op.operands)
         made = _sdy.ManualComputationOp(kinds, operands, *placed, manual).operation
         block = made.regions[0].blocks.append(*(_part(v, [1] * lead, lead) for v in operands))
@@ -66,8 +85,11 @@ def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
         kernel = ir.Operation.create(
             op.name, [_part(v, [], lead) for v in op.results], own, _own_attributes(op)
         )
-        _sdy.ReturnOp([_reshaped(v, _part(v, [1] * lead, 0)) for v in kernel.results])
-    mlir.replace(op, mlir.results(made))
+        results = [_reshaped(v, _part(v, [1] * lead, 0)) for v in kernel.results]
+        _sdy.ReturnOp(results)
+    for old, new in zip(op.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
 
 
 def _own_attributes(op: Operation) -> dict[str, ir.Attribute]:
@@ -76,16 +98,14 @@ def _own_attributes(op: Operation) -> dict[str, ir.Attribute]:
     return {name.removeprefix(WAITING): x for name, x in found.items()}
 
 
-def _shardings(mesh: str, axes: list[str], values: Iterable[Value]) -> ir.Attribute:
+def _sharding(mesh: str, axes: list[list[str]], value: Value) -> Any:
     """Along these axes in front, and no others."""
-    ranks = [len(mlir.shape(v)) - len(axes) for v in values]
-    front = [f"{{{_quoted(name)}}}" for name in axes]
-    rows = [f"<@{_quoted(mesh)}, [{', '.join([*front, *['{}'] * n])}]>" for n in ranks]
-    return ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(rows)}]>")
-
-
-def _quoted(name: str) -> str:
-    return json.dumps(name)
+    rows = [*axes, *([] for _ in mlir.shape(value)[len(axes) :])]
+    dims = [
+        _sdy.DimensionShardingAttr.get([_sdy.AxisRefAttr.get(name) for name in row], True)
+        for row in rows
+    ]
+    return _sdy.TensorShardingAttr.get(mesh, dims)
 
 
 def _part(value: Value, front: list[int], dropped: int) -> ir.Type:

@@ -1,0 +1,79 @@
+"""Single gradients: whether a program makes each example's gradient itself, and a site only adds
+them up.
+
+    %g = dot_general %h[b, t, d], %l[b, t, f] over t, batched over b ; reduce %g over b
+        =>  the dot_general: of its positions the reduce knows nothing
+
+So it is of `mean(vmap(grad(loss)))`. The same ops may make an example's share of a table that is
+added as it is: nothing in a module tells the two apart.
+"""
+
+import math
+from collections.abc import Sequence
+
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.linked import ties
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.constants import copied_from
+from hlo_surgery.passes.ir.linearity import is_linear
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.terms.contracted_dims import contracted
+from hlo_surgery.passes.terms.steps import GradientSlice, Step
+
+SUMS = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.scatter")
+SCALES = ("stablehlo.multiply", "stablehlo.divide")
+
+
+def made_before(axes: Axes, sliced: GradientSlice) -> Operation | None:
+    """A contraction, or sum of looked-up rows, of one example's values alone, which makes all that
+    a site adds up of the examples; None where there is none.
+    """
+    sites = [site for site in sliced.sites if _adds_examples_alone(axes, site)]
+    taken = [value for site in sites for value, axis in site.inputs if isinstance(axis, PerExample)]
+    return next((op for value in taken if (op := _maker(axes, value)) is not None), None)
+
+
+def _adds_examples_alone(axes: Axes, site: Step) -> bool:
+    """Whether it has one position for each example."""
+    operands = contracted(site.op).values()
+    return bool(operands) and all(operand.positions == axes.size for operand in operands)
+
+
+def _maker(axes: Axes, value: Value) -> Operation | None:
+    """What makes a value of the examples, if all of it comes from such ops, moved and scaled."""
+    reached = closure([value], lambda v: _made_of(axes, v))
+    ends = [v for v in reached if _is_owned(axes, v) and not _made_of(axes, v)]
+    makers = [mlir.defining_operation(v) for v in ends]
+    found = [op for op in makers if op is not None and _is_own_sum(axes, op)]
+    return found[0] if found and len(found) == len(ends) else None
+
+
+def _made_of(axes: Axes, value: Value) -> Sequence[Value]:
+    """The examples' values that a value is, moved, scaled and added up; none where it is more."""
+    op = mlir.defining_operation(value)
+    if op is None or op.name in mlir.CONTROL_FLOW or op.name == mlir.BARRIER:
+        return [v for v in ties(value) if _is_owned(axes, v)]
+    if op.name in (*SUMS, "stablehlo.reduce") or not len(op.operands):
+        return []
+    if op.name in SCALES:
+        scaled = [v for v in op.operands if _is_owned(axes, v) and not _is_scale(axes, v)]
+        return scaled if len(scaled) == 1 else []
+    if op.name == "stablehlo.select" or is_linear(op, frozenset([0])):
+        return [v for v in mlir.operands(op) if _is_owned(axes, v) and mlir.is_inexact(v)]
+    return []
+
+
+def _is_own_sum(axes: Axes, op: Operation) -> bool:
+    """Whether both factors are the examples' own, or rows and where they go."""
+    return op.name in SUMS and sum(_is_owned(axes, v) for v in op.operands) > 1
+
+
+def _is_scale(axes: Axes, value: Value) -> bool:
+    """Whether it is at most one number for each example."""
+    return math.prod(mlir.shape(copied_from(value))) <= axes.size
+
+
+def _is_owned(axes: Axes, value: Value) -> bool:
+    return axes.is_rows(axes.of(value))
