@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,117 +15,109 @@ if not (Path(__file__).parent / "passes").exists():
 
 from hlo_surgery.required_jax import require_jax
 
-# Before the imports that need a JAX that is new enough.
+# Before anything imports a JAX that is too old.
 require_jax()
 
-from hlo_surgery.api import explain, grad, rewrite, value_and_grad, verify
-from hlo_surgery.constant import constant
-from hlo_surgery.curvature.eigenbases import eigenbases
-from hlo_surgery.curvature.losses import gauss_newton_score, sampled_labels
-from hlo_surgery.declaring import per_example_call
-from hlo_surgery.module import Module, load
-from hlo_surgery.optimize import fold_squared_sums, optimize
-from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.measures.kronecker import Eigenbases, KroneckerFactors
-from hlo_surgery.rewriting.batch_constants import BatchConstantWarning
-from hlo_surgery.rewriting.pipeline import rewrite_module
-from hlo_surgery.statistics.elementwise import (
-    linear_combination,
-    mean_abs,
-    mean_clipped,
-    mean_of,
-    mean_power,
-    mean_sign,
-    per_example,
-    per_example_losses,
-    per_token_second_moment,
-    polynomial,
-    second_moment,
-)
-from hlo_surgery.statistics.histograms import histogram
-from hlo_surgery.statistics.kronecker import kronecker_factors, second_moment_in
-from hlo_surgery.statistics.noise import noise_scale
-from hlo_surgery.statistics.norms import (
-    gram,
-    inner_products,
-    norms,
-    token_norms,
-)
-from hlo_surgery.statistics.projections import projected
-from hlo_surgery.statistics.spreads import snr, variance
-from hlo_surgery.statistics.weighted.directions import top_directions
-from hlo_surgery.statistics.weighted.means import clipped_mean, clipped_sum, weighted_mean
-from hlo_surgery.statistics.weighted.squares import (
-    clipped_second_moment,
-    weighted_second_moment,
-)
-from hlo_surgery.statistics.whole_gradients import sum_of
-from hlo_surgery.targets.costs import cost, cost_of
-from hlo_surgery.targets.target import compile_for, find_target, without_tpu
-from hlo_surgery.training import train_step
-
-__all__ = [
-    "BatchConstantWarning",
-    "Eigenbases",
-    "KroneckerFactors",
-    "Module",
-    "Refusal",
-    "clipped_mean",
-    "clipped_second_moment",
-    "clipped_sum",
-    "compile_for",
-    "constant",
-    "cost",
-    "cost_of",
-    "eigenbases",
-    "explain",
-    "find_target",
-    "fold_squared_sums",
-    "gauss_newton_score",
-    "grad",
-    "gram",
-    "histogram",
-    "inner_products",
-    "kronecker_factors",
-    "linear_combination",
-    "load",
-    "mean_abs",
-    "mean_clipped",
-    "mean_of",
-    "mean_power",
-    "mean_sign",
-    "noise_scale",
-    "norms",
-    "optimize",
-    "per_example",
-    "per_example_call",
-    "per_example_losses",
-    "per_token_second_moment",
-    "polynomial",
-    "projected",
-    "rewrite",
-    "rewrite_module",
-    "sampled_labels",
-    "second_moment",
-    "second_moment_in",
-    "snr",
-    "sum_of",
-    "token_norms",
-    "top_directions",
-    "train_step",
-    "value_and_grad",
-    "variance",
-    "verify",
-    "weighted_mean",
-    "weighted_second_moment",
-    "without_tpu",
-]
+# What this package gives, by the module that has it. Each is imported when it is first asked for: a
+# command's help needs no JAX.
+_NAMES = {
+    "api": (
+        "explain",
+        "grad",
+        "rewrite",
+        "value_and_grad",
+        "verify",
+    ),
+    "marked_constants": ("constant",),
+    "curvature.eigenbases": ("eigenbases",),
+    "curvature.losses": (
+        "gauss_newton_score",
+        "sampled_labels",
+    ),
+    "declaring": ("per_example_call",),
+    "module": (
+        "Module",
+        "load",
+    ),
+    "optimizations": (
+        "fold_squared_sums",
+        "optimize",
+    ),
+    "passes.ir.errors": ("Refusal",),
+    "passes.measures.kronecker": (
+        "Eigenbases",
+        "KroneckerFactors",
+    ),
+    "rewriting.batch_constants": ("BatchConstantWarning",),
+    "rewriting.pipeline": ("rewrite_module",),
+    "statistics.elementwise": (
+        "linear_combination",
+        "mean_abs",
+        "mean_clipped",
+        "mean_of",
+        "mean_power",
+        "mean_sign",
+        "per_example",
+        "per_example_losses",
+        "per_token_second_moment",
+        "polynomial",
+        "second_moment",
+    ),
+    "statistics.histograms": ("histogram",),
+    "statistics.kronecker": (
+        "kronecker_factors",
+        "second_moment_in",
+    ),
+    "statistics.noise": ("noise_scale",),
+    "statistics.norms": (
+        "gram",
+        "inner_products",
+        "norms",
+        "token_norms",
+    ),
+    "statistics.projections": ("projected",),
+    "statistics.spreads": (
+        "snr",
+        "variance",
+    ),
+    "statistics.weighted.directions": ("top_directions",),
+    "statistics.weighted.means": (
+        "clipped_mean",
+        "clipped_sum",
+        "weighted_mean",
+    ),
+    "statistics.weighted.squares": (
+        "clipped_second_moment",
+        "weighted_second_moment",
+    ),
+    "statistics.whole_gradients": ("sum_of",),
+    "targets.costs": (
+        "cost",
+        "cost_of",
+    ),
+    "targets.target": (
+        "compile_for",
+        "find_target",
+        "without_tpu",
+    ),
+    "training": ("train_step",),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    """`hlo_surgery.torch`, which is imported when it is asked for, as it needs PyTorch."""
-    if name == "torch":
-        return import_module("hlo_surgery.torch")
-    close = get_close_matches(name, __all__, n=1, cutoff=0.75)
+    """A name of this package, or a room of it, imported when it is first asked for."""
+    if name in _HOMES:
+        found = getattr(import_module(f"hlo_surgery.{_HOMES[name]}"), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("_") and find_spec(f"hlo_surgery.{name}"):
+        return import_module(f"hlo_surgery.{name}")
+    close = get_close_matches(name, _HOMES, n=1, cutoff=0.75)
     meant = f"; did you mean {close[0]}?" if close else ""
     raise AttributeError(f"module 'hlo_surgery' has no attribute {name!r}{meant}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,9 +1,7 @@
 """The oldest JAX that this works with, checked at import: else it would first fail far inside."""
 
 import re
-
-import jax
-import jaxlib.version
+from importlib.metadata import version
 
 OLDEST = (0, 10, 1)
 
@@ -17,15 +15,11 @@ def require_jax(versions: dict[str, str] | None = None) -> None:
     Traceback (most recent call last):
     ImportError: hlo-surgery needs jax 0.10.1 or later, and found 0.10.0: pip install -U jax jaxlib
     """
-    found = (
-        {"jax": jax.__version__, "jaxlib": jaxlib.version.__version__}
-        if versions is None
-        else versions
-    )
+    found = versions or {name: version(name) for name in ("jax", "jaxlib")}
     oldest = ".".join(map(str, OLDEST))
-    for name, version in found.items():
-        if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST:
+    for name, its in found.items():
+        if tuple(map(int, re.findall(r"\d+", its)[:3])) < OLDEST:
             raise ImportError(
-                f"hlo-surgery needs {name} {oldest} or later, and found {version}: pip install -U "
+                f"hlo-surgery needs {name} {oldest} or later, and found {its}: pip install -U "
                 "jax jaxlib"
             )

@@ -1,18 +1,49 @@
-"""What the commands take, as types, and `--batch ARG[:AXIS]` parsed."""
+"""What the commands are, and take, as types, and `--batch ARG[:AXIS]` parsed. It needs no JAX."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib.metadata import version as version_of
 from typing import Annotated
 
 import typer
 
-from hlo_surgery.module import Module
-from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums
+import hlo_surgery
 
 # The examples' axis in each array, - for none; nothing where there is no array.
 AXES = r"(?:(?:\d+|-)(?:,(?:\d+|-))*)?"
 
+# The first lines of the commands' own help.
+COMMANDS = {
+    "inspect": "List a module's arguments and outputs; with --batch, the rewriting's plan or "
+    "refusal.",
+    "rewrite": "Rewrite a gradient module so that it also returns statistics of the examples' own "
+    "gradients.",
+    "run": "Compile and run a module; show its outputs, and save them.",
+    "verify": "Rewrite a module and hold it against the original, run on copies of each example; "
+    "exit 1 unless equivalent.",
+    "diff": "Show the ops that a rewriting adds, in words and in MLIR; without --batch, those in a "
+    "file that was rewritten before.",
+    "report": "Write a page for a browser: plan, graph, memory and costs of a rewriting, and "
+    "refusals in place; exit 1 where there are any.",
+    "compile": "Compile a module for a target and show its memory; with -o, write the scheduled "
+    "HLO.",
+    "cost": "Compile a module for a target, without a run: memory, FLOPs, bytes and estimated "
+    "time.",
+    "statistics": "List the statistics, with one line each.",
+    "demo": "Dump, inspect, rewrite, compile, run an LM and an MLP against vmap; time and "
+    "temporaries.",
+}
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hlo-surgery {hlo_surgery.__version__}, JAX {version_of('jax')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+]
 File = Annotated[
     str,
     typer.Argument(
@@ -52,20 +83,6 @@ Inputs = Annotated[
 Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace FILE itself, if OUT is that.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-PASSES: dict[str, Callable[[mlir.Module], int]] = {"fold_squared_sums": fold_squared_sums}
-
-
-def run_pass(name: str, module: Module) -> tuple[Module, int]:
-    """A module after one pass by itself, and how many sums that has folded. Raises ValueError where
-    there is no such pass.
-    """
-    if name not in PASSES:
-        raise ValueError(f"there is no pass {name!r}; there is {', '.join(PASSES)}")
-    code = mlir.clone(module.code)
-    folded = PASSES[name](code)
-    return Module(code), folded
 
 
 def parse_batch(given: Sequence[str]) -> dict[str | int, int]:
@@ -112,3 +129,16 @@ def _axes(text: str) -> list[int | None]:
 def parse_port(text: str) -> str | int:
     """A position where it is an integer, else a name."""
     return int(text) if re.fullmatch(r"-?\d+", text) else text
+
+
+def with_help(kind: type[typer.Typer]) -> typer.Typer:
+    """An app of some kind, with what the command says of itself."""
+    return kind(
+        help="Exact statistics of per-example gradients, by rewriting the StableHLO module of a "
+        "minibatch gradient.",
+        epilog="Exit codes: 0 done, 1 refused or not equivalent, 2 wrong use or bad input, 3 an "
+        "internal error.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )

@@ -5,14 +5,14 @@ Exit codes: 0 done, 1 refused or not shown to be equivalent, 2 wrong use or bad 
 error.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
-import jax
 import numpy as np
 import typer
 
-from hlo_surgery import __version__
 from hlo_surgery.cli.arguments import (
+    COMMANDS,
     Batch,
     File,
     Force,
@@ -21,7 +21,8 @@ from hlo_surgery.cli.arguments import (
     Pass,
     Seed,
     Statistics,
-    run_pass,
+    Version,
+    with_help,
 )
 from hlo_surgery.cli.changes import show_diff, write_report
 from hlo_surgery.cli.costs import compile_module, show_cost
@@ -55,10 +56,14 @@ from hlo_surgery.cli.summaries import print_summaries, summarise
 from hlo_surgery.cli.supervision import supervised
 from hlo_surgery.counted import counted
 from hlo_surgery.module import Module
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.normalise.fold_squared_sums import fold_squared_sums
 from hlo_surgery.planning.plan import listing
 from hlo_surgery.rewriting.pipeline import explain_module, rewrite_module
 from hlo_surgery.targets.target import without_tpu
 from hlo_surgery.verification.verify import verify as verify_module
+
+PASSES: dict[str, Callable[[mlir.Module], int]] = {"fold_squared_sums": fold_squared_sums}
 
 
 class Supervised(typer.Typer):
@@ -69,29 +74,11 @@ class Supervised(typer.Typer):
         supervised(lambda: super(Supervised, self).__call__(*args, **kwargs))
 
 
-main = Supervised(
-    help="Exact statistics of per-example gradients, by rewriting the StableHLO module of a "
-    "minibatch gradient.",
-    epilog="Exit codes: 0 done, 1 refused or not equivalent, 2 wrong use or bad input, 3 an "
-    "internal error.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        print_text(f"hlo-surgery {__version__}, JAX {jax.__version__}")
-        raise typer.Exit
+main = with_help(Supervised)
 
 
 @main.callback()
-def start(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
-    ] = False,
-) -> None:
+def start(version: Version = False) -> None:
     """Before any command."""
     without_tpu()
     quiet_without_gpu()
@@ -169,7 +156,7 @@ def rewrite(
         options = options_of(batch, statistic, how)
         with waiting("rewriting", json):
             rewritten, folded = (
-                run_pass(only, module) if only else (rewrite_module(module, **options), None)
+                _run_pass(only, module) if only else (rewrite_module(module, **options), None)
             )
         _check_new(module, rewritten)
         write_module(rewritten, out)
@@ -186,6 +173,17 @@ def rewrite(
             more = added if folded is None else _folded(folded)
             made = f"{counted(len(module.outputs), 'output')} of the original, {more}"
             print_text(f"wrote {out}: {made}", "green")
+
+
+def _run_pass(name: str, module: Module) -> tuple[Module, int]:
+    """A module after one pass by itself, and how many sums that has folded. Raises ValueError where
+    there is no such pass.
+    """
+    if name not in PASSES:
+        raise ValueError(f"there is no pass {name!r}; there is {', '.join(PASSES)}")
+    code = mlir.clone(module.code)
+    folded = PASSES[name](code)
+    return Module(code), folded
 
 
 def _check_new(module: Module, rewritten: Module) -> None:
@@ -289,5 +287,5 @@ def demo(json: Json = False) -> None:
 
 
 # The list of commands cuts off what it takes from longer texts.
-for _info in main.registered_commands:
-    _info.short_help = (_info.callback.__doc__ or "").split("\n\n")[0]
+for _info, _line in zip(main.registered_commands, COMMANDS.values(), strict=True):
+    _info.short_help = _line

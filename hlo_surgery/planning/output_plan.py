@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hlo_surgery.passes.costs.site_counts import SitePlan
-from hlo_surgery.passes.rewriting.answers import Answer
+from hlo_surgery.passes.rewriting.replacement import Answer
 from hlo_surgery.planning.plan import OutputPlan
 
 

@@ -64,7 +64,6 @@ def _gpu(
         narrow_flops=bf16,
         vector_flops=fp32,
         exact_flops=fp32,
-        joint_sums=True,
         copies_merged=True,
         scaling=SCALING,
         kernels="triton",

@@ -22,10 +22,7 @@ WORDS = {
     "hoist": "a contraction of all steps of a loop at once, behind it, in place of its own",
     "stack": "what the steps of a loop make, put together",
     "microbatches": "what the steps of a loop over parts of the batch make, joined",
-    "second pass": "a loop over parts of the batch once more, the weights being known",
     "padding": "which examples are real, and how many",
-    "range": "NaN where shares of a mean may be lost below the least number",
-    "ids": "which example each row belongs to",
 }
 
 

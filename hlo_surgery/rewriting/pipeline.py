@@ -21,9 +21,9 @@ from hlo_surgery.passes.rewriting.analysed import (
     analyse,
     real_examples,
 )
-from hlo_surgery.passes.rewriting.answers import Answer, Asking
 from hlo_surgery.passes.rewriting.by_microbatch import statistics_of_outputs
 from hlo_surgery.passes.rewriting.finished import finished
+from hlo_surgery.passes.rewriting.replacement import Answer, Asking
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.planning.options import PlanningOptions, check_keywords
 from hlo_surgery.planning.output_plan import output_plan

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 import hlo_surgery.api as jax_api
-from hlo_surgery.constant import constant
+from hlo_surgery.marked_constants import constant
 from hlo_surgery.planning.plan import Plan
 from hlo_surgery.rewritten_function import Statistics, WithStatistics
 from hlo_surgery.torch.draws import drawn

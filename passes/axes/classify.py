@@ -218,9 +218,11 @@ def _bare_as_constants(
 def _bare_constant(
     state: State, op: Operation, value: Value, known: Batched, alone: bool
 ) -> Shared:
-    """Of parameters by rows, what mixes them is nobody's share as a term."""
+    """Of parameters by rows, what mixes them is nobody's share as a term; nor is what steps hand
+    on.
+    """
     trained = alone and value in state.trained
-    term = reason_at(op, reasons.ROW_OF_EACH) if trained else None
+    term = reason_at(op, reasons.ROW_OF_EACH) if trained or known.running else None
     steps = frozenset(state.scope) - state.digits(value)
     return Shared(term=known.term or term, varies=steps)
 

@@ -6,11 +6,11 @@
 It is followed back through the linear ops to the sites, and to whatever loops and branches carry.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, cast
 
-from hlo_surgery.passes.axes.classes import Shared, is_sum
+from hlo_surgery.passes.axes.classes import Batched, Class, Shared, is_sum
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.dataflow.ancestors import ancestors
 from hlo_surgery.passes.dataflow.hidden_parameters import MADE_FROM
@@ -68,12 +68,35 @@ def has_rows_of_a_parameter(state: State, block: Block, gradient: Value) -> bool
     """
     if not holds_constant(state, gradient):
         return False
-    arguments = set(block.arguments)
-    ops = mlir.nested_operations(cast(Any, block.owner).operation)
-    starts = [v for op in ops if len(op.results) for v in _taken_by_row(state, op)]
-    whole = [a for a in arguments if a in state.trained and state.digits(a)]
-    behind = ancestors([*starts, *whole]) & arguments
+    whole = [a for a in block.arguments if a in state.trained and state.digits(a)]
+    behind = _behind_taken(state, block, _taken_by_row, whole)
     return mlir.shape(gradient) in {mlir.shape(v) for v in behind if v in state.trained}
+
+
+def is_met_singly(state: State, block: Block, gradient: Value) -> bool:
+    """Whether a gradient that no example reaches may be of a parameter that meets them one by one,
+    each to weigh as a loop or the program says: how much of it is whose is not shown.
+    """
+    if not isinstance(state.of(gradient), Shared) or vanishes(gradient):
+        return False
+    met, shape = _behind_taken(state, block, _met_singly), mlir.shape(gradient)
+    own = [a for a in block.arguments if a in state.trained and mlir.shape(a) == shape]
+    outputs = mlir.operands(mlir.return_operation(block))
+    alike = [v for v in outputs if isinstance(state.of(v), Shared) and mlir.shape(v) == shape]
+    # Parameters that meet none, as those of a penalty alone, may have such gradients.
+    return not met.isdisjoint(own) and len(alike) > len(set(own) - met)
+
+
+def _behind_taken(
+    state: State,
+    block: Block,
+    taken: Callable[[State, Operation], list[Value]],
+    more: Sequence[Value] = (),
+) -> set[Value]:
+    """The arguments behind what ops take in some way."""
+    ops = mlir.nested_operations(cast(Any, block.owner).operation)
+    starts = [v for op in ops if len(op.results) for v in taken(state, op)]
+    return ancestors([*starts, *more]).intersection(block.arguments)
 
 
 def _taken_by_row(state: State, op: Operation) -> list[Value]:
@@ -84,6 +107,20 @@ def _taken_by_row(state: State, op: Operation) -> list[Value]:
     before = frozenset[Digit]().union(*map(state.digits, op.operands))
     shared = [v for v in op.operands if isinstance(state.of(v), Shared)]
     return [v for v in shared if v in state.trained] if own - before else []
+
+
+def _met_singly(state: State, op: Operation) -> list[Value]:
+    """The parameters, or what is made of them, that meet a step's example, or one at a place."""
+    pairs = list(zip(op.operands, state.at(op), strict=True))
+    if op.name in mlir.CONTROL_FLOW or not any(_is_single(state, v, c) for v, c in pairs):
+        return []
+    return [v for v, c in pairs if isinstance(c, Shared) and v in state.trained]
+
+
+def _is_single(state: State, value: Value, known: Class) -> bool:
+    if not isinstance(known, Batched):
+        return False
+    return bool(known.at) or not (state.digits(value) | known.summed).issuperset(state.batch)
 
 
 def unseen_rows(

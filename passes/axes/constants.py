@@ -8,7 +8,6 @@ is listed. One number for all may scale the examples; what differs along the bat
 examples nor parameters; and as a term of a gradient it would be nobody's share.
 """
 
-import math
 from collections.abc import Sequence
 
 from hlo_surgery.passes.axes import reasons
@@ -24,14 +23,13 @@ from hlo_surgery.passes.axes.classes import (
     Shared,
 )
 from hlo_surgery.passes.axes.state import State
-from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.errors import CALL_HELP, DATA_HELP, Reason
 from hlo_surgery.passes.ir.linearity import is_linear
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
-from hlo_surgery.passes.structure.digits import Digit, leaves
+from hlo_surgery.passes.structure.digits import Digit
 
 BROADCAST = "stablehlo.broadcast_in_dim"
 
@@ -78,16 +76,7 @@ def as_constant(state: State, value: Value, known: Batched) -> Shared:
 
 def repeats(state: State, value: Value, digit: Digit) -> bool:
     """Whether a value is the same at all places along a digit."""
-    for dim, digits in enumerate(state.structure.of(value)):
-        own = leaves(digits)
-        for place, each in enumerate(own):
-            if state.offsets.get(each, (None, 0))[0] is digit:
-                before, after = (
-                    math.prod(d.size for d in p) for p in (own[:place], own[place + 1 :])
-                )
-                if not is_uniform(value, PerExample(dim, before, after), each.size):
-                    return False
-    return True
+    return all(is_uniform(value, dim) for dim in state.places(value).get(digit, ()))
 
 
 def rearranged(op: Operation, data: Reason) -> Reason:

@@ -121,6 +121,9 @@ def _result(found: Met, number: int) -> Batched:
     if summed and not mlir.is_inexact(found.op.results[number]):
         raise found.fail(reasons.NOW_ONE)
     own = found.batched.values()
+    if sum(c.bare and c.running for c in own) > 1:
+        # What one step's constants hand on to others is of no single step.
+        raise found.fail(reasons.APART)
     site = next((c.site for c in own if c.site is not None), found.op if summed else None)
     term = _term(found, bool(summed), bool(at))
     before = frozenset[Digit]().union(*(c.summed for c in own))

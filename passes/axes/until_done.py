@@ -16,7 +16,7 @@ from hlo_surgery.passes.ir.linearity import combined_by
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
 from hlo_surgery.passes.normalise.constraints import unmarked
 
-AND, NOT, OR = "stablehlo.and", "stablehlo.not", "stablehlo.or"
+AND, OR = "stablehlo.and", "stablehlo.or"
 Pairs = dict[Value, Value]
 
 

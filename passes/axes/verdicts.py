@@ -5,7 +5,11 @@ from dataclasses import replace
 
 from hlo_surgery.passes.axes import reasons
 from hlo_surgery.passes.axes.classes import Batched, Mixed, Shared
-from hlo_surgery.passes.axes.constant_part import has_rows_of_a_parameter, unseen_rows
+from hlo_surgery.passes.axes.constant_part import (
+    has_rows_of_a_parameter,
+    is_met_singly,
+    unseen_rows,
+)
 from hlo_surgery.passes.axes.state import State
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
@@ -22,6 +26,13 @@ BY_ROW = (
     "whether row b is example b's is not shown"
 )
 BY_ROW_HELP = "pass a parameter with a row for each example as a batch argument"
+
+
+SINGLY = (
+    "no example reaches this gradient, and its parameter meets examples one by one: whose part is "
+    "how much is not shown"
+)
+SINGLY_HELP = "take all examples at once, by jax.vmap; or ask for other gradients"
 
 
 UNSEEN = (
@@ -54,10 +65,16 @@ def undivided_reason(state: State, block: Block, output: Value) -> Reason | None
     """Why examples have no share of their own in an output of a block; None where they have."""
     reason = _by_class(state, output)
     if reason is None and has_rows_of_a_parameter(state, block, output):
-        op = mlir.defining_operation(output)
-        where = "module" if op is None else source_line(op)
-        return Reason(BY_ROW, "func.return" if op is None else op.name, where, BY_ROW_HELP)
+        return _at(output, BY_ROW, BY_ROW_HELP)
+    if reason is None and is_met_singly(state, block, output):
+        return _at(output, SINGLY, SINGLY_HELP)
     return reason
+
+
+def _at(output: Value, why: str, help: str) -> Reason:
+    op = mlir.defining_operation(output)
+    where = "module" if op is None else source_line(op)
+    return Reason(why, "func.return" if op is None else op.name, where, help)
 
 
 def _by_class(state: State, output: Value) -> Reason | None:

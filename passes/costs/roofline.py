@@ -33,9 +33,7 @@ class Roofline:
     lifts at once. `group_patches`: convolutions with groups, as depthwise ones, are better
     contracted by patches too. `narrow_operands`: bfloat16 is contracted into float32 everywhere;
     XLA on CPU fails to in some loops. `unnoticed`: bytes of temporaries that need no asking.
-    `joint_sums`: several sums over the same elements are better one reduction, so that XLA reads
-    these once; elsewhere such a reduction is slow, and on CPU adds up in one long chain, which
-    rounds. `copies_merged`: of small contractions with an operand in common XLA makes one, for
+    `copies_merged`: of small contractions with an operand in common XLA makes one, for
     which it copies the others into one. `scaling`: how often operands are moved to be scaled
     before they are contracted. `kernels`: what kernels for it are written in; where it has
     none, they can be interpreted, which is slow. `kernel_rate`: the part of the FLOP/s that they
@@ -61,7 +59,6 @@ class Roofline:
     widest_chunk: int = 1 << 20
     group_patches: bool = True
     narrow_operands: bool = True
-    joint_sums: bool = False
     copies_merged: bool = False
     scaling: float = 2
     kernels: Kernels | None = None

@@ -6,14 +6,12 @@
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from hlo_surgery.passes.dataflow.numbers import Numbers, evaluate
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import evaluate
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 
-Numbers = npt.NDArray[Any]
 LONGEST = 1 << 20
 
 

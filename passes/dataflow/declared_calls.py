@@ -77,7 +77,7 @@ def _fitting(op: Operation, axes: Axes) -> Axes:
 
 def declared_axes(op: Operation) -> list[Axes] | None:
     """The axes that were declared of an op, a tuple for each factor; None where none were."""
-    if ATTRIBUTE not in op.attributes:
+    if op.name != CUSTOM_CALL or ATTRIBUTE not in op.attributes:
         return None
     rows = cast(Any, op.attributes[ATTRIBUTE])
     return [tuple(None if a.value == NONE else a.value for a in row) for row in rows]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
 
-from hlo_surgery.passes.dataflow.sharding_rules import Factors, Rule
+from hlo_surgery.passes.dataflow.sharding_rules import Rule, rule_along
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -100,28 +100,9 @@ def kernel_rule(op: Operation) -> Rule | None:
         return None
     # Devices are told apart as by a grid, whose indices are counted below zero.
     devices = tuple(range(-leading(op), 0))
-    whole = [mlir.shape(v) for v in values]
-    return _rule([(*devices, *row) for row in rows], whole, len(op.operands))
-
-
-def _rule(rows: Sequence[Indices], shapes: Sequence[Sequence[int]], count: int) -> Rule:
-    """A factor for each dimension of the grid that is an index, and one that is blocked for each
-    dimension that is none.
-    """
-    sizes: list[int] = []
-    numbers: dict[int, int] = {}
-    dims: list[Factors] = []
-    for row, shape in zip(rows, shapes, strict=True):
-        own: list[tuple[int, ...]] = []
-        for index, size in zip(row, shape, strict=True):
-            if index is None or index not in numbers:
-                sizes.append(size)
-            if index is not None:
-                numbers.setdefault(index, len(sizes) - 1)
-            own.append((len(sizes) - 1 if index is None else numbers[index],))
-        dims.append(tuple(own))
-    blocked = frozenset(range(len(sizes))) - frozenset(numbers.values())
-    return Rule(tuple(sizes), tuple(dims[:count]), tuple(dims[count:]), frozenset(), blocked)
+    whole = [(*devices, *row) for row in rows]
+    indices = dict.fromkeys(i for row in whole for i in row if i is not None)
+    return rule_along(op, [tuple(r.index(i) if i in r else None for r in whole) for i in indices])
 
 
 @lru_cache(maxsize=256)

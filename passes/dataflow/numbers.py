@@ -9,7 +9,8 @@ Arrays have a step's axis in front, of size 1 where the steps do not differ.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from functools import reduce
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
 from hlo_surgery.passes.ir.constants import elements
-from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers, is_static_array
 from hlo_surgery.passes.ir.mlir import Operation, Value, stablehlo
 
 Numbers = npt.NDArray[Any]
@@ -33,12 +34,17 @@ COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "GT": np.greater,
     "GE": np.greater_equal,
 }
-ELEMENTWISE: dict[str, Callable[..., Any]] = {
+# Of numbers alone: XLA adds truth values otherwise where it folds constants than where it runs.
+ARITHMETIC: dict[str, Callable[..., Any]] = {
     "stablehlo.add": np.add,
     "stablehlo.subtract": np.subtract,
     "stablehlo.multiply": np.multiply,
-    "stablehlo.divide": lambda x, y: np.trunc(x / y),
+    "stablehlo.negate": np.negative,
+    "stablehlo.divide": lambda x, y: (x - np.fmod(x, y)) // y,
     "stablehlo.remainder": np.fmod,
+}
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    **ARITHMETIC,
     "stablehlo.minimum": np.minimum,
     "stablehlo.maximum": np.maximum,
     "stablehlo.select": np.where,
@@ -46,9 +52,15 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "stablehlo.and": np.bitwise_and,
     "stablehlo.or": np.bitwise_or,
     "stablehlo.not": np.invert,
-    "stablehlo.negate": np.negative,
     "stablehlo.convert": lambda x: x,
 }
+
+
+class Partly(NamedTuple):
+    """Numbers, and which of them are known, in one shape."""
+
+    numbers: Numbers
+    known: Numbers
 
 
 def is_permutation(numbers: Numbers | None, size: int) -> bool:
@@ -58,6 +70,12 @@ def is_permutation(numbers: Numbers | None, size: int) -> bool:
         and len(numbers) == size
         and bool((np.sort(numbers) == np.arange(size)).all())
     )
+
+
+def evaluate(value: Value) -> Numbers | None:
+    """The numbers of a value of integers; None if it is not of constants alone."""
+    told = Told().numbers(value, None)
+    return None if told is None else told[0]
 
 
 def values_over(value: Value, counters: Counters) -> Numbers | None:
@@ -73,81 +91,63 @@ class Told:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Value, int], Numbers | None] = {}
+        self._told: dict[tuple[Value, int], Partly | None] = {}
         self.stacks: dict[Value, Value] = {}
         self._depth = 0
 
     def numbers(self, value: Value, counters: Counters | None) -> Numbers | None:
         """[trips or 1, *shape]; None where constants and counters, of one loop, do not tell."""
-        key = value, id(counters)
-        if key not in self._known:
-            # Nothing is told of a cycle, nor of what is longer than any index that JAX writes.
-            self._known[key] = None
-            self._depth += 1
-            if self._depth < DEEPEST:
-                self._known[key] = self._worked_out(value, counters)
-            self._depth -= 1
-        return self._known[key]
-
-    def _worked_out(self, value: Value, counters: Counters | None) -> Numbers | None:
-        if mlir.is_inexact(value) or math.prod(mlir.shape(value)) > LARGEST:
-            return None
-        op = mlir.defining_operation(value)
-        if op is None:
-            return self._of_argument(value, counters)
-        if op.name == mlir.BARRIER:
-            return self.numbers(op.operands[mlir.results(op).index(value)], counters)
-        if op.name == "stablehlo.constant":
-            return elements(op)[None]
-        if op.name == "stablehlo.iota":
-            return _iota(op)
-        made = _MADE.get(op.name)
-        if made is None and op.name not in ELEMENTWISE:
-            return None
-        if op.name in DIVIDING and not _divides(self.numbers(op.operands[1], counters)):
-            return None
-        operands = [self.numbers(v, counters) for v in op.operands]
-        given = [x for x in operands if x is not None]
-        if len(given) < len(operands) or max(len(x) for x in given) * value_size(value) > LARGEST:
-            return None
-        return made(op, given) if made else _elementwise(op, given)
-
-    def _of_argument(self, value: Value, counters: Counters | None) -> Numbers | None:
-        """A counter's numbers; of what a loop hands on unchanged, those of what it starts from."""
-        if counters is not None and value in counters:
-            return counters[value]
-        source = unchanged(value)
-        return None if source is None else self.numbers(source, counters)
+        found = self._partly(value, counters)
+        return found.numbers if found and found.known.all() else None
 
     def column(
         self, indices: Value, number: int, along: int, counters: Counters | None
     ) -> Numbers | None:
         """One number of each index vector, these lying `along` a dimension; None if not told."""
-        op = mlir.defining_operation(indices)
-        whole = self.numbers(indices, counters)
-        if whole is not None:
-            is_vector = along < whole.ndim - 1
-            return np.take(whole, number, along + 1) if is_vector else whole
-        if op is not None and op.name == mlir.BARRIER:
-            source = op.operands[mlir.results(op).index(indices)]
-            return self.column(source, number, along, counters)
-        if op is None:
-            source = unchanged(indices)
-            return None if source is None else self.column(source, number, along, counters)
-        if op.name == "stablehlo.dynamic_slice":
-            part = self._stacked(op)
-            return None if part is None else self.column(part, number, along, None)
-        if op.name in ("stablehlo.reshape", "stablehlo.broadcast_in_dim"):
-            return self._column_reshaped(op, number, along, counters)
-        if op.name in ELEMENTWISE:
-            return self._column_of(op, number, along, counters)
-        if op.name != "stablehlo.concatenate" or integer(op, "dimension") != along:
+        found = self._partly(indices, counters)
+        if found and along < found.numbers.ndim - 1:
+            found = Partly(*(np.take(x, number, along + 1) for x in found))
+        return found.numbers if found and found.known.all() else None
+
+    def _partly(self, value: Value, counters: Counters | None) -> Partly | None:
+        key = value, id(counters)
+        if key not in self._told:
+            # Nothing is told of a cycle, nor of what is longer than any index that JAX writes.
+            self._told[key] = None
+            self._depth += 1
+            if self._depth < DEEPEST:
+                self._told[key] = self._worked_out(value, counters)
+            self._depth -= 1
+        return self._told[key]
+
+    def _worked_out(self, value: Value, counters: Counters | None) -> Partly | None:
+        if counters is not None and value in counters:
+            return _whole(counters[value])
+        if not _is_counted(value):
             return None
-        for piece in op.operands:
-            if number < mlir.shape(piece)[along]:
-                return self.column(piece, number, along, counters)
-            number -= mlir.shape(piece)[along]
-        return None
+        op = mlir.defining_operation(value)
+        if op is None or op.name == mlir.BARRIER:
+            source = unchanged(value) if op is None else op.operands[mlir.results(op).index(value)]
+            return None if source is None else self._partly(source, counters)
+        if op.name == "stablehlo.constant":
+            return _whole(elements(op)[None])
+        if op.name == "stablehlo.iota":
+            return _whole(_iota(op))
+        part = self._stacked(op) if op.name == "stablehlo.dynamic_slice" else None
+        return self._made(op, counters) if part is None else self._partly(part, None)
+
+    def _made(self, op: Operation, counters: Counters | None) -> Partly | None:
+        moved = _MOVED.get(op.name)
+        if moved is None and op.name not in (*ELEMENTWISE, "stablehlo.compare"):
+            return None
+        found = [self._partly(v, counters) for v in op.operands]
+        if op.name == "stablehlo.concatenate":
+            found = [x or _unknown(v) for x, v in zip(found, op.operands, strict=True)]
+        given = [x for x in found if x]
+        size = math.prod(mlir.shape(op.results[0]))
+        if len(given) < len(found) or max(len(x.known) for x in given) * size > LARGEST:
+            return None
+        return moved(op, given) if moved else _elementwise(op, given)
 
     def _stacked(self, op: Operation) -> Value | None:
         """What a step of a loop wrote into a stack, of which this slice is one of the steps'."""
@@ -158,45 +158,22 @@ class Told:
         alike = part is not None and mlir.shape(part) == mlir.shape(op.results[0])
         return part if alike else None
 
-    def _column_reshaped(
-        self, op: Operation, number: int, along: int, counters: Counters | None
-    ) -> Numbers | None:
-        """A column of what a dimension of size 1 in front is added to, or taken from."""
-        before, after = mlir.shape(op.operands[0]), mlir.shape(op.results[0])
-        added = len(before) - len(after)
-        if added == 1 and before == (1, *after):
-            found = self.column(op.operands[0], number, along + 1, counters)
-            return None if found is None else found[:, 0]
-        in_order = op.name == "stablehlo.reshape" or _is_in_order(op)
-        if added == -1 and (1, *before) == after and along > 0 and in_order:
-            found = self.column(op.operands[0], number, along - 1, counters)
-            return None if found is None else found[:, None]
-        return None
 
-    def _column_of(
-        self, op: Operation, number: int, along: int, counters: Counters | None
-    ) -> Numbers | None:
-        """A column of what is made element by element, as where indices are clamped."""
-        shape = mlir.shape(op.results[0])
-        operands = [
-            self.column(v, number, along, counters)
-            if mlir.shape(v) == shape
-            else self.numbers(v, counters)
-            for v in op.operands
-        ]
-        given = [x for x in operands if x is not None]
-        return _elementwise(op, given) if len(given) == len(operands) else None
+def _is_counted(value: Value) -> bool:
+    """Whether a value is an array of integers or truth values of which numpy knows the arithmetic,
+    and not larger than any index.
+    """
+    is_array = is_static_array(value) and dtype_of(value).kind in "biu"
+    return is_array and math.prod(mlir.shape(value)) <= LARGEST
 
 
-def _is_in_order(broadcast: Operation) -> bool:
-    """Whether a broadcast keeps its operand's dimensions behind a new one."""
-    dims = integers(broadcast, "broadcast_dimensions")
-    return dims == tuple(range(1, len(dims) + 1))
+def _whole(numbers: Numbers) -> Partly:
+    return Partly(numbers, np.broadcast_to(True, numbers.shape))
 
 
-def value_size(value: Value) -> int:
-    """How many elements a value has."""
-    return math.prod(mlir.shape(value))
+def _unknown(value: Value) -> Partly:
+    shape = (1, *mlir.shape(value))
+    return Partly(np.broadcast_to(dtype_of(value).type(0), shape), np.broadcast_to(False, shape))
 
 
 def unchanged(argument: Value) -> Value | None:
@@ -211,17 +188,33 @@ def unchanged(argument: Value) -> Value | None:
     return loop.operands[number] if returned == body.arguments[number] else None
 
 
-def _divides(numbers: Numbers | None) -> bool:
-    """Whether all numbers are other than zero, and small enough for quotients to be exact."""
-    return numbers is not None and bool((numbers != 0).all() and (abs(numbers) < 1 << 31).all())
-
-
-def _elementwise(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+def _elementwise(op: Operation, operands: Sequence[Partly]) -> Partly | None:
+    divides = op.name not in DIVIDING or _has_quotients(*operands)
+    if not divides or (op.name in ARITHMETIC and not has_numbers(op)):
+        return None
+    function = ELEMENTWISE.get(op.name) or COMPARED[_direction(op)]
     # A number beside an array, as `select` and `clamp` take it, meets all its elements.
-    rank = max(x.ndim for x in operands)
-    shaped = [x.reshape(x.shape + (1,) * (rank - x.ndim)) for x in operands]
+    rank = max(x.known.ndim for x in operands)
+    numbers, known = (
+        [x.reshape(x.shape + (1,) * (rank - x.ndim)) for x in each]
+        for each in zip(*operands, strict=True)
+    )
     with np.errstate(over="ignore"):
-        return np.asarray(ELEMENTWISE[op.name](*shaped)).astype(dtype_of(op.results[0]))
+        made = np.asarray(function(*numbers)).astype(dtype_of(op.results[0]))
+    return Partly(made, reduce(np.logical_and, known))
+
+
+def _direction(compare: Operation) -> str:
+    attribute = compare.attributes["comparison_direction"]
+    return str(cast(Any, stablehlo).ComparisonDirectionAttr(attribute).value)
+
+
+def _has_quotients(dividends: Partly, divisors: Partly) -> bool:
+    """Whether none is divided by zero, nor the least number by -1."""
+    least = np.iinfo(dividends.numbers.dtype).min
+    overflows = (divisors.numbers == -1) & (dividends.numbers == least) & (least < 0)
+    zero = divisors.numbers == 0
+    return bool(divisors.known.all()) and not zero.any() and not overflows.any()
 
 
 def _iota(op: Operation) -> Numbers:
@@ -231,52 +224,53 @@ def _iota(op: Operation) -> Numbers:
     return np.broadcast_to(counted.reshape(along), shape)[None]
 
 
-def _compared(op: Operation, operands: Sequence[Numbers]) -> Numbers:
-    attribute = op.attributes["comparison_direction"]
-    direction = str(cast(Any, stablehlo).ComparisonDirectionAttr(attribute).value)
-    return np.asarray(COMPARED[direction](*operands))
-
-
-def _broadcast(op: Operation, operands: Sequence[Numbers]) -> Numbers:
-    (x,), shape = operands, mlir.shape(op.results[0])
+def _broadcast(op: Operation, x: Numbers) -> Numbers:
+    shape = mlir.shape(op.results[0])
     sizes = [1] * len(shape)
     for dim, size in zip(integers(op, "broadcast_dimensions"), x.shape[1:], strict=True):
         sizes[dim] = size
     return np.broadcast_to(x.reshape(len(x), *sizes), (len(x), *shape))
 
 
-def _reshaped(op: Operation, operands: Sequence[Numbers]) -> Numbers:
-    return operands[0].reshape(len(operands[0]), *mlir.shape(op.results[0]))
+def _reshaped(op: Operation, x: Numbers) -> Numbers:
+    return x.reshape(len(x), *mlir.shape(op.results[0]))
 
 
-def _concatenated(op: Operation, operands: Sequence[Numbers]) -> Numbers:
-    steps = max(map(len, operands))
-    each = [np.broadcast_to(x, (steps, *x.shape[1:])) for x in operands]
-    return np.concatenate(each, integer(op, "dimension") + 1)
-
-
-def _sliced(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+def _sliced(op: Operation, x: Numbers) -> Numbers:
     bounds = (integers(op, name) for name in ("start_indices", "limit_indices", "strides"))
-    return operands[0][(slice(None), *map(slice, *bounds))]
+    return x[(slice(None), *map(slice, *bounds))]
 
 
-def _looked_up(op: Operation, operands: Sequence[Numbers]) -> Numbers:
+def _concatenated(op: Operation, operands: Sequence[Partly]) -> Partly:
+    steps, dim = max(len(x.known) for x in operands), integer(op, "dimension") + 1
+    alike = [[np.broadcast_to(x, (steps, *x.shape[1:])) for x in each] for each in operands]
+    return Partly(*(np.concatenate(each, dim) for each in zip(*alike, strict=True)))
+
+
+def _looked_up(op: Operation, operands: Sequence[Partly]) -> Partly | None:
     """A slice at the numbers of each step; StableHLO keeps it within bounds."""
     whole, *starts = operands
-    sizes, steps = mlir.shape(op.results[0]), max(map(len, operands))
-    rows: list[Numbers] = []
+    if not all(x.known.all() for x in starts):
+        return None
+    sizes, steps = mlir.shape(op.results[0]), max(len(x.known) for x in operands)
+    places: list[tuple[Any, ...]] = []
     for t in range(steps):
-        pairs = zip(starts, sizes, whole.shape[1:], strict=True)
-        firsts = [min(max(int(s[t % len(s)]), 0), n - m) for s, m, n in pairs]
-        rows.append(whole[t % len(whole)][tuple(map(slice, firsts, np.add(firsts, sizes)))])
-    return np.stack(rows)
+        pairs = zip(starts, sizes, whole.numbers.shape[1:], strict=True)
+        firsts = [min(max(int(s.numbers[t % len(s.numbers)]), 0), n - m) for s, m, n in pairs]
+        places.append((t % len(whole.numbers), *map(slice, firsts, np.add(firsts, sizes))))
+    return Partly(*(np.stack([x[place] for place in places]) for x in whole))
 
 
-_MADE: dict[str, Callable[[Operation, Sequence[Numbers]], Numbers]] = {
-    "stablehlo.compare": _compared,
-    "stablehlo.broadcast_in_dim": _broadcast,
-    "stablehlo.reshape": _reshaped,
+def _alike(move: Callable[[Operation, Numbers], Numbers]) -> "Moved":
+    """Of an op of one operand: what is known of its numbers moves with them."""
+    return lambda op, operands: Partly(*(move(op, x) for x in operands[0]))
+
+
+Moved = Callable[[Operation, Sequence[Partly]], Partly | None]
+_MOVED: dict[str, Moved] = {
+    "stablehlo.broadcast_in_dim": _alike(_broadcast),
+    "stablehlo.reshape": _alike(_reshaped),
+    "stablehlo.slice": _alike(_sliced),
     "stablehlo.concatenate": _concatenated,
-    "stablehlo.slice": _sliced,
     "stablehlo.dynamic_slice": _looked_up,
 }

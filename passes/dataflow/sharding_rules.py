@@ -7,12 +7,10 @@ one is checked against the shapes at hand, and custom calls, whose authors write
 are allowed by list only.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import convolution_numbers, integers
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, sdy
@@ -36,15 +34,6 @@ class Rule:
     results: tuple[Factors, ...]
     reduced: frozenset[int]
     blocked: frozenset[int]
-
-
-@dataclass(frozen=True)
-class ExampleFactor:
-    """The factor along which the examples lie: its number, and the sizes before and after them."""
-
-    factor: int
-    before: int
-    after: int
 
 
 def populate(module: Module) -> None:
@@ -122,39 +111,3 @@ def _window_dims(op: Operation) -> Sequence[int]:
 def _factors(mapping: Any) -> Factors:
     dimensions = cast(Any, sdy).TensorMappingAttr(mapping).dim_mappings
     return tuple(tuple(cast(Any, sdy).DimMappingAttr(d).factor_indices) for d in dimensions)
-
-
-def find_factor(
-    rule: Rule, factors: Factors, value: Value, axis: PerExample, size: int
-) -> ExampleFactor | None:
-    """The factor that is the dimension with the examples of this operand or result.
-
-    None where several factors make the dimension up, as in a reshape, or part of it.
-    """
-    own, length = factors[axis.dim], mlir.shape(value)[axis.dim]
-    whole = len(own) == 1 and rule.sizes[own[0]] == length == axis.before * size * axis.after
-    return ExampleFactor(own[0], axis.before, axis.after) if whole else None
-
-
-def find_axis(
-    rule: Rule, factors: Factors, value: Value, examples: ExampleFactor
-) -> PerExample | None:
-    """Where the example factor lies in this value; None where it does not (provably) occur."""
-    for dim, own in enumerate(factors):
-        if own == (examples.factor,) and rule.sizes[examples.factor] == mlir.shape(value)[dim]:
-            return PerExample(dim, examples.before, examples.after)
-    return None
-
-
-def reshaped_axis(source: Value, target: Value, axis: PerExample, size: int) -> PerExample | None:
-    """The example axis behind a reshape, by row-major arithmetic; None where it is split."""
-    old, new = mlir.shape(source), mlir.shape(target)
-    outer = math.prod(old[: axis.dim]) * axis.before
-    inner = math.prod(old[axis.dim + 1 :]) * axis.after
-    for dim, length in enumerate(new):
-        left, right = math.prod(new[:dim]), math.prod(new[dim + 1 :])
-        if left == 0 or right == 0 or outer % left or inner % right:
-            continue
-        if (outer // left) * size * (inner // right) == length:
-            return PerExample(dim, outer // left, inner // right)
-    return None

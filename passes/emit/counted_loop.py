@@ -5,6 +5,7 @@ two words of them.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -26,30 +27,21 @@ def counted_loop(
     6 [0 1 4 9]
     """
     if written_out or count == 1:
-        return _written_out(step, carry, count)
+        rows: list[Any] = []
+        for number in range(count):
+            carry, made = step(carry, jnp.int32(number))
+            rows.append(made)
+        return carry, jax.tree.map(lambda *each: jnp.stack(each), *rows)
     row = jax.eval_shape(step, carry, jnp.int32(0))[1] if row is None else row
     stacks = jax.tree.map(lambda each: jnp.zeros((count, *each.shape), each.dtype), row)
 
     def go_on(state: tuple[jax.Array, Carry, Any]) -> tuple[jax.Array, Carry, Any]:
         number, carried, stacked = state
         carried, made = step(carried, number)
-        return (
-            number + 1,
-            carried,
-            jax.tree.map(lambda stack, x: _put(stack, x, number), stacked, made),
+        put = partial(
+            lax.dynamic_update_index_in_dim, index=number, axis=0, allow_negative_indices=False
         )
+        return number + 1, carried, jax.tree.map(put, stacked, made)
 
     found = lax.while_loop(lambda state: state[0] < count, go_on, (jnp.int32(0), carry, stacks))
     return found[1:]
-
-
-def _written_out(step: Step[Carry], carry: Carry, count: int) -> tuple[Carry, Any]:
-    rows: list[Any] = []
-    for number in range(count):
-        carry, row = step(carry, jnp.int32(number))
-        rows.append(row)
-    return carry, jax.tree.map(lambda *each: jnp.stack(each), *rows)
-
-
-def _put(stack: jax.Array, row: jax.Array, number: jax.Array) -> jax.Array:
-    return lax.dynamic_update_index_in_dim(stack, row, number, 0, allow_negative_indices=False)

@@ -5,16 +5,15 @@
 
 `jax.debug.print` is of the first kind, and any callback whose results nothing uses. `eqx.error_if`
 is of the second: where its callback is called it raises, so that nothing but a is ever returned.
-Libraries have primitives that are functions of JAX, as Lineax's solve is: these are looked into.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
 from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr, Jaxpr, Var
+from jax.interpreters.partial_eval import dce_jaxpr
 
 CALLS = frozenset(["debug_callback", "debug_print", "io_callback", "pure_callback"])
 EFFECTS = frozenset(["DebugEffect", "OrderedDebugEffect", "IOEffect", "OrderedIOEffect"])
@@ -34,25 +33,10 @@ def primitives(jaxpr: Jaxpr) -> set[str]:
 
 def nested_equations(jaxpr: Jaxpr) -> Iterator[Any]:
     """All equations of a function and of what it calls, each before those within it."""
-    for eqn in map(_opened, jaxpr.eqns):
+    for eqn in jaxpr.eqns:
         yield eqn
         for inner in _inner(eqn.params.values()):
             yield from nested_equations(inner)
-
-
-def _opened(eqn: Any) -> Any:
-    """An equation; of a library's primitive that calls the host, a jitted function of JAX's own."""
-    implementation = eqn.primitive.impl
-    if isinstance(implementation, partial) or implementation.__module__.startswith("jax."):
-        return eqn
-    function = jax.jit(partial(implementation, **eqn.params))
-    try:
-        made = jax.make_jaxpr(function)(*(value.aval for value in eqn.invars)).jaxpr
-    except (TypeError, ValueError, NotImplementedError):
-        return eqn  # It runs on arrays alone, as one of NumPy does: the lowering says what it is.
-    if not host_calls(made):
-        return eqn
-    return made.eqns[-1].replace(invars=eqn.invars, outvars=eqn.outvars)
 
 
 def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Callable[..., Any]:
@@ -68,19 +52,29 @@ def silent(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Call
 
 
 def _without_host_calls(jaxpr: Jaxpr) -> Jaxpr:
+    quiet = _quiet(jaxpr)
+    return dce_jaxpr(quiet, [True] * len(quiet.outvars), instantiate=True)[0]
+
+
+def _quiet(jaxpr: Jaxpr) -> Jaxpr:
+    """A function whose calls have no effect, and are there for what is made of their results."""
     passed: dict[Any, Any] = {}
     eqns: list[Any] = []
-    for eqn in map(_opened, jaxpr.eqns):
+    for eqn in jaxpr.eqns:
         operands = [_renamed(v, passed) for v in eqn.invars]
         moved = _passed_on(eqn, operands)
         if moved is None:
-            eqns.append(_cleaned(eqn.replace(invars=operands)))
+            params = {name: _mapped(_quiet, value) for name, value in eqn.params.items()}
+            left = _lasting(eqn.effects)
+            eqns.append(eqn.replace(invars=operands, params=params, effects=left))
         else:
             passed.update(zip(eqn.outvars, moved, strict=True))
     results = [_renamed(v, passed) for v in jaxpr.outvars]
-    kept = _without_unheard(eqns, results)
-    own = _effects(jaxpr.effects, (eqn.effects for eqn in kept))
-    return jaxpr.replace(eqns=kept, outvars=results, effects=own)
+    return jaxpr.replace(eqns=eqns, outvars=results, effects=_lasting(jaxpr.effects))
+
+
+def _lasting(effects: Iterable[Any]) -> set[Any]:
+    return {effect for effect in effects if type(effect).__name__ not in EFFECTS}
 
 
 def _renamed(value: Any, passed: Mapping[Any, Any]) -> Any:
@@ -113,46 +107,6 @@ def _raises(jaxpr: Jaxpr) -> bool:
 def _name(callback: Any) -> str:
     function = getattr(callback, "callback_func", callback)
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-
-
-def _without_unheard(eqns: Sequence[Any], results: Iterable[Any]) -> list[Any]:
-    """The equations without calls of which nothing reaches a result, and what is made of those."""
-    used = _used(eqns, results)
-    lost: set[Any] = set()
-    kept: list[Any] = []
-    for eqn in eqns:
-        unheard = eqn.primitive.name in CALLS and used.isdisjoint(eqn.outvars)
-        if unheard or any(v in lost for v in eqn.invars if isinstance(v, Var)):
-            lost.update(eqn.outvars)
-        else:
-            kept.append(eqn)
-    return kept
-
-
-def _used(eqns: Sequence[Any], results: Iterable[Any]) -> set[Any]:
-    """The values that results are made of, or what has an effect other than a call."""
-    used = {v for v in results if isinstance(v, Var)}
-    for eqn in reversed(eqns):
-        acts = bool(eqn.effects) and eqn.primitive.name not in CALLS
-        if acts or not used.isdisjoint(eqn.outvars):
-            used.update(v for v in eqn.invars if isinstance(v, Var))
-    return used
-
-
-def _cleaned(eqn: Any) -> Any:
-    """An equation, what it calls being without host calls."""
-    params = {name: _mapped(_without_host_calls, value) for name, value in eqn.params.items()}
-    inner = list(_inner(params.values()))
-    if not inner:
-        return eqn
-    effects = _effects(eqn.effects, (jaxpr.effects for jaxpr in inner))
-    return eqn.replace(params=params, effects=effects)
-
-
-def _effects(known: Iterable[Any], within: Iterable[Iterable[Any]]) -> set[Any]:
-    """The effects that are left: those on the host only as far as something within has them."""
-    left = {effect for effects in within for effect in effects}
-    return {effect for effect in known if type(effect).__name__ not in EFFECTS or effect in left}
 
 
 def _inner(params: Iterable[Any]) -> Iterator[Jaxpr]:

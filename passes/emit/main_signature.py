@@ -15,14 +15,12 @@ def add_argument(function: func.FuncOp, kind: ir.Type) -> Value:
     """A further argument of a function, the last."""
     block = cast(Any, mlir.body(function))
     with mlir.context(), ir.Location.unknown():
-        old = cast(Any, function.attributes["function_type"]).value
-        function.attributes["function_type"] = ir.TypeAttr.get(
-            ir.FunctionType.get([*old.inputs, kind], old.results)
-        )
+        made = cast(Value, block.add_argument(kind, ir.Location.unknown()))
         if "arg_attrs" in function.attributes:
-            known = list(cast(Any, function).attributes["arg_attrs"])
+            known = _attributes(function, "arg_attrs")
             function.attributes["arg_attrs"] = ir.ArrayAttr.get([*known, ir.DictAttr.get({})])
-        return cast(Value, block.add_argument(kind, ir.Location.unknown()))
+        _retype(function)
+    return made
 
 
 def set_results(
@@ -30,23 +28,28 @@ def set_results(
 ) -> None:
     """Make the function return these values, the last of them with new string attributes."""
     block = mlir.body(function)
-    with mlir.context(), ir.Location.unknown():
-        old = mlir.return_operation(block)
-        location = old.location
-        known = (
-            list(cast(Any, function).attributes["res_attrs"])
-            if "res_attrs" in function.attributes
-            else []
-        )
+    old = mlir.return_operation(block)
+    with mlir.context(), old.location:
+        known = _attributes(function, "res_attrs")
         missing = len(values) - len(attributes) - len(known)
         known += [ir.DictAttr.get({})] * missing
-        added = [
-            ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in a.items()}) for a in attributes
-        ]
-        inputs = [a.type for a in block.arguments]
-        kind = ir.FunctionType.get(inputs, [v.type for v in values])
-        function.attributes["function_type"] = ir.TypeAttr.get(kind)
-        function.attributes["res_attrs"] = ir.ArrayAttr.get([*known, *added])
+        for named in attributes:
+            strings: dict[str, ir.Attribute] = {k: ir.StringAttr.get(v) for k, v in named.items()}
+            known.append(ir.DictAttr.get(strings))
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(known)
+        with ir.InsertionPoint(old):
+            func.ReturnOp(list(values))
         old.erase()
-        with ir.InsertionPoint(block):
-            func.ReturnOp(list(values), loc=location)
+        _retype(function)
+
+
+def _attributes(function: func.FuncOp, name: str) -> list[Any]:
+    return list(cast(Any, function).attributes[name]) if name in function.attributes else []
+
+
+def _retype(function: func.FuncOp) -> None:
+    """Give a function the type of what its block takes and returns."""
+    block = mlir.body(function)
+    outputs = [v.type for v in mlir.return_operation(block).operands]
+    kind = ir.FunctionType.get([a.type for a in block.arguments], outputs)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)

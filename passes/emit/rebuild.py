@@ -3,7 +3,7 @@
 Regions move; values stay valid.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from hlo_surgery.passes.emit.scopes import Scope, set_scope
@@ -33,6 +33,15 @@ def copy_before(
     for each in (copied, *mlir.nested_operations(copied)):
         set_scope(each, scope, each)
     return copied
+
+
+def copy_all(
+    ops: Iterable[Operation], made: dict[Value, Value], before: Operation, scope: Scope
+) -> None:
+    """Copies of ops, in order, of what is `made` in place of their operands, which is added to."""
+    for op in ops:
+        copied = copy_before(op, [made.get(v, v) for v in op.operands], before, scope)
+        made |= zip(mlir.results(op), mlir.results(copied), strict=True)
 
 
 def extend_return(end: Operation, values: Sequence[Value]) -> Operation:
@@ -69,26 +78,6 @@ def extend_results(
     _transfer(dict(zip(mlir.results(op), mlir.results(renewed), strict=False)), known, sets)
     op.erase()
     return renewed
-
-
-def swap_carries(loop: Operation, one: int, other: int) -> None:
-    """Two carries of one type, each in the other's place: the loop does what it did."""
-    start, end = mlir.operands(loop), mlir.return_operation(loop.regions[1].blocks[0])
-    _swap_uses(loop.results[one], loop.results[other])
-    for region in loop.regions:
-        arguments = cast(Any, region.blocks[0]).arguments
-        _swap_uses(arguments[one], arguments[other])
-    # What is passed on unchanged has its uses swapped by now.
-    returned = mlir.operands(end)
-    for op, values in ((loop, start), (end, returned)):
-        op.operands[one], op.operands[other] = values[other], values[one]
-
-
-def _swap_uses(one: Value, other: Value) -> None:
-    uses = [(v, [(u.owner, u.operand_number) for u in v.uses]) for v in (one, other)]
-    for (_, found), (value, _) in zip(uses, reversed(uses), strict=True):
-        for owner, number in found:
-            cast(Any, owner).operation.operands[number] = value
 
 
 def _transfer(

@@ -50,18 +50,8 @@ def in_location(name: str) -> str:
 
 
 # Stages that outputs and statistics have in common.
-LIFT, HOIST, HOISTED_STACK, STACK, STEPS, AGAIN, PADDING, FOLLOWING = map(
-    Scope,
-    (
-        "lift",
-        "hoist",
-        "hoisted stack",
-        "stack",
-        "microbatches",
-        "second pass",
-        "padding",
-        "ids",
-    ),
+LIFT, HOIST, HOISTED_STACK, STACK, STEPS, PADDING = map(
+    Scope, ("lift", "hoist", "hoisted stack", "stack", "microbatches", "padding")
 )
 
 
@@ -109,41 +99,31 @@ def set_traced_scopes(
     ops: Sequence[Operation], scope: Scope, sources: Mapping[str, Operation], source: Operation
 ) -> None:
     """Say of ops that were traced what they are for; `sources`: for which op those of an output
-    stand. What JAX shares, as constants, is for what uses it first.
+    stand. What JAX shares, as constants, is for what uses it.
     """
     known: dict[Operation, Scope] = {}
     for op in reversed(ops):
         own = _tagged(scope, tuple(_names(cast(Any, op.location))))
-        users = [] if own else [user for user in _users(op) if user in known]
-        known[op] = known[users[-1]] if users else own or scope
+        users = (user for result in op.results for user in mlir.users(result) if user in known)
+        known[op] = own or next((known[user] for user in users), scope)
     # Most ops share theirs with many others, and to make a location takes longer than to find it.
-    locations = {
+    places = {
         own: location_for(own, sources.get(own.output, source)) for own in set(known.values())
     }
     for op, own in known.items():
-        cast(Any, op).location = locations[own]
+        cast(Any, op).location = places[own]
 
 
 @lru_cache(maxsize=1024)
 def _tagged(scope: Scope, names: tuple[str, ...]) -> Scope | None:
     """A scope with the innermost tag of each part, from inner names to outer; None without any."""
-    tags: dict[str, str] = {}
-    for name in names:
-        tags = {**_tags_in(name), **tags}
+    found = {part: text for name in reversed(names) for part, text in _TAG.findall(name)}
+    tags = {part: _unquoted(text) for part, text in found.items()}
     return replace(scope, **tags) if tags else None
-
-
-def _tags_in(name: str) -> dict[str, str]:
-    """The last tag of each part in one name."""
-    return {part: _unquoted(text) for part, text in _TAG.findall(name)}
 
 
 # Names are many, since each ends in what its op does; tags are few.
 _unquoted = lru_cache(maxsize=4096)(unquote)
-
-
-def _users(op: Operation) -> list[Operation]:
-    return [user for result in op.results for user in mlir.users(result)]
 
 
 def _outer_names(location: Any) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import jax
+import numpy as np
 
 from hlo_surgery.passes.emit.closed_over import ClosedOver, trace
 from hlo_surgery.passes.emit.export import in_clean_config
@@ -15,9 +16,10 @@ from hlo_surgery.passes.emit.host_calls import host_calls
 from hlo_surgery.passes.emit.main_signature import add_argument
 from hlo_surgery.passes.emit.scopes import Scope, keep_names_alone, set_traced_scopes
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import elements
 from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.inlining import inline_calls, move_body
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
 
 TELLING = (
     "a statistic calls its host (as jax.debug.print and jax.pure_callback do), which a rewritten "
@@ -25,6 +27,7 @@ TELLING = (
 )
 
 Replacement = Callable[..., Sequence[jax.Array]]
+CONVERT, FLOATS = "stablehlo.convert", {np.dtype(np.float32), np.dtype(np.float64)}
 
 
 def splice(
@@ -50,6 +53,7 @@ def splice(
     mlir.run_passes(lowered, "func.func(chlo-legalize-to-stablehlo)")
     keep_names_alone(mlir.all_operations(lowered))
     inline_calls(lowered)
+    _narrow_constants(lowered)
     ops = mlir.nested_operations(mlir.main_function(lowered).operation)
     stands_for = source or before
     if scope is None:
@@ -59,6 +63,22 @@ def splice(
         set_traced_scopes(ops, scope, sources or {}, stands_for)
     further = _further_arguments(lowered, tracers, before, closed_over)
     return move_body(mlir.main_function(lowered), [*values, *further], before)
+
+
+def _narrow_constants(module: mlir.Module) -> None:
+    """Have numbers of Python in the type that they are converted to: as JAX has 64 bits here, they
+    are of these, which not every device has.
+    """
+    for op in mlir.all_operations(module):
+        source = mlir.defining_operation(op.operands[0]) if op.name == CONVERT else None
+        if source is None or source.name != "stablehlo.constant" or mlir.shape(op.results[0]):
+            continue
+        dtypes = {dtype_of(op.operands[0]), dtype_of(op.results[0])}
+        if dtypes <= FLOATS:
+            number = elements(source).astype(dtype_of(op.results[0]))
+            with mlir.context(), op.location, ir.InsertionPoint(op):
+                made = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(number))
+            mlir.replace(op, [cast(Value, made)])
 
 
 def _lowered(

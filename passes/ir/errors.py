@@ -43,9 +43,6 @@ NAN_HELP = (
     f"{OUTSIDE}; of a loss that guards its mean, take each example's loss and their mean instead "
     f"(of optax's ranking losses, with reduce_fn=None){CONTRIBUTION_HELP}"
 )
-# Of those of which a mark makes a constant, and which go on as sums all the same.
-BOTH_HELP = f"{OUTSIDE}{CONTRIBUTION_HELP}"
-
 # Of such sums where they make a loss, whose gradient may be had all the same.
 LOSS_HELP = (
     "write the loss as a sum or mean of one term for each example, or ask for statistics without "

@@ -4,17 +4,14 @@
 others being Shared. Never an index, a predicate or a divisor; never two factors of one product.
 """
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import flag
 from hlo_surgery.passes.ir.mlir import Operation, ir
 from hlo_surgery.passes.ir.traits import COMBINES, CONTRACTS, TRAITS, Linear, Positions, ops_of
 
-Rule = Callable[[Operation, Positions], bool]
-
 TARGET = "call_target_name"
-IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
 # Solves with the matrix as operand 0 and the right-hand sides as operand 1, linear in the latter.
 SOLVE_CALLS = frozenset(
     f"{prefix}_{t}trsm{end}"
@@ -94,12 +91,28 @@ def is_linear(op: Operation, positions: Positions) -> bool:
     numbers only.
     """
     row = TRAITS.get(op.name)
-    inexact = all(map(mlir.is_inexact, [*op.results, *(op.operands[p] for p in positions)]))
-    if row is None or row.linear is None or not inexact:
+    if row is None or row.linear is None or not _allows(op, row.linear, positions):
         return False
-    if isinstance(row.linear, Linear):
-        return _RULES[row.linear](op, positions)
-    return positions <= row.linear
+    return all(map(mlir.is_inexact, [*op.results, *(op.operands[p] for p in positions)]))
+
+
+def _allows(op: Operation, linear: Linear | Positions, positions: Positions) -> bool:
+    match linear:
+        case Linear.ANYWHERE:
+            return True
+        case Linear.ONE_OF:
+            return len(positions) == 1
+        case Linear.IF_ADDING:
+            return all(added_results(op))
+        case Linear.IF_ADDING_UPDATES:
+            writes = overwrites(op) and flag(op, "unique_indices")
+            return len(op.results) not in positions and (writes or all(added_results(op)))
+        case Linear.IN_SOLVES:
+            return mlir.text_attribute(op, TARGET) in SOLVE_CALLS and [*positions] == [1]
+        case Linear.FROM_INEXACT:
+            return mlir.is_inexact(op.operands[0])
+        case _:
+            return positions <= linear
 
 
 def sums(op: Operation, index: int) -> bool:
@@ -145,44 +158,3 @@ def overwrites(op: Operation) -> bool:
     block = cast(Any, op.regions[0].blocks[0])
     count = len(op.results)
     return mlir.operands(mlir.return_operation(block)) == list(block.arguments)[count:]
-
-
-def _anywhere(op: Operation, positions: Positions) -> bool:
-    return True
-
-
-def _one_of(op: Operation, positions: Positions) -> bool:
-    return len(positions) == 1
-
-
-def _reduction(op: Operation, positions: Positions) -> bool:
-    return all(added_results(op))
-
-
-def _scatter(op: Operation, positions: Positions) -> bool:
-    count = len(op.results)
-    unique = "unique_indices" in op.attributes and bool(
-        cast(Any, op.attributes["unique_indices"]).value
-    )
-    adds = all(added_results(op)) or (overwrites(op) and unique)
-    return adds and count not in positions
-
-
-def _custom_call(op: Operation, positions: Positions) -> bool:
-    target = mlir.text_attribute(op, TARGET)
-    return target in IDENTITY_CALLS or (target in SOLVE_CALLS and positions == frozenset([1]))
-
-
-def _to_inexact(op: Operation, positions: Positions) -> bool:
-    kind = mlir.element_type(op.operands[0])
-    return isinstance(kind, ir.FloatType | ir.ComplexType)
-
-
-_RULES: dict[Linear, Rule] = {
-    Linear.ANYWHERE: _anywhere,
-    Linear.ONE_OF: _one_of,
-    Linear.IF_ADDING: _reduction,
-    Linear.IF_ADDING_UPDATES: _scatter,
-    Linear.BY_TARGET: _custom_call,
-    Linear.FROM_INEXACT: _to_inexact,
-}

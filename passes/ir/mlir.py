@@ -2,6 +2,7 @@
 
 import functools
 import io
+from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
 from jax.interpreters import mlir as jax_mlir
@@ -108,9 +109,12 @@ def to_text(module: Module) -> str:
 
 
 def run_passes(module: Module, *passes: str) -> None:
-    """Run MLIR passes on the module, in order. Every pass is followed by MLIR's verifier."""
-    with context(), ir.Location.unknown():
-        passmanager.PassManager.parse(f"builtin.module({','.join(passes)})").run(module.operation)
+    """Run MLIR passes on the module, in order. It is verified where it is read and compiled."""
+    if passes:
+        with context(), ir.Location.unknown():
+            manager = passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
+            manager.enable_verifier(False)
+            manager.run(module.operation)
 
 
 def main_function(module: Module) -> func.FuncOp:
@@ -158,14 +162,34 @@ def all_operations(module: Module) -> list[Operation]:
     return nested_operations(module.operation)
 
 
+def op_names(module: Module) -> set[str]:
+    """The names of all ops of a module."""
+    return {op.name for op in all_operations(module)}
+
+
+def replace(op: Operation, values: Sequence[Value]) -> None:
+    """Use other values in place of an op's results, and erase it."""
+    for result, value in zip(op.results, values, strict=True):
+        result.replace_all_uses_with(value)
+    op.erase()
+
+
+def rename(op: Operation, name: str, attributes: dict[str, ir.Attribute]) -> Operation:
+    """An op of another name with the same operands and types of results, in its place."""
+    with context(), op.location, ir.InsertionPoint(op):
+        kinds = [result.type for result in op.results]
+        made = ir.Operation.create(name, kinds, operands(op), attributes)
+    replace(op, results(made))
+    return made
+
+
 def enclosing_loops(op: Operation) -> list[Operation]:
     """The loops around an op, innermost first."""
     found: list[Operation] = []
-    parent = cast(Any, op).parent
-    while parent is not None:
-        if parent.operation.name == "stablehlo.while":
-            found.append(parent.operation)
-        parent = parent.operation.parent
+    around = cast(Any, op).parent
+    while around is not None:
+        found += [around.operation] if around.operation.name == "stablehlo.while" else []
+        around = around.operation.parent
     return found
 
 
@@ -174,8 +198,8 @@ def loops_around(value: Value) -> list[Operation]:
     op = defining_operation(value)
     if op is not None:
         return enclosing_loops(op)
-    parent = cast(Any, value.owner).owner.operation
-    return [*([parent] if parent.name == "stablehlo.while" else []), *enclosing_loops(parent)]
+    # The terminator lies where the arguments do.
+    return enclosing_loops(return_operation(cast(Block, value.owner)))
 
 
 def defining_operation(value: Value) -> Operation | None:
@@ -208,14 +232,18 @@ def captured(op: Operation) -> list[Value]:
     """Values from outside that the op's regions use: like operands, but not listed among them."""
     if not len(op.regions):
         return []
-    inside = set(values_within(op))
-    used = (v for each in nested_operations(op) for v in each.operands)
-    return list(dict.fromkeys(v for v in used if v not in inside))
+    ops = nested_operations(op)
+    inside = set(_made_in(op, ops))
+    used = dict.fromkeys(v for each in ops for v in each.operands)
+    return [v for v in used if v not in inside]
 
 
 def values_within(op: Operation) -> list[Value]:
     """The arguments of all blocks in an op's regions, and what their ops result in."""
-    ops = nested_operations(op)
+    return _made_in(op, nested_operations(op))
+
+
+def _made_in(op: Operation, ops: Sequence[Operation]) -> list[Value]:
     blocks = [b for each in (op, *ops) for region in each.regions for b in region.blocks]
     arguments = [argument for b in blocks for argument in b.arguments]
     return [*arguments, *(result for each in ops for result in each.results)]
@@ -224,7 +252,7 @@ def values_within(op: Operation) -> list[Value]:
 def shape(value: Value) -> tuple[int, ...]:
     """The sizes of a ranked tensor value; () for anything else (tokens, tuples)."""
     kind = value.type
-    return tuple(ir.RankedTensorType(kind).shape) if isinstance(kind, ir.RankedTensorType) else ()
+    return tuple(kind.shape) if isinstance(kind, ir.RankedTensorType) else ()
 
 
 def is_token(value: Value) -> bool:
@@ -241,8 +269,14 @@ def element_type(value: Value) -> ir.Type | None:
 
 def is_inexact(value: Value) -> bool:
     """Whether it holds floats or complex numbers: where sums are sums, not counts or bits."""
-    kind = element_type(value)
-    return isinstance(kind, ir.FloatType | ir.ComplexType)
+    return _holds_inexact(value.type)
+
+
+# Asked of many thousands of values, of a few types.
+@functools.cache
+def _holds_inexact(kind: ir.Type) -> bool:
+    inexact = ir.FloatType | ir.ComplexType
+    return isinstance(kind, ir.RankedTensorType) and isinstance(kind.element_type, inexact)
 
 
 def is_complex(value: Value) -> bool:

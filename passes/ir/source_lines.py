@@ -2,7 +2,6 @@
 from text.
 """
 
-from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -21,9 +20,6 @@ PACKAGES = ("site-packages", "dist-packages")
 WRAPPERS = (("hlo_surgery", "declaring.py"), ("hlo_surgery", "torch"))
 # Where Keras calls JAX's ops, which says nothing of the layer that did.
 DISPATCH = (("keras", "src", "backend"), ("keras", "src", "ops"))
-# Between locations that are still to be read: here the frames of a callee or of its call begin, or
-# both are known.
-_OPENED, _JOINED = "opened", "joined"
 
 
 def source_line(op: Operation) -> str:
@@ -44,17 +40,13 @@ def reason_at(op: Operation, why: str, help: str = MIXING_HELP) -> Reason:
 def _library_line(op: Operation) -> str:
     """`flax/linen/normalization.py:112`, where an installed library's line made the op; else ""."""
     frames = _frames(cast(Any, op.location))
-    if not frames or not _is_installed(frames[0][0]) or all(_is_installed(f) for f, _ in frames):
+    installed = list(takewhile(lambda frame: _is_installed(frame[0]), frames))
+    if len(installed) in (0, len(frames)):
         return ""
-    path, line = next((f for f in _of_library(frames) if not _is_dispatch(f[0])), frames[0])
+    path, line = next((f for f in installed if not _is_dispatch(f[0])), installed[0])
     parts = Path(path).parts
-    installed = [i for i, part in enumerate(parts) if part in PACKAGES]
-    return f"{'/'.join(parts[installed[-1] + 1 :])}:{line}" if installed else ""
-
-
-def _of_library(frames: list[Frame]) -> Iterator[Frame]:
-    """The innermost frames, up to the user's own."""
-    return takewhile(lambda frame: _is_installed(frame[0]), frames)
+    within = max(i for i, part in enumerate(parts) if part in PACKAGES)
+    return f"{'/'.join(parts[within + 1 :])}:{line}"
 
 
 def _is_dispatch(path: str) -> bool:
@@ -74,39 +66,23 @@ def inlined_location(op: Operation, call: Operation) -> ir.Location:
 
 
 def _frames(location: Any) -> list[Frame]:
-    """File and line of each frame, innermost first; of what is unread, the next comes last."""
-    read: list[list[Frame]] = [[]]
-    pending: list[Any] = [location]
-    while pending:
-        current = pending.pop()
-        match current:
-            case ir.FileLineColLoc() if _is_wrapper(str(current.filename)):
-                pass
-            case ir.FileLineColLoc():
-                read[-1].append((str(current.filename), int(current.start_line)))
-            case ir.NameLoc():
-                inner: Any = current.child_loc
-                pending += (
-                    [_JOINED, inner.caller, _OPENED, inner.callee, _OPENED]
-                    if _is_inlined(current)
-                    else [inner]
-                )
-            case ir.CallSiteLoc():
-                pending += [current.caller, current.callee]
-            case ir.FusedLoc():
-                pending += reversed(list(current.locations))
-            case str() if current == _OPENED:
-                read.append([])
-            case str():
-                call, callee = read.pop(), read.pop()
-                read[-1] += _of_inlined(callee, call)
-            case _:
-                pass
-    return read[0]
-
-
-def _is_inlined(location: Any) -> bool:
-    return location.name_str == INLINED
+    """File and line of each frame, innermost first."""
+    read: list[Frame] = []
+    while isinstance(location, ir.CallSiteLoc):
+        read += _frames(location.callee)
+        location = location.caller
+    match location:
+        case ir.FileLineColLoc() if not _is_wrapper(str(location.filename)):
+            return [*read, (str(location.filename), int(location.start_line))]
+        case ir.NameLoc() if location.name_str == INLINED:
+            inlined: Any = location.child_loc
+            return [*read, *_of_inlined(_frames(inlined.callee), _frames(inlined.caller))]
+        case ir.NameLoc():
+            return [*read, *_frames(location.child_loc)]
+        case ir.FusedLoc():
+            return [*read, *(frame for each in location.locations for frame in _frames(each))]
+        case _:
+            return read
 
 
 def _of_inlined(callee: list[Frame], call: list[Frame]) -> list[Frame]:

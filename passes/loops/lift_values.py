@@ -7,22 +7,21 @@ This is exact whatever the loops and branches do, and takes B times the memory o
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 
-from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
 from hlo_surgery.passes.emit.scopes import LIFT
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.loops.loop_sums import reached_values
 from hlo_surgery.passes.strategies.by_gradient.lift import lifted_gradients
 from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.task import Schedule
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
-from hlo_surgery.passes.terms.slice_functions import slice_function
+from hlo_surgery.passes.terms.slice_functions import SliceFunction, slice_function
 
 Lifted = dict[Value, Value]
 ONE_BY_ONE = Schedule(chunk=1, shards=1, written_out=False)
@@ -36,20 +35,6 @@ def lift_control_flow(axes: Axes, block: Block, outputs: Sequence[Value]) -> Lif
     lifted: Lifted = {}
     _lift_block(axes, block, reached_values(axes, outputs), lifted)
     return lifted
-
-
-def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
-    """All Summed values that the outputs rest on, through loops and branches."""
-    found: set[Value] = set()
-    pending = list(outputs)
-    while pending:
-        value = pending.pop()
-        if value in found or not axes.is_sum(axes.of(value)):
-            continue
-        found.add(value)
-        op = mlir.defining_operation(value)
-        pending += ties(value) if op is None or op.name in mlir.CONTROL_FLOW else axes.summed(op)
-    return found
 
 
 def _lift_block(axes: Axes, block: Block, reached: set[Value], lifted: Lifted) -> None:
@@ -103,16 +88,16 @@ def lift_before(
     functions = [slice_function(s, axes.size, is_mean=True, count=axes.count) for s in slices]
     inputs = list(dict.fromkeys(value for f in functions for value in f.values))
 
+    def rows(function: SliceFunction, known: dict[Value, jax.Array]) -> jax.Array:
+        if function.liftable:
+            return lifted_gradients(function, known, axes.size)
+        one_by_one = looped_gradients(
+            function, known, axes.size, ONE_BY_ONE, lambda gradient: (), lambda gradient: gradient
+        )
+        return one_by_one[1]
+
     def replacement(*operands: jax.Array) -> list[jax.Array]:
         known = dict(zip(inputs, operands, strict=True))
-        found: list[jax.Array] = []
-        for function in functions:
-            if function.liftable:
-                found.append(lifted_gradients(function, known, axes.size))
-            else:
-                loop = partial(looped_gradients, function, known, axes.size, ONE_BY_ONE)
-                _, rows = loop(lambda gradient: (), lambda gradient: gradient)
-                found.append(rows)
-        return found
+        return [rows(function, known) for function in functions]
 
     return splice(inputs, replacement, before, scope=LIFT)

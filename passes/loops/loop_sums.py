@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.loops.added_values import added_values
 from hlo_surgery.passes.terms.axes import Axes
 
 
@@ -56,61 +56,58 @@ def loop_sums(axes: Axes, sums: Sequence[Value], going_on: set[Value]) -> LoopSu
 
     `going_on`: results of loops that start from what was added up before, in place of zero.
     """
-    behind = closure(sums, partial(summed_operands_of, axes))
+    behind = closure(sums, partial(_summed_in_block, axes))
     loop = _common_loop(behind)
     counted = axes.state.structure.loop_of(loop) if loop is not None else None
-    step = counted.step if counted is not None else None
-    if loop is None or counted is None or step is None:
+    if loop is None or counted is None or counted.step is None:
         return None
-    later = _behind(loop)
+    later = ops_behind(loop)[:-1]
     tail = [op for op in later if not behind.isdisjoint(op.results)]
+    taken = [pair for op in tail for pair in zip(op.operands, axes.at(op), strict=True)]
     made: set[Value] = {result for op in later for result in op.results}
-    constants = closure(_taken_as_constants(axes, tail), partial(_operands_in, made))
+    constants = closure([v for v, c in taken if not axes.is_sum(c)], partial(_operands_in, made))
     held = [op for op in later if not constants.isdisjoint(op.results)]
-    added = _added(loop, [v for v in loop.results if v in behind], going_on)
-    flat = not any(op.name in mlir.CONTROL_FLOW for op in held)
-    # A sum that neither is added up nor made of such sums is of the whole batch.
+    added = _added(loop, behind, going_on)
+    # A sum that neither is added up nor made of such sums is of the whole batch, and one that is
+    # taken as a constant as well would be known to no step.
     known = {*loop.results, *(result for op in tail for result in op.results)}
-    if added is None or not flat or not behind <= known:
+    flat = not any(op.name in mlir.CONTROL_FLOW for op in (*held, *tail))
+    if added is None or not flat or not behind <= known or not added.keys().isdisjoint(constants):
         return None
-    # One that is taken as a constant as well would be known to no step.
-    if not added.keys().isdisjoint(constants) or not all(_is_tail(axes, op) for op in tail):
+    if not all(axes.is_sum(c) or axes.is_shared(c) for _, c in taken):
         return None
-    handed_on = {v for r in added if (v := _handed_on(loop, _number(loop, r))) is not None}
+    handed_on = {values[0] for result, values in added.items() if _hands_on(loop, result)}
     constant = [v for v in loop.results if v in constants]
-    return LoopSums(loop, step, counted.trips, added, handed_on, tail, constant, held)
+    return LoopSums(loop, counted.step, counted.trips, added, handed_on, tail, constant, held)
 
 
-def summed_operands_of(axes: Axes, value: Value) -> list[Value]:
+def reached_values(axes: Axes, outputs: Sequence[Value]) -> set[Value]:
+    """All sums over the examples that the outputs rest on, through loops and branches."""
+
+    def is_sum(value: Value) -> bool:
+        return axes.is_sum(axes.of(value))
+
+    def behind(value: Value) -> list[Value]:
+        op = mlir.defining_operation(value)
+        if op is None or op.name in mlir.CONTROL_FLOW:
+            return [v for v in ties(value) if is_sum(v)]
+        return [v for v in axes.summed(op) if is_sum(v)]
+
+    return closure(filter(is_sum, outputs), behind)
+
+
+def _summed_in_block(axes: Axes, value: Value) -> list[Value]:
     """The sums that a value of a block is made of, up to loops and branches."""
     op = mlir.defining_operation(value)
-    if op is None or op.name in mlir.CONTROL_FLOW:
-        return []
-    return [v for v, known in zip(op.operands, axes.at(op), strict=True) if axes.is_sum(known)]
+    return [] if op is None or op.name in mlir.CONTROL_FLOW else axes.summed(op)
 
 
 def _common_loop(sums: set[Value]) -> Operation | None:
     """The one loop of which all these sums result that a loop or branch makes."""
-    loops = [op for op in map(_control_flow, sums) if op is not None]
+    made = [op for op in map(mlir.defining_operation, sums) if op is not None]
+    loops = [op for op in made if op.name in mlir.CONTROL_FLOW]
     alike = bool(loops) and all(mlir.is_same(op, loops[0]) for op in loops)
     return loops[0] if alike and loops[0].name == "stablehlo.while" else None
-
-
-def _control_flow(value: Value) -> Operation | None:
-    op = mlir.defining_operation(value)
-    return op if op is not None and op.name in mlir.CONTROL_FLOW else None
-
-
-def _behind(loop: Operation) -> list[Operation]:
-    """The ops behind a loop in its block."""
-    block = mlir.operations(cast(Any, loop.block))[:-1]
-    places = [i for i, op in enumerate(block) if op.name == loop.name and mlir.is_same(op, loop)]
-    return block[places[0] + 1 :]
-
-
-def _taken_as_constants(axes: Axes, tail: Sequence[Operation]) -> list[Value]:
-    pairs = [pair for op in tail for pair in zip(op.operands, axes.at(op), strict=True)]
-    return [value for value, known in pairs if not axes.is_sum(known)]
 
 
 def _operands_in(made: set[Value], value: Value) -> list[Value]:
@@ -120,41 +117,61 @@ def _operands_in(made: set[Value], value: Value) -> list[Value]:
 
 
 def _added(
-    loop: Operation, sums: Sequence[Value], going_on: set[Value]
+    loop: Operation, sums: set[Value], going_on: set[Value]
 ) -> dict[Value, list[Value]] | None:
     """What is added in a step to these results of the loop, if all of them are sums from zero."""
     added: dict[Value, list[Value]] = {}
-    for result in sums:
-        number = _number(loop, result)
-        within = _handed_on(loop, number)
-        values = added_values(loop, number) if within is None else [within]
-        starts = is_splat(loop.operands[number], 0) or result in going_on
-        if values is None or not starts:
+    for number, result in enumerate(loop.results):
+        if result not in sums:
+            continue
+        returned = mlir.operands(mlir.return_operation(loop.regions[1].blocks[0]))[number]
+        values = [returned] if _hands_on(loop, result) else added_values(loop, number)
+        if values is None or not (is_splat(loop.operands[number], 0) or result in going_on):
             return None
         added[result] = values
     return added
 
 
-def _handed_on(loop: Operation, number: int) -> Value | None:
-    """The result of a loop in the body that goes on from this carry, if the body returns it, and
-    nothing else takes it.
+def _hands_on(loop: Operation, result: Value) -> bool:
+    """Whether a loop in the body goes on from this carry, and the body returns what that results
+    in, and nothing else takes it.
     """
-    body = cast(Any, loop.regions[1].blocks[0])
+    number, body = mlir.results(loop).index(result), cast(Any, loop.regions[1].blocks[0])
     returned = mlir.operands(mlir.return_operation(body))[number]
-    within = _control_flow(returned)
+    within = mlir.defining_operation(returned)
     if within is None or within.name != "stablehlo.while" or within.block != body:
+        return False
+    start = within.operands[mlir.results(within).index(returned)]
+    return start == body.arguments[number] and len(list(returned.uses)) == 1
+
+
+def ops_behind(loop: Operation) -> list[Operation]:
+    """The ops behind a loop in its block."""
+    block = mlir.operations(cast(Any, loop.block))
+    places = (i for i, op in enumerate(block) if op.name == loop.name and mlir.is_same(op, loop))
+    return block[next(places) + 1 :]
+
+
+def added_values(loop: Operation, number: int) -> list[Value] | None:
+    """The values that a step adds to a carry; None where the carry is used in another way."""
+    condition, body = (region.blocks[0] for region in loop.regions)
+    carry, added = body.arguments[number], list[Value]()
+    if len(list(carry.uses)) != 1 or list(condition.arguments[number].uses):
         return None
-    start = within.operands[_number(within, returned)]
-    goes_on = start == body.arguments[number]
-    return returned if goes_on and len(list(returned.uses)) == 1 else None
-
-
-def _number(loop: Operation, result: Value) -> int:
-    return mlir.results(loop).index(result)
-
-
-def _is_tail(axes: Axes, op: Operation) -> bool:
-    """Whether an op behind the loop makes sums of sums, and takes constants besides."""
-    known = axes.at(op)
-    alone = all(axes.is_sum(c) or axes.is_shared(c) for c in known)
-    return op.name not in mlir.CONTROL_FLOW and alone and any(map(axes.is_sum, known))
+    pending = [mlir.operands(mlir.return_operation(body))[number]]
+    carried = 0
+    while pending:
+        value = pending.pop()
+        op = mlir.defining_operation(value)
+        if value == carry:
+            carried += 1
+        elif (
+            op is not None
+            and op.name == "stablehlo.add"
+            and op.block == body
+            and len(list(value.uses)) == 1
+        ):
+            pending += op.operands
+        else:
+            added.append(value)
+    return added if carried == 1 else None

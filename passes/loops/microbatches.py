@@ -10,7 +10,6 @@ its own, the steps are those of the innermost.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +19,9 @@ from hlo_surgery.passes.axes.constant_part import has_constant_part
 from hlo_surgery.passes.dataflow.linked import ties
 from hlo_surgery.passes.dataflow.vanishing import vanishes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.closure import closure
 from hlo_surgery.passes.ir.constants import is_splat
 from hlo_surgery.passes.ir.mlir import Block, Value
-from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, summed_operands_of
+from hlo_surgery.passes.loops.loop_sums import LoopSums, loop_sums, reached_values
 from hlo_surgery.passes.structure.digits import Digit, leaves
 from hlo_surgery.passes.terms.axes import Axes
 
@@ -84,12 +82,14 @@ def _nest(axes: Axes, sums: Sequence[Value]) -> list[LoopSums]:
 def _microbatches(axes: Axes, nest: Sequence[LoopSums]) -> Microbatches | None:
     """The steps of the innermost loop, if each holds examples of its own and nothing besides."""
     loop, values = nest[-1].loop, nest[-1].values
-    reached = _summed(axes, values)
-    members = _members(axes, nest)
-    if members is None or not reached.isdisjoint(mlir.captured(loop)):
+    reached = reached_values(axes, values)
+    orders = [order for sums in nest if (order := _order(axes, sums))]
+    around = [d for _, digits in orders for d in digits]
+    apart = len(orders) == len(nest) and len(set(around)) == len(around)
+    if not apart or not reached.isdisjoint(mlir.captured(loop)):
         return None
-    around = [d for sums in nest for d in _step_digits(axes, sums)]
     batch = tuple(d for d in axes.batch if d not in around)
+    members = _members(axes, orders, [*around, *batch])
     step = Axes(axes.state, batch, members.shape[1], tuple(around))
     alone = all(_is_share(step, value) for value in values)
     if not alone or not all(_holds_examples_alone(step, value) for value in reached):
@@ -97,43 +97,25 @@ def _microbatches(axes: Axes, nest: Sequence[LoopSums]) -> Microbatches | None:
     return Microbatches(nest, members, step)
 
 
-def _step_digits(axes: Axes, sums: LoopSums) -> list[Digit]:
-    """The digits of the batch that a loop takes step by step, whole; none where it does not."""
-    loop = axes.state.structure.loop_of(sums.loop)
-    orders = [leaves([digit]) for digit in loop.digits.values()] if loop else []
-    own = [digits for digits in orders if set(digits) <= set(axes.batch)]
-    return own[0] if own else []
-
-
-def _members(axes: Axes, nest: Sequence[LoopSums]) -> Numbers | None:
-    """[steps, M]: the examples of each step, by their numbers; None where a loop takes no part of
-    them.
+def _order(axes: Axes, sums: LoopSums) -> tuple[Sequence[int], list[Digit]] | None:
+    """The digits of the batch that a loop takes step by step, whole, and in which order; None where
+    it does not.
     """
-    own = [_step_digits(axes, sums) for sums in nest]
-    around = [d for digits in own for d in digits]
-    if not all(own) or len(set(around)) < len(around):
-        return None
-    inner = [d for d in axes.batch if d not in around]
+    loop = axes.state.structure.loop_of(sums.loop)
+    orders = [(order, leaves([digit])) for order, digit in loop.digits.items()] if loop else []
+    return next((each for each in orders if each[1] and set(each[1]) <= set(axes.batch)), None)
+
+
+def _members(
+    axes: Axes, orders: Sequence[tuple[Sequence[int], list[Digit]]], digits: Sequence[Digit]
+) -> Numbers:
+    """[steps, M]: the examples of each step, by their numbers."""
     numbers = np.arange(axes.size).reshape([d.size for d in axes.batch])
-    numbers = numbers.transpose([axes.batch.index(d) for d in (*around, *inner)])
-    numbers = numbers.reshape([*(sums.trips for sums in nest), -1])
-    for axis, (sums, digits) in enumerate(zip(nest, own, strict=True)):
-        loop = axes.state.structure.loop_of(sums.loop)
-        order = next(o for o, d in loop.digits.items() if leaves([d]) == digits) if loop else ()
+    numbers = numbers.transpose([axes.batch.index(d) for d in digits])
+    numbers = numbers.reshape([*(len(order) for order, _ in orders), -1])
+    for axis, (order, _) in enumerate(orders):
         numbers = numbers.take(order, axis)
-    return numbers.reshape(prod(sums.trips for sums in nest), -1)
-
-
-def _summed(axes: Axes, values: Sequence[Value]) -> set[Value]:
-    """All sums that values rest on, through loops and branches."""
-
-    def behind(value: Value) -> list[Value]:
-        op = mlir.defining_operation(value)
-        if op is None or op.name in mlir.CONTROL_FLOW:
-            return [v for v in ties(value) if axes.is_sum(axes.of(v))]
-        return summed_operands_of(axes, value)
-
-    return closure([v for v in values if axes.is_sum(axes.of(v))], behind)
+    return numbers.reshape(-1, numbers.shape[-1])
 
 
 def _is_share(step: Axes, value: Value) -> bool:

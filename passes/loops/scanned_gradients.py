@@ -12,16 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
-
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.dataflow.numbers import is_permutation, values_over
-from hlo_surgery.passes.emit.rebuild import add_carries, extend_results, extend_return
-from hlo_surgery.passes.emit.scopes import STACK, location_for
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.mlir import Operation, Value, ir, stablehlo
-from hlo_surgery.passes.loops.lift_values import reached_values
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.loops.loop_sums import reached_values
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.epilogue import Link, epilogue
 
@@ -58,15 +53,6 @@ class Scan:
         return mlir.shape(self.write.results[0])[self.dim]
 
 
-@dataclass(frozen=True)
-class Stack:
-    """A body's value to write into an array of this shape at `start`, of which None is zero."""
-
-    value: Value
-    shape: tuple[int, ...]
-    start: tuple[Value | None, ...]
-
-
 def scanned_gradient(axes: Axes, gradient: Value) -> Scan | None:
     """The loop that stacks this gradient, if only moves and scales lie behind it; else None."""
     stack, links = epilogue(axes, gradient)
@@ -91,18 +77,11 @@ def _stacking_write(loop: Operation, number: int) -> Operation | None:
     condition, body = (region.blocks[0] for region in loop.regions)
     write = mlir.defining_operation(mlir.operands(mlir.return_operation(body))[number])
     carry = body.arguments[number]
-    if (
-        write is None
-        or write.name != "stablehlo.dynamic_update_slice"
-        or write.operands[0] != carry
-    ):
+    if write is None or write.name != "stablehlo.dynamic_update_slice" or write.block != body:
         return None
-    used_once = (
-        len(list(carry.uses)) == len(list(write.results[0].uses)) == 1 and write.block == body
-    )
-    if not used_once or list(condition.arguments[number].uses):
-        return None
-    return write if _covers(loop, write) else None
+    uses = [len(list(v.uses)) for v in (carry, write.results[0], condition.arguments[number])]
+    alone = write.operands[0] == carry and uses == [1, 1, 0]
+    return write if alone and _covers(loop, write) else None
 
 
 def _covers(loop: Operation, write: Operation) -> bool:
@@ -111,11 +90,11 @@ def _covers(loop: Operation, write: Operation) -> bool:
         return False
     whole, part = mlir.shape(write.results[0]), mlir.shape(write.operands[1])
     stacked = [d for d in range(len(whole)) if whole[d] != part[d]]
-    if not stacked and 1 in whole and len(next(iter(counters.values()))) == 1:
-        return True
-    if len(stacked) != 1 or part[stacked[0]] != 1:
-        return False
-    return is_permutation(values_over(write.operands[2 + stacked[0]], counters), whole[stacked[0]])
+    if not stacked:
+        return 1 in whole and len(next(iter(counters.values()))) == 1
+    along = stacked[0]
+    numbers = values_over(write.operands[2 + along], counters)
+    return len(stacked) == part[along] == 1 and is_permutation(numbers, whole[along])
 
 
 def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
@@ -123,45 +102,6 @@ def _is_own(axes: Axes, loop: Operation, update: Value) -> bool:
     carries = set(loop.regions[1].blocks[0].arguments)
     inside = set(mlir.values_within(loop)) - carries
     return axes.is_sum(axes.of(update)) and reached_values(axes, [update]) <= inside
-
-
-def stack_values(
-    axes: Axes,
-    loop: Operation,
-    stacks: Sequence[Stack],
-    zeros: list[Value],
-    lifted: dict[Value, Value],
-) -> Operation:
-    """Rebuild the loop so that it writes each stack, on top of zeros.
-
-    `lifted` is what is known of the loop's results, and is renewed with them.
-    """
-    arguments = add_carries(loop, zeros)
-    end = mlir.return_operation(loop.regions[1].blocks[0])
-    with mlir.context(), location_for(STACK, loop), ir.InsertionPoint(end):
-        stacked = [
-            _written(stack, argument) for stack, argument in zip(stacks, arguments, strict=True)
-        ]
-    extend_return(end, stacked)
-    return extend_results(loop, zeros, len(zeros), [*axes.by_value, lifted], [axes.trained])
-
-
-def _written(stack: Stack, argument: Value) -> Value:
-    index = next(v for v in stack.start if v is not None)
-    zero = stablehlo.constant(cast(Any, ir.DenseElementsAttr).get(np.zeros((), dtype_of(index))))
-    start = [zero if v is None else v for v in stack.start]
-    value, shape = stack.value, mlir.shape(stack.value)
-    part = [1] * (len(start) - len(shape)) + list(shape)
-    if len(part) != len(shape):
-        kind = ir.RankedTensorType.get(part, cast(ir.Type, mlir.element_type(value)))
-        value = ir.Operation.create("stablehlo.reshape", results=[kind], operands=[value]).results[
-            0
-        ]
-    return ir.Operation.create(
-        "stablehlo.dynamic_update_slice",
-        results=[argument.type],
-        operands=[argument, value, *start],
-    ).results[0]
 
 
 def replace_update(write: Operation, value: Value) -> None:

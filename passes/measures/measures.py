@@ -1,7 +1,7 @@
 """The measures: means, variances and sums over the examples' gradients, and rows, one of each."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -125,18 +125,14 @@ class PerExampleGradients(RowMeasure):
 
 @dataclass(frozen=True)
 class Norms(RowMeasure):
-    """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity.
-
-    `one_reading`: how they are computed (`norms_of_rows`), and nothing that tells measures apart.
-    """
+    """Norms of examples' gradients over all elements, [B]; `ord`: 1, 2, any p > 0, infinity."""
 
     ord: float = 2
-    one_reading: bool = field(default=False, compare=False)
 
     def each(self, gradient: jax.Array, mean: jax.Array | None) -> jax.Array:
         """Its norm, as of one of several under `vmap`."""
         row = widened(gradient)[None]
-        return norms_of_rows(row, self.ord, self.one_reading, branches=False)[0]
+        return norms_of_rows(row, self.ord, branches=False)[0]
 
     def of(
         self,
@@ -148,7 +144,7 @@ class Norms(RowMeasure):
         makes them where those are not.
         """
         otherwise = None if again is None else partial(again, self)
-        norms = norms_of_rows(widened(g), self.ord, self.one_reading, otherwise=otherwise)
+        norms = norms_of_rows(widened(g), self.ord, otherwise=otherwise)
         return without_padding(norms, padding)
 
     def is_stackable(self, behind: Sequence[Link], write: Operation) -> bool:

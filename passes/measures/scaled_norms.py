@@ -8,10 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from hlo_surgery.passes.measures.joint_sums import joint_sums
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
     Scaled,
-    as_scaled,
     exponent_of,
     from_scaled,
     times_power_of_two,
@@ -26,16 +24,13 @@ FEW = 1 << 14
 def norms_of_rows(
     x: jax.Array,
     ord: float = 2,
-    one_reading: bool = False,
     branches: bool = True,
     otherwise: Callable[[], jax.Array] | None = None,
 ) -> jax.Array:
     """The norm of each x[b] over all its elements, [B]; inf where it is beyond the largest number.
 
-    `one_reading`: by one reduction to several sums, if `ord` is 2, on devices with
-    `Roofline.joint_sums`: XLA on CPU adds up in one long chain there, which rounds. `branches`:
-    whether one may be taken; `vmap` takes both ways of it. `otherwise`: what makes the norms in the
-    other branch, so that x need not be held for it.
+    `branches`: whether one may be taken; `vmap` takes both ways of it. `otherwise`: what makes the
+    norms in the other branch, so that x need not be held for it.
 
     >>> rows = jnp.array([[3.0, 4.0], [3e-30, 4e-30], [2e38, 2e38]])
     >>> [f"{norm:.4g}" for norm in norms_of_rows(rows).tolist()]
@@ -47,9 +42,8 @@ def norms_of_rows(
     if ord == jnp.inf:
         # XLA on CPU drops NaN from a maximum of many elements.
         has_nan = jnp.any(jnp.isnan(x), others)
-        return jnp.where(has_nan, jnp.nan, jnp.max(jnp.abs(x), others, initial=0))
-    if one_reading and ord == 2:
-        return from_scaled(norms_in_one_reading(x, 0))
+        largest = jnp.max(jnp.abs(x), others, initial=0)
+        return jnp.where(has_nan, jnp.asarray(jnp.nan, largest.dtype), largest)
     if not branches or count < FEW:
         return from_scaled(scaled_norms(x, 0, ord))
     powers = jnp.sum(_power(jnp.abs(x), ord), others)
@@ -82,38 +76,6 @@ def scaled_norms(x: jax.Array, dim: int, ord: float = 2) -> Scaled:
     return divisor * _root(
         jnp.sum(_power(scaled / jnp.expand_dims(divisor, others), ord), others), ord
     ), exponent
-
-
-@partial(traced_once, static_argnames="dim")
-def norms_in_one_reading(x: jax.Array, dim: int) -> Scaled:
-    """As `scaled_norms` with `ord` 2, from three sums of squares: of large elements, scaled down,
-    of small ones, scaled up, and of all others. (Blue, "A Portable Fortran Program to Find the
-    Euclidean Norm of a Vector", 1978.)
-    """
-    magnitude = jnp.abs(x)
-    limits = jnp.finfo(magnitude.dtype)
-    # So far from either end that 2**38 squares, and what is scaled, can be added up.
-    least, most = limits.minexp // 2, (limits.maxexp - 38) // 2
-    up, down = 12 - least, 42 - limits.maxexp
-    # Factors are selected, and no constants: XLA would multiply with their squares, which are no
-    # numbers. No two parts share a comparison, which it would keep in memory; hence the largest
-    # number below 2**most. NaN is large.
-    below_most = 2.0**most * (1 - float(limits.epsneg))
-    is_between = (magnitude >= 2.0**least) & (magnitude < 2.0**most)
-    parts = [
-        magnitude * jnp.where(magnitude <= below_most, 0, 2.0**down),
-        jnp.where(is_between, magnitude, 0),
-        jnp.minimum(magnitude, 1) * jnp.where(magnitude < 2.0**least, 2.0**up, 0),
-    ]
-    others = [d for d in range(x.ndim) if d != dim]
-    above, between, below = joint_sums(list(map(jnp.square, parts)), others)
-    some, few = above != 0, between < 2.0 ** (2 * least + 86)
-    moved = jnp.square(jnp.sqrt(between) * jnp.where(some, 2.0**down, jnp.where(few, 2.0**up, 1)))
-    square = moved + jnp.where(some, above, jnp.where(few, below, 0))
-    mantissa, exponent = as_scaled(jnp.sqrt(square))
-    # A plain integer would be one of 64 bits in a module that has them.
-    none, lifted, lowered = (exponent.dtype.type(power) for power in (0, -up, -down))
-    return mantissa, exponent + jnp.where(some, lowered, jnp.where(few, lifted, none))
 
 
 def _power(x: jax.Array, ord: float) -> jax.Array:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Module, Operation, ir
+from hlo_surgery.passes.ir.mlir import Module, ir
 from hlo_surgery.passes.ir.structure import functions_of
 from hlo_surgery.passes.normalise.per_example_calls import flat_function
 
@@ -24,41 +24,31 @@ def hold_called(module: Module) -> None:
     """Have each custom call carry the functions that it names."""
     functions = functions_of(module)
     for op in mlir.all_operations(module):
+        if op.name != CUSTOM_CALL:
+            continue
+        # What the module brings along of it is no function.
         if HELD in op.attributes:
             del op.attributes[HELD]
-        names = _called(op)
-        if names:
-            _hold(op, [mlir.to_text(flat_function(functions, name)) for name in names])
+        if CALLED in op.attributes:
+            names = [str(name.value) for name in cast(Any, op.attributes[CALLED])]
+            texts = [mlir.to_text(flat_function(functions, name)) for name in names]
+            with mlir.context():
+                op.attributes[HELD] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
+            del op.attributes[CALLED]
 
 
 def release_called(module: Module) -> None:
     """Have the functions beside main again, one for all calls that carry the same."""
     made: dict[str, str] = {}
     for op in mlir.all_operations(module):
-        if HELD in op.attributes:
+        if op.name == CUSTOM_CALL and HELD in op.attributes:
             texts = [str(text.value) for text in cast(Any, op.attributes[HELD])]
-            for text in texts:
-                made.setdefault(text, f"{NAME}_{len(made)}")
-            _release(op, [made[text] for text in texts])
+            names = [made.setdefault(text, f"{NAME}_{len(made)}") for text in texts]
+            with mlir.context():
+                symbols = [ir.FlatSymbolRefAttr.get(name) for name in names]
+                op.attributes[CALLED] = ir.ArrayAttr.get(symbols)
+            del op.attributes[HELD]
     _add(module, made)
-
-
-def _called(op: Operation) -> list[str]:
-    if op.name != CUSTOM_CALL or CALLED not in op.attributes:
-        return []
-    return [str(name.value) for name in cast(Any, op.attributes[CALLED])]
-
-
-def _hold(op: Operation, texts: list[str]) -> None:
-    with mlir.context():
-        op.attributes[HELD] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])
-        op.attributes[CALLED] = ir.ArrayAttr.get([])
-
-
-def _release(op: Operation, names: list[str]) -> None:
-    with mlir.context():
-        op.attributes[CALLED] = ir.ArrayAttr.get([ir.FlatSymbolRefAttr.get(n) for n in names])
-    del op.attributes[HELD]
 
 
 def _add(module: Module, made: Mapping[str, str]) -> None:

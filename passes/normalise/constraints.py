@@ -16,9 +16,10 @@ from typing import Any, cast
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
+from hlo_surgery.passes.ir.placement import meshes
+from hlo_surgery.passes.normalise.out_of_scope import MANUAL
 
 CONSTRAINT = "sdy.sharding_constraint"
-ON_EACH = "sdy.manual_computation"
 # Of an op's results by number; of the arguments of its regions, by the numbers of both.
 MARK = re.compile(r"placed_(result|argument_(\d+))_(\d+)")
 
@@ -46,21 +47,13 @@ def device_count(module: Module) -> int | None:
     """On how many devices a module's constraints are, and what each device has to itself; None
     where it has neither.
     """
-    if not any(op.name in (CONSTRAINT, ON_EACH) for op in mlir.all_operations(module)):
-        return None
-    return mesh_size(module)
+    placed = not {CONSTRAINT, MANUAL}.isdisjoint(mlir.op_names(module))
+    return mesh_size(module) if placed else None
 
 
 def mesh_size(module: Module) -> int:
     """Of how many devices the largest mesh is that a module names; 1 where it names none."""
-    meshes = [op.opview for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
-    return max(map(_devices_of, meshes), default=1)
-
-
-def _devices_of(mesh: Any) -> int:
-    """How many there are on a mesh."""
-    axes = cast(Any, sdy).MeshAttr(mesh.mesh).axes
-    return math.prod(sdy.MeshAxisAttr(axis).size for axis in axes)
+    return max((math.prod(axes.values()) for _, axes, _ in meshes(module)), default=1)
 
 
 def marks(op: Operation) -> list[str]:

@@ -9,28 +9,31 @@ device becomes one for all. Dead ops stay: they may show what belongs to which e
     func @main(%x) { %y = tanh %x ; return %y }
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
+from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import EVALUATED, is_splat
-from hlo_surgery.passes.ir.element_types import is_static_array
-from hlo_surgery.passes.ir.inlining import inline_calls
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.inlining import COMPOSITE, flatten
 from hlo_surgery.passes.ir.mlir import Module, Value
 from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.normalise.called_functions import hold_called
-from hlo_surgery.passes.normalise.chunked_slices import split_chunks
-from hlo_surgery.passes.normalise.constraints import set_aside
+from hlo_surgery.passes.normalise.constraints import CONSTRAINT, set_aside
 from hlo_surgery.passes.normalise.custom_calls import CallAxes, declare_calls
 from hlo_surgery.passes.normalise.devices.devices import join_devices
 from hlo_surgery.passes.normalise.devices.kernels import over_devices
 from hlo_surgery.passes.normalise.held_constants import hold_constants, holds_constant
-from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
+from hlo_surgery.passes.normalise.out_of_scope import (
+    COLLECTIVES,
+    MANUAL,
+    TRANSFERS,
+    refuse_effects,
+    refuse_per_device,
+)
 from hlo_surgery.passes.normalise.per_example_calls import hold_bodies
-from hlo_surgery.passes.normalise.prefix_sums import sum_windows
-from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
-
-# Ops of older dumps, as dot and broadcast, in the words of newer ones; what has none stays.
-OLD_OPS = "stablehlo-legalize-deprecated-ops{fail-on-unused=false}"
+from hlo_surgery.passes.normalise.prefix_sums import SCAN, sum_windows
+from hlo_surgery.passes.normalise.static_shapes import refuse_dynamic_shapes
 
 
 def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
@@ -39,25 +42,24 @@ def normalize(module: Module, custom_calls: CallAxes | None = None) -> None:
     Raises Refusal where it does more than compute on static arrays, ValueError where a declaration
     does not fit.
     """
-    hold_constants(module)
-    hold_called(module)
-    hold_bodies(module)
-    sum_windows(module)
-    mlir.run_passes(module, "func.func(stablehlo-legalize-composite-to-call)")
-    mlir.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
-    mlir.run_passes(module, f"func.func({OLD_OPS})")
-    inline_calls(module)
-    declare_calls(module, custom_calls or {})
-    join_devices(module)
-    refuse_per_device(module)
-    constrained = set_aside(module)
+    names = mlir.op_names(module)
+    for stage, ops in FIRST.items():
+        if not ops.isdisjoint(names):
+            stage(module)
+    flatten(module)
+    if custom_calls:
+        declare_calls(module, custom_calls)
+    names = mlir.op_names(module)
+    if not names.isdisjoint({*COLLECTIVES, MANUAL, CUSTOM_CALL}):
+        join_devices(module)
+        refuse_per_device(module)
+        names = mlir.op_names(module)
+    constrained = CONSTRAINT in names and set_aside(module)
     drop_placement(module, but_meshes=constrained or bool(over_devices(module)))
-    make_shapes_static(module)
-    refuse_effects(module)
-    free_invariants(module)
-    split_chunks(module)
-    free_constants(module)
-    pass_barriers(module)
+    refuse_dynamic_shapes(module)
+    for stage, ops in LAST.items():
+        if not ops.isdisjoint(names):
+            stage(module)
 
 
 def free_invariants(module: Module) -> None:
@@ -103,20 +105,15 @@ def free_constants(module: Module) -> None:
             op.move_before(first)
 
 
-def pass_barriers(module: Module) -> None:
-    """Use what rests on no argument, and single whole numbers, from before the barriers that
-    `jax.checkpoint` puts them behind: nothing is saved by computing them again, and what they are
-    shows, as the number of the example that a step takes.
-    """
-    constants: set[Value] = set()
-    for op in mlir.all_operations(module):
-        if op.name == mlir.BARRIER:
-            for operand, result in zip(op.operands, op.results, strict=True):
-                if operand in constants or (_is_whole_number(operand) and not holds_constant(op)):
-                    result.replace_all_uses_with(operand)
-        elif op.name in EVALUATED and constants.issuperset(op.operands):
-            constants.update(op.results)
-
-
-def _is_whole_number(value: Value) -> bool:
-    return is_static_array(value) and not mlir.shape(value) and not mlir.is_inexact(value)
+# What is done, and the ops without which there is nothing to do.
+FIRST: dict[Callable[[Module], None], frozenset[str]] = {
+    hold_constants: frozenset([COMPOSITE]),
+    hold_called: frozenset([CUSTOM_CALL]),
+    hold_bodies: frozenset([COMPOSITE, CUSTOM_CALL]),
+    sum_windows: frozenset([COMPOSITE, SCAN]),
+}
+LAST: dict[Callable[[Module], None], frozenset[str]] = {
+    refuse_effects: frozenset([CUSTOM_CALL, *TRANSFERS]),
+    free_invariants: mlir.CONTROL_FLOW,
+    free_constants: mlir.CONTROL_FLOW,
+}

@@ -16,6 +16,7 @@ from hlo_surgery.passes.ir.mlir import Module, Operation
 from hlo_surgery.passes.ir.placement import is_annotation
 from hlo_surgery.passes.ir.source_lines import reason_at
 
+MANUAL = "sdy.manual_computation"
 TRANSFERS = frozenset(f"stablehlo.{name}" for name in ("infeed", "outfeed", "send", "recv"))
 COLLECTIVES = frozenset(
     f"stablehlo.{name}"
@@ -93,4 +94,4 @@ def _is_per_device(op: Operation) -> bool:
         op.name == "stablehlo.custom_call"
         and mlir.text_attribute(op, "call_target_name") in PER_DEVICE_CALLS
     )
-    return called or op.name in COLLECTIVES or op.name == "sdy.manual_computation"
+    return called or op.name in COLLECTIVES or op.name == MANUAL

@@ -13,9 +13,8 @@ from hlo_surgery.passes.dataflow.declared_calls import ATTRIBUTE as DECLARED
 from hlo_surgery.passes.dataflow.declared_calls import CUSTOM_CALL, NONE, declare
 from hlo_surgery.passes.dataflow.sharding_rules import Axes
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.closure import closure
-from hlo_surgery.passes.ir.inlining import inline_calls, move_body
-from hlo_surgery.passes.ir.mlir import Module, Operation, func, ir
+from hlo_surgery.passes.ir.inlining import COMPOSITE, flatten, move_body
+from hlo_surgery.passes.ir.mlir import Module, Operation, ir
 from hlo_surgery.passes.ir.placement import drop_placement
 from hlo_surgery.passes.ir.structure import Functions, functions_of
 from hlo_surgery.passes.normalise.out_of_scope import refuse_effects, refuse_per_device
@@ -31,17 +30,16 @@ def hold_bodies(module: Module) -> None:
     module brings along say of themselves. Raises ValueError where the axes do not fit, Refusal
     where a function does more than compute.
     """
+    functions, bodies = functions_of(module), dict[str, str]()
     for op in mlir.all_operations(module):
-        for name in (DECLARED, BODY):
-            if name in op.attributes:
+        if op.name == CUSTOM_CALL:
+            for name in {DECLARED, BODY}.intersection(mlir.attribute_names(op)):
                 del op.attributes[name]
-    functions = functions_of(module)
-    ops = mlir.all_operations(module)
-    composites = [op for op in ops if _is_per_example(op)]
-    names = dict.fromkeys(map(_decomposition, composites))
-    bodies = {name: mlir.to_text(flat_function(functions, name)) for name in names}
-    for op in composites:
-        _hold(op, bodies[_decomposition(op)])
+        elif op.name == COMPOSITE and mlir.text_attribute(op, "name") == NAME:
+            name = str(cast(Any, op.attributes["decomposition"]).value)
+            if name not in bodies:
+                bodies[name] = mlir.to_text(flat_function(functions, name))
+            _hold(op, bodies[name])
 
 
 def release_bodies(module: Module) -> None:
@@ -49,60 +47,35 @@ def release_bodies(module: Module) -> None:
     for op in mlir.all_operations(module):
         if op.name == CUSTOM_CALL and BODY in op.attributes:
             held = mlir.parse(mlir.text_attribute(op, BODY))
-            values = move_body(mlir.main_function(held), mlir.operands(op), op)
-            for result, value in zip(mlir.results(op), values, strict=True):
-                result.replace_all_uses_with(value)
-            op.erase()
-
-
-def _is_per_example(op: Operation) -> bool:
-    return op.name == "stablehlo.composite" and mlir.text_attribute(op, "name") == NAME
-
-
-def _decomposition(op: Operation) -> str:
-    return str(cast(Any, op.attributes["decomposition"]).value)
+            mlir.replace(op, move_body(mlir.main_function(held), mlir.operands(op), op))
 
 
 def flat_function(functions: Functions, name: str) -> Module:
-    """A module of its own for a function and all that it calls, flat."""
+    """A module of its own for a function other than main and all that it calls, flat."""
     with mlir.context(), ir.Location.unknown():
         made = ir.Module.create()
-    for called in closure([name], lambda caller: _called(functions[caller])):
-        copied = cast(Any, functions[called].operation.clone())
-        if called == name:
-            with mlir.context():
-                copied.attributes["sym_name"] = ir.StringAttr.get("main")
-        made.body.append(copied)
+        for each, function in functions.items():
+            if each == "main":
+                continue
+            copied = cast(Any, function.operation.clone())
+            copied.attributes["sym_name"] = ir.StringAttr.get("main" if each == name else each)
+            made.body.append(copied)
     drop_placement(made)
-    mlir.run_passes(made, "func.func(stablehlo-legalize-composite-to-call)")
-    mlir.run_passes(made, "func.func(chlo-legalize-to-stablehlo)")
-    inline_calls(made)
+    flatten(made)
     refuse_per_device(made)
     refuse_effects(made)
     return made
 
 
-def _called(function: func.FuncOp) -> list[str]:
-    """The names of the functions that a function calls, or has composites of."""
-    attributes = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-    ops = [op for op in mlir.nested_operations(function.operation) if op.name in attributes]
-    return [str(cast(Any, op.attributes[attributes[op.name]]).value) for op in ops]
-
-
 def _hold(op: Operation, body: str) -> None:
     said = cast(Any, op.attributes["composite_attributes"])
     known = [[None if a.value == NONE else a.value for a in row] for row in said[AXES]]
-    with mlir.context(), op.location, ir.InsertionPoint(op):
-        texts = {"call_target_name": NAME, "kernel_name": said[FUNCTION].value, BODY: body}
-        attributes: dict[str, ir.Attribute] = {
-            name: ir.StringAttr.get(text) for name, text in texts.items()
-        }
-        kinds = [r.type for r in op.results]
-        made = ir.Operation.create(CUSTOM_CALL, kinds, list(op.operands), attributes)
+    texts = {"call_target_name": NAME, "kernel_name": said[FUNCTION].value, BODY: body}
+    held: dict[str, ir.Attribute] = {
+        name: ir.StringAttr.get(text, mlir.context()) for name, text in texts.items()
+    }
+    made = mlir.rename(op, CUSTOM_CALL, held)
     declare(made, [_with_constants(row, made) for row in known])
-    for old, new in zip(mlir.results(op), mlir.results(made), strict=True):
-        old.replace_all_uses_with(new)
-    op.erase()
 
 
 def _with_constants(axes: list[int | None], op: Operation) -> Axes:

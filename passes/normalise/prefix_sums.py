@@ -17,28 +17,23 @@ from jax import lax
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.constants import is_splat
-from hlo_surgery.passes.ir.mlir import Module, Operation, ir
+from hlo_surgery.passes.ir.inlining import COMPOSITE
+from hlo_surgery.passes.ir.mlir import Module, Operation
 
-SCAN, COMPOSITE = "chlo.scan", "stablehlo.composite"
+SCAN = "chlo.scan"
 
 
 def sum_windows(module: Module) -> None:
     """Put sums over windows in place of scans that add up one array from zero."""
     for op in mlir.all_operations(module):
-        if _is_scan(op) and _adds_up(op):
-            made = splice(mlir.operands(op), partial(_summed, *_told(op)), op)
-            for result, value in zip(mlir.results(op), made, strict=True):
-                result.replace_all_uses_with(value)
-            op.erase()
-
-
-def _is_scan(op: Operation) -> bool:
-    composite = op.name == COMPOSITE and mlir.text_attribute(op, "name") == SCAN
-    one = len(op.operands) == 2 and len(op.regions) == 1 and 0 not in mlir.shape(op.operands[0])
-    return (composite or op.name == SCAN) and one
+        composite = op.name == COMPOSITE and mlir.text_attribute(op, "name") == SCAN
+        if (composite or op.name == SCAN) and _adds_up(op):
+            mlir.replace(op, splice(mlir.operands(op), partial(_summed, *_told(op)), op))
 
 
 def _adds_up(op: Operation) -> bool:
+    if len(op.operands) != 2 or len(op.regions) != 1 or 0 in mlir.shape(op.operands[0]):
+        return False
     block = op.regions[0].blocks[0]
     added, *behind = mlir.operations(block)
     both = added.name == "stablehlo.add" and set(added.operands) == set(block.arguments)
@@ -50,11 +45,10 @@ def _told(op: Operation) -> tuple[int, bool]:
     """Along which dimension, and whether from the end."""
     named = mlir.attributes(op)
     told = cast(Mapping[str, Any], named.get("composite_attributes", named))
-    axis, backwards = ir.IntegerAttr(told["dimension"]), ir.BoolAttr(told["is_reverse"])
-    return int(axis.value), bool(backwards.value)
+    return told["dimension"].value, told["is_reverse"].value
 
 
-def _summed(axis: int, backwards: bool, x: jax.Array, zero: jax.Array) -> list[jax.Array]:
+def _summed(axis: int, backwards: bool, x: jax.Array, _: jax.Array) -> list[jax.Array]:
     """All sums, and the last, which is what a scan carries at the end."""
     count = x.shape[axis]
     sizes, padding = [1] * x.ndim, [(0, 0)] * x.ndim

@@ -1,7 +1,7 @@
 """Raising rules for elementwise ops."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,81 +12,56 @@ from hlo_surgery.passes.ir.element_types import dtype_of, has_numbers
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.raising.table import Raised, raises, single
 
-
-def _on_numbers(op: Operation, function: Any) -> Raised | None:
-    return single(function) if has_numbers(op) else None
-
-
-@raises("stablehlo.add")
-def add(op: Operation) -> Raised | None:
-    """`x + y`."""
-    return _on_numbers(op, lax.add)
-
-
-@raises("stablehlo.subtract")
-def subtract(op: Operation) -> Raised | None:
-    """`x - y`."""
-    return _on_numbers(op, lax.sub)
-
-
-@raises("stablehlo.multiply")
-def multiply(op: Operation) -> Raised | None:
-    """`x * y`."""
-    return _on_numbers(op, lax.mul)
+# `divide` rounds towards zero on integers.
+ON_NUMBERS = {
+    "stablehlo.add": lax.add,
+    "stablehlo.subtract": lax.sub,
+    "stablehlo.multiply": lax.mul,
+    "stablehlo.divide": lax.div,
+    "stablehlo.negate": lax.neg,
+}
+ON_ALL = {"stablehlo.select": lax.select, "stablehlo.complex": lax.complex}
+# On complex numbers, and on real ones, on which StableHLO allows them too.
+PARTS = {
+    "stablehlo.real": (lax.real, jnp.array),
+    "stablehlo.imag": (lax.imag, jnp.zeros_like),
+}
 
 
-@raises("stablehlo.divide")
-def divide(op: Operation) -> Raised | None:
-    """`x / y`, rounded towards zero on integers."""
-    return _on_numbers(op, lax.div)
+@raises(*ON_NUMBERS)
+def on_numbers(op: Operation) -> Raised | None:
+    """Arithmetic, but not that of truth values."""
+    return single(ON_NUMBERS[op.name]) if has_numbers(op) else None
 
 
-@raises("stablehlo.negate")
-def negate(op: Operation) -> Raised | None:
-    """`-x`."""
-    return _on_numbers(op, lax.neg)
+@raises(*ON_ALL)
+def on_all(op: Operation) -> Raised:
+    """What is one JAX function on all element types."""
+    return single(ON_ALL[op.name])
 
 
-@raises("stablehlo.select")
-def select(_: Operation) -> Raised:
-    """`predicate ? x : y`, the predicate a scalar or one for each element."""
-    return single(lax.select)
+@raises(*PARTS)
+def part(op: Operation) -> Raised:
+    """The real or the imaginary part."""
+    of_complex, of_real = PARTS[op.name]
+    chosen: Callable[..., jax.Array] = of_complex if _is_complex(op) else of_real
+    return single(chosen)
 
 
 @raises("stablehlo.convert")
 def convert(op: Operation) -> Raised:
     """Convert to the result's element type; complex to real drops the imaginary part."""
-    source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
-
-    def converted(x: jax.Array) -> jax.Array:
-        real_part = lax.real(x) if source.kind == "c" and target.kind != "c" else x
-        return lax.convert_element_type(real_part, target)
-
-    return single(converted)
+    target = dtype_of(op.results[0])
+    drops = _is_complex(op) and target.kind != "c"
+    return single(lambda x: lax.convert_element_type(lax.real(x) if drops else x, target))
 
 
 @raises("stablehlo.reduce_precision")
 def reduce_precision(op: Operation) -> Raised:
     """Round to fewer exponent and mantissa bits, in the same element type."""
-    exponent_bits, mantissa_bits = integer(op, "exponent_bits"), integer(op, "mantissa_bits")
-    return single(
-        partial(lax.reduce_precision, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
-    )
+    bits = {name: integer(op, name) for name in ("exponent_bits", "mantissa_bits")}
+    return single(partial(lax.reduce_precision, **bits))
 
 
-@raises("stablehlo.real")
-def real(op: Operation) -> Raised:
-    """The real part; StableHLO allows it on real numbers too, where it is the identity."""
-    return single(lax.real if dtype_of(op.operands[0]).kind == "c" else jnp.array)
-
-
-@raises("stablehlo.imag")
-def imag(op: Operation) -> Raised:
-    """The imaginary part; StableHLO allows it on real numbers too, where it is zero."""
-    return single(lax.imag if dtype_of(op.operands[0]).kind == "c" else jnp.zeros_like)
-
-
-@raises("stablehlo.complex")
-def complex_(_: Operation) -> Raised:
-    """`re + i*im`."""
-    return single(lax.complex)
+def _is_complex(op: Operation) -> bool:
+    return dtype_of(op.operands[0]).kind == "c"

@@ -16,56 +16,39 @@ from hlo_surgery.passes.ir.mlir import Operation, Value, ir
 from hlo_surgery.passes.ir.traits import Kind, ops_of
 
 Sizes = tuple[int, ...]
-Extend = Callable[[ir.Attribute, Sizes], ir.Attribute]
+# An attribute's integers, and the sizes of the new dimensions: the integers with these in front.
+Extend = Callable[[list[int], Sizes], list[int]]
 
 
-def _integers(attribute: ir.Attribute) -> list[int]:
-    return list(ir.DenseI64ArrayAttr(attribute))
+def _moved(dims: list[int], sizes: Sizes) -> list[int]:
+    """Dimensions by number; one below zero counts from the back."""
+    return [dim + len(sizes) * (dim >= 0) for dim in dims]
 
 
-def _moved(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
-    """Dimensions by number."""
-    return ir.DenseI64ArrayAttr.get([dim + len(sizes) for dim in _integers(attribute)])
-
-
-def _kept(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
+def _kept(dims: list[int], sizes: Sizes) -> list[int]:
     """For each dimension of one side, its number on the other."""
-    return ir.DenseI64ArrayAttr.get(
-        [*range(len(sizes)), *(dim + len(sizes) for dim in _integers(attribute))]
-    )
+    return [*range(len(sizes)), *_moved(dims, sizes)]
 
 
-def _zeros(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
-    return ir.DenseI64ArrayAttr.get([0] * len(sizes) + _integers(attribute))
+def _zeros(numbers: list[int], sizes: Sizes) -> list[int]:
+    return [0] * len(sizes) + numbers
 
 
-def _ones(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
-    return ir.DenseI64ArrayAttr.get([1] * len(sizes) + _integers(attribute))
+def _ones(numbers: list[int], sizes: Sizes) -> list[int]:
+    return [1] * len(sizes) + numbers
 
 
-def _whole(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
-    return ir.DenseI64ArrayAttr.get([*sizes, *_integers(attribute)])
-
-
-def _number(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
-    """One dimension, counted from the front or, below zero, from the back."""
-    dim = ir.IntegerAttr(attribute)
-    return ir.IntegerAttr.get(dim.type, dim.value + len(sizes) * (dim.value >= 0))
-
-
-def _unpadded(attribute: ir.Attribute, sizes: Sizes) -> ir.Attribute:
-    rows = np.array(ir.DenseIntElementsAttr(attribute)).reshape(-1, 2)
-    return cast(Any, ir.DenseElementsAttr).get(
-        np.concatenate([np.zeros((len(sizes), 2), np.int64), rows])
-    )
+def _whole(numbers: list[int], sizes: Sizes) -> list[int]:
+    return [*sizes, *numbers]
 
 
 WINDOW: dict[str, Extend] = {
     **dict.fromkeys(
         ("window_dimensions", "window_strides", "base_dilations", "window_dilations"), _ones
     ),
-    "padding": _unpadded,
+    "padding": lambda numbers, sizes: [0, 0] * len(sizes) + numbers,
 }
+PADDINGS = ("edge_padding_low", "edge_padding_high", "interior_padding")
 # How the attributes that speak of dimensions change; all others stay.
 ATTRIBUTES: dict[str, dict[str, Extend]] = {
     **{name: {} for name in ops_of(Kind.ELEMENTWISE)},
@@ -73,12 +56,10 @@ ATTRIBUTES: dict[str, dict[str, Extend]] = {
     "stablehlo.transpose": {"permutation": _kept},
     "stablehlo.broadcast_in_dim": {"broadcast_dimensions": _kept},
     "stablehlo.slice": {"start_indices": _zeros, "limit_indices": _whole, "strides": _ones},
-    "stablehlo.pad": dict.fromkeys(
-        ("edge_padding_low", "edge_padding_high", "interior_padding"), _zeros
-    ),
-    "stablehlo.concatenate": {"dimension": _number},
+    "stablehlo.pad": dict.fromkeys(PADDINGS, _zeros),
+    "stablehlo.concatenate": {"dimension": _moved},
     "stablehlo.reverse": {"dimensions": _moved},
-    "stablehlo.sort": {"dimension": _number},
+    "stablehlo.sort": {"dimension": _moved},
     "stablehlo.reduce": {"dimensions": _moved},
     "stablehlo.reduce_window": WINDOW,
     "stablehlo.select_and_scatter": WINDOW,
@@ -97,9 +78,22 @@ def add_leading_dims(op: Operation, sizes: Sizes) -> None:
     with mlir.context(), op.location:
         for name, extend in ATTRIBUTES[op.name].items():
             if name in op.attributes:
-                op.attributes[name] = extend(op.attributes[name], sizes)
+                op.attributes[name] = _extended(op.attributes[name], extend, sizes)
     for result in op.results:
         set_shape(result, (*sizes, *mlir.shape(result)))
+
+
+def _extended(attribute: ir.Attribute, extend: Extend, sizes: Sizes) -> ir.Attribute:
+    """In the form that the attribute has: a single number, an array, or the two of a padding."""
+    match attribute:
+        case ir.IntegerAttr():
+            return ir.IntegerAttr.get(attribute.type, extend([attribute.value], sizes)[0])
+        case ir.DenseI64ArrayAttr():
+            return ir.DenseI64ArrayAttr.get(extend([*attribute], sizes))
+        case _:
+            numbers = np.array(cast(Any, attribute)).ravel().tolist()
+            pairs = np.array(extend(numbers, sizes), np.int64).reshape(-1, 2)
+            return cast(Any, ir.DenseElementsAttr).get(pairs)
 
 
 def array_operands(op: Operation) -> range:

@@ -2,12 +2,10 @@
 
 from functools import partial
 
-import jax
 from jax import lax
 
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer, integers
-from hlo_surgery.passes.ir.linearity import IDENTITY_CALLS
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.raising.table import Raised, raises, single
 
@@ -43,20 +41,14 @@ def pad(op: Operation) -> Raised:
 def concatenate(op: Operation) -> Raised:
     """Join along one dimension."""
     dimension = integer(op, "dimension")
-
-    def joined(*operands: jax.Array) -> jax.Array:
-        return lax.concatenate(operands, dimension)
-
-    return single(joined)
+    return single(lambda *operands: lax.concatenate(operands, dimension))
 
 
 @raises("stablehlo.slice")
 def slice_(op: Operation) -> Raised:
     """A slice between fixed limits, with strides."""
-    start, limit, strides = (
-        integers(op, name) for name in ("start_indices", "limit_indices", "strides")
-    )
-    return single(partial(lax.slice, start_indices=start, limit_indices=limit, strides=strides))
+    names = ("start_indices", "limit_indices", "strides")
+    return single(partial(lax.slice, **{name: integers(op, name) for name in names}))
 
 
 @raises("stablehlo.reverse")
@@ -69,11 +61,3 @@ def reverse(op: Operation) -> Raised:
 def identity(_: Operation) -> Raised:
     """The operands, as they are."""
     return lambda *operands: operands
-
-
-@raises("stablehlo.custom_call")
-def annotation(op: Operation) -> Raised | None:
-    """The operand as it is, for the custom calls known to annotate; no other has a rule."""
-    known = mlir.text_attribute(op, "call_target_name") in IDENTITY_CALLS
-    same_types = [value.type for value in op.operands] == [value.type for value in op.results]
-    return identity(op) if known and same_types else None

@@ -3,7 +3,7 @@
 It is analysed again after contractions have been moved out of loops.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
@@ -20,18 +20,16 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype
 from hlo_surgery.passes.ir.errors import Reason
 from hlo_surgery.passes.ir.mlir import Block, Module, Value
-from hlo_surgery.passes.loops.hoist_accumulations import hoist_accumulations
-from hlo_surgery.passes.loops.hoist_stacks import hoist_stacks
+from hlo_surgery.passes.loops.hoist import hoist
 from hlo_surgery.passes.loops.microbatches import find_microbatches
 from hlo_surgery.passes.loops.scanned_gradients import scanned_gradient
-from hlo_surgery.passes.measures.measure import Measure, OfPositions
+from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.real_examples import flags_and_count
 from hlo_surgery.passes.normalise.normalize import normalize
 from hlo_surgery.passes.rewriting.roles import Roles
 from hlo_surgery.passes.rewriting.undivided import refuse_undivided, undivided_outputs
 from hlo_surgery.passes.terms.axes import Axes
-
-Hoist = Callable[[Axes, Block, Sequence[Value]], bool]
+from hlo_surgery.passes.terms.epilogue import Does, Link
 
 
 @dataclass
@@ -89,25 +87,18 @@ def refused_outputs(code: Module, roles: Roles) -> dict[int, Reason]:
     return _normalised(code, roles)[1]
 
 
-def _undivided(module: Analysed) -> dict[int, Reason]:
-    return undivided_outputs(module.roles, module.axes.state, module.block)
-
-
 def _normalised(code: Module, roles: Roles) -> tuple[Analysed, dict[int, Reason]]:
     """A module in normal form, classified, and which outputs are not divided. What to do on mixing
     is asked where examples mix alone.
     """
     normalize(code, roles.custom_calls)
-    module = _analysed(code, replace(roles, contribution=False))
-    undivided = _undivided(module)
+    strict = replace(roles, contribution=False)
+    module = Analysed(code, strict, _classified(code, strict))
+    undivided = undivided_outputs(strict, module.axes.state, module.block)
     if undivided and roles.contribution:
-        module = _analysed(code, roles)
-        undivided = _undivided(module)
+        module = Analysed(code, roles, _classified(code, roles))
+        undivided = undivided_outputs(roles, module.axes.state, module.block)
     return module, undivided
-
-
-def _analysed(code: Module, roles: Roles) -> Analysed:
-    return Analysed(code, roles, _classified(code, roles))
 
 
 def _classified(code: Module, roles: Roles) -> Axes:
@@ -129,47 +120,36 @@ def _free_of_loops(module: Analysed, reweights: bool, measures: Sequence[Measure
     where weights behind need it, or what is asked of a stack is not all had inside.
     """
     if module.roles.size > 1:
-        _hoist_everywhere(module, hoist_accumulations)
-        if reweights or _parts_company(module, measures):
-            _hoist_everywhere(module, hoist_stacks)
+        _hoist_everywhere(module, stacks=False)
+        if reweights or not _are_stackable(module, measures):
+            _hoist_everywhere(module, stacks=True)
     _forget_unused(module)
 
 
-def _hoist_everywhere(module: Analysed, hoist: Hoist) -> None:
-    _hoist(module, hoist, module.axes, module.block, module.gradients)
+def _hoist_everywhere(module: Analysed, *, stacks: bool) -> None:
+    _hoist(module, module.axes, module.block, module.gradients, stacks)
     steps = find_microbatches(module.axes, module.gradients)
     if steps:
-        _hoist(module, hoist, steps.axes, steps.body, steps.nest[-1].values)
-
-
-def _parts_company(module: Analysed, measures: Sequence[Measure]) -> bool:
-    """Whether measures of positions, which are had where a stack's contractions are, are asked for
-    along with others that the loop cannot stack, and which are so had of the whole stack.
-    """
-    if not any(isinstance(measure, OfPositions) for measure in measures):
-        return False
-    steps = find_microbatches(module.axes, module.gradients)
-    inner = [(steps.axes, value) for value in steps.nest[-1].values] if steps else []
-    places = [*((module.axes, value) for value in module.gradients), *inner]
-    scans = [scan for axes, value in places if (scan := scanned_gradient(axes, value))]
-    return any(not m.is_stackable(scan.behind, scan.write) for scan in scans for m in measures)
+        _hoist(module, steps.axes, steps.body, steps.nest[-1].values, stacks)
 
 
 def _hoist(
-    module: Analysed, hoist: Hoist, axes: Axes, block: Block, values: Sequence[Value]
+    module: Analysed, axes: Axes, block: Block, values: Sequence[Value], stacks: bool
 ) -> None:
-    if hoist(axes, block, values):
+    if hoist(axes, block, values, stacks=stacks):
         module.axes = _classified(module.code, module.roles)
 
 
-def classify_again(module: Analysed, apart: Sequence[Value]) -> None:
-    """Classify what is new in a module; `apart`: what is nobody's, as which examples are real."""
-    count = module.axes.count
-    module.axes = _classified(module.code, module.roles)
-    module.axes.count = count
-    for value in apart:
-        module.axes.state.classes.pop(value, None)
-    _forget_unused(module)
+def _are_stackable(module: Analysed, measures: Sequence[Measure]) -> bool:
+    """Whether scans can stack all measures. Those in steps scale what they stack: each step's mean
+    is of fewer examples.
+    """
+    steps = find_microbatches(module.axes, module.gradients)
+    outer = [scanned_gradient(module.axes, value) for value in module.gradients]
+    inner = [scanned_gradient(steps.axes, v) for v in steps.nest[-1].values] if steps else []
+    links = [(scan, scan.behind) for scan in outer if scan]
+    links += [(s, [*s.behind, Link(s.write, (1,), Does.SCALES)]) for s in inner if s]
+    return all(m.is_stackable(behind, scan.write) for scan, behind in links for m in measures)
 
 
 def _forget_unused(module: Analysed) -> None:

@@ -3,66 +3,41 @@
     while (%c = %zero) { add %c, %u } ; %g = multiply %c, %scale
         =>  while (.., %s = %zero) { .. ; %s + phi of each example's part of (multiply %u, %scale) }
 
-Each step is a batch of its own, of which no more is in memory than of any other of its size. What
-rests on what all steps have, as weights by norms of the whole batch, takes a second pass.
+Each step is a batch of its own, of which no more is in memory than of any other of its size. Sums
+whose weights rest on what all steps have take the batch as a whole.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
+from hlo_surgery.passes.axes.classes import Batched
+from hlo_surgery.passes.emit.rebuild import copy_all, copy_before
 from hlo_surgery.passes.emit.scopes import STEPS
-from hlo_surgery.passes.emit.splice import Replacement, splice
+from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.element_types import dtype_of, widened
+from hlo_surgery.passes.ir.mlir import Operation, Value, ir
+from hlo_surgery.passes.loops.carried import carried
+from hlo_surgery.passes.loops.loop_sums import LoopSums
 from hlo_surgery.passes.loops.microbatches import Microbatches, find_microbatches
 from hlo_surgery.passes.measures.joins import MEANS, SPREADS, SUMS, Join
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.rewriting.analysed import Analysed
-from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target
 from hlo_surgery.passes.rewriting.measurements import Measurements, Staged
-from hlo_surgery.passes.rewriting.microbatch_steps import inside_step, loop_with, turn_sums
-from hlo_surgery.passes.rewriting.replacement import Finish, block_statistics
-from hlo_surgery.passes.rewriting.second_pass import (
-    Call,
-    Copied,
-    answers_in_steps,
-    copied_loops,
-    joins_of,
-    rehearsed,
+from hlo_surgery.passes.rewriting.replacement import (
+    Answer,
+    Asking,
+    Finish,
+    Target,
+    block_statistics,
 )
 from hlo_surgery.passes.strategies.task import Examples
-
-
-@dataclass(frozen=True)
-class _Joined:
-    """What the loop has joined: `values`, by `joins`, of these measures and what else was made."""
-
-    found: Microbatches
-    joins: Sequence[Join]
-    values: Sequence[Value]
-    outputs: Sequence[Value]
-    measures: Sequence[Sequence[Measure]]
-    asking: Asking
-
-    @property
-    def operands(self) -> list[Value]:
-        """All that `of` takes."""
-        return list(
-            dict.fromkeys([*self.values, *self.outputs, *(self.asking.examples.real or ())])
-        )
-
-    def of(self, operands: Sequence[jax.Array]) -> tuple[Measurements, list[jax.Array]]:
-        """The whole's measurements, and what else was made inside."""
-        known = dict(zip(self.operands, operands, strict=True))
-        ended = iter(_ended(self.found, self.joins, [known[v] for v in self.values]))
-        measured = [{m: next(ended) for m in own} for own in self.measures]
-        asking = self.asking
-        whole = (asking.examples, asking.gradients, measured, {}, known, self.outputs)
-        return Measurements(*whole), list(ended)
 
 
 def statistics_of_outputs(
@@ -94,94 +69,212 @@ def _by_microbatch(
     """As `block_statistics`, where one loop adds up all the targets and all that is asked of them
     can be joined; else None, and nothing is changed.
     """
-    found_joins = [measure.join for each in measures for measure in each]
-    known = [join for join in found_joins if join is not None]
+    real = asking.examples.real
+    joins = [measure.join for each in measures for measure in each]
     # Steps of unequal numbers of real examples have spreads of unequal weight.
-    uneven = asking.examples.real is not None and SPREADS in known
-    if asking.examples.size == 1 or len(known) < len(found_joins) or uneven:
+    uneven = real is not None and SPREADS in joins
+    if asking.examples.size == 1 or None in joins or uneven or staged.again:
         return None
     found = find_microbatches(module.axes, [target.value for target in targets])
-    if found is None or not all(_is_counted(found, t.value, asking.examples) for t in targets):
+    if found is None:
         return None
-    gradients = [target.value for target in targets[: asking.gradients]]
-    copied = copied_loops(module, found, gradients, asking) if staged.again else None
-    if staged.again and copied is None:
-        return None
-    sums = [mlir.results(found.nest[0].loop).index(result) for result in found.nest[0].added]
-    joins = _unscaled([*known, *staged.joins], asking.examples)
+    # Where examples are padding, each step's mean is over all that are real already.
+    known = [SUMS if j is MEANS and real else j for j in (*joins, *staged.joins) if j is not None]
     answers, made = inside_step(module, found, targets, measures, asking, staged.inside)
-    values = loop_with(module, found, made, joins)
-    outputs = [target.value for target in targets]
-    joined = _Joined(found, joins, values, outputs, measures, asking)
-    results = _behind(module, joined, staged, copied)
-    loop = mlir.defining_operation(values[0]) if values else None
-    if loop is not None:
-        turn_sums(loop, sums, [target.value for target in targets])
+    values = _loop_with(module, found, made, known)
+    results = _behind(module, found, known, values, targets, measures, asking, staged)
     return [replace(a, trips=a.trips * found.steps, gradient=None) for a in answers], results
 
 
-def _is_counted(found: Microbatches, gradient: Value, examples: Examples) -> bool:
-    """Whether the gradient's type holds the number by which a step's share of it is scaled."""
-    if not examples.is_mean or mlir.is_at_least_float32(gradient):
-        return True
-    dtype = dtype_of(gradient)
-    if found.size == 1 and examples.real:
-        return False
-    return dtype.kind == "c" or int(np.asarray(found.steps).astype(dtype)) == found.steps
-
-
-def _unscaled(joins: Sequence[Join], examples: Examples) -> list[Join]:
-    """Where examples are padding, each step's mean is over all that are real already."""
-    return [SUMS if join is MEANS and examples.real else join for join in joins]
-
-
-def _ended(
-    found: Microbatches, joins: Sequence[Join], states: Sequence[jax.Array]
-) -> list[jax.Array]:
-    pairs = zip(joins, states, strict=True)
-    return [join.end(state, found.members) for join, state in pairs]
-
-
 def _behind(
-    module: Analysed, joined: _Joined, staged: Staged, copied: Copied | None
+    module: Analysed,
+    found: Microbatches,
+    joins: Sequence[Join],
+    joined: Sequence[Value],
+    targets: Sequence[Target],
+    measures: Sequence[Sequence[Measure]],
+    asking: Asking,
+    staged: Staged,
 ) -> list[Value]:
-    """All statistics, from what the loop has joined, and its copy."""
-    calls = list[Call]()
-    again = [] if copied is None else _again(module, joined, staged, copied, calls)
-    members, given = copied.found if copied else joined.found, joined.operands
+    """All statistics, from what the loop has `joined` of these measures and what else was made."""
+    outputs = [target.value for target in targets]
+    values = list(dict.fromkeys([*joined, *outputs, *asking.examples.values]))
 
     def replacement(*operands: jax.Array) -> list[jax.Array]:
-        whole, made = joined.of(operands[: len(given)])
-        answers = _ended(members, joins_of(calls), operands[len(given) :])
-        return list(staged.behind(rehearsed(whole, [], iter(answers)), made))
+        known = dict(zip(values, operands, strict=True))
+        pairs = zip(joins, joined, strict=True)
+        ended = iter([join.end(known[v], found.members) for join, v in pairs])
+        measured = [{m: next(ended) for m in own} for own in measures]
+        whole = (asking.examples, asking.gradients, measured, {}, known, outputs)
+        return list(staged.behind(Measurements(*whole), list(ended)))
 
-    end = mlir.return_operation(module.block)
-    return _spliced([*given, *again], replacement, end, joined.asking)
-
-
-def _spliced(
-    values: Sequence[Value], replacement: Replacement, before: Operation, asking: Asking
-) -> list[Value]:
-    """What statistics are made of, which may be the user's own functions."""
+    # What statistics are made of may be the user's own functions.
     return splice(
         values,
         replacement,
-        before,
+        mlir.return_operation(module.block),
         closed_over=asking.closed_over,
         scope=STEPS,
         platform=asking.platform,
     )
 
 
-def _again(
-    module: Analysed, joined: _Joined, staged: Staged, copied: Copied, calls: list[Call]
+def inside_step(
+    module: Analysed,
+    found: Microbatches,
+    targets: Sequence[Target],
+    measures: Sequence[Sequence[Measure]],
+    asking: Asking,
+    inside: Finish,
+) -> tuple[list[Answer], list[Value]]:
+    """What is asked of the examples of one step, in the body: measures, and what `inside` makes."""
+    examples = _of_one_step(module, found, asking.examples)
+    shares = _shares(module, found, [target.value for target in targets], asking.examples)
+    holder = _held(found.body, shares)
+    parts = [Target(holder, i, target.name) for i, target in enumerate(targets)]
+    asked = replace(asking, examples=examples)
+    finish = partial(_made_inside, measures, inside)
+    answers, made = block_statistics(found.axes, found.body, parts, measures, asked, finish)
+    holder.erase()
+    return answers, made
+
+
+def _made_inside(
+    measures: Sequence[Sequence[Measure]], inside: Finish, found: Measurements
+) -> list[jax.Array]:
+    means = found.own_mean()
+    arrays = [
+        m.of_part(found.of(m)[i], means[i]) if i < found.number else found.measured[i][m]
+        for i, own in enumerate(measures)
+        for m in own
+    ]
+    return [*arrays, *inside(found)]
+
+
+def _of_one_step(module: Analysed, found: Microbatches, examples: Examples) -> Examples:
+    """The examples of a step; where some are padding, means are over all the batch's real ones."""
+    is_mean = examples.is_mean or found.size == 1
+    if examples.real is None:
+        return Examples(found.size, is_mean)
+    flags, count = examples.real
+    first = mlir.operations(found.body)[0]
+
+    def of_step(real: jax.Array, *numbers: jax.Array) -> list[jax.Array]:
+        return [real[jnp.asarray(found.members)[_step_number(found, numbers)]]]
+
+    own = splice([flags, *_counters(found)], of_step, first, scope=STEPS)
+    found.axes.count = module.axes.count
+    return Examples(found.size, is_mean, (own[0], count))
+
+
+def _shares(
+    module: Analysed, found: Microbatches, gradients: Sequence[Value], examples: Examples
 ) -> list[Value]:
-    """What all statistics ask, put into `calls`, of the examples' gradients: the second pass."""
+    """What one step adds to each gradient, as the gradient of the step's own batch."""
+    end = mlir.return_operation(found.body)
+    made = dict[Value, Value]()
+    for sums in found.nest:
+        made |= _held_before(sums)
+    for sums in reversed(found.nest):
+        for result, added in sums.added.items():
+            made[result] = _total(found, result, [made.get(v, v) for v in added], end)
+        copy_all(sums.tail, made, end, STEPS)
+        for op in sums.tail:
+            for old in (v for v in op.results if module.axes.is_sum(module.axes.of(v))):
+                _assume_share(found, made[old])
+    shares = [made[v] if v in made else _total(found, v, [], end) for v in gradients]
+    return [_scaled(found, share, examples, end) for share in shares]
 
-    def asked(*operands: jax.Array) -> list[jax.Array]:
-        whole, made = joined.of(operands)
-        staged.behind(rehearsed(whole, calls), made)
-        return [x for call in calls for x in call.flat]
 
-    given = _spliced(joined.operands, asked, copied.loop, joined.asking)
-    return answers_in_steps(module, copied, calls, given, joined.asking)
+def _held_before(sums: LoopSums) -> dict[Value, Value]:
+    """Constants for the tail, made before the loop: what it results in without any example, as of
+    a loop before it that makes nothing else, since all steps need to know it.
+    """
+    made = dict[Value, Value]()
+    if sums.constants:
+        copied = copy_before(sums.loop, mlir.operands(sums.loop), sums.loop, STEPS)
+        results, body = mlir.results(sums.loop), cast(Any, copied.regions[1].blocks[0])
+        for number in (results.index(result) for result in sums.added):
+            mlir.return_operation(body).operands[number] = body.arguments[number]
+        made |= {value: copied.results[results.index(value)] for value in sums.constants}
+    copy_all(sums.held, made, sums.loop, STEPS)
+    return made
+
+
+def _total(found: Microbatches, like: Value, added: Sequence[Value], end: Operation) -> Value:
+    """What a step adds to a sum: nothing to what is no sum of the loop's, which vanishes."""
+    values = [value for value in added if not is_splat(value, 0)]
+    if not values:
+        zeros = partial(jnp.zeros, mlir.shape(like), dtype_of(like))
+        return splice([], lambda: [zeros()], end, scope=STEPS)[0]
+    total = values[0]
+    # One op at a time, as all that is new and holds examples has to be known.
+    for value in values[1:]:
+        (total,) = splice([total, value], lambda x, y: [x + y], end, scope=STEPS)
+        _assume_share(found, total)
+    return total
+
+
+def _assume_share(found: Microbatches, value: Value) -> None:
+    """Note that a value is a sum over the step's examples, or its single one's own."""
+    site = mlir.defining_operation(value)
+    found.axes.assume(value, Batched(frozenset(found.axes.batch), site=site))
+
+
+def _scaled(found: Microbatches, share: Value, examples: Examples, end: Operation) -> Value:
+    """A step's share of a mean over the batch, as the mean over the step. Padding is counted by
+    numbers of the whole batch, but where a step has one example, whose gradient is as it is.
+    """
+    if not examples.is_mean or (examples.real and found.size > 1):
+        return share
+    count = [examples.real[1]] if examples.real else []
+    known, dtype = found.axes.of(share), dtype_of(share)
+
+    def times(x: jax.Array, *real: jax.Array) -> jax.Array:
+        return x * (real[0] if real else found.steps)
+
+    # One op at a time, as all that is new and holds examples has to be known.
+    for op in (lambda x, *_: widened(x), times, lambda x, *_: x.astype(dtype)):
+        (share,) = splice([share, *count], lambda *given, op=op: [op(*given)], end, scope=STEPS)
+        found.axes.assume(share, known)
+    return share
+
+
+def _held(block: mlir.Block, values: Sequence[Value]) -> Operation:
+    """An op that has these values for operands as long as loops in its block are rebuilt."""
+    end = mlir.return_operation(block)
+    with mlir.context(), end.location, ir.InsertionPoint(end):
+        return ir.Operation.create(
+            mlir.BARRIER, results=[v.type for v in values], operands=list(values)
+        )
+
+
+def _loop_with(
+    module: Analysed, found: Microbatches, made: Sequence[Value], joins: Sequence[Join]
+) -> list[Value]:
+    """The results of the loop rebuilt so that it also joins what is made in its steps."""
+    pairs = list(zip(joins, made, strict=True))
+
+    def start() -> list[jax.Array]:
+        return [join.start(mlir.shape(v), dtype_of(v), found.steps) for join, v in pairs]
+
+    def go_on(*operands: jax.Array) -> list[jax.Array]:
+        step = _step_number(found, operands[2 * len(made) :])
+        states = zip(joins, operands, operands[len(made) :], strict=False)
+        return [join.add(state, new, step) for join, state, new in states]
+
+    loops, taken = [sums.loop for sums in found.nest], [*made, *_counters(found)]
+    return carried(module.axes, loops, start, go_on, taken, STEPS)[1]
+
+
+def _counters(found: Microbatches) -> list[Value]:
+    """The number of the step in each of the loops, in the body of the innermost."""
+    return [sums.step for sums in found.nest]
+
+
+def _step_number(found: Microbatches, numbers: Sequence[jax.Array]) -> jax.Array:
+    """The step's number among those of all loops, from its number in each."""
+    step = jnp.zeros((), jnp.int32)
+    for sums, number in zip(found.nest, numbers, strict=True):
+        step = step * sums.trips + number.astype(jnp.int32)
+    return step

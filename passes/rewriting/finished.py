@@ -12,7 +12,6 @@ from hlo_surgery.passes.normalise.devices.kernels import call_on_each
 from hlo_surgery.passes.normalise.held_constants import release_constants
 from hlo_surgery.passes.normalise.per_example_calls import release_bodies
 from hlo_surgery.passes.rewriting.analysed import Analysed
-from hlo_surgery.passes.rewriting.round_trips import drop_round_trips
 
 FORGET = "func.func(trivial-dce)"
 
@@ -35,7 +34,6 @@ def finished(
     release_called(module.code)
     sharding_rules.strip(module.code)
     release_constants(module.code)
-    drop_round_trips(module.code)
     # What nobody uses would be placed as well.
     mlir.run_passes(module.code, FORGET)
     put_back(module.code)

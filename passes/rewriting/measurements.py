@@ -31,7 +31,7 @@ from hlo_surgery.passes.strategies.by_gradient.reweight_examples import (
     is_exact_in_float32,
     reweighted,
 )
-from hlo_surgery.passes.strategies.kronecker.rotated_squares import rotated_squares
+from hlo_surgery.passes.strategies.einsums.kronecker import rotated_squares
 from hlo_surgery.passes.strategies.square.square_operands import is_squarable, weighted_squares
 from hlo_surgery.passes.strategies.strategy import Chosen, Measured
 from hlo_surgery.passes.strategies.task import Examples, Known, is_precise
@@ -109,6 +109,16 @@ class Measurements:
         with within("output", names), within("strategy", ["loop"]):
             return sum_over_examples(chosen, self.known, function)
 
+    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
+        """Inner products of each example's gradient with a direction, or with each of several."""
+        padding = self.examples.padding(self.known)
+        rows = self._each(self._along_each, directions)
+        return [without_padding(row, padding) for row in rows]
+
+    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
+        """The mean over b of (P' g_b Q)**2."""
+        return self._each(lambda i, b: rotated_squares(self.chosen[i], self.known, b), bases)
+
     def _each_weighted(
         self,
         of: Callable[..., jax.Array],
@@ -119,37 +129,20 @@ class Measurements:
         padding = self.examples.padding(self.known)
         if padding is not None:
             finite = padding.real if finite is None else finite & padding.real
-            weights = [without_padding(w, padding) for w in weights]
-        return [
-            self._in_scope(i, partial(of, i, w, finite=finite))
-            for i, w in zip(self._gradients, _apart(weights), strict=True)
-        ]
+        own = _apart([without_padding(w, padding) for w in weights])
+        return self._each(partial(of, finite=finite), own)
 
-    def along(self, directions: Sequence[jax.Array]) -> list[jax.Array]:
-        """Inner products of each example's gradient with a direction, or with each of several."""
-        padding = self.examples.padding(self.known)
-        pairs = zip(self._gradients, directions, strict=True)
-        return [
-            without_padding(self._in_scope(i, partial(self._along_each, i, d)), padding)
-            for i, d in pairs
-        ]
-
-    def rotated_squares(self, bases: Sequence[KroneckerFactors]) -> list[jax.Array]:
-        """The mean over b of (P' g_b Q)**2."""
-        pairs = zip(self._gradients, bases, strict=True)
-        return [
-            self._in_scope(i, partial(rotated_squares, self.chosen[i], self.known, basis))
-            for i, basis in pairs
-        ]
+    def _each(self, of: Callable[[int, Any], jax.Array], given: Sequence[Any]) -> list[jax.Array]:
+        """Of each gradient, by its number and what is given for it, named so."""
+        found: list[jax.Array] = []
+        for i, own in zip(self._gradients, given, strict=True):
+            with within("output", [self.chosen[i].task.name]), within("strategy", ["reweight"]):
+                found.append(of(i, own))
+        return found
 
     def losses(self) -> jax.Array:
         """Each example's own loss."""
         return self.measured[-1][PerExampleGradients()]
-
-    def _in_scope(self, i: int, computed: Callable[[], jax.Array]) -> jax.Array:
-        """What sums with weights of a gradient make, named so."""
-        with within("output", [self.chosen[i].task.name]), within("strategy", ["reweight"]):
-            return computed()
 
     def _along_each(self, i: int, given: jax.Array) -> jax.Array:
         """[B] for a direction like the gradient, [B, m] for m of them.

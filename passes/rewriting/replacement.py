@@ -9,34 +9,32 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 
-from hlo_surgery.passes.costs.roofline import PLATFORMS
+from hlo_surgery.passes.costs.roofline import PLATFORMS, Roofline
+from hlo_surgery.passes.costs.site_counts import SitePlan, site_plan
 from hlo_surgery.passes.dataflow.counters import counter_values
-from hlo_surgery.passes.emit.scopes import STACK, Scope, within
+from hlo_surgery.passes.emit.closed_over import ClosedOver
+from hlo_surgery.passes.emit.scopes import Scope, within
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.mlir import Block, Operation, Value
+from hlo_surgery.passes.loops.carried import Part, stacked
 from hlo_surgery.passes.loops.lift_values import lift_control_flow
 from hlo_surgery.passes.loops.scanned_gradients import (
     Scan,
-    Stack,
     replace_update,
     scanned_gradient,
-    stack_values,
 )
 from hlo_surgery.passes.measures.measure import Defined, Measure
-from hlo_surgery.passes.rewriting.answers import Answer, Asking, Target, answer_behind, answer_of
 from hlo_surgery.passes.rewriting.measurements import Measurements
 from hlo_surgery.passes.strategies.by_gradient.loop import with_common_chunks
-from hlo_surgery.passes.strategies.choice import choose
+from hlo_surgery.passes.strategies.choice import Limits, choose
+from hlo_surgery.passes.strategies.einsums.einsums import einsums_of
+from hlo_surgery.passes.strategies.einsums.made_before import made_before
 from hlo_surgery.passes.strategies.fused.fused import FUSED
-from hlo_surgery.passes.strategies.ghost.ghost_paths import ghost_paths
-from hlo_surgery.passes.strategies.ghost.single_gradients import made_before
 from hlo_surgery.passes.strategies.strategy import Chosen, Computed, Measured
 from hlo_surgery.passes.strategies.table import compute_measures
-from hlo_surgery.passes.strategies.task import Task, is_precise, makes_float32
+from hlo_surgery.passes.strategies.task import Examples, Task, is_precise, makes_float32
 from hlo_surgery.passes.terms.axes import Axes
 from hlo_surgery.passes.terms.gradient_slices import gradient_slice
 from hlo_surgery.passes.terms.slice_functions import Contracting, slice_function
@@ -44,6 +42,77 @@ from hlo_surgery.passes.terms.steps import GradientSlice
 from hlo_surgery.passes.terms.wide_slices import is_short_ranged, is_widenable
 
 Finish = Callable[[Measurements], Sequence[jax.Array]]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How measures are asked for. `reweights`: whether sums of gradients with weights are made;
+    `gradients`: how many targets are some; `asked_by`: the names of the statistics that
+    are made of a measure; `given`: further values that `finish` knows; `platform`: for which what
+    is asked is lowered, None being JAX's default; `devices`: how many the module names.
+    """
+
+    examples: Examples
+    device: Roofline
+    limits: Limits
+    reweights: bool
+    gradients: int
+    closed_over: ClosedOver
+    asked_by: Mapping[Measure, Sequence[str]]
+    given: Sequence[Value] = ()
+    platform: str | None = None
+    devices: int = 1
+
+
+@dataclass(frozen=True)
+class Target:
+    """A gradient, as the operand of an op that stays when loops are rebuilt."""
+
+    user: Operation
+    operand: int
+    name: str
+
+    @property
+    def value(self) -> Value:
+        """The gradient."""
+        return self.user.operands[self.operand]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was chosen for a gradient, and the gradient where it came from the examples' own.
+
+    Of what a loop stacks, it was chosen for one of its slices, of which there are `trips`. `sites`,
+    `tail`, the gradient's size in `bytes` and whether examples reach it are told apart from their
+    ops, which may be gone when they are asked for.
+    """
+
+    chosen: Chosen
+    sites: tuple[SitePlan, ...]
+    tail: tuple[str, ...]
+    bytes: int
+    is_reached: bool
+    gradient: Value | None = None
+    trips: int = 1
+
+
+def answer_behind(inside: Answer, tail: GradientSlice) -> Answer:
+    """The answer for a gradient behind a loop, from that for its slices."""
+    return replace(inside, gradient=None, tail=(*inside.tail, *_names(tail)))
+
+
+def answer_of(chosen: Chosen, gradient: Value | None) -> Answer:
+    """The answer for a gradient of the block itself."""
+    sliced = chosen.task.sliced
+    sites = tuple(site_plan(step.op) for step in sliced.sites)
+    is_reached = bool(sliced.inputs and (sliced.steps or sliced.output[1] is not None))
+    own = chosen.task.counts.gradient
+    return Answer(chosen, sites, _names(sliced), own, is_reached, gradient)
+
+
+def _names(sliced: GradientSlice) -> tuple[str, ...]:
+    """The ops of a tail."""
+    return tuple(step.op.name for step in sliced.tail)
 
 
 def block_statistics(
@@ -109,16 +178,9 @@ def _inside_loop(
         if answer.gradient is not None:
             replace_update(scan.write, answer.gradient)
     owners = [(i, measure) for i in scans for measure in measures[i]]
-    stacks = [
-        _stack_like(scans[i], measure, value)
-        for (i, measure), value in zip(owners, made, strict=True)
-    ]
-    zeros = splice(
-        [], lambda: [jnp.zeros(s.shape, dtype_of(s.value)) for s in stacks], loop, scope=STACK
-    )
-    renewed = stack_values(axes, loop, stacks, zeros, lifted)
-    stacked = mlir.results(renewed)[len(renewed.results) - len(stacks) :]
-    results = dict(zip(owners, stacked, strict=True))
+    parts = [_part(scans[i], m, v) for (i, m), v in zip(owners, made, strict=True)]
+    renewed, stacks = stacked(axes, loop, parts, known=[lifted])
+    results = dict(zip(owners, stacks, strict=True))
     return {
         i: _Stacked(
             renewed.results[scan.number],
@@ -135,14 +197,10 @@ def _in_order(asked: Sequence[Sequence[Measure]], found: Measurements) -> list[j
     return [measured[measure] for measures, measured in pairs for measure in measures]
 
 
-def _stack_like(scan: Scan, measure: Measure, value: Value) -> Stack:
-    """A measure stacks as its update does; one number an example, along its own first axis."""
-    if isinstance(measure, Defined) and measure.is_sum:
-        return Stack(
-            value, tuple(mlir.shape(scan.write.results[0])), tuple(mlir.operands(scan.write)[2:])
-        )
-    shape = mlir.shape(value)
-    return Stack(value, (scan.steps, *shape), (scan.index, *[None] * len(shape)))
+def _part(scan: Scan, measure: Measure, value: Value) -> Part:
+    """A sum stacks as its update does; what is one an example, along a first axis of its own."""
+    is_sum = isinstance(measure, Defined) and measure.is_sum
+    return Part(value, scan.index, scan.steps, scan.dim if is_sum else None)
 
 
 def _chosen(
@@ -161,10 +219,20 @@ def _chosen(
     function = slice_function(sliced, examples.size, examples.is_mean, how, axes.count)
     # A weight bounds the gradient that it scales only if its norm is that of the same roundings.
     alike = wide or is_precise(sliced) or not asking.reweights
-    paths = (ghost_paths(sliced) or []) if alike else []
+    einsums = einsums_of(sliced) if alike else []
     precise = wide or makes_float32(sliced)
     before = made_before(axes, sliced)
-    given = (target.name, target.value, sliced, function, paths, examples, device, precise, before)
+    given = (
+        target.name,
+        target.value,
+        sliced,
+        function,
+        einsums,
+        examples,
+        device,
+        precise,
+        before,
+    )
     return choose(Task(*given, asking.devices), measures, asking.limits)
 
 

@@ -10,12 +10,12 @@ from hlo_surgery.passes.measures.measure import Measure, OfPositions
 from hlo_surgery.passes.measures.measures import MEAN, Gram
 from hlo_surgery.passes.strategies.by_gradient.lift import LIFT
 from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
+from hlo_surgery.passes.strategies.einsums.unmet import unmet
 from hlo_surgery.passes.strategies.fused.fused import FUSED
 from hlo_surgery.passes.strategies.strategy import Chosen, Strategy
 from hlo_surgery.passes.strategies.table import SHORTCUTS, STRATEGIES
 from hlo_surgery.passes.strategies.taken import taken
 from hlo_surgery.passes.strategies.task import Schedule, Task
-from hlo_surgery.passes.strategies.unmet import unmet
 from hlo_surgery.passes.terms.scatter_onto import scatters_onto
 
 SEVERAL_DEVICES = (
@@ -158,7 +158,7 @@ def _schedule(task: Task, measures: Sequence[Measure], options: Limits) -> Sched
     parts = _parts(task, options)
     written_out = _is_written_out(task, shards, parts)
     chunk = 1 if written_out else _chunk(task, measures, options, shards)
-    return Schedule(chunk, shards, written_out, task.device.joint_sums, parts)
+    return Schedule(chunk, shards, written_out, parts)
 
 
 def _parts(task: Task, options: Limits) -> int:

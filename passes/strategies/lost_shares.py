@@ -37,13 +37,14 @@ def _marked(measure: Measure, found: jax.Array, lost: jax.Array) -> jax.Array:
     by_example = isinstance(measure, TokenNorms) or (
         isinstance(measure, Defined) and not measure.is_sum
     )
+    nan = jnp.asarray(jnp.nan, found.dtype)
     if isinstance(measure, Gram):
-        return jnp.where(lost[:, None] | lost, jnp.nan, found)
+        return jnp.where(lost[:, None] | lost, nan, found)
     if by_example:
         spread = lost.reshape(lost.shape + (1,) * (found.ndim - lost.ndim))
-        return jnp.where(spread, jnp.nan, found)
+        return jnp.where(spread, nan, found)
     # A sum, as the measure is, so that devices send both together.
-    return found + jnp.sum(jnp.where(lost, jnp.nan, jnp.zeros((), found.dtype)))
+    return found + jnp.sum(jnp.where(lost, nan, jnp.zeros_like(nan)))
 
 
 def _lost(task: Task, known: Known) -> jax.Array | None:

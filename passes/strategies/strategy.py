@@ -96,6 +96,15 @@ def one_by_one(
     return emit_each
 
 
+def each_measure(
+    emit: Callable[[Asked, Known, Measure], jax.Array],
+) -> Callable[[Sequence[Asked], Known], list[Computed]]:
+    """The same, from what emits one measure."""
+    return one_by_one(
+        lambda asked, known: Computed({m: emit(asked, known, m) for m in asked.measures})
+    )
+
+
 def in_own_dtype(task: Task, measured: Measured) -> Measured:
     """Gradients themselves are returned as the module would."""
     dtype = dtype_of(task.sliced.value)

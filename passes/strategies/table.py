@@ -5,18 +5,17 @@ from dataclasses import replace
 
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measure import Measure
-from hlo_surgery.passes.measures.measures import Norms
 from hlo_surgery.passes.strategies.by_gradient.lift import LIFT
 from hlo_surgery.passes.strategies.by_gradient.loop import LOOP
+from hlo_surgery.passes.strategies.einsums.ghost import GHOST
+from hlo_surgery.passes.strategies.einsums.kronecker import KRONECKER
+from hlo_surgery.passes.strategies.einsums.project import PROJECT
+from hlo_surgery.passes.strategies.einsums.segments import SEGMENTS
 from hlo_surgery.passes.strategies.fused.fused import FUSED
-from hlo_surgery.passes.strategies.ghost.ghost import GHOST
-from hlo_surgery.passes.strategies.kronecker.kronecker import KRONECKER
 from hlo_surgery.passes.strategies.lost_shares import nan_where_lost
-from hlo_surgery.passes.strategies.project import PROJECT
-from hlo_surgery.passes.strategies.segments import SEGMENTS
 from hlo_surgery.passes.strategies.square.square import SQUARE
 from hlo_surgery.passes.strategies.strategy import Asked, Chosen, Computed, Strategy
-from hlo_surgery.passes.strategies.task import Known, Task
+from hlo_surgery.passes.strategies.task import Known
 
 # Of those that apply and pay, the first is taken; the last two make any measure that gradients
 # define, from each example's own.
@@ -41,26 +40,20 @@ def compute_measures(
     for strategy in STRATEGIES:
         measures = {i: one.made_by(strategy) for i, one in chosen.items()}
         numbers = [i for i, asked in measures.items() if asked]
-        asked = [Asked(chosen[i], _for_device(chosen[i], measures[i])) for i in numbers]
+        asked = [Asked(chosen[i], measures[i]) for i in numbers]
         wanted = [name for one in asked for m in one.measures for name in asked_by.get(m, ())]
         with within("strategy", [strategy.name]), within("statistic", wanted):
             made = strategy.emit(asked, known)
+            made = [_checked(*pair, known) for pair in zip(asked, made, strict=True)]
         for i, more in zip(numbers, made, strict=True):
-            checked = more if strategy is SQUARE else _checked(chosen[i].task, more, known)
-            computed[i] = _joined(computed[i], checked, chosen[i].reuse)
+            computed[i] = _joined(computed[i], more, chosen[i].reuse)
     return computed
 
 
-def _checked(task: Task, computed: Computed, known: Known) -> Computed:
-    """The same, NaN where shares may be lost; `square` sees to that by itself."""
-    with within("output", [task.name]), within("strategy", ["range"]):
-        return replace(computed, measured=nan_where_lost(task, computed.measured, known))
-
-
-def _for_device(chosen: Chosen, measures: Sequence[Measure]) -> list[Measure]:
-    """The same measures, computed as the device does it best."""
-    once = chosen.task.device.joint_sums
-    return [replace(m, one_reading=once) if isinstance(m, Norms) else m for m in measures]
+def _checked(asked: Asked, computed: Computed, known: Known) -> Computed:
+    """The same, NaN where shares may be lost."""
+    with within("output", [asked.task.name]):
+        return replace(computed, measured=nan_where_lost(asked.task, computed.measured, known))
 
 
 def _joined(one: Computed, more: Computed, reuse: bool) -> Computed:

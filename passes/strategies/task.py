@@ -14,7 +14,7 @@ from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
 from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.measures.real_examples import Padding
-from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
+from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.terms.slice_functions import SliceFunction
 from hlo_surgery.passes.terms.steps import GradientSlice
 from hlo_surgery.passes.terms.wide_slices import narrowest
@@ -64,15 +64,13 @@ class Examples:
 class Schedule:
     """How a loop goes over the examples: `chunk` at a time, over so many devices each its own.
 
-    `written_out`: step after step, without a loop; `joint_sums`: all sums of a step are one
-    reduction, where a device reads less so; `parts`: on how many devices the parts of one example's
-    gradient lie, as the layers of a model that is split over them.
+    `written_out`: step after step, without a loop; `parts`: on how many devices the parts of one
+    example's gradient lie, as the layers of a model that is split over them.
     """
 
     chunk: int
     shards: int
     written_out: bool
-    joint_sums: bool = False
     parts: int = 1
 
 
@@ -89,7 +87,7 @@ class Task:
     gradient: Value
     sliced: GradientSlice
     function: SliceFunction
-    paths: Sequence[Path]
+    einsums: Sequence[Einsum]
     examples: Examples
     device: Roofline
     precise: bool

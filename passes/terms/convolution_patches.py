@@ -19,9 +19,16 @@ import numpy as np
 from jax import lax
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.attributes import flags, integer, ones_unless_given, padding, precision
+from hlo_surgery.passes.ir.attributes import (
+    convolution_numbers,
+    flags,
+    integer,
+    ones_unless_given,
+    padding,
+    precision,
+)
 from hlo_surgery.passes.ir.element_types import dtype_of
-from hlo_surgery.passes.ir.mlir import Operation, stablehlo
+from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.raising.contractions import with_element_types
 from hlo_surgery.passes.raising.table import Raised
 
@@ -46,36 +53,24 @@ def convolution_by_patches(op: Operation, result: np.dtype | None = None) -> Rai
     """
     if integer(op, "feature_group_count") != 1:
         return None
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    windows, groups = windows_of(op), integer(op, "batch_group_count")
-    spatial = list(numbers.kernel_spatial_dimensions)
-    reverse = _reversed(op)
-    order = [
-        numbers.output_batch_dimension,
-        numbers.output_feature_dimension,
-        *numbers.output_spatial_dimensions,
-    ]
-
-    image_summed = [numbers.input_feature_dimension, *numbers.input_spatial_dimensions]
-    window_summed = [numbers.kernel_input_feature_dimension, *spatial]
+    numbers, groups = convolution_numbers(op), integer(op, "batch_group_count")
+    batch, features = numbers.input_batch_dimension, numbers.kernel_output_feature_dimension
+    places = [window.places for window in windows_of(op)]
+    first = numbers.output_batch_dimension, numbers.output_feature_dimension
+    order = [*numbers.output_spatial_dimensions, *first]
 
     def contract(image: jax.Array, window: jax.Array, accumulator: np.dtype) -> jax.Array:
-        batch, features = numbers.input_batch_dimension, numbers.kernel_output_feature_dimension
-        # Of one example where the window is over all of them.
-        lengths = [window.shape[dim] for dim in spatial]
-        own = [replace(w, length=n) for w, n in zip(windows, lengths, strict=True)]
-        patches = _split(patches_under(image, own, batch), batch + len(windows), groups)
-        filters = _split(lax.rev(window, reverse), features, groups)
-        summed = (
-            _behind(batch, len(windows) + 1, *image_summed),
-            _behind(features, 1, *window_summed),
-        )
-        together = ((batch + len(windows),), (features,))
-        how = precision(op)
-        made = lax.dot_general(
-            patches, filters, (summed, together), how, preferred_element_type=accumulator
-        )
-        return _as_result(made, len(windows), order)
+        def of_group(image: jax.Array, window: jax.Array) -> jax.Array:
+            factors = positions_of_convolution(op, image, window)
+            along = (((0,), (0,)), ((), ()))
+            return lax.dot_general(
+                *factors, along, precision(op), preferred_element_type=accumulator
+            )
+
+        split = _split(image, batch, groups), _split(window, features, groups)
+        made = jnp.moveaxis(jax.vmap(of_group, (batch, features))(*split), 0, 1)
+        whole = made.reshape(*places, -1, made.shape[1] * made.shape[2])
+        return whole.transpose([order.index(d) for d in range(whole.ndim)])
 
     return with_element_types(op, contract, result or dtype_of(op.results[0]))
 
@@ -84,26 +79,30 @@ def positions_of_convolution(
     op: Operation, image: jax.Array, window: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """An ungrouped convolution's factors, [positions, places * batch] and [positions, features]."""
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    windows, batch = windows_of(op), numbers.input_batch_dimension
+    numbers = convolution_numbers(op)
+    spatial, batch = numbers.kernel_spatial_dimensions, numbers.input_batch_dimension
+    # Of one example where the window is over all of them.
+    sizes = zip(windows_of(op), spatial, strict=True)
+    windows = [replace(own, length=window.shape[d]) for own, d in sizes]
     patches = patches_under(image, windows, batch)
-    positions = [numbers.input_feature_dimension, *numbers.input_spatial_dimensions]
-    first = jnp.moveaxis(patches, _behind(batch, len(windows), *positions), range(len(positions)))
-    second = lax.rev(window, _reversed(op))
-    kernel = [numbers.kernel_input_feature_dimension, *numbers.kernel_spatial_dimensions]
-    second = jnp.moveaxis(second, kernel, range(len(kernel)))
-    count = math.prod(second.shape[:-1])
-    return first.reshape(count, -1), second.reshape(count, -1)
+    summed = [numbers.input_feature_dimension, *numbers.input_spatial_dimensions]
+    behind = [d + (len(windows) if d > batch else 0) for d in summed]
+    flipped = zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True)
+    second = lax.rev(window, [d for d, is_reversed in flipped if is_reversed])
+    kernel = [numbers.kernel_input_feature_dimension, *spatial]
+    return _by_position(patches, behind), _by_position(second, kernel)
+
+
+def _by_position(x: jax.Array, dims: Sequence[int]) -> jax.Array:
+    """[positions, elements], the positions along these dimensions."""
+    count = math.prod(x.shape[d] for d in dims)
+    return jnp.moveaxis(x, dims, range(len(dims))).reshape(count, -1)
 
 
 def windows_of(op: Operation) -> list[Window]:
     """The window's way over each spatial dimension."""
-    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    image, kernel, result = (
-        numbers.input_spatial_dimensions,
-        numbers.kernel_spatial_dimensions,
-        op.results[0],
-    )
+    numbers, result = convolution_numbers(op), op.results[0]
+    image, kernel = numbers.input_spatial_dimensions, numbers.kernel_spatial_dimensions
     count = len(image)
     return [
         Window(*each)
@@ -139,31 +138,6 @@ def patches_under(image: jax.Array, windows: Sequence[Window], batch: int) -> ja
     return patches
 
 
-def _reversed(op: Operation) -> list[int]:
-    """The window's dimensions that are reversed."""
-    spatial = stablehlo.ConvDimensionNumbers(
-        op.attributes["dimension_numbers"]
-    ).kernel_spatial_dimensions
-    return [
-        d
-        for d, reverse in zip(spatial, flags(op, "window_reversal", len(spatial)), strict=True)
-        if reverse
-    ]
-
-
 def _split(x: jax.Array, dim: int, groups: int) -> jax.Array:
     """A dimension as [groups, rest]."""
     return x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
-
-
-def _behind(dim: int, added: int, *dims: int) -> tuple[int, ...]:
-    """Where dimensions are once `added` ones have come in at or just behind `dim`."""
-    return tuple(d + (added if d > dim else 0) for d in dims)
-
-
-def _as_result(made: jax.Array, spatial: int, order: Sequence[int]) -> jax.Array:
-    """[groups, *places, batch, features] with the dimensions of the convolution's result."""
-    grouped = jnp.moveaxis(made, 0, 1 + spatial)
-    merged = grouped.reshape(*grouped.shape[: 1 + spatial], math.prod(grouped.shape[1 + spatial :]))
-    first = jnp.moveaxis(merged, (spatial, spatial + 1), (0, 1))
-    return first.transpose([order.index(d) for d in range(len(order))])

@@ -1,7 +1,7 @@
 """Example axes: how each operand of an op shows one example's part, from where the digits lie.
 
 dot_general %h [B, D], %l [B, F] over B       (PerExample(0), PerExample(0))
-dot_general %h [M, D, b], ... over M and b    Parted: two digits, in two dimensions
+dot_general %h [M, D, b], ... over M and b    Split: two digits, in two dimensions
 add %sum, %row        in a loop's step        Split: all of it is the step's example's
 """
 
@@ -16,7 +16,7 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.structure.digits import Digit, leaves
 from hlo_surgery.passes.structure.structure import CountedLoop
 from hlo_surgery.passes.terms.axes import Axes
-from hlo_surgery.passes.terms.steps import Axis, Parted, Place, Split
+from hlo_surgery.passes.terms.steps import Axis, Place, Split
 
 
 def example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Axis]:
@@ -31,17 +31,11 @@ def example_axes(axes: Axes, op: Operation, known: Sequence[Class]) -> list[Axis
     first = initial_operands(op)
     if not lost:
         return [_split(axes, op, i, c, lost) if i in rows else None for i, c in enumerate(known)]
-    groups = _groups(axes, op, rows[0])
     taken = [i for i in range(len(known)) if i not in first and not axes.is_sum(known[i])]
-    if groups and len(groups) == 1:
-        return [_along(axes, v, groups[0]) if i in taken else None for i, v in _numbered(op)]
-    if groups and len(groups) == 2 and _is_parted(groups, lost):
-        return [_parted(axes, v, groups, lost) if i in taken else None for i, v in _numbered(op)]
+    if _along(axes, op.operands[rows[0]], axes.batch):
+        each = enumerate(op.operands)
+        return [_along(axes, v, axes.batch) if i in taken else None for i, v in each]
     return _split_site(axes, op, known, taken, lost)
-
-
-def _numbered(op: Operation) -> list[tuple[int, Value]]:
-    return list(enumerate(op.operands))
 
 
 def example_axis(axes: Axes, value: Value) -> PerExample | None:
@@ -64,36 +58,6 @@ def _along(axes: Axes, value: Value, group: Sequence[Digit]) -> PerExample | Non
 
 def _size(digits: Sequence[Digit]) -> int:
     return math.prod(digit.size for digit in digits)
-
-
-def _groups(axes: Axes, op: Operation, number: int) -> list[list[Digit]]:
-    """The batch's digits, those that lie side by side in an operand together; none where the
-    operand does not have all of them whole.
-    """
-    groups: list[list[Digit]] = []
-    for digit in axes.batch:
-        joined = [*groups[-1], digit] if groups else [digit]
-        if groups and _along(axes, op.operands[number], joined):
-            groups[-1] = joined
-        elif _along(axes, op.operands[number], [digit]):
-            groups.append([digit])
-        else:
-            return []
-    return groups
-
-
-def _is_parted(groups: Sequence[list[Digit]], lost: set[Digit]) -> bool:
-    return all(set(group) <= lost or lost.isdisjoint(group) for group in groups)
-
-
-def _parted(
-    axes: Axes, value: Value, groups: Sequence[list[Digit]], lost: set[Digit]
-) -> Parted | None:
-    """Those of a site at which a batch split over two dimensions is summed over one or both."""
-    major, minor = (_along(axes, value, group) for group in groups)
-    kept = [lost.isdisjoint(group) for group in groups]
-    side = "major" if kept[0] else "minor" if kept[1] else ""
-    return Parted(major, minor, _size(groups[0]), side) if major or minor else None
 
 
 def _split_site(

@@ -32,7 +32,6 @@ from hlo_surgery.passes.terms.steps import (
     Held,
     Input,
     Lifted,
-    Parted,
     Split,
     Step,
     is_made,
@@ -214,8 +213,6 @@ def exposed_examples(
 def _exposed(
     known: Mapping[Value, jax.Array], value: Value, axis: Axis, size: int, count: Any
 ) -> jax.Array:
-    if isinstance(axis, Parted):
-        return _parted(known[value], axis, size)
     if isinstance(axis, Split):
         return exposed_split(known[value], axis, known, count)
     return _split(known[value], axis, size) if isinstance(axis, PerExample) else known[value]
@@ -225,37 +222,6 @@ def _split(x: jax.Array, axis: PerExample, size: int) -> jax.Array:
     """Split the dimension that holds the examples into [before, B, after]."""
     split = (axis.before, size, axis.after)
     return lax.reshape(x, (*x.shape[: axis.dim], *split, *x.shape[axis.dim + 1 :]))
-
-
-def _parted(x: jax.Array, parted: Parted, size: int) -> jax.Array:
-    """[B, ...] of a batch split over two dimensions; along the one that stays, each example lies
-    among zeros.
-    """
-    counts = (parted.parts, size // parted.parts)
-    own = x[None, None]
-    for position, (axis, kept) in enumerate(((parted.major, "major"), (parted.minor, "minor"))):
-        if axis is not None:
-            take = _spread if kept == parted.kept else _to_front
-            own = take(own, replace(axis, dim=axis.dim + 2), counts[position], position)
-    return jnp.broadcast_to(own, (*counts, *own.shape[2:])).reshape(size, *own.shape[2:])
-
-
-def _to_front(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
-    """The examples along the dimension of size 1 at `position` instead; what else their own one
-    held stays there.
-    """
-    moved = jnp.moveaxis(_split(x, axis, count), axis.dim + 1, position)
-    left = jnp.squeeze(moved, position + 1)
-    return left.reshape(*left.shape[: axis.dim], -1, *left.shape[axis.dim + 2 :])
-
-
-def _spread(x: jax.Array, axis: PerExample, count: int, position: int) -> jax.Array:
-    """The examples along the size-1 dimension at `position` too, each in place among zeros."""
-    split = _split(x, axis, count)
-    sizes = [count if d == position else size for d, size in enumerate(split.shape)]
-    here, place = (lax.broadcasted_iota(jnp.int32, sizes, d) for d in (position, axis.dim + 1))
-    spread = jnp.where(here == place, split, jnp.zeros_like(split))
-    return spread.reshape(*spread.shape[: axis.dim], *x.shape[axis.dim :])
 
 
 def _merge_example(x: jax.Array, axis: Axis) -> jax.Array:

@@ -5,7 +5,8 @@ a loop's step, or one place:  [..]                          ->  [n, ..], zero bu
 spread:                       [.., n, ..]                   ->  [n, .., n, ..], zero but for one
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -23,12 +24,26 @@ def exposed_split(x: jax.Array, split: Split, known: Known, count: Any) -> jax.A
     front = len(split.places)
     own = x[(None,) * front]
     for number, place in enumerate(split.places):
-        own = _exposed(own, number, front, place, number in split.spread, known)
+        moved = [p for n, p in enumerate(split.places[:number]) if n not in split.spread]
+        own = _exposed(own, number, front, _left(place, moved), number in split.spread, known)
     sizes = tuple(place.size for place in split.places)
     own = jnp.broadcast_to(own, (*sizes, *own.shape[front:])).reshape(-1, *own.shape[front:])
     if split.is_site or not jnp.issubdtype(x.dtype, jnp.inexact):
         return own
     return (widened(own) * jnp.asarray(count, widened(own).dtype)).astype(x.dtype)
+
+
+def _left(place: Place, moved: Sequence[Place]) -> Place:
+    """A place in what is left of its dimension where other digits of it are at the front."""
+    axis = place.axis
+    for other in (p for p in moved if axis and p.axis and p.axis.dim == axis.dim):
+        assert axis is not None
+        assert other.axis is not None
+        if other.axis.before < axis.before:
+            axis = replace(axis, before=axis.before // other.length)
+        else:
+            axis = replace(axis, after=axis.after // other.length)
+    return replace(place, axis=axis)
 
 
 def _exposed(
@@ -76,40 +91,16 @@ def _current(place: Place, known: Known) -> jax.Array | int | None:
 
 def laid_along_split(weights: jax.Array, split: Split, known: Known, x: jax.Array) -> jax.Array:
     """Numbers of the examples, [B], along the dimensions of an operand that hold them."""
-    found = weights.reshape([place.size for place in split.places])
-    dims: list[int] = []
-    for number in reversed(range(len(split.places))):
-        place = split.places[number]
+    by_digit = weights.reshape([place.size for place in split.places])
+    return by_digit[tuple(_places_along(place, known, x) for place in split.places)]
+
+
+def _places_along(place: Place, known: Known, x: jax.Array) -> jax.Array | int:
+    """The place along a digit that each element of x is at, of size 1 along other dimensions."""
+    if place.axis is None:
         at = _current(place, known)
-        if place.axis is not None:
-            found = jax.lax.slice_in_dim(
-                found, place.first, place.first + place.length, axis=number
-            )
-            dims.insert(0, number)
-        else:
-            assert at is not None, "an operand of examples has all digits of the batch"
-            found = jax.lax.dynamic_index_in_dim(found, at, number, keepdims=False)
-    return _over_dims(found, [split.places[number] for number in dims], x)
-
-
-def _over_dims(weights: jax.Array, places: list[Place], x: jax.Array) -> jax.Array:
-    """Weights with an axis for each place, over the dimensions of x, repeated along what else these
-    hold.
-    """
-    shape: list[int] = []
-    where: list[int] = [0] * len(places)
-    for dim, size in enumerate(x.shape):
-        own = [(p.axis.before, k) for k, p in enumerate(places) if p.axis and p.axis.dim == dim]
-        left = size
-        for before, k in sorted(own):
-            done = size // left
-            shape += [before // done, places[k].length]
-            where[k] = len(shape) - 1
-            left = size // (before * places[k].length)
-        shape.append(left)
-    laid = [1] * len(shape)
-    for k, axis in enumerate(where):
-        laid[axis] = places[k].length
-    order = sorted(range(len(places)), key=lambda k: where[k])
-    spread = jnp.transpose(weights, order).reshape(laid)
-    return jnp.broadcast_to(spread, shape).reshape(x.shape)
+        assert at is not None, "an operand of examples has all digits of the batch"
+        return at
+    dim, axis = place.axis.dim, place.axis
+    own = jnp.arange(x.shape[dim], dtype=jnp.int32) // axis.after % place.length + place.first
+    return jnp.expand_dims(own, [d for d in range(x.ndim) if d != dim])

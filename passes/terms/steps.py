@@ -6,7 +6,6 @@ dot_general %h[b, d], %l[b, f] over b    =>  Step(op, (%h, PerExample(0)), (%l, 
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.mlir import Operation, Value
@@ -15,20 +14,6 @@ from hlo_surgery.passes.ir.mlir import Operation, Value
 @dataclass(frozen=True)
 class Lifted:
     """All examples' versions of a value, along a new first dimension."""
-
-
-@dataclass(frozen=True)
-class Parted:
-    """A batch's examples split over two dimensions, of which an operand may hold only one.
-
-    `kept`: the site sums over the other dimension alone; each example then has its place among
-    zeros along this one.
-    """
-
-    major: PerExample | None
-    minor: PerExample | None
-    parts: int
-    kept: Literal["major", "minor", ""]
 
 
 @dataclass(frozen=True)
@@ -46,6 +31,11 @@ class Place:
     numbers: tuple[int, ...] = ()
     table: tuple[int, ...] = ()
     at: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a dimension has all places."""
+        return self.axis is not None and self.length == self.size
 
 
 @dataclass(frozen=True)
@@ -68,8 +58,15 @@ class Held:
 
 
 LIFTED, HELD = Lifted(), Held()
-Axis = PerExample | Lifted | Parted | Split | Held | None
+Axis = PerExample | Lifted | Split | Held | None
 Input = tuple[Value, Axis]
+
+
+def holds_all(axis: Axis) -> bool:
+    """Whether all examples that a site sums lie along dimensions of the operand."""
+    if isinstance(axis, Split):
+        return axis.is_site and all(place.is_whole for place in axis.places)
+    return isinstance(axis, PerExample)
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class Step:
         """Whether examples are summed here."""
         axes = [axis for _, axis in self.inputs]
         split = any(isinstance(axis, Split) and axis.is_site for axis in axes)
-        return split or any(isinstance(axis, PerExample | Parted) for axis in axes)
+        return split or any(isinstance(axis, PerExample) for axis in axes)
 
 
 @dataclass(frozen=True)

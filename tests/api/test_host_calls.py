@@ -276,26 +276,6 @@ def test_a_branch_that_calls_another_function_is_no_error():
         hs.grad(loss, statistics=hs.norms())(W, X)
 
 
-def test_what_a_librarys_primitive_calls_is_passed_on_too():
-    primitive = Primitive("scaled")
-
-    def scaled(x, *, by):
-        return checked(x, jnp.any(jnp.isnan(x))) * by
-
-    primitive.def_impl(scaled)
-    primitive.def_abstract_eval(lambda x, *, by: x)
-    mlir.register_lowering(primitive, mlir.lower_fun(scaled, multiple_results=False))
-
-    def loss(w, x):
-        return quiet(w, primitive.bind(x, by=2.0))
-
-    f = hs.grad(loss, statistics=STATISTICS)
-    got, want = f(W, X), hs.grad(quiet, statistics=STATISTICS)(W, 2 * X)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
-    with pytest.raises(Exception, match="not finite"):
-        jax.block_until_ready(f(W, X.at[0, 0].set(jnp.nan)))
-
-
 def test_equinox_raises():
     equinox = pytest.importorskip("equinox")
 

@@ -9,11 +9,16 @@ import pytest
 import hlo_surgery as hs
 
 B, D, C = 4, 3, 2
-KEYS = iter(jax.random.split(jax.random.key(0), 8))
-PARAMS = {"b": jax.random.normal(next(KEYS), (C,)), "v": jax.random.normal(next(KEYS), (D, C))}
-W, X = jax.random.normal(next(KEYS), (D, C)), jax.random.normal(next(KEYS), (B, D))
-KEY = jax.random.PRNGKey(1)
-TABLE = jnp.arange(B * C, dtype=float).reshape(B, C)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+PARAMS = {"b": normal(C), "v": normal(D, C, seed=1)}
+W, X = normal(D, C, seed=2), normal(B, D, seed=3)
+KEY = np.array([0, 1], np.uint32)
+TABLE = np.arange(B * C, dtype=np.float32).reshape(B, C)
 UNSEEN = "rests on no example, and may have a term for each"
 
 
@@ -86,7 +91,7 @@ HIDDEN = {
     "by groups": (by_groups, TABLE),
     "beside what sorts": (beside_what_sorts, TABLE),
     "an identity": (of_one_each, KEY),
-    "looked up": (looked_up, jnp.array([0, 1, 1, 0])),
+    "looked up": (looked_up, np.array([0, 1, 1, 0])),
     "counted in a loop": (counted_in_a_loop, KEY),
     "tiled": (beside_a_tiled_parameter, TABLE),
     "times a parameter": (lambda p, x, m: masked(p, x, m) + jnp.sum(m * p["b"] ** 2) / B, TABLE),

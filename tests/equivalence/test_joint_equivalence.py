@@ -14,7 +14,7 @@ from tests.programs.program_strategies import plannings, programs
 from tests.programs.random_programs import data, gradient, loss, parameters, reference
 
 # What is left of a sum over pairs of positions that cancels, relative to the norm; beyond it, the
-# examples' own gradients are taken (passes/strategies/ghost/ghost_norms.py).
+# examples' own gradients are taken (passes/strategies/einsums/ghost.py).
 CANCELLED = 1e-3
 
 

@@ -6,7 +6,6 @@ import pytest
 from hlo_surgery.module import Module
 from hlo_surgery.passes.axes.classes import is_rows
 from hlo_surgery.passes.dataflow import sharding_rules
-from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.dataflow.uniform import is_uniform
 from hlo_surgery.passes.emit.main_signature import set_results
 from hlo_surgery.passes.ir import mlir
@@ -62,10 +61,7 @@ def test_what_is_said_to_be_uniform():
     sharding_rules.populate(code)
     values = [r for op in mlir.operations(mlir.body(main))[:-1] for r in op.results]
     claimed = [
-        (v, d)
-        for v in values
-        for d, n in enumerate(mlir.shape(v))
-        if n > 1 and is_uniform(v, PerExample(d), n)
+        (v, d) for v in values for d, n in enumerate(mlir.shape(v)) if n > 1 and is_uniform(v, d)
     ]
     assert len(claimed) > 100
     sharding_rules.strip(code)

@@ -11,7 +11,6 @@ import pytest
 import hlo_surgery as hs
 from hlo_surgery.passes.dataflow.counters import counter_values
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.normalise.chunked_slices import split_chunks
 
 TYPES = {"i8": np.int8, "ui8": np.uint8, "i16": np.int16, "i32": np.int32, "ui64": np.uint64}
 COMPARES = {
@@ -197,32 +196,6 @@ func.func @main(%w: tensor<3xf32>, %x: tensor<2x3xf32>)
           stablehlo.return %j, %a : tensor<i8>, tensor<3xf32> }
   return %r#1 : tensor<3xf32>
 }"""
-
-
-def test_chunks_may_be_larger_than_the_index_counts():
-    """An 8-bit index cuts only the first of chunks of 200, however it wraps."""
-    code = mlir.parse(
-        """
-        func.func @main(%x: tensor<400xf32>) -> tensor<200xf32> {
-          %z = stablehlo.constant dense<0> : tensor<i8>
-          %step = stablehlo.constant dense<100> : tensor<i8>
-          %n = stablehlo.constant dense<20> : tensor<i8>
-          %zero = stablehlo.constant dense<0.0> : tensor<200xf32>
-          %r:2 = stablehlo.while(%i = %z, %c = %zero) : tensor<i8>, tensor<200xf32>
-           cond { %p = stablehlo.compare LE, %i, %n : (tensor<i8>, tensor<i8>) -> tensor<i1>
-                  stablehlo.return %p : tensor<i1> }
-           do {   %k = stablehlo.add %i, %i : tensor<i8>
-                  %s = stablehlo.dynamic_slice %x, %k, sizes = [200] : (tensor<400xf32>,
-                    tensor<i8>) -> tensor<200xf32>
-                  %a = stablehlo.add %c, %s : tensor<200xf32>
-                  %j = stablehlo.add %i, %step : tensor<i8>
-                  stablehlo.return %j, %a : tensor<i8>, tensor<200xf32> }
-          return %r#1 : tensor<200xf32>
-        }"""
-    )
-    before = str(code)
-    split_chunks(code)
-    assert str(code) == before
 
 
 @pytest.mark.parametrize(("continued", "counted"), [("%i", 1), ("%j", 2)])

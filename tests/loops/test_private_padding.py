@@ -80,8 +80,8 @@ def test_each_real_examples_own_is_clipped():
     ("loss", "why"),
     [
         (a_term_in_a_branch, "share a term"),
-        (a_row_of_nobody_in_a_branch, "share a term"),
-        (a_term_in_each_step, "a term for each row .* padding among them"),
+        (a_row_of_nobody_in_a_branch, "each example meets others"),
+        (a_term_in_each_step, "share a term by their number"),
     ],
 )
 def test_what_all_share_is_refused(loss, why):

@@ -58,9 +58,11 @@ def test_a_rewritten_module_holds_what_is_called_once_and_runs():
 def test_what_a_module_brings_along_is_no_function():
     text = jax.jit(jax.grad(largest)).lower(W, X).as_text()
     module = mlir.parse(text)
-    for op in mlir.all_operations(module):
+    calls = [op for op in mlir.all_operations(module) if op.name == "stablehlo.custom_call"]
+    for op in calls:
         with mlir.context():
             op.attributes[HELD] = mlir.ir.ArrayAttr.get([])
     hold_called(module)
     release_called(module)
-    assert not [op for op in mlir.all_operations(module) if HELD in op.attributes]
+    assert calls
+    assert not [op for op in calls if HELD in op.attributes]

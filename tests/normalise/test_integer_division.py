@@ -1,4 +1,4 @@
-"""Integer division evaluated ahead: StableHLO's interpreter would end for want of a result."""
+"""Integer division evaluated ahead: what has no result is not evaluated."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,9 +6,8 @@ import pytest
 from jax import lax
 
 import hlo_surgery as hs
+from hlo_surgery.passes.dataflow.numbers import evaluate
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.constants import evaluate
-from hlo_surgery.passes.normalise.static_shapes import make_shapes_static
 from tests.raising.single_ops import parsed
 
 BITS = {
@@ -79,36 +78,3 @@ def through_complex_numbers(w, x):
 def test_indices_that_cannot_be_evaluated_are_refused(loss):
     with pytest.raises(hs.Refusal):
         hs.grad(loss, statistics=hs.norms())(jnp.float32(2), jnp.ones((6, 4)))
-
-
-def shaped_by(name, divisor):
-    """A module in which a shape is the result of a division by the batch's size, or by what is left
-    of it.
-    """
-    return f"""func.func @main(%w: tensor<f32>, %x: tensor<4xf32>) -> tensor<f32> {{
-        %n = stablehlo.get_dimension_size %x, dim = 0 : (tensor<4xf32>) -> tensor<i32>
-        %k = stablehlo.constant dense<{divisor}> : tensor<i32>
-        %d = stablehlo.subtract %n, %k : tensor<i32>
-        %q = stablehlo.{name} %n, %d : tensor<i32>
-        %s = stablehlo.reshape %q : (tensor<i32>) -> tensor<1xi32>
-        %b = stablehlo.dynamic_broadcast_in_dim %w, %s, dims = [] :
-          (tensor<f32>, tensor<1xi32>) -> tensor<?xf32>
-        %z = stablehlo.constant dense<0.0> : tensor<f32>
-        %t = stablehlo.reduce(%b init: %z) applies stablehlo.add across dimensions = [0] :
-          (tensor<?xf32>, tensor<f32>) -> tensor<f32>
-        return %t : tensor<f32> }}"""
-
-
-@pytest.mark.parametrize(
-    ("name", "divisor", "count"), [("divide", 2, 2), ("divide", 3, 4), ("remainder", 1, 1)]
-)
-def test_shapes_made_by_division(name, divisor, count):
-    code = mlir.parse(shaped_by(name, divisor))
-    make_shapes_static(code)
-    assert f"tensor<{count}xf32>" in mlir.to_text(code)
-
-
-@pytest.mark.parametrize("name", ["divide", "remainder"])
-def test_a_shape_made_by_dividing_by_zero_is_refused(name):
-    with pytest.raises(hs.Refusal, match="known at run time only"):
-        make_shapes_static(mlir.parse(shaped_by(name, 4)))

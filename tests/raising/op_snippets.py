@@ -194,11 +194,6 @@ MOVES = {
         ["2xf32", "3xi32"],
         "%r:2 = stablehlo.optimization_barrier %0, %1 : tensor<2xf32>, tensor<3xi32>",
     ),
-    "annotation": (
-        ["3xf32"],
-        '%r = stablehlo.custom_call @Sharding(%0) {mhlo.sharding = "{replicated}"} : '
-        "(tensor<3xf32>) -> tensor<3xf32>",
-    ),
 }
 
 SOURCES = {
@@ -462,7 +457,7 @@ WITHOUT_RULE = {
         "num_primitive_operations = 1, "
         "allow_imprecise_accumulation = false>",
     ),
-    "a custom call that is no annotation": (
+    "a custom call": (
         ["3xf32"],
         "%r = stablehlo.custom_call @Frobnicate(%0) : (tensor<3xf32>) -> tensor<3xf32>",
     ),

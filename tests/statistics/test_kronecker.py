@@ -410,6 +410,31 @@ def test_rows_of_a_table_that_are_not_added_count_as_not_looked_up(first, form):
 
 
 @pytest.mark.parametrize("form", SLOW_REDUCE)
+def test_rows_that_are_added_along_the_last_axis_are_those_of_the_table(form):
+    """Their elements were taken in the order in which the site has them."""
+    w, x = draw(ROWS, F), draw(B, F, T)
+    along_first = lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x + w[:T].T), (1, 2)))  # noqa: E731
+    turned = lambda w, x: along_first(w, jnp.swapaxes(x, 1, 2))  # noqa: E731
+    plain = lambda w, x: jnp.mean(jnp.sum(jnp.tanh(x + w[:T]), (1, 2)))  # noqa: E731
+    ask = {"statistics": hs.kronecker_factors(form)}
+    expected = hs.grad(plain, **ask)(w, jnp.swapaxes(x, 1, 2))[1]
+    held({"w": hs.grad(along_first, **ask)(w, x)[1]}, {"w": expected})
+    held({"w": hs.grad(turned, **ask)(w, jnp.swapaxes(x, 1, 2))[1]}, {"w": expected})
+
+
+@pytest.mark.parametrize("form", SLOW_REDUCE)
+def test_padding_looks_up_no_row_of_what_is_added_as_it_is(form):
+    w, x, real = draw(ROWS, F), draw(B, T, F), jnp.zeros(B).at[jnp.array(REAL)].set(1)
+
+    each = lambda w, x: jnp.sum(jnp.tanh(x + w[:T]), (1, 2))  # noqa: E731
+    padded = lambda w, x, real: jnp.sum(each(w, x) * real) / jnp.sum(real)  # noqa: E731
+    ask = {"statistics": hs.kronecker_factors(form)}
+    found = hs.grad(padded, is_real=2, batch_argnums=(1, 2), **ask)(w, x, real)[1]
+    alone = hs.grad(lambda w, x: jnp.mean(each(w, x)), **ask)(w, x[jnp.array(REAL)])[1]
+    held({"w": found}, {"w": alone})
+
+
+@pytest.mark.parametrize("form", SLOW_REDUCE)
 def test_heads_in_front_of_the_inputs_are_layers_of_their_own(form):
     """Of [heads, D, F] as of [D, F] for each head alone."""
     w, x = draw(2, D, F), draw(B, T, D)

@@ -1,6 +1,7 @@
 """Ghost norms: norms of the examples' gradients from their products' factors, none in memory."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import jax
@@ -11,6 +12,7 @@ from jax import lax
 
 import hlo_surgery as hs
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.planning.rooflines import ROOFLINES
 from tests.statistics.statistic_models import draws, in_float64
 
 B, T, D, F, ROWS = 3, 2, 20, 12, 16
@@ -148,6 +150,22 @@ def test_gram_of_single_products_is_exact(name):
     np.testing.assert_allclose(
         found, rows @ rows.T, rtol=0, atol=ROUNDING * lengths(rows).max() ** 2
     )
+
+
+def test_inner_products_of_what_is_stored_in_16_bits_are_not_rounded_to_them(monkeypatch):
+    """As of operands that a device contracts so into float32."""
+    narrow = replace(ROOFLINES["cpu"], narrow_operands=True)
+    monkeypatch.setitem(ROOFLINES, "cpu", narrow)
+    h, c = (jnp.asarray(x[:, :1], jnp.bfloat16) for x in (H, C))
+
+    def product(w, h, c):
+        return jnp.einsum("btd,btf->df", h, c, preferred_element_type=jnp.float32)
+
+    for statistic in (hs.gram(), hs.token_norms()):
+        _, found = with_statistics(product, (h, c), statistic)(W, h, c)
+        rows = shares(dense, W, (h.astype(jnp.float32), c.astype(jnp.float32))).reshape(B, -1)
+        expected = rows @ rows.T if found.shape == (B, B) else lengths(rows)[:, None]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING * expected.max())
 
 
 def cancelling(size):

@@ -144,7 +144,8 @@ def test_square_operands_contracts_the_squares():
         CHECK: %[[SCALED_L:.*]] = stablehlo.multiply %[[PART_L]], %{{.*}}
         CHECK-DAG: %[[SAFE_H:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[SCALED_H]]
         CHECK-DAG: %[[SAFE_L:.*]] = stablehlo.select %{{.*}}, %{{.*}}, %[[SCALED_L]]
-        CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[SAFE_H]], %[[SAFE_H]]
+        CHECK-DAG: %[[THRICE:.*]] = stablehlo.multiply %[[SAFE_H]], %{{.*}}
+        CHECK-DAG: %[[HH:.*]] = stablehlo.multiply %[[THRICE]], %[[THRICE]]
         CHECK-DAG: %[[LL:.*]] = stablehlo.multiply %[[SAFE_L]], %[[SAFE_L]]
         CHECK: %[[THIRD:.*]] = stablehlo.multiply %[[HH]], %{{.*}}
         CHECK: %[[GG:.*]] = stablehlo.dot_general %[[THIRD]], %[[LL]], contracting_dims = [0] x [0]

@@ -77,7 +77,7 @@ def test_a_kernel_counts_its_contractions():
     assert least <= cost(module("fused"), "gpu:h200").flops <= 1.1 * least
 
 
-def test_joint_sums_gather_nothing():
+def test_sums_gather_nothing():
     target = find_target("gpu:h200:1x1x8")
     mesh = Mesh(np.array(target.devices), ("data",))
     struct_at = partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)

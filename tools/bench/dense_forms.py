@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from hlo_surgery.passes.emit.counted_loop import counted_loop
 from hlo_surgery.passes.strategies.fused.mosaic import summed_products
-from hlo_surgery.passes.strategies.fused.tiles import Parts, Products
+from hlo_surgery.passes.strategies.fused.tiles import Products
 from hlo_surgery.targets.target import find_target, without_tpu
 from tools.bench.bundles.program_time import compiled_with_bundles, dump_bundles
 from tools.bench.costs import known_cost
@@ -56,11 +56,11 @@ def loop(a: jax.Array, d: jax.Array, written_out: bool = False) -> Sums:
 
 
 def fused(a: jax.Array, d: jax.Array) -> Sums:
-    def take(own: jax.Array, _: Sequence[jax.Array]) -> Parts:
-        return Parts([own, own * own])
+    def take(own: jax.Array, _: Sequence[jax.Array]) -> list[jax.Array]:
+        return [own, own * own]
 
-    products = Products(a, d, jnp.ones((a.shape[0], 1)), take)
-    (gradient, squares), _ = summed_products(products, interpret=False)
+    products = Products(a, d, jnp.ones((a.shape[0], 1)), take, 2)
+    gradient, squares = summed_products(products, interpret=False)
     return gradient, squares
 
 

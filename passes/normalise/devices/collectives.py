@@ -17,12 +17,12 @@ from jax import lax
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.attributes import integer
 from hlo_surgery.passes.ir.element_types import has_numbers
-from hlo_surgery.passes.ir.mlir import Operation, ir
+from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.ir.placement import is_annotation, placed
-from hlo_surgery.passes.normalise.devices.device_mesh import Mesh, Names, group_axes
-from hlo_surgery.passes.normalise.devices.permutations import sources_along
+from hlo_surgery.passes.normalise.devices.device_mesh import Mesh, Names, group_axes, sources_along
 
-Exchange = Callable[..., jax.Array]  # of an array, and `lead`
+# Of what the devices of a group have, along dimension 0: what each has then, or all have.
+Exchange = Callable[[jax.Array], jax.Array]
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,21 @@ class Collective:
     differ: bool
     exchange: Exchange
 
+    def on_arrays(self, x: jax.Array, lead: Names) -> jax.Array:
+        """What the devices get of what they have, these along leading dimensions."""
+        places = [lead.index(name) for name in self.axes]
+        ahead = jnp.moveaxis(x, places, range(len(places)))
+        sizes, rest = ahead.shape[: len(places)], ahead.shape[len(places) :]
+        function = self.exchange
+        for _ in range(len(lead) - len(places)):
+            function = jax.vmap(function, 1, 1 if self.differ else 0)
+        made = function(ahead.reshape(-1, *rest))
+        if not self.differ:
+            return made
+        return jnp.moveaxis(made.reshape(*sizes, *made.shape[1:]), range(len(places)), places)
 
-REDUCTIONS: dict[str, Callable[[jax.Array, tuple[int, ...]], jax.Array]] = {
+
+REDUCTIONS: dict[str, Callable[[jax.Array, list[int]], jax.Array]] = {
     "stablehlo.add": lax.reduce_sum,
     "stablehlo.multiply": lax.reduce_prod,
     "stablehlo.maximum": lax.reduce_max,
@@ -48,63 +61,35 @@ REDUCTIONS: dict[str, Callable[[jax.Array, tuple[int, ...]], jax.Array]] = {
 def collective_of(op: Operation, mesh: Mesh) -> Collective | None:
     """The collective on arrays; None if its groups are no mesh axes, or no rule covers it."""
     if op.name == "stablehlo.collective_permute":
-        return _permute(op, mesh)
+        found = sources_along(op, mesh)
+        return found and Collective(found[0], True, lambda x: _sent(x, found[1]))
     axes = group_axes(op, mesh) if op.name in RULES else None
-    rule = RULES[op.name](op, axes, mesh) if axes is not None else None
+    rule = None if axes is None else RULES[op.name](op)
     return None if axes is None or rule is None else Collective(axes, op.name in DIFFER, rule)
 
 
-def _all_reduce(op: Operation, axes: Names, _: Mesh) -> Exchange | None:
+def _all_reduce(op: Operation) -> Exchange | None:
     reduction = _reduction(op)
-
-    def reduced(x: jax.Array, lead: Names) -> jax.Array:
-        assert reduction is not None
-        return reduction(x, _places(axes, lead))
-
-    return reduction and reduced
+    return reduction and (lambda x: reduction(x, [0]))
 
 
-def _all_gather(op: Operation, axes: Names, _: Mesh) -> Exchange:
+def _all_gather(op: Operation) -> Exchange:
     dim = integer(op, "all_gather_dim")
-
-    def gathered(x: jax.Array, lead: Names) -> jax.Array:
-        at = len(lead) - len(axes) + dim
-        return _merged(
-            jnp.moveaxis(x, _places(axes, lead), range(at, at + len(axes))), at, len(axes)
-        )
-
-    return gathered
+    return lambda x: _merged(x, dim)
 
 
-def _reduce_scatter(op: Operation, axes: Names, mesh: Mesh) -> Exchange | None:
+def _reduce_scatter(op: Operation) -> Exchange | None:
     dim, reduction = integer(op, "scatter_dimension"), _reduction(op)
-    sizes = [mesh[name] for name in axes]
-
-    def scattered(x: jax.Array, lead: Names) -> jax.Array:
-        assert reduction is not None
-        at = len(lead) - len(axes) + dim
-        parts = _parted(reduction(x, _places(axes, lead)), at, sizes)
-        return jnp.moveaxis(parts, range(at, at + len(axes)), _places(axes, lead))
-
-    return reduction and scattered
+    return reduction and (lambda x: _parted(reduction(x, [0]), dim, len(x)))
 
 
-def _all_to_all(op: Operation, axes: Names, mesh: Mesh) -> Exchange:
+def _all_to_all(op: Operation) -> Exchange:
+    """What is sent to each goes in front, and who sent it behind."""
     split, concat = integer(op, "split_dimension"), integer(op, "concat_dimension")
-    sizes, count = [mesh[name] for name in axes], len(axes)
-
-    def exchanged(x: jax.Array, lead: Names) -> jax.Array:
-        parts = _parted(x, len(lead) + split, sizes)
-        senders = jnp.moveaxis(parts, _places(axes, lead), range(-count, 0))
-        at = len(lead) - count + split
-        received = jnp.moveaxis(senders, range(at, at + count), _places(axes, lead))
-        at = len(lead) + concat
-        return _merged(jnp.moveaxis(received, range(-count, 0), range(at, at + count)), at, count)
-
-    return exchanged
+    return lambda x: jax.vmap(lambda own: _merged(own, concat))(_parted(x, split + 1, len(x)))
 
 
-RULES: dict[str, Callable[[Operation, Names, Mesh], Exchange | None]] = {
+RULES: dict[str, Callable[[Operation], Exchange | None]] = {
     "stablehlo.all_reduce": _all_reduce,
     "stablehlo.all_gather": _all_gather,
     "stablehlo.reduce_scatter": _reduce_scatter,
@@ -113,47 +98,30 @@ RULES: dict[str, Callable[[Operation, Names, Mesh], Exchange | None]] = {
 DIFFER = frozenset(["stablehlo.reduce_scatter", "stablehlo.all_to_all"])
 
 
-def _permute(op: Operation, mesh: Mesh) -> Collective | None:
-    """Along the fewest axes that tell pairs apart: what each device receives, zeros if nothing."""
-    if "channel_handle" not in op.attributes:
-        return None
-    pairs = np.array(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
-    axes, sources = sources_along(pairs, mesh)
-
-    def permuted(x: jax.Array, lead: Names) -> jax.Array:
-        ahead = jnp.moveaxis(x, _places(axes, lead), range(len(axes)))
-        flat = ahead.reshape(len(sources), *ahead.shape[len(axes) :])
-        rows = [flat[s : s + 1] if s >= 0 else jnp.zeros_like(flat[:1]) for s in sources]
-        moved = lax.concatenate(rows, 0).reshape(ahead.shape)
-        return jnp.moveaxis(moved, range(len(axes)), _places(axes, lead))
-
-    return Collective(axes, True, permuted)
+def _sent(x: jax.Array, sources: list[int]) -> jax.Array:
+    """What each device receives, zeros if nothing."""
+    return lax.concatenate([x[s : s + 1] if s >= 0 else jnp.zeros_like(x[:1]) for s in sources], 0)
 
 
-def _reduction(op: Operation) -> Callable[[jax.Array, tuple[int, ...]], jax.Array] | None:
+def _reduction(op: Operation) -> Callable[[jax.Array, list[int]], jax.Array] | None:
     """By the one op that combines two devices' values, whose result the body returns."""
     block = op.regions[0].blocks[0]
-    *combining, end = [inner for inner in mlir.operations(block) if not is_annotation(inner)]
-    made = [v for inner in combining for v in inner.results]
-    if list(map(placed, end.operands)) != made or set(combining[0].operands) != set(
-        block.arguments
-    ):
+    ops = [inner for inner in mlir.operations(block) if not is_annotation(inner)]
+    combining, end = ops[0], ops[-1]
+    both = len(ops) == 2 and set(combining.operands) == set(block.arguments)
+    if not both or list(map(placed, end.operands)) != mlir.results(combining):
         return None
-    if combining[0].name in ("stablehlo.add", "stablehlo.multiply") and not has_numbers(op):
-        return None
-    return REDUCTIONS.get(combining[0].name)
+    adds = combining.name in ("stablehlo.add", "stablehlo.multiply")
+    return None if adds and not has_numbers(op) else REDUCTIONS.get(combining.name)
 
 
-def _places(axes: Names, lead: Names) -> tuple[int, ...]:
-    return tuple(lead.index(name) for name in axes)
+def _parted(x: jax.Array, dim: int, count: int) -> jax.Array:
+    """So many equal parts of a dimension, along a new one in front."""
+    return jnp.moveaxis(x.reshape(*x.shape[:dim], count, -1, *x.shape[dim + 1 :]), dim, 0)
 
 
-def _parted(x: jax.Array, dim: int, sizes: list[int]) -> jax.Array:
-    """One dimension as one for each size and what is left."""
-    return x.reshape(*x.shape[:dim], *sizes, -1, *x.shape[dim + 1 :])
-
-
-def _merged(x: jax.Array, dim: int, count: int) -> jax.Array:
-    """The dimension behind `count` others merged with them."""
-    merged = int(np.prod(x.shape[dim : dim + count + 1]))
-    return x.reshape(*x.shape[:dim], merged, *x.shape[dim + count + 1 :])
+def _merged(x: jax.Array, dim: int) -> jax.Array:
+    """What lies along dimension 0, one behind the other along another of what is left."""
+    sizes = np.array(x.shape[1:])
+    sizes[dim] *= len(x)
+    return jnp.moveaxis(x, 0, dim).reshape(sizes)

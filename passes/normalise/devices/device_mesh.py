@@ -8,15 +8,15 @@ Axes along which there is one device alone are left out throughout.
 """
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise, permutations
+from collections.abc import Iterator
+from itertools import permutations
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, ir, sdy, stablehlo
+from hlo_surgery.passes.ir.placement import meshes
 
 Mesh = dict[str, int]
 Names = tuple[str, ...]
@@ -33,26 +33,15 @@ def mesh_of(module: Module) -> Mesh | None:
 
     None unless the module has one mesh, in the devices' own order.
     """
-    meshes = [
-        _sdy.MeshAttr(op.attributes["mesh"])
-        for op in mlir.operations(module.body)
-        if op.name == "sdy.mesh"
-    ]
-    sizes = [
-        {axis.name: axis.size for axis in map(_sdy.MeshAxisAttr, mesh.axes)} for mesh in meshes
-    ]
-    used = [list(axes.items()) for axes in sizes if axes]
-    ordered = not any(
-        list(mesh.device_ids) for mesh, axes in zip(meshes, sizes, strict=True) if axes
-    )
+    found = [(list(axes.items()), ids) for _, axes, ids in meshes(module) if axes]
     replicas, partitions = (
         _count(module, f"mhlo.num_{name}") for name in ("replicas", "partitions")
     )
-    if not used and replicas == partitions == 1:
+    if not found and replicas == partitions == 1:
         return {}
-    if not used or not ordered or replicas != 1 or any(axes != used[0] for axes in used):
+    if not found or replicas != 1 or any(each != (found[0][0], []) for each in found):
         return None
-    return {name: size for name, size in used[0] if size > 1}
+    return {name: size for name, size in found[0][0] if size > 1}
 
 
 def _count(module: Module, name: str) -> int:
@@ -69,19 +58,15 @@ def shardings(op: Operation, name: str, mesh: Mesh) -> list[tuple[Names, ...]] |
     """Of each operand or result of a manual computation, each dimension's manual axes; None where
     one is split up.
     """
-    manual = manual_axes(op, mesh)
-    found = [
-        _sdy.TensorShardingAttr(s)
-        for s in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
-    ]
-    refs = [
+    values = _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
+    found = [_sdy.TensorShardingAttr(value) for value in values]
+    dims = [
         [_axes(_sdy.DimensionShardingAttr(d).axes) for d in s.dimension_shardings] for s in found
     ]
-    if any(list(s.unreduced_axes) for s in found) or any(
-        axes is None for dims in refs for axes in dims
-    ):
+    if any(list(s.unreduced_axes) for s in found) or any(None in each for each in dims):
         return None
-    return [tuple(tuple(a for a in axes or () if a in manual) for axes in dims) for dims in refs]
+    manual = manual_axes(op, mesh)
+    return [tuple(tuple(n for n in axes or () if n in manual) for axes in each) for each in dims]
 
 
 def group_axes(op: Operation, mesh: Mesh) -> Names | None:
@@ -93,30 +78,8 @@ def group_axes(op: Operation, mesh: Mesh) -> Names | None:
         names = _axes(map(_stablehlo.AxisRefAttr, _stablehlo.ReplicaGroupMeshAxesAttr(groups).axes))
         return None if names is None else tuple(name for name in names if name in mesh)
     rows = _sorted(np.array(ir.DenseIntElementsAttr(groups)))
-    orders = (order for count in range(len(mesh) + 1) for order in permutations(mesh, count))
-    return next((order for order in orders if _sorted(_groups(order, mesh)) == rows), None)
-
-
-def axis_groups(manual: Sequence[Operation], mesh: Mesh) -> list[Names]:
-    """All axes, those together that shard one dimension of an argument of the program.
-
-    Only neighbours, in the order of the mesh: together they are then like one axis.
-    """
-    names = list(mesh)
-    tied: set[tuple[str, str]] = set()
-    for op in manual:
-        for operand, dims in zip(
-            op.operands, shardings(op, "in_shardings", mesh) or [], strict=False
-        ):
-            if mlir.defining_operation(operand) is None:
-                tied |= {pair for axes in dims for pair in pairwise(axes)}
-    groups = [[name] for name in names[:1]]
-    for before, name in pairwise(names):
-        if (before, name) in tied:
-            groups[-1].append(name)
-        else:
-            groups.append([name])
-    return [tuple(group) for group in groups]
+    ids = device_ids(mesh)
+    return next((o for o in _orders(mesh) if _sorted(_groups(ids, o, mesh)) == rows), None)
 
 
 def device_ids(mesh: Mesh) -> npt.NDArray[np.int64]:
@@ -124,22 +87,35 @@ def device_ids(mesh: Mesh) -> npt.NDArray[np.int64]:
     return np.arange(math.prod(mesh.values())).reshape(tuple(mesh.values()))
 
 
-def in_order(axes: frozenset[str], mesh: Mesh) -> Names:
-    """A set of axes, in the order of the mesh."""
-    return tuple(name for name in mesh if name in axes)
+def sources_along(op: Operation, mesh: Mesh) -> tuple[Names, list[int]] | None:
+    """Of who sends to whom: the fewest axes along which that is alike at all places along others,
+    and from which place along these each receives; -1 for what none sends to. None of replicas.
+    """
+    if "channel_handle" not in op.attributes:
+        return None
+    senders, receivers = np.array(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"])).T
+    ids = device_ids(mesh)
+    sent = np.full(ids.size, -1)
+    sent[receivers] = senders
+    for axes in _orders(mesh):
+        own, found = _groups(ids, axes, mesh), _groups(sent.reshape(ids.shape), axes, mesh)
+        first = [[*own[0]].index(s) if s in own[0] else -1 for s in found[0]]
+        if (np.where(np.array(first) < 0, -1, own[:, first]) == found).all():
+            return axes, first
+    return None
+
+
+def _orders(mesh: Mesh) -> Iterator[Names]:
+    """Some axes, in any order; the fewest first."""
+    return (order for count in range(len(mesh) + 1) for order in permutations(mesh, count))
 
 
 def _axes(refs: Any) -> Names | None:
     """The axes by name; None where one is a part of an axis."""
-    found = list(refs)
-    refs = [
-        ref if isinstance(ref, _stablehlo.AxisRefAttr) else _sdy.AxisRefAttr(ref) for ref in found
-    ]
-    return (
-        None
-        if any(ref.sub_axis_info is not None for ref in refs)
-        else tuple(ref.name for ref in refs)
-    )
+    known = _stablehlo.AxisRefAttr
+    found = [ref if isinstance(ref, known) else _sdy.AxisRefAttr(ref) for ref in refs]
+    parted = any(ref.sub_axis_info is not None for ref in found)
+    return None if parted else tuple(ref.name for ref in found)
 
 
 def _is_over_partitions(op: Operation) -> bool:
@@ -151,10 +127,10 @@ def _is_over_partitions(op: Operation) -> bool:
     return channel and (op.name not in GLOBAL_IDS or "use_global_device_ids" in op.attributes)
 
 
-def _groups(order: Names, mesh: Mesh) -> npt.NDArray[np.int64]:
-    names = list(mesh)
+def _groups(ids: npt.NDArray[Any], order: Names, mesh: Mesh) -> npt.NDArray[Any]:
+    """What each device of a mesh has, a row for those that differ along these axes alone."""
     last = range(len(mesh) - len(order), len(mesh))
-    moved = np.moveaxis(device_ids(mesh), [names.index(name) for name in order], last)
+    moved = np.moveaxis(ids, [[*mesh].index(name) for name in order], last)
     return moved.reshape(-1, math.prod(mesh[name] for name in order))
 
 

@@ -8,115 +8,96 @@ What differs from device to device has leading dimensions for the mesh axes alon
 What is the same on all devices stays as it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 from hlo_surgery.passes.dataflow.mosaic_kernels import is_known_kernel
 from hlo_surgery.passes.emit.splice import splice
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value
-from hlo_surgery.passes.ir.placement import is_annotation, placed
-from hlo_surgery.passes.normalise.devices.collectives import Collective
-from hlo_surgery.passes.normalise.devices.device_mesh import (
-    Names,
-    axis_groups,
-    in_order,
-    mesh_of,
-    shardings,
-)
-from hlo_surgery.passes.normalise.devices.device_numbers import along
+from hlo_surgery.passes.ir.placement import is_annotation
+from hlo_surgery.passes.normalise.devices.device_mesh import Names, manual_axes, mesh_of
 from hlo_surgery.passes.normalise.devices.device_values import (
     Varying,
     align_operands,
     aligned,
-    apply,
     extend,
     rename,
     replace,
 )
 from hlo_surgery.passes.normalise.devices.kernels import call_for_all
-from hlo_surgery.passes.normalise.devices.map_devices import map_op
 from hlo_surgery.passes.normalise.devices.shards import (
     agreed,
-    fuse,
     put_together,
     sharded_axes,
     split,
 )
-from hlo_surgery.passes.normalise.devices.varying import MANUAL, find_varying
-from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES
+from hlo_surgery.passes.normalise.devices.varying import find_varying, known_shardings, refusal
+from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES, MANUAL
 from hlo_surgery.passes.raising.leading_dims import (
     add_leading_dims,
     array_operands,
     has_leading_dims,
 )
+from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.table import single
+
+OnArrays = Callable[..., Sequence[jax.Array]]
 
 
 def join_devices(module: Module) -> None:
     """Replace every manual computation of a flat main. Raises Refusal where one does what no rule
     covers.
-
-    On a single device jax.shard_map leaves its collectives in main itself.
     """
-    ops = mlir.all_operations(module)
-    manual = [op for op in ops if op.name == MANUAL]
     mesh = mesh_of(module)
-    if mesh is None or not any(op.name in COLLECTIVES | {MANUAL} for op in ops):
-        return
-    main = mlir.body(mlir.main_function(module))
-    varying = Varying(mesh, axis_groups(manual, mesh))
-    find_varying(varying, main, None if mesh or manual else frozenset())
-    _join(varying, mlir.operations(main))
+    names = {op.name for op in mlir.all_operations(module)}
+    if mesh is not None and not names.isdisjoint({*COLLECTIVES, MANUAL}):
+        main = mlir.main_function(module)
+        _join(find_varying(main.operation, mesh), mlir.operations(mlir.body(main)), ())
 
 
-def _join(varying: Varying, ops: Sequence[Operation]) -> None:
-    """Give the ops' values their leading dimensions. Op by op, so that each keeps its source
-    line.
+def _join(varying: Varying, ops: Sequence[Operation], manual: Names) -> None:
+    """Give the ops' values their leading dimensions. Op by op, so that each keeps its source line.
+    `manual`: the axes of the manual computations around them.
     """
     for op in ops:
+        first = op.results[0] if len(op.results) else None
         if op.name == MANUAL:
-            _join_manual_computation(varying, op)
+            _join_manual_computation(varying, op, manual)
         elif op.name in mlir.CONTROL_FLOW:
-            _join_control_flow(varying, op)
-        elif any(v in varying.numbers for v in op.results):
-            replace(varying, op, [_numbers_constant(varying, op)])
-        elif any(v in varying.collectives for v in op.results):
-            replace(varying, op, _exchanged(varying, op, varying.collectives[op.results[0]]))
-        elif varying.joined(mlir.results(op)):
+            _join_control_flow(varying, op, manual)
+        elif first in varying.numbers:
+            replace(varying, op, splice([], partial(_number, varying, op), op))
+        elif first in varying.collectives:
+            replace(varying, op, _exchanged(varying, op))
+        elif varying.joined(op.results):
             _join_computation(varying, op)
 
 
-def _join_manual_computation(varying: Varying, op: Operation) -> None:
+def _join_manual_computation(varying: Varying, op: Operation, manual: Names) -> None:
     """Split the operands, put the body in front of the op, and the results together."""
-    block = op.regions[0].blocks[0]
+    mesh, block = varying.mesh, op.regions[0].blocks[0]
     inputs, outputs = (
-        shardings(op, name, varying.mesh) or [] for name in ("in_shardings", "out_shardings")
+        known_shardings(op, name, mesh) for name in ("in_shardings", "out_shardings")
     )
     for argument, operand, dims in zip(block.arguments, mlir.operands(op), inputs, strict=True):
-        rename(varying, argument, _parts(varying, argument, operand, dims, op))
+        parts = partial(split, lead=varying.of(operand), dims=dims, mesh=mesh)
+        handed = splice([operand], single(parts), op)[0] if sharded_axes(dims) else operand
+        rename(varying, argument, handed)
     *ops, last = mlir.operations(block)
     for inner in ops:
         inner.move_before(op)
-    _join(varying, ops)
+    own = {*manual, *manual_axes(op, mesh)}
+    _join(varying, ops, tuple(own))
+    if not own.issuperset(varying.joined(last.operands)):
+        raise refusal(op, "its values depend on the device's place along axes that are not manual")
     returned = zip(mlir.operands(last), op.results, outputs, strict=True)
-    replace(varying, op, [_whole(varying, v, result, dims, op) for v, result, dims in returned])
-
-
-def _parts(
-    varying: Varying, argument: Value, operand: Value, dims: tuple[Names, ...], op: Operation
-) -> Value:
-    if argument in varying.handed:
-        return varying.parts[placed(operand)]
-    if not sharded_axes(dims):
-        return operand
-    lead = varying.of(operand)
-    mesh, renamed = fuse(varying.groups, varying.mesh, [lead, *dims])
-    function = partial(split, lead=renamed(lead), dims=tuple(map(renamed, dims)), mesh=mesh)
-    shape = (*varying.sizes(varying.of(argument)), *mlir.shape(argument))
-    return apply(varying, function, operand, tuple(mesh[name] for name in renamed(lead)), shape, op)
+    replace(varying, op, [_whole(varying, *each, op) for each in returned])
 
 
 def _whole(
@@ -126,75 +107,88 @@ def _whole(
     lead, kept = varying.of(value), varying.of(result)
     if lead == kept and not sharded_axes(dims):
         return value
-    mesh, renamed = fuse(varying.groups, varying.mesh, [lead, kept, *dims])
-    function = partial(
-        put_together,
-        lead=renamed(lead),
-        kept=renamed(kept),
-        dims=tuple(map(renamed, dims)),
-        mesh=mesh,
-    )
-    shape = (*varying.sizes(kept), *mlir.shape(result))
-    whole = apply(varying, function, value, tuple(mesh[name] for name in renamed(lead)), shape, op)
-    if frozenset(lead) - frozenset(kept) - sharded_axes(dims):
-        return splice([whole], single(agreed), op)[0]
-    varying.parts[whole] = value
-    return whole
+    function = partial(put_together, lead=lead, kept=kept, dims=dims, mesh=varying.mesh)
+    (whole,) = splice([value], single(function), op)
+    if sharded_axes(dims).union(kept).issuperset(lead):
+        return whole
+    return splice([whole], single(agreed), op)[0]
 
 
-def _join_control_flow(varying: Varying, op: Operation) -> None:
+def _join_control_flow(varying: Varying, op: Operation, manual: Names) -> None:
     """Initial values, and what each block returns, have the dimensions of the results."""
     leads = [varying.of(result) for result in op.results]
-    if op.name == "stablehlo.while":
+    is_loop = op.name == "stablehlo.while"
+    blocks = [region.blocks[0] for region in op.regions]
+    decided = mlir.operands(mlir.return_operation(blocks[0])) if is_loop else op.operands
+    if varying.joined(decided):
+        what = "how often this loop runs" if is_loop else "which branch is taken"
+        raise refusal(op, f"each device decides on its own {what}")
+    if is_loop:
         align_operands(varying, op, leads)
-    for result in op.results:
-        extend(varying, result)
-    for number, block in enumerate(region.blocks[0] for region in op.regions):
-        for argument in block.arguments:
-            extend(varying, argument)
+    extend(varying, op.results)
+    for number, block in enumerate(blocks):
+        extend(varying, block.arguments)
         *ops, last = mlir.operations(block)
-        _join(varying, ops)
-        if op.name != "stablehlo.while" or number == 1:
+        _join(varying, ops, manual)
+        if not is_loop or number == 1:
             align_operands(varying, last, leads)
 
 
-def _numbers_constant(varying: Varying, op: Operation) -> Value:
-    axes = varying.of(op.results[0])
-    numbers = along(varying.numbers[op.results[0]], axes, varying.mesh).reshape(varying.sizes(axes))
-    return splice([], lambda: (jnp.asarray(numbers),), op)[0]
+def _number(varying: Varying, op: Operation) -> list[jax.Array]:
+    """What an op makes of the devices' numbers."""
+    axes, found = varying.of(op.results[0]), varying.numbers[op.results[0]]
+    own = found[tuple(slice(None) if name in axes else 0 for name in varying.mesh)]
+    return [jnp.asarray(own)]
 
 
-def _exchanged(varying: Varying, op: Operation, collective: Collective) -> list[Value]:
-    made: list[Value] = []
-    for operand, result in zip(mlir.operands(op), op.results, strict=True):
-        lead = in_order(frozenset(varying.of(operand)) | frozenset(collective.axes), varying.mesh)
-        repeated = aligned(varying, operand, lead, op)
-        varying.axes[repeated] = lead
-        shape = (*varying.sizes(varying.of(result)), *mlir.shape(result))
-        made.append(
-            apply(
-                varying,
-                partial(collective.exchange, lead=lead),
-                repeated,
-                varying.each(lead),
-                shape,
-                op,
-            )
-        )
+def _exchanged(varying: Varying, op: Operation) -> list[Value]:
+    collective, made = varying.collectives[op.results[0]], list[Value]()
+    for operand in mlir.operands(op):
+        lead = varying.in_order((*varying.of(operand), *collective.axes))
+        function = partial(collective.on_arrays, lead=lead)
+        made += splice([aligned(varying, operand, lead, op)], single(function), op)
     return made
 
 
 def _join_computation(varying: Varying, op: Operation) -> None:
-    axes = varying.joined(mlir.results(op))
+    axes = varying.joined(op.results)
     if is_annotation(op):
         replace(varying, op, mlir.operands(op))
     elif op.name == mlir.BARRIER:
-        for result in op.results:
-            extend(varying, result)
+        extend(varying, op.results)
+    elif varying.joined(mlir.captured(op)):
+        raise _unknown(op)
     elif has_leading_dims(op, lambda v: bool(varying.of(v))):
         align_operands(varying, op, [axes] * len(array_operands(op)))
         add_leading_dims(op, varying.sizes(axes))
     elif is_known_kernel(op):
         call_for_all(varying, op, axes)
     else:
-        replace(varying, op, map_op(varying, op, axes))
+        replace(varying, op, _mapped(varying, op, axes))
+
+
+def _mapped(varying: Varying, op: Operation, axes: Names) -> list[Value]:
+    """The op on each device's values, by vmap over one leading dimension after the other.
+
+    Convolutions of two operands that both differ are taken in turn: vmap would make feature groups
+    of the devices.
+    """
+    raised, values = raise_op(op), mlir.operands(op)
+    if raised is None:
+        raise _unknown(op)
+    function = cast(OnArrays, raised)
+    for name in reversed(axes):
+        differ = [name in varying.of(v) for v in values]
+        if op.name == "stablehlo.convolution" and all(differ):
+            function = partial(_in_turn, function)
+        else:
+            function = jax.vmap(function, [0 if each else None for each in differ])
+    return splice(values, function, op)
+
+
+def _in_turn(function: OnArrays, *arrays: jax.Array) -> Sequence[jax.Array]:
+    return lax.map(lambda each: function(*each), arrays)
+
+
+def _unknown(op: Operation) -> Exception:
+    return refusal(op, "nothing is known of how it works on several devices' values at once")

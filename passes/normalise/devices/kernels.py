@@ -9,11 +9,14 @@ XLA cannot split a kernel. So at the end each device has the kernel to itself ag
       (%a : 1x2x8) { reshape, the kernel as it was, reshape }
 """
 
+import json
+from collections.abc import Iterable
 from typing import Any, cast
 
 from hlo_surgery.passes.dataflow.mosaic_kernels import OVER_DEVICES, is_known_kernel, leading
 from hlo_surgery.passes.ir import mlir
 from hlo_surgery.passes.ir.mlir import Module, Operation, Value, ir, sdy
+from hlo_surgery.passes.ir.placement import meshes
 from hlo_surgery.passes.normalise.devices.device_mesh import Names
 from hlo_surgery.passes.normalise.devices.device_values import Varying, align_operands, extend
 
@@ -31,14 +34,9 @@ def call_for_all(varying: Varying, op: Operation, axes: Names) -> None:
         if name in op.attributes:
             op.attributes[WAITING + name] = op.attributes[name]
             del op.attributes[name]
-    for result in op.results:
-        extend(varying, result)
+    extend(varying, op.results)
     with mlir.context():
-        rows = [
-            ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
-            for names in varying.layout(axes)
-        ]
-        op.attributes[OVER_DEVICES] = ir.ArrayAttr.get(rows)
+        op.attributes[OVER_DEVICES] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in axes])
 
 
 def over_devices(module: Module) -> list[Operation]:
@@ -49,34 +47,17 @@ def over_devices(module: Module) -> list[Operation]:
 
 def call_on_each(module: Module) -> None:
     """Give each device its kernels to itself."""
-    meshes = [op for op in mlir.operations(module.body) if op.name == "sdy.mesh"]
     for op in over_devices(module):
-        named = next(mesh for mesh in meshes if _has(mesh, _axes(op)))
-        _wrap(op, mlir.text_attribute(named, "sym_name"), _names(named))
+        axes = [str(name.value) for name in cast(Any, op.attributes[OVER_DEVICES])]
+        mesh, names = next((mesh, [*n]) for mesh, n, _ in meshes(module) if n.keys() >= {*axes})
+        _wrap(op, mesh, axes, names)
 
 
-def _axes(op: Operation) -> list[list[str]]:
-    rows = cast(Any, op.attributes[OVER_DEVICES])
-    return [[ir.StringAttr(name).value for name in row] for row in rows]
-
-
-def _names(mesh: Operation) -> list[str]:
-    axes = _sdy.MeshAttr(mesh.attributes["mesh"]).axes
-    return [_sdy.MeshAxisAttr(axis).name for axis in axes]
-
-
-def _has(mesh: Operation, axes: list[list[str]]) -> bool:
-    return set(_names(mesh)).issuperset(name for row in axes for name in row)
-
-
-def _wrap(op: Operation, mesh: str, names: list[str]) -> None:
-    axes, lead = _axes(op), leading(op)
+def _wrap(op: Operation, mesh: str, axes: list[str], names: list[str]) -> None:
+    lead = len(axes)
     with mlir.context(), op.location, ir.InsertionPoint(op):
-        placed = [
-            _sdy.TensorShardingPerValueAttr.get([_sharding(mesh, axes, v) for v in values])
-            for values in (op.operands, op.results)
-        ]
-        manual = _sdy.ManualAxesAttr.get([ir.StringAttr.get(name) for name in names])
+        placed = [_shardings(mesh, axes, values) for values in (op.operands, op.results)]
+        manual = ir.Attribute.parse(f"#sdy<manual_axes{{{', '.join(map(_quoted, names))}}}>")
         kinds, operands = [v.type for v in op.results], list(op.operands)
         made = _sdy.ManualComputationOp(kinds, operands, *placed, manual).operation
         block = made.regions[0].blocks.append(*(_part(v, [1] * lead, lead) for v in operands))
@@ -85,11 +66,8 @@ def _wrap(op: Operation, mesh: str, names: list[str]) -> None:
         kernel = ir.Operation.create(
             op.name, [_part(v, [], lead) for v in op.results], own, _own_attributes(op)
         )
-        results = [_reshaped(v, _part(v, [1] * lead, 0)) for v in kernel.results]
-        _sdy.ReturnOp(results)
-    for old, new in zip(op.results, made.results, strict=True):
-        old.replace_all_uses_with(new)
-    op.erase()
+        _sdy.ReturnOp([_reshaped(v, _part(v, [1] * lead, 0)) for v in kernel.results])
+    mlir.replace(op, mlir.results(made))
 
 
 def _own_attributes(op: Operation) -> dict[str, ir.Attribute]:
@@ -98,14 +76,16 @@ def _own_attributes(op: Operation) -> dict[str, ir.Attribute]:
     return {name.removeprefix(WAITING): x for name, x in found.items()}
 
 
-def _sharding(mesh: str, axes: list[list[str]], value: Value) -> Any:
+def _shardings(mesh: str, axes: list[str], values: Iterable[Value]) -> ir.Attribute:
     """Along these axes in front, and no others."""
-    rows = [*axes, *([] for _ in mlir.shape(value)[len(axes) :])]
-    dims = [
-        _sdy.DimensionShardingAttr.get([_sdy.AxisRefAttr.get(name) for name in row], True)
-        for row in rows
-    ]
-    return _sdy.TensorShardingAttr.get(mesh, dims)
+    ranks = [len(mlir.shape(v)) - len(axes) for v in values]
+    front = [f"{{{_quoted(name)}}}" for name in axes]
+    rows = [f"<@{_quoted(mesh)}, [{', '.join([*front, *['{}'] * n])}]>" for n in ranks]
+    return ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(rows)}]>")
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name)
 
 
 def _part(value: Value, front: list[int], dropped: int) -> ir.Type:

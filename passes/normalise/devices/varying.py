@@ -4,159 +4,115 @@
         %y = tanh %a
         %z = all_reduce %y over "data" }    =>    %a: ("data",), %y: ("data",), %z: ()
 
-A loop's carries are joined until nothing changes. Nothing is changed yet: what no rule covers is
-refused by name.
+Along an axis differs what is handed out in parts along it, and all that is made of such, up to
+what exchanges values along it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
 
-from hlo_surgery.passes.dataflow.mosaic_kernels import is_known_kernel
+import numpy as np
+
+from hlo_surgery.passes.dataflow.numbers import Numbers, Told
 from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.closure import closure
+from hlo_surgery.passes.ir.element_types import dtype_of
 from hlo_surgery.passes.ir.errors import Refusal
-from hlo_surgery.passes.ir.mlir import Block, Operation, Value
-from hlo_surgery.passes.ir.placement import is_annotation, placed
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.ir.source_lines import reason_at
-from hlo_surgery.passes.normalise.devices.collectives import collective_of
-from hlo_surgery.passes.normalise.devices.device_mesh import Names, in_order, manual_axes, shardings
-from hlo_surgery.passes.normalise.devices.device_numbers import axes_of, numbers_of
+from hlo_surgery.passes.normalise.devices.collectives import Collective, collective_of
+from hlo_surgery.passes.normalise.devices.device_mesh import (
+    Mesh,
+    Names,
+    device_ids,
+    manual_axes,
+    shardings,
+)
 from hlo_surgery.passes.normalise.devices.device_values import Varying
-from hlo_surgery.passes.normalise.devices.shards import sharded_axes
-from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES, DEVICES_HELP
-from hlo_surgery.passes.raising.leading_dims import has_leading_dims
-from hlo_surgery.passes.raising.raise_op import raise_op
+from hlo_surgery.passes.normalise.out_of_scope import COLLECTIVES, DEVICES_HELP, MANUAL
 
-MANUAL = "sdy.manual_computation"
+NUMBER = "stablehlo.partition_id"
 
 
-def find_varying(varying: Varying, block: Block, manual: frozenset[str] | None) -> None:
-    """Follow a block's ops. `manual`: the axes of the manual computations around it; None outside.
-    Raises Refusal.
-    """
-    for op in mlir.operations(block):
-        results = _results(varying, op, manual)
-        varying.axes.update({v: axes for v, axes in zip(op.results, results, strict=True) if axes})
+def find_varying(main: Operation, mesh: Mesh) -> Varying:
+    """The axes of all values in main. Raises Refusal where an exchange is not known."""
+    ops = mlir.nested_operations(main)
+    manual = [op for op in ops if op.name == MANUAL]
+    # On a single device jax.shard_map leaves its collectives in main itself.
+    inside = [each for op in manual for each in mlir.nested_operations(op)] if mesh else ops
+    exchanges = (op for op in inside if op.name in COLLECTIVES - {NUMBER})
+    collectives = {result: known for op in exchanges for result, known in _exchanged(op, mesh)}
+    varying = Varying(mesh, _numbers(inside, mesh), collectives)
+    parts = [part for op in manual for part in _parts(op, mesh)]
+    for number, name in enumerate(mesh):
+        starts = [value for value, axes in parts if name in axes]
+        starts += [v for v, known in collectives.items() if known.differ and name in known.axes]
+        starts += [v for v, x in varying.numbers.items() if (x != x.take([0], number)).any()]
+        for value in closure(starts, partial(_following, varying, name)):
+            varying.axes[value] = (*varying.of(value), name)
+    return varying
 
 
-def _results(varying: Varying, op: Operation, manual: frozenset[str] | None) -> Sequence[Names]:
-    operands = mlir.operands(op)
-    if op.name == MANUAL:
-        return _of_manual_computation(varying, op, manual)
-    if op.name == "stablehlo.while":
-        return _of_loop(varying, op, manual)
-    if op.name in mlir.CONTROL_FLOW:
-        return _of_branches(varying, op, manual)
-    if manual is not None and op.name in COLLECTIVES - {"stablehlo.partition_id"}:
-        return _of_collective(varying, op)
-    numbers = numbers_of(op, varying.numbers, varying.mesh) if manual is not None else None
-    if numbers is not None:
-        varying.numbers[op.results[0]] = numbers
-        return [axes_of(numbers, varying.mesh)]
-    if op.name == mlir.BARRIER or is_annotation(op):
-        return list(map(varying.of, operands))
-    return _of_computation(varying, op)
-
-
-def _of_computation(varying: Varying, op: Operation) -> Sequence[Names]:
-    axes = varying.joined([*op.operands, *mlir.captured(op)])
-    if axes and op.results and not _has_rule(varying, op):
-        raise refusal(op, "nothing is known of how it works on several devices' values at once")
-    return [axes] * len(op.results)
-
-
-def _has_rule(varying: Varying, op: Operation) -> bool:
-    captures = any(map(varying.of, mlir.captured(op)))
-    return not captures and (
-        has_leading_dims(op, lambda v: bool(varying.of(v)))
-        or raise_op(op) is not None
-        or is_known_kernel(op)
-    )
-
-
-def _of_collective(varying: Varying, op: Operation) -> Sequence[Names]:
-    found = collective_of(op, varying.mesh)
+def _exchanged(op: Operation, mesh: Mesh) -> list[tuple[Value, Collective]]:
+    found = collective_of(op, mesh)
     if found is None:
-        raise refusal(
-            op,
-            "its devices are not all those along some axes of one mesh, or it combines them "
-            "unknown how",
-        )
-    varying.collectives.update(dict.fromkeys(op.results, found))
-    own, exchanged = [frozenset(varying.of(v)) for v in op.operands], frozenset(found.axes)
-    return [
-        in_order(axes | exchanged if found.differ else axes - exchanged, varying.mesh)
-        for axes in own
-    ]
+        why = "its devices are not all those along some axes of one mesh, or it combines them"
+        raise refusal(op, f"{why} unknown how")
+    return [(result, found) for result in op.results]
 
 
-def _of_manual_computation(
-    varying: Varying, op: Operation, manual: frozenset[str] | None
-) -> Sequence[Names]:
-    inputs, outputs = (
-        shardings(op, name, varying.mesh) for name in ("in_shardings", "out_shardings")
-    )
-    if inputs is None or outputs is None:
+def _parts(op: Operation, mesh: Mesh) -> Iterator[tuple[Value, Names]]:
+    """What a manual computation is handed, with the axes that part it."""
+    arguments = op.regions[0].blocks[0].arguments
+    for argument, dims in zip(arguments, known_shardings(op, "in_shardings", mesh), strict=True):
+        yield argument, tuple(name for axes in dims for name in axes)
+
+
+def known_shardings(op: Operation, name: str, mesh: Mesh) -> Sequence[tuple[Names, ...]]:
+    """The axes of each dimension of each operand or result of a manual computation."""
+    found = shardings(op, name, mesh)
+    if found is None:
         raise refusal(op, "it is sharded over parts of mesh axes")
-    block = op.regions[0].blocks[0]
-    own = manual_axes(op, varying.mesh)
-    around = own | (manual or frozenset())
-    for argument, operand, dims in zip(block.arguments, op.operands, inputs, strict=True):
-        varying.axes[argument] = in_order(
-            frozenset(varying.of(operand)) | sharded_axes(dims), varying.mesh
-        )
-        returned = _returned_alike(varying, operand, dims)
-        if returned is not None:
-            varying.handed.add(argument)
-            varying.axes[argument] = varying.of(returned)
-    find_varying(varying, block, around)
-    returned = mlir.operands(mlir.return_operation(block))
-    if not frozenset(varying.joined(returned)) <= around:
-        raise refusal(op, "its values depend on the device's place along axes that are not manual")
-    return [in_order(frozenset(varying.of(v)) - own, varying.mesh) for v in returned]
+    return found
 
 
-def _returned_alike(varying: Varying, operand: Value, dims: tuple[Names, ...]) -> Value | None:
-    """What another manual computation returned as this operand, if devices get their own parts.
-
-    Put together and split again, as what a loss keeps for its gradient, the examples would lie in
-    another order.
-    """
-    value = placed(operand)
-    made = mlir.defining_operation(value)
-    if made is None or made.name != MANUAL or not sharded_axes(dims):
-        return None
-    number = mlir.results(made).index(value)
-    returned = mlir.operands(mlir.return_operation(made.regions[0].blocks[0]))[number]
-    outputs = shardings(made, "out_shardings", varying.mesh) or []
-    agree = frozenset(varying.of(returned)) <= frozenset(varying.of(value)) | sharded_axes(dims)
-    return returned if outputs[number] == dims and agree else None
+def _numbers(ops: Sequence[Operation], mesh: Mesh) -> dict[Value, Numbers]:
+    """Scalars that are made of the device's number and of constants, on every device."""
+    ids = device_ids(mesh)
+    own = [op.results[0] for op in ops if op.name == NUMBER]
+    counters = {v: ids.ravel().astype(dtype_of(v)) for v in own}
+    told, found = Told(), dict[Value, Numbers]()
+    for value in closure(own, lambda v: [r for user in mlir.users(v) for r in user.results]):
+        numbers = None if mlir.shape(value) else told.numbers(value, counters)
+        if numbers is not None:
+            found[value] = np.broadcast_to(numbers, ids.size).reshape(ids.shape)
+    return found
 
 
-def _of_loop(varying: Varying, op: Operation, manual: frozenset[str] | None) -> Sequence[Names]:
-    condition, body = (region.blocks[0] for region in op.regions)
-    carries = list(map(varying.of, op.operands))
-    while True:
-        for block in (condition, body):
-            varying.axes.update(zip(block.arguments, carries, strict=True))
-        find_varying(varying, body, manual)
-        returned = mlir.operands(mlir.return_operation(body))
-        joined = [varying.joined([a, v]) for a, v in zip(body.arguments, returned, strict=True)]
-        if joined == carries:
-            break
-        carries = joined
-    find_varying(varying, condition, manual)
-    if varying.joined(mlir.operands(mlir.return_operation(condition))):
-        raise refusal(op, "each device decides on its own how often this loop runs")
-    return carries
+def _following(varying: Varying, axis: str, value: Value) -> list[Value]:
+    """What differs along an axis where a value does."""
+    found = [v for use in value.uses for v in _through(varying, axis, use)]
+    return [v for v in found if v not in varying.numbers]
 
 
-def _of_branches(varying: Varying, op: Operation, manual: frozenset[str] | None) -> Sequence[Names]:
-    if varying.joined(mlir.operands(op)):
-        raise refusal(op, "each device decides on its own which branch is taken")
-    blocks = [region.blocks[0] for region in op.regions]
-    for block in blocks:
-        find_varying(varying, block, manual)
-    returned = [mlir.operands(mlir.return_operation(block)) for block in blocks]
-    return [varying.joined(values) for values in zip(*returned, strict=True)]
+def _through(varying: Varying, axis: str, use: Any) -> list[Value]:
+    op, number = use.owner.operation, int(use.operand_number)
+    around = op.parent.operation
+    returns = not len(op.results) and around.name != "func.func"
+    op = around if returns else op
+    if op.name == MANUAL:
+        handed = op.regions[0].blocks[0].arguments
+        apart = axis in manual_axes(op, varying.mesh)
+        return [] if returns and apart else [(op.results if returns else handed)[number]]
+    if op.name in mlir.CONTROL_FLOW:
+        blocks = [region.blocks[0] for region in op.regions]
+        states = [op.results, *(b.arguments for b in blocks)]
+        return [state[number] for state in states if number < len(state)]
+    known = varying.collectives.get(op.results[0]) if len(op.results) else None
+    if known is not None and axis in known.axes:
+        return []
+    return [op.results[number]] if op.name == mlir.BARRIER or known else mlir.results(op)
 
 
 def refusal(op: Operation, why: str) -> Refusal:

@@ -6,6 +6,7 @@ rounded, and what `vmap` cannot lift.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -34,16 +35,14 @@ def weighted_by_example(
         return weighted_sum(chosen.task, known, weights, finite, phi)
     size = weights.shape[0]
 
-    def scaled(gradient: jax.Array, weight: jax.Array, keep: jax.Array) -> jax.Array:
+    def scaled(gradient: jax.Array, weight: jax.Array) -> jax.Array:
         wide = widened(gradient)
         weighted = wide * weight.astype(wide.dtype)
-        taken = weighted if phi is None else phi(weighted)
-        return jnp.where(keep, taken, jnp.zeros_like(taken))
+        return weighted if phi is None else phi(weighted)
 
-    keep = jnp.ones(size, bool) if finite is None else finite
-    function, schedule = chosen.task.function, chosen.schedule
-    total, _ = looped_gradients(function, known, size, schedule, scaled, _nothing, (weights, keep))
-    return total
+    function, schedule, beside = chosen.task.function, chosen.schedule, (weights,)
+    loop = partial(looped_gradients, function, known, size, schedule)
+    return loop(scaled, _nothing, beside, counted=finite)[0]
 
 
 def along_by_example(chosen: Chosen, known: Known, direction: jax.Array) -> jax.Array:
@@ -66,21 +65,14 @@ def sum_over_examples(chosen: Sequence[Chosen], known: Known, function: Function
     example's gradients, each in at least float32.
     """
     examples = chosen[0].task.examples
-    padding = examples.padding(known)
 
-    def summand(gradients: Sequence[jax.Array], *real: jax.Array) -> Any:
-        taken = jax.tree.map(summable, function([widened(g) for g in gradients]))
-        return (
-            jax.tree.map(lambda x: jnp.where(real[0], x, jnp.zeros_like(x)), taken)
-            if real
-            else taken
-        )
+    def summand(gradients: Sequence[jax.Array]) -> Any:
+        return jax.tree.map(summable, function([widened(g) for g in gradients]))
 
     together = jointly([one.task.function for one in chosen])
-    beside = () if padding is None else (padding.real,)
     schedule = _in_common([one.schedule for one in chosen])
-    total, _ = looped_gradients(together, known, examples.size, schedule, summand, _nothing, beside)
-    return total
+    loop = partial(looped_gradients, together, known, examples.size, schedule)
+    return loop(summand, _nothing, counted=examples.flags(known))[0]
 
 
 def _in_common(schedules: Sequence[Schedule]) -> Schedule:
@@ -89,8 +81,7 @@ def _in_common(schedules: Sequence[Schedule]) -> Schedule:
     """
     written_out = all(each.written_out for each in schedules)
     chunks = [each.chunk for each in schedules if each.written_out == written_out]
-    shards, together = min(each.shards for each in schedules), schedules[0].joint_sums
-    return Schedule(min(chunks), shards, written_out, together)
+    return Schedule(min(chunks), min(each.shards for each in schedules), written_out)
 
 
 def _nothing(gradient: Any) -> tuple[()]:

@@ -8,7 +8,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 from jax import lax
@@ -22,9 +21,8 @@ from hlo_surgery.passes.costs.gradient_costs import (
 )
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.joint_sums import summed_together
 from hlo_surgery.passes.measures.measure import Defined, Measure, summed_rows
-from hlo_surgery.passes.measures.measures import Gram, MeanOf, Norms
+from hlo_surgery.passes.measures.measures import Gram, Norms
 from hlo_surgery.passes.measures.taking import Taking
 from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
@@ -99,23 +97,18 @@ def _emit(asked: Asked, known: Known) -> Computed:
     task = asked.task
     gradients = lifted_gradients(task.function, known, task.examples.size)
     padding = task.examples.padding(known)
-    means = [m for m in asked.measures if isinstance(m, MeanOf)]
-    # Divided before they are summed, since the sum of B gradients may overflow where their mean
-    # does not.
-    shares = gradients / task.examples.size if asked.chosen.reuse else None
-    together = [m.rows(gradients, padding) for m in means]
-    sums, mean = _summed(asked, (together, shares))
-    count = task.examples.count(known)
-    measured: Measured = {m: m.whole(total, count) for m, total in zip(means, sums, strict=True)}
     again = partial(_norms_again, asked, known) if task.device.fuses_lifted else None
-    measured |= {
+    measured: Measured = {
         measure: measure.of(gradients, padding, again)
         if isinstance(measure, Norms)
         else measure.of(gradients, padding)
         for measure in asked.measures
-        if isinstance(measure, Defined) and measure not in measured
+        if isinstance(measure, Defined)
     }
-    total = None if mean is None else task.total(mean)
+    # Divided before they are summed, since the sum of B gradients may overflow where their mean
+    # does not.
+    reuse, size = asked.chosen.reuse, task.examples.size
+    total = task.total(summed_rows(gradients / size)) if reuse else None
     return Computed(in_own_dtype(task, measured), total)
 
 
@@ -137,18 +130,6 @@ def _norms_again(asked: Asked, known: Known, measure: Norms) -> jax.Array:
 
 def _nothing(gradient: jax.Array) -> tuple[()]:
     return ()
-
-
-def _summed(asked: Asked, rows: Any) -> Any:
-    """Arrays summed over the examples: where jointly, over each device's own first, as XLA gathers
-    what it cannot reduce over devices one by one.
-    """
-    size, schedule = asked.task.examples.size, asked.chosen.schedule
-    if not schedule.joint_sums:
-        return jax.tree.map(summed_rows, rows)
-    shards = math.gcd(size, schedule.shards)
-    parted = jax.tree.map(lambda x: x.reshape(shards, size // shards, *x.shape[1:]), rows)
-    return jax.tree.map(summed_rows, summed_together(parted, 1))
 
 
 LIFT = Strategy(

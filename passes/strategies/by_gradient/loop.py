@@ -22,7 +22,6 @@ from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.emit.scopes import within
 from hlo_surgery.passes.measures.measure import Defined, Measure
 from hlo_surgery.passes.measures.measures import Norms
-from hlo_surgery.passes.measures.real_examples import without_padding
 from hlo_surgery.passes.strategies.by_gradient.by_example import weighted_by_example
 from hlo_surgery.passes.strategies.by_gradient.loop_examples import looped_gradients
 from hlo_surgery.passes.strategies.strategy import (
@@ -67,9 +66,8 @@ def _predict(task: Task, measures: Sequence[Measure], schedule: Schedule) -> Pre
 
 def _norms_seconds(counts: Counts, device: Roofline) -> float:
     """Each gradient is read for its largest element, and for its squares."""
-    readings = 1 if device.joint_sums else 2
     moved = device.moving_seconds(counts.gradient, counts.held)
-    return readings * counts.size * max(moved, counts.elements * device.read_element)
+    return 2 * counts.size * max(moved, counts.elements * device.read_element)
 
 
 def with_common_chunks(chosen: Mapping[int, Chosen]) -> dict[int, Chosen]:
@@ -109,31 +107,24 @@ def _emit(asked: Sequence[Asked], known: Known) -> list[Computed]:
 def _together(asked: Sequence[Asked], known: Known) -> list[Computed]:
     """What is summed is accumulated over the examples; what is not is stacked."""
     examples, schedule = asked[0].task.examples, asked[0].chosen.schedule
-    padding, count = examples.padding(known), examples.count(known)
+    count = examples.count(known)
     means = [_centre(one, known) for one in asked]
 
-    def summand(gradients: Sequence[jax.Array], *real: jax.Array) -> Any:
-        taken = [
-            (_taken(one, gradient, mean, is_sum=True), _divided(one, gradient))
-            for one, gradient, mean in zip(asked, gradients, means, strict=True)
-        ]
-        return jax.tree.map(partial(_of_real, *real), taken) if real else taken
+    def taken(gradients: Sequence[jax.Array], is_sum: bool) -> list[list[Any]]:
+        each = zip(asked, gradients, means, strict=True)
+        return [[m.each(g, mean) for m in _measures(one, is_sum)] for one, g, mean in each]
 
-    def row(gradients: Sequence[jax.Array]) -> Any:
-        return [
-            _taken(one, gradient, mean, is_sum=False)
-            for one, gradient, mean in zip(asked, gradients, means, strict=True)
-        ]
+    def summand(gradients: Sequence[jax.Array]) -> Any:
+        # A B-th of each gradient, where the mean is wanted: the sum of B of them may overflow.
+        pairs = zip(asked, gradients, strict=True)
+        shares = [g / examples.size if one.chosen.reuse else None for one, g in pairs]
+        return taken(gradients, is_sum=True), shares
 
     function = jointly([one.task.function for one in asked])
-    beside = () if padding is None else (padding.real,)
     loop = partial(looped_gradients, function, known, examples.size, schedule)
-    sums, rows = loop(summand, row, beside)
-    kept = jax.tree.map(partial(without_padding, padding=padding), rows)
-    return [
-        _computed(one, summed, mean, stacked, count)
-        for one, (summed, mean), stacked in zip(asked, sums, kept, strict=True)
-    ]
+    row = partial(taken, is_sum=False)
+    (sums, shares), rows = loop(summand, row, counted=examples.flags(known))
+    return [_computed(*each, count) for each in zip(asked, sums, rows, shares, strict=True)]
 
 
 def _centre(one: Asked, known: Known) -> jax.Array:
@@ -146,30 +137,15 @@ def _centre(one: Asked, known: Known) -> jax.Array:
     return weighted_by_example(one.chosen, known, ones, padding.real) / padding.count
 
 
-def _taken(one: Asked, gradient: jax.Array, mean: jax.Array, is_sum: bool) -> list[Any]:
-    """What the measures that are sums, or those that are not, take of one example's gradient."""
-    return [m.each(gradient, mean) for m in _measures(one, is_sum)]
-
-
 def _measures(one: Asked, is_sum: bool) -> list[Defined]:
     return [m for m in one.measures if isinstance(m, Defined) and m.is_sum is is_sum]
 
 
-def _divided(one: Asked, gradient: jax.Array) -> jax.Array | None:
-    """A B-th of the gradient, where the mean is wanted: the sum of B of them may overflow."""
-    return gradient / one.task.examples.size if one.chosen.reuse else None
-
-
-def _of_real(real: jax.Array, taken: jax.Array) -> jax.Array:
-    return jnp.where(real, taken, jnp.zeros_like(taken))
-
-
 def _computed(
-    one: Asked, sums: list[Any], mean: jax.Array | None, rows: list[Any], count: Any
+    one: Asked, sums: list[Any], rows: list[Any], mean: jax.Array | None, count: Any
 ) -> Computed:
     """The measures of one gradient, from what the loop has summed and stacked."""
-    taken = [*zip(_measures(one, True), sums, strict=True)]
-    taken += zip(_measures(one, False), rows, strict=True)
+    taken = zip([*_measures(one, True), *_measures(one, False)], [*sums, *rows], strict=True)
     measured: Measured = {measure: measure.whole(found, count) for measure, found in taken}
     gradient = None if mean is None else one.task.total(mean)
     return Computed(in_own_dtype(one.task, measured), gradient)

@@ -15,7 +15,7 @@ from jax import lax
 
 from hlo_surgery.passes.emit.counted_loop import counted_loop
 from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.measures.joint_sums import summed_together
+from hlo_surgery.passes.measures.real_examples import rows_where
 from hlo_surgery.passes.strategies.task import Schedule
 from hlo_surgery.passes.terms.slice_functions import (
     SliceFunction,
@@ -35,76 +35,74 @@ def looped_gradients(
     summand: Take,
     row: Take,
     beside: tuple[jax.Array, ...] = (),
+    counted: jax.Array | None = None,
 ) -> tuple[Any, Any]:
-    """The sum over the examples of `summand`'s arrays, and those of `row`, stacked, [B, ...].
+    """The sum over the examples of `summand`'s arrays, and those of `row`, stacked, [B, ...]; of
+    those that are `counted` alone, [B], if given; rows of the others are zero.
 
     Both take one example's gradient, or several, as `function` makes it; the summand also the
     example's entry of each of the arrays `beside`, [B, ...].
     """
+    if counted is not None:
+        summand, beside = partial(_if_counted, summand), (counted, *beside)
     shards = math.gcd(size, schedule.shards)
     count = size // shards
     chunk = min(schedule.chunk, count)
-    batch = _Batch(function, known, size, shards, beside, schedule.joint_sums)
+    taken = partial(_taken(function, known, size, shards, beside), summand, row)
 
     def step(sums: Any, number: jax.Array) -> tuple[Any, Any]:
-        added, rows = batch.taken(summand, row, number * chunk, chunk)
+        added, rows = taken(number * chunk, chunk)
         return _added(sums, added), rows
 
     whole = count // chunk * chunk
-    kinds, made = jax.eval_shape(partial(batch.taken, summand, row, width=chunk), jnp.int32(0))
+    kinds, made = jax.eval_shape(lambda start: taken(start, chunk), jnp.int32(0))
     zeros = jax.tree.map(lambda kind: jnp.zeros(kind.shape, kind.dtype), kinds)
     sums, stacks = counted_loop(step, zeros, whole // chunk, schedule.written_out, made)
     rows = jax.tree.map(partial(_by_shard, (shards, whole)), stacks)
     if whole < count:
-        added, rest = batch.taken(summand, row, jnp.int32(whole), count - whole)
+        added, rest = taken(jnp.int32(whole), count - whole)
         sums = _added(sums, added)
         rows = jax.tree.map(lambda one, more: jnp.concatenate([one, more], 1), rows, rest)
     total = jax.tree.map(partial(_summed, 0), sums)
-    return total, jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), rows)
+    whole_rows = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), rows)
+    return total, jax.tree.map(partial(rows_where, counted), whole_rows)
 
 
-class _Batch:
-    """What a slice function takes of all examples, [shards, examples of one shard] each."""
+def _if_counted(summand: Take, gradient: Any, counted: jax.Array, *beside: jax.Array) -> Any:
+    added = summand(gradient, *beside)
+    return jax.tree.map(lambda x: jnp.where(counted, x, jnp.zeros_like(x)), added)
 
-    def __init__(
-        self,
-        function: SliceFunction,
-        known: Mapping[Value, jax.Array],
-        size: int,
-        shards: int,
-        beside: tuple[jax.Array, ...],
-        joint_sums: bool,
-    ) -> None:
-        self._function, self._shards, self._joint_sums = function, shards, joint_sums
-        self._positions = example_positions(function)
-        pairs = zip(exposed_examples(function, known, size), self._positions, strict=True)
-        self._operands = [x if p is None else _split(x, p, shards) for x, p in pairs]
-        self._beside = [_split(x, 0, shards) for x in beside]
 
-    def taken(self, summand: Take, row: Take, start: jax.Array, width: int) -> tuple[Any, Any]:
-        """Sums over `width` examples of each shard, [shards, ...], and rows, [shards, width, ...].
+def _taken(
+    function: SliceFunction,
+    known: Mapping[Value, jax.Array],
+    size: int,
+    shards: int,
+    beside: tuple[jax.Array, ...],
+) -> Callable[[Take, Take, jax.Array, int], tuple[Any, Any]]:
+    """A function of a summand, a row, a number and a width: sums over so many examples of each
+    shard from this number on, [shards, ...], and rows, [shards, width, ...].
+    """
+    positions = example_positions(function)
+    exposed = [*exposed_examples(function, known, size), *beside]
+    dims = [*positions, *[0] * len(beside)]
+    each = [x if p is None else _split(x, p, shards) for x, p in zip(exposed, dims, strict=True)]
 
-        They are those from number `start` on.
-        """
+    def taken(summand: Take, row: Take, start: jax.Array, width: int) -> tuple[Any, Any]:
         take = partial(
             lax.dynamic_slice_in_dim,
             start_index=start,
             slice_size=width,
             allow_negative_indices=False,
         )
-        pairs = zip(self._operands, self._positions, strict=True)
-        operands = [x if p is None else take(x, axis=p + 1) for x, p in pairs]
-        gradients = _gradients(self._function, self._positions, operands, self._shards, width)
-        each = _over_two(summand)(gradients, *(take(x, axis=1) for x in self._beside))
-        return self._summed_over(each), _over_two(row)(gradients)
+        pairs = zip(each, dims, strict=True)
+        chunk = [x if p is None else take(x, axis=p + 1) for x, p in pairs]
+        operands, others = chunk[: len(positions)], chunk[len(positions) :]
+        gradients = _gradients(function, positions, operands, shards, width)
+        added = jax.tree.map(partial(_summed, 1), _over_two(summand)(gradients, *others))
+        return added, _over_two(row)(gradients)
 
-    def _summed_over(self, each: Any) -> Any:
-        """Over the examples of each shard."""
-        return (
-            summed_together(each, 1)
-            if self._joint_sums
-            else jax.tree.map(partial(_summed, 1), each)
-        )
+    return taken
 
 
 def _split(x: jax.Array, dim: int, shards: int) -> jax.Array:

@@ -24,7 +24,6 @@ from hlo_surgery.passes.raising.raise_op import raise_op
 from hlo_surgery.passes.raising.single_op import call_op
 from hlo_surgery.passes.terms.gradient_slices import has_offset
 from hlo_surgery.passes.terms.monomials.paired_dims import (
-    holds_all,
     laid_along,
     magnitudes,
     paired_dims,
@@ -35,7 +34,6 @@ from hlo_surgery.passes.terms.steps import (
     GradientSlice,
     Input,
     Lifted,
-    Parted,
     Split,
     Step,
     is_made,
@@ -181,32 +179,17 @@ def _taking(
 
 def _carries(axis: Axis) -> bool:
     """Whether an operand holds examples apart; what they have in common is none's to weigh."""
-    return isinstance(axis, Split) or holds_all(axis)
+    return isinstance(axis, PerExample | Split)
 
 
 def along_examples(weights: jax.Array, axis: Axis, x: jax.Array, known: Known) -> jax.Array:
     """Weights by example, laid along the dimension or dimensions of x that hold the examples."""
     if isinstance(axis, Split):
         return laid_along_split(weights, axis, known, x)
-    if isinstance(axis, PerExample):
-        return _spread(weights, x, [axis])
-    assert isinstance(axis, Parted)
-    assert axis.major is not None
-    assert axis.minor is not None
-    apart = weights.reshape(axis.parts, -1)
-    in_order = axis.major.dim < axis.minor.dim
-    dims = [axis.major, axis.minor] if in_order else [axis.minor, axis.major]
-    return _spread(apart if in_order else apart.T, x, dims)
-
-
-def _spread(weights: jax.Array, x: jax.Array, axes: Sequence[PerExample]) -> jax.Array:
-    """Weights with a dimension for each of the axes, which come in the order of x's dimensions."""
-    shape = [1] * x.ndim
-    for k, axis in enumerate(axes):
-        weights = jnp.repeat(weights, axis.after, axis=k)
-        weights = jnp.concatenate([weights] * axis.before, axis=k) if axis.before > 1 else weights
-        shape[axis.dim] = weights.shape[k]
-    return weights.reshape(shape)
+    assert isinstance(axis, PerExample)
+    weights = jnp.repeat(weights, axis.after)
+    spread = jnp.concatenate([weights] * axis.before) if axis.before > 1 else weights
+    return jnp.expand_dims(spread, [d for d in range(x.ndim) if d != axis.dim])
 
 
 def _summed(lifted: jax.Array, weights: jax.Array, finite: jax.Array | None) -> jax.Array:

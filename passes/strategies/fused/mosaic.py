@@ -5,7 +5,6 @@ over its positions in scratch memory, and what is taken of it is added to the ti
 returned, which stay on the chip over all examples.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -49,37 +48,30 @@ def _tile(length: int, longest: int, unit: int) -> int:
     return fitting[-1] if fitting[-1] * 2 > longest else longest
 
 
-def summed_products(products: Products, interpret: bool) -> tuple[list[jax.Array], list[jax.Array]]:
-    """What is taken of the products, summed over examples, [D, F] each; and the numbers of each
-    example, [B, tiles].
-    """
+def summed_products(products: Products, interpret: bool) -> list[jax.Array]:
+    """What is taken of the products, summed over examples, [D, F] each."""
     with jax.enable_x64(False):
         return _called(products, tiling(*products.lengths), interpret)
 
 
-def _called(
-    products: Products, tiles: Tiling, interpret: bool
-) -> tuple[list[jax.Array], list[jax.Array]]:
+def _called(products: Products, tiles: Tiling, interpret: bool) -> list[jax.Array]:
     products = _loadable(products)
     a = padded(products.a, (tiles.positions, tiles.left))
     d = padded(products.d, (tiles.positions, tiles.right))
     size, steps = products.size, a.shape[1] // tiles.positions
     high, wide = a.shape[2] // tiles.left, d.shape[2] // tiles.right
-    sums, rows = products.counts()
     made = pl.BlockSpec((tiles.left, tiles.right), lambda i, j, b, p: (i, j))
-    own = pl.BlockSpec((1, 1, 1, 8, LANES), lambda i, j, b, p: (i, j, b, 0, 0))
     found = pl.pallas_call(
-        partial(_kernel, products, sums, rows, steps),
+        partial(_kernel, products, steps),
         grid=(high, wide, size, steps),
         in_specs=[
             pl.BlockSpec(memory_space=pltpu.SMEM),
             pl.BlockSpec((1, tiles.positions, tiles.left), lambda i, j, b, p: (b, p, i)),
             pl.BlockSpec((1, tiles.positions, tiles.right), lambda i, j, b, p: (b, p, j)),
         ],
-        out_specs=[made] * sums + [own] * rows,
-        out_shape=[jax.ShapeDtypeStruct((a.shape[2], d.shape[2]), WORD)] * sums
-        + [jax.ShapeDtypeStruct((high, wide, size, 8, LANES), WORD)] * rows,
-        scratch_shapes=[pltpu.VMEM((tiles.left, tiles.right), WORD)] if steps > 1 else [],
+        out_specs=[made] * products.sums,
+        out_shape=[jax.ShapeDtypeStruct((a.shape[2], d.shape[2]), WORD)] * products.sums,
+        scratch_shapes=[pltpu.VMEM((tiles.left, tiles.right), WORD)],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "parallel", "arbitrary", "arbitrary"),
             vmem_limit_bytes=MEMORY,
@@ -88,8 +80,7 @@ def _called(
         name="fused",
     )(products.numbers.ravel(), a, d)
     _, left, right = products.lengths
-    by_example = [jnp.moveaxis(x[..., 0, 0], 2, 0).reshape(size, -1) for x in found[sums:]]
-    return [x[:left, :right] for x in found[:sums]], by_example
+    return [x[:left, :right] for x in found]
 
 
 def _loadable(products: Products) -> Products:
@@ -100,57 +91,30 @@ def _loadable(products: Products) -> Products:
     return replace(products, a=a, d=d, precision=lax.Precision.HIGHEST)
 
 
-def _kernel(products: Products, sums: int, rows: int, steps: int, *refs: Any) -> None:
-    numbers, a, d, *made = refs
+def _kernel(products: Products, steps: int, *refs: Any) -> None:
+    numbers, a, d, *sums, product = refs
     count = products.numbers.shape[1]
-    own = lax.dot_general(
+    example, step = pl.program_id(2), pl.program_id(3)
+
+    @pl.when(step == 0)
+    def _() -> None:
+        product[...] = jnp.zeros_like(product)
+
+    @pl.when((step == 0) & (example == 0))
+    def _() -> None:
+        for ref in sums:
+            ref[...] = jnp.zeros_like(ref)
+
+    product[...] += lax.dot_general(
         a[0],
         d[0],
         (((0,), (0,)), ((), ())),
         precision=products.precision,
         preferred_element_type=WORD,
     )
-    example, step = pl.program_id(2), pl.program_id(3)
-    given = [numbers[example * count + i] for i in range(count)]
-    take = partial(_take, products, given, example, made[:sums], made[sums : sums + rows])
-    if steps == 1:
-        take(own)
-        return
-    scratch = made[-1]
-
-    @pl.when(step == 0)
-    def _() -> None:
-        scratch[...] = own
-
-    @pl.when(step > 0)
-    def _() -> None:
-        scratch[...] += own
 
     @pl.when(step == steps - 1)
     def _() -> None:
-        take(scratch[...])
-
-
-def _take(
-    products: Products,
-    numbers: Sequence[jax.Array],
-    example: jax.Array,
-    sums: Sequence[Any],
-    rows: Sequence[Any],
-    own: jax.Array,
-) -> None:
-    """Add what is taken of an example's products, once they are whole."""
-    parts = products.take(own, numbers)
-
-    @pl.when(example == 0)
-    def _() -> None:
-        for ref, part in zip(sums, parts.sums, strict=True):
-            ref[...] = part
-
-    @pl.when(example > 0)
-    def _() -> None:
-        for ref, part in zip(sums, parts.sums, strict=True):
+        given = [numbers[example * count + i] for i in range(count)]
+        for ref, part in zip(sums, products.take(product[...], given), strict=True):
             ref[...] += part
-
-    for ref, part in zip(rows, parts.rows, strict=True):
-        ref[...] = jnp.broadcast_to(part, ref.shape)

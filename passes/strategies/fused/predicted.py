@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from hlo_surgery.passes.costs.gradient_costs import Predicted, plain_seconds
 from hlo_surgery.passes.costs.roofline import Roofline
 from hlo_surgery.passes.ir.element_types import dtype_of
+from hlo_surgery.passes.strategies.einsums.einsums import Einsum
 from hlo_surgery.passes.strategies.fused import mosaic, triton
 from hlo_surgery.passes.strategies.fused.tiles import WORD
-from hlo_surgery.passes.strategies.ghost.ghost_paths import Path
 from hlo_surgery.passes.strategies.task import Task
 from hlo_surgery.passes.terms.contracted_dims import contracted
 
@@ -30,7 +30,7 @@ class KernelWork:
     contracting: float
 
 
-def predicted(task: Task, path: Path, sums: int) -> Predicted:
+def predicted(task: Task, path: Einsum, sums: int) -> Predicted:
     """The kernel; then the sums and the gradient, written and read by what follows, which XLA would
     have fused; instead of the plain gradient.
     """
@@ -49,17 +49,12 @@ def predicted(task: Task, path: Path, sums: int) -> Predicted:
 
 
 def _by_mosaic(work: KernelWork, made: int, device: Roofline) -> float:
-    """Contracting, or reading operands again for each tile, whichever is longer; while the first
-    tile is waited for, and the last one's sums, nothing is computed.
-    """
+    """Contracting, or reading operands again for each tile, whichever is longer."""
     positions, left, right = work.lengths
     tiles = mosaic.tiling(*work.lengths)
     again = left * -(-right // tiles.right) + right * -(-left // tiles.left)
     read = work.size * positions * work.batch * again
-    first = tiles.positions * (tiles.left + tiles.right)
-    last = work.sums * tiles.left * tiles.right
-    reading, waiting = (x * work.width / device.bandwidth for x in (read, first + last))
-    return max(work.contracting, reading) + waiting
+    return max(work.contracting, read * work.width / device.bandwidth)
 
 
 def _by_triton(work: KernelWork, made: int, device: Roofline) -> float:

@@ -65,13 +65,10 @@ def _tile(length: int, longest: int) -> int:
     return min(longest, max(LEAST, pl.next_power_of_2(length)))
 
 
-def summed_products(products: Products, interpret: bool) -> tuple[list[jax.Array], list[jax.Array]]:
-    """What is taken of the products, summed over examples, [D, F] each; and the numbers of each
-    example, [B, tiles].
-    """
+def summed_products(products: Products, interpret: bool) -> list[jax.Array]:
+    """What is taken of the products, summed over examples, [D, F] each."""
     with jax.enable_x64(False), _known_gpu(interpret):
-        sums, _ = products.counts()
-        tiles = tiling(products.size, *products.lengths, sums)
+        tiles = tiling(products.size, *products.lengths, products.sums)
         return _called(products, tiles, interpret)
 
 
@@ -85,28 +82,24 @@ def _known_gpu(interpret: bool) -> AbstractContextManager[Any]:
     return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
 
 
-def _called(
-    products: Products, tiles: Tiling, interpret: bool
-) -> tuple[list[jax.Array], list[jax.Array]]:
-    size, (_, left, right) = products.size, products.lengths
+def _called(products: Products, tiles: Tiling, interpret: bool) -> list[jax.Array]:
+    _, left, right = products.lengths
     a = padded(products.a, (tiles.positions, tiles.left))
     d = padded(products.d, (tiles.positions, tiles.right))
     grid = (a.shape[2] // tiles.left, d.shape[2] // tiles.right)
-    sums, rows = products.counts()
+    shape = tiles.parts, a.shape[2], d.shape[2]
     found = pl.pallas_call(
-        partial(_kernel, products, tiles, sums),
+        partial(_kernel, products, tiles),
         grid=(*grid, tiles.parts),
-        out_shape=[jax.ShapeDtypeStruct((tiles.parts, a.shape[2], d.shape[2]), WORD)] * sums
-        + [jax.ShapeDtypeStruct((size, *grid), WORD)] * rows,
+        out_shape=[jax.ShapeDtypeStruct(shape, WORD)] * products.sums,
         compiler_params=triton.CompilerParams(num_warps=WARPS, num_stages=STAGES),
         interpret=interpret,
         name="fused",
     )(products.numbers, a, d)
-    by_example = [x.reshape(size, -1) for x in found[sums:]]
-    return [jnp.sum(x[:, :left, :right], 0) for x in found[:sums]], by_example
+    return [jnp.sum(x[:, :left, :right], 0) for x in found]
 
 
-def _kernel(products: Products, tiles: Tiling, sums: int, *refs: Any) -> None:
+def _kernel(products: Products, tiles: Tiling, *refs: Any) -> None:
     numbers, a, d, *made = refs
     i, j, part = (pl.program_id(axis) for axis in range(3))
     rows, columns = pl.ds(i * tiles.left, tiles.left), pl.ds(j * tiles.right, tiles.right)
@@ -126,14 +119,12 @@ def _kernel(products: Products, tiles: Tiling, sums: int, *refs: Any) -> None:
     def with_example(example: jax.Array, found: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         own = [numbers[example, k] for k in range(products.numbers.shape[1])]
         parts = products.take(product(example), own)
-        for ref, value in zip(made[sums:], parts.rows, strict=True):
-            ref[example, i, j] = jnp.sum(value)
-        return tuple(x + value for x, value in zip(found, parts.sums, strict=True))
+        return tuple(x + value for x, value in zip(found, parts, strict=True))
 
     count = products.size // tiles.parts
     first = part * count
-    found = lax.fori_loop(first, first + count, with_example, (nothing,) * sums)
-    for ref, total in zip(made[:sums], found, strict=True):
+    found = lax.fori_loop(first, first + count, with_example, (nothing,) * products.sums)
+    for ref, total in zip(made, found, strict=True):
         ref[part, rows, columns] = total
 
 

@@ -76,7 +76,7 @@ def _at_site(
     left, right = contracted(site.op).values()
     batching, summed = (left.batch, right.batch), (left.summed, right.summed)
     # One exponent for all examples, whose means would be others with one for each.
-    lhs, rhs = balanced(own[0], own[1], batching, squared_magnitude, jnp.square(factor), power)
+    lhs, rhs = balanced(own[0], own[1], batching, squared_magnitude, power)
     contract = partial(_contracted, batching=batching, summed=summed, precision=precision(site.op))
     factors = zip((lhs * factor, rhs), summed, site.inputs, strict=True)
     first, second = (centred(x, dims, axis) for x, dims, (_, axis) in factors)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from hlo_surgery.passes.costs.gradient_costs import Predicted, site_seconds
 from hlo_surgery.passes.measures.measure import Measure
 from hlo_surgery.passes.measures.measures import MeanOf, TokenMeanOf, Variance, precise_phi
-from hlo_surgery.passes.strategies.lost_shares import nan_where_lost
 from hlo_surgery.passes.strategies.square.centred_operands import CENTRED, centred_variance
 from hlo_surgery.passes.strategies.square.square_operands import is_squarable, squared_mean
 from hlo_surgery.passes.strategies.strategy import (
@@ -63,8 +62,7 @@ def _emit(asked: Asked, known: Known) -> Computed:
             phi = precise_phi(measure.phi, task.dtype)
             measured[measure] = squared_mean(task.sliced, given, phi, *over)
         else:
-            variance = centred_variance(task.sliced, given, *over)
-            measured |= nan_where_lost(task, {measure: variance}, known)
+            measured[measure] = centred_variance(task.sliced, given, *over)
     return Computed(measured)
 
 

@@ -34,16 +34,14 @@ from hlo_surgery.passes.terms.contracted_dims import Contracted, contracted
 from hlo_surgery.passes.terms.epilogue import Does, reading_of
 from hlo_surgery.passes.terms.monomials.balanced_factors import balanced
 from hlo_surgery.passes.terms.monomials.binary_exponents import as_scaled, times_power_of_two
-from hlo_surgery.passes.terms.monomials.paired_dims import holds_all, paired_dims
+from hlo_surgery.passes.terms.monomials.paired_dims import paired_dims
 from hlo_surgery.passes.terms.steps import (
     Axis,
     GradientSlice,
-    Held,
     Input,
-    Lifted,
-    Parted,
     Split,
     Step,
+    holds_all,
 )
 from hlo_surgery.passes.terms.tail_statistics import moved_statistic, tail_powers
 
@@ -61,9 +59,8 @@ def is_squarable(sliced: GradientSlice, per_token: bool = False) -> bool:
 
     `per_token`: whether it is if each position that is contracted counts as an example of its own.
     """
-    rank_one = all(_is_rank_one(site, per_token) for site in sliced.sites) and not any(
-        isinstance(axis, Lifted | Held | Split) for _, axis in sliced.inputs
-    )
+    plain = all(axis is None or holds_all(axis) for _, axis in sliced.inputs)
+    rank_one = plain and all(_is_rank_one(site, per_token) for site in sliced.sites)
     links = [reading_of(step, sliced.made) for step in sliced.tail]
     single = all(link is not None and link.does is not Does.ADDS for link in links)
     return bool(sliced.sites) and rank_one and single
@@ -89,14 +86,12 @@ def _scatters_widely(op: Operation) -> bool:
 
 def _alone(of: Contracted, axis: Axis) -> bool:
     """Whether the example axis is all that is summed over."""
-    if isinstance(axis, Parted):
-        parts = [] if axis.kept else [axis.major, axis.minor]
-        axes = [part for part in parts if part is not None and part.is_whole]
-    else:
-        axes = [axis] if isinstance(axis, PerExample) and axis.is_whole else []
-    along = [each.dim for each in axes]
-    summed = set(along) <= set(of.summed)
-    return bool(along) and summed and of.positions == math.prod(of.shape[d] for d in along)
+    if not holds_all(axis):
+        return False
+    axes = [place.axis for place in axis.places] if isinstance(axis, Split) else [axis]
+    along = [each.dim for each in axes if isinstance(each, PerExample) and each.is_whole]
+    alone = of.positions == math.prod(of.shape[d] for d in along)
+    return alone and bool(along) and set(along) <= set(of.summed)
 
 
 def squared_mean(
@@ -108,9 +103,7 @@ def squared_mean(
     mean_loss: bool,
     real: jax.Array | None = None,
 ) -> jax.Array:
-    """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`. NaN
-    where one may have lost a share of a mean.
-    """
+    """The mean over `size` examples of phi of gradients, in `dtype`; where not all are `real`."""
     # Real, as phi of a complex number may be.
     scale, powers = jnp.asarray(1 / size, jnp.finfo(dtype).dtype), tail_powers(sliced, given)
     of_site = partial(
@@ -118,7 +111,6 @@ def squared_mean(
         phi=lambda x: phi(x.astype(dtype)),
         scale=scale,
         real=real,
-        loses=mean_loss and not (isinstance(size, int) and size == 1),
     )
     # A gradient is so many times what its example adds. Phi of that number may leave the range.
     times = _as_powers(size, dtype) if mean_loss else (1.0, 0.0)
@@ -179,10 +171,8 @@ def _squared_site(
     scale: jax.Array,
     real: jax.Array | None,
     by: By,
-    loses: bool = False,
 ) -> jax.Array:
-    """The contraction of phi of the operands, one of them multiplied `by` m * 2**e before; `loses`:
-    whether they may have lost what is no normal number.
+    """The contraction of phi of the operands, one of them multiplied `by` m * 2**e before.
 
     Its scale is taken in with the smaller one, not with the result.
     """
@@ -190,7 +180,7 @@ def _squared_site(
     if op.name == "stablehlo.dot_general":
         left, right = contracted(op).values()
         dims = ((left.summed, right.summed), (left.batch, right.batch))
-        first, second = _balanced(site, operands, phi, scale, power, loses)
+        first, second = _balanced(site, operands, phi, power)
         factors = zip((first * mantissa, second), site.inputs, strict=True)
         lhs, rhs = (of_real_examples(phi(x), axis, real) for x, (_, axis) in factors)
         lhs, rhs = (lhs * scale, rhs) if lhs.size < rhs.size else (lhs, rhs * scale)
@@ -237,17 +227,8 @@ def _doubled(x: jax.Array, times: int) -> jax.Array:
 
 
 def _balanced(
-    site: Step,
-    operands: Sequence[jax.Array],
-    phi: Phi,
-    scale: jax.Array,
-    power: jax.Array | float,
-    loses: bool,
+    site: Step, operands: Sequence[jax.Array], phi: Phi, power: jax.Array | float
 ) -> tuple[jax.Array, jax.Array]:
     dims = paired_dims(site.op, [axis for _, axis in site.inputs])
     lhs, rhs = map(widened, operands)
-    return (
-        (raised(lhs, power), rhs)
-        if dims is None
-        else balanced(lhs, rhs, dims, phi, scale, power, loses)
-    )
+    return (raised(lhs, power), rhs) if dims is None else balanced(lhs, rhs, dims, phi, power)

@@ -1,15 +1,12 @@
 """Contract monomials: a monomial's sum over some of its indices, with no array that has them all.
 
-    sum_b (h[b, d] l[b, f] w[d, f])**2    =>    (sum_b h[b, d]**2 l[b, f]**2) w[d, f]**2
+    sum_b (3 h[b, d] l[b, f])**2    =>    sum_b (9 h[b, d]**2) l[b, f]**2
 
-The factors fall into sides, by the indices that they have. One or two sides have indices that are
-summed: two are contracted as the outer product was made, in its precision; the others multiply the
-result.
+contracted as the outer product was made, in its precision.
 """
 
-import math
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -17,223 +14,133 @@ import numpy as np
 from jax import lax
 
 from hlo_surgery.passes.ir.attributes import precision
-from hlo_surgery.passes.ir.mlir import Value
-from hlo_surgery.passes.terms.monomials.balanced_factors import Ends, balance
+from hlo_surgery.passes.ir.mlir import Operation, Value
 from hlo_surgery.passes.terms.monomials.binary_exponents import (
-    LOWEST,
     Scaled,
+    as_scaled,
     exponent_of,
     from_scaled,
+    product_of,
     times_power_of_two,
 )
-from hlo_surgery.passes.terms.monomials.monomial_products import (
-    aligned,
-    array_of,
-    filled,
-    mantissa_of,
-    product_of_terms,
-    sum_by_terms,
-)
-from hlo_surgery.passes.terms.monomials.monomials import Atom, Atoms, Factor, Monomial, Term
-from hlo_surgery.passes.terms.monomials.paired_dims import laid_along, least_magnitudes, magnitudes
+from hlo_surgery.passes.terms.monomials.monomials import Atoms, Functions, Monomial
+
+FUNCTIONS: dict[str, Callable[[Scaled], Scaled]] = {
+    "square": lambda x: (x[0] * x[0], 2 * x[1]),
+    "abs": lambda x: (jnp.abs(x[0]), x[1]),
+    "sign": lambda x: (lax.sign(x[0]), jnp.zeros_like(x[1])),
+}
 
 
 @dataclass(frozen=True)
 class Contraction:
-    """The sum of a monomial over atoms. `sides`: the atoms of each side; of the first
-    `summed_sides`, some summed.
-    """
+    """The sum of a monomial of an outer product, which `dot` makes, over atoms."""
 
     monomial: Monomial
+    dot: Operation
     summed: Atoms
-    sides: tuple[Atoms, ...]
-    summed_sides: int
 
     @property
     def values(self) -> list[Value]:
-        """What it is computed from."""
-        return list(dict.fromkeys(factor.value for factor in self.monomial.factors))
+        """What it is computed from: both factors, and numbers."""
+        return [*self.dot.operands, *(value for value, _ in self.monomial.numbers)]
 
-
-def contraction(monomial: Monomial, summed: Atoms) -> Contraction | None:
-    """The sum as a contraction; None if there is none, or an array as large as the product."""
-    held = list(dict.fromkeys(frozenset(factor.atoms) for factor in monomial.factors))
-    largest = [
-        tuple(a for a in monomial.atoms if a in atoms)
-        for atoms in held
-        if not any(atoms < o for o in held)
-    ]
-    contracted = [side for side in largest if set(side) & set(summed)]
-    others = [side for side in largest if side not in contracted]
-    alike = len({precision(dot) for dot in monomial.dots}) == 1
-    if not alike or len(contracted) not in (1, 2) or len(largest) < 2:
-        return None
-    return Contraction(monomial, summed, (*contracted, *others), len(contracted))
+    @property
+    def atoms(self) -> Atoms:
+        """All indices, in row-major order."""
+        return tuple(atom for dim in self.monomial.dims for atom in dim)
 
 
 def contract(of: Contraction, operands: Sequence[jax.Array], dtype: np.dtype) -> jax.Array:
     """The sum, with the atoms that are left as its dimensions, in the order of the monomial.
 
-    Where an operand or the result is not finite, or no scaling keeps all factors in range, it is
-    summed term by term.
+    Where an operand or the result is not finite, or what was lost of a factor may count, it is
+    summed slice by slice.
     """
-    part = jnp.finfo(dtype).dtype
-    given = {
-        v: x.astype(jnp.promote_types(x.dtype, part))
-        for v, x in zip(of.values, operands, strict=True)
-    }
-    arrays, suits = _side_products(of, given)
-    found = _of_sides(of, arrays).astype(dtype)
-    exact = suits & jnp.all(jnp.isfinite(found))
-    return lax.cond(
-        exact, lambda: found, lambda: sum_by_terms(of.monomial, of.summed, given).astype(dtype)
-    )
+    first, second, *numbers = [x.astype(dtype) for x in operands]
+    pairs = zip((first, second), of.monomial.sides, strict=True)
+    sides = [x.reshape([atom.size for atom in side]) for x, side in pairs]
+    scale = _number(of, [*numbers, jnp.ones((), dtype)])
+    arrays, suits = _scaled_sides(of, sides, scale)
+    found = _contracted(of, arrays).astype(dtype)
+    exact = suits & _is_finite([first, second, *numbers, *arrays, found])
+    return lax.cond(exact, lambda: found, lambda: _slice_by_slice(of, sides, scale).astype(dtype))
 
 
-def _of_sides(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
-    total, atoms = _sum(of, arrays[: of.summed_sides])
-    for array, side in zip(arrays[of.summed_sides :], of.sides[of.summed_sides :], strict=True):
-        both = (*atoms, *(a for a in side if a not in atoms))
-        total, atoms = aligned(total, atoms, both) * aligned(array, side, both), both
-    kept = tuple(a for a in of.monomial.atoms if a not in of.summed)
-    times = math.prod(a.size for a in of.summed if not any(a in side for side in of.sides))
-    real = lax.real(total) if of.monomial.real else total
-    repeated = filled(aligned(real, atoms, kept), kept)
-    return repeated if times == 1 else repeated * times
+def _is_finite(arrays: Sequence[jax.Array]) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in arrays]))
 
 
-def _side_products(
-    of: Contraction, given: Mapping[Value, jax.Array]
+def _number(of: Contraction, numbers: Sequence[jax.Array]) -> Scaled:
+    """The product of all numbers, and of what is behind them."""
+    functions = [*(own for _, own in of.monomial.numbers), ()]
+    pairs = zip(functions, numbers, strict=True)
+    return product_of([_applied(own, as_scaled(x.ravel()[0])) for own, x in pairs])
+
+
+def _applied(functions: Functions, to: Scaled) -> Scaled:
+    for name in functions:
+        to = FUNCTIONS[name](to)
+    return to
+
+
+def _powers(of: Contraction, x: Scaled) -> Scaled:
+    """All terms of one factor of the outer product, or of their product."""
+    return product_of([_applied(functions, x) for functions in of.monomial.terms])
+
+
+def _scaled_sides(
+    of: Contraction, sides: Sequence[jax.Array], scale: Scaled
 ) -> tuple[list[jax.Array], jax.Array]:
-    """Each side's product of terms, the first two balanced; and whether nothing was lost."""
-    if _is_plain(of):
-        return _plain_products(of, given)
-    sides: list[Scaled] = []
-    finite = jnp.asarray(True)
-    for side in of.sides:
-        product, is_finite = product_of_terms(_terms_of(side, of), side, given)
-        sides.append(product)
-        finite &= is_finite
-    # What multiplies the sum is at most about 1, so that the sum is lost only where the result is.
-    others = [jnp.max(exponent) for _, exponent in sides[2:]]
-    first, second = sides[:2]
-    second = second[0], second[1] + sum(others)
-    balanced, suits = _balanced(first, second, of.sides)
-    rest = [(m, e - other) for (m, e), other in zip(sides[2:], others, strict=True)]
-    arrays = [
-        filled(from_scaled(x), side) for x, side in zip((*balanced, *rest), of.sides, strict=True)
-    ]
-    return arrays, finite & suits & jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in arrays]))
-
-
-def _is_plain(of: Contraction) -> bool:
-    """Whether it is a function of a product of two arrays: then one exponent for each pair of rows
-    will do.
+    """Both factors' terms, of which the second has no element beyond 1; and whether nothing was
+    lost that counts: only a sign does where the first has none beyond 1 either.
     """
-    return len(of.monomial.terms) == 1 and len(of.monomial.factors) == len(of.sides) == 2
+    one, other = (_powers(of, _as_one(x)) for x in sides)
+    exponent = one[1] + other[1]
+    first = from_scaled(product_of([(one[0], exponent), scale]))
+    has_sign = any("sign" in functions for functions in of.monomial.terms)
+    is_small = (jnp.max(jnp.abs(first), initial=0) <= 1) & (not has_sign)
+    is_kept = _is_kept(sides[0], one[0]) & _is_kept(sides[1], other[0])
+    return [first, other[0]], is_kept | is_small
 
 
-def _plain_products(
-    of: Contraction, given: Mapping[Value, jax.Array]
-) -> tuple[list[jax.Array], jax.Array]:
-    (term,) = of.monomial.terms
-    factors = [_terms_of(side, of)[0].factors[0] for side in of.sides]
-    arrays = [array_of(f, side, given) for f, side in zip(factors, of.sides, strict=True)]
-    shared = [a for a in of.sides[0] if a in of.sides[1]]
-    dims = [tuple(side.index(a) for a in shared) for side in of.sides]
-    ends = [
-        (exponent_of(magnitudes(x, d), LOWEST), exponent_of(least_magnitudes(x, d)))
-        for x, d in zip(arrays, dims, strict=True)
-    ]
-    power = 2 ** term.functions.count("square")
-    exponent, suits = balance(
-        ends[0], ends[1], (float(jnp.finfo(ends[0][0].dtype).maxexp) - 4) / power
-    )
-    exponents = [
-        laid_along(e, x, d) for e, x, d in zip((exponent, -exponent), arrays, dims, strict=True)
-    ]
-    scaled = [times_power_of_two(x, e) for x, e in zip(arrays, exponents, strict=True)]
-    finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in arrays]))
-    return [mantissa_of(term.functions, x) for x in scaled], finite & jnp.all(suits)
+def _is_kept(x: jax.Array, powers: jax.Array) -> jax.Array:
+    """Whether all powers are normal numbers but those of zeros."""
+    return jnp.all((x == 0) | (jnp.abs(powers) >= jnp.finfo(powers.dtype).tiny))
 
 
-def _terms_of(side: Atoms, of: Contraction) -> list[Term]:
-    """What of each term belongs to a side."""
-    own = (
-        tuple(f for f in term.factors if _side_of(f, of.sides) == side)
-        for term in of.monomial.terms
-    )
-    return [
-        replace(t, factors=factors)
-        for t, factors in zip(of.monomial.terms, own, strict=True)
-        if factors
-    ]
+def _as_one(x: jax.Array) -> Scaled:
+    """An array as m * 2**e with one e, and no m beyond 1."""
+    exponent = exponent_of(jnp.max(jnp.abs(x), initial=0)) + 1
+    return times_power_of_two(x, -exponent), exponent
 
 
-def _side_of(factor: Factor, sides: Sequence[Atoms]) -> Atoms:
-    """Each factor belongs to the first side with all its atoms."""
-    return next(s for s in sides if set(factor.atoms) <= set(s))
+def _contracted(of: Contraction, arrays: Sequence[jax.Array]) -> jax.Array:
+    numbers = {atom: number for number, atom in enumerate(of.atoms)}
+    kept = [numbers[atom] for atom in of.atoms if atom not in of.summed]
+    first, second = ([numbers[atom] for atom in side] for side in of.monomial.sides)
+    how = precision(of.dot)
+    return jnp.einsum(arrays[0], first, arrays[1], second, kept, precision=how)  # pyright: ignore
 
 
-def _balanced(
-    one: Scaled, other: Scaled, sides: Sequence[Atoms]
-) -> tuple[tuple[Scaled, Scaled], jax.Array]:
-    """Two factors of a product, scaled by powers of two that cancel, so that both are in range if
-    the product is.
-    """
-    first, second = sides[:2]
-    shared = tuple(a for a in first if a in second)
-    ends, others = _ends(one, first, shared), _ends(other, second, shared)
-    reach = float(jnp.finfo(ends[0].dtype).maxexp) - 4
-    exponent, suits = balance(ends, others, reach)
-    raised = one[0], one[1] + aligned(exponent, shared, first)
-    lowered = other[0], other[1] - aligned(exponent, shared, second)
-    return (raised, lowered), jnp.all(suits)
+def _slice_by_slice(of: Contraction, sides: Sequence[jax.Array], scale: Scaled) -> jax.Array:
+    """The sum, which holds one slice along the largest of what is summed at a time."""
+    along = max(of.summed, key=lambda atom: atom.size)
+    rest = tuple(atom for atom in of.atoms if atom is not along)
+    pairs = zip(sides, of.monomial.sides, strict=True)
+    whole = [_aligned(x, side, (along, *rest)) for x, side in pairs]
+
+    def slice_at(number: jax.Array | int) -> jax.Array:
+        at = [number if len(x) > 1 else 0 for x in whole]
+        pairs = zip(whole, at, strict=True)
+        taken = [as_scaled(lax.dynamic_index_in_dim(x, i, 0, keepdims=False)) for x, i in pairs]
+        each = from_scaled(product_of([_powers(of, product_of(taken)), scale]))
+        return jnp.sum(each, [d for d, atom in enumerate(rest) if atom in of.summed])
+
+    return lax.fori_loop(1, along.size, lambda i, total: total + slice_at(i), slice_at(0))
 
 
-def _ends(x: Scaled, side: Atoms, shared: Atoms) -> Ends:
-    """The largest and least exponents of what is nonzero, by shared atoms, in the first's order."""
-    along = [d for d, a in enumerate(side) if a not in shared]
-    kept = [a for a in side if a in shared]
-    exponent = filled(x[1], side)
-    most = jnp.max(exponent, along)
-    least = jnp.min(jnp.where(exponent < LOWEST / 2, -LOWEST, exponent), along)
-    return aligned(most, kept, shared), aligned(least, kept, shared)
-
-
-def _sum(of: Contraction, arrays: Sequence[jax.Array]) -> tuple[jax.Array, Atoms]:
-    """The sum of a product of one or two arrays over what is summed, and the atoms left."""
-    sides = of.sides[: of.summed_sides]
-    reduced = [_sum_own(of, x, side, sides) for x, side in zip(arrays, sides, strict=True)]
-    if len(reduced) == 1:
-        return reduced[0]
-    (left, own), (right, others) = reduced
-    both = [a for a in own if a in others]
-    summed, batch = _split(both, of.summed)
-    atoms = (*batch, *(a for a in (*own, *others) if a not in both))
-    if not summed:
-        return aligned(left, own, atoms) * aligned(right, others, atoms), atoms
-    dtype = jnp.promote_types(left.dtype, right.dtype)
-    dims = _dims_of(summed, own, others), _dims_of(batch, own, others)
-    how = precision(of.monomial.dots[0])
-    left, right = left.astype(dtype), right.astype(dtype)
-    return lax.dot_general(left, right, dims, how, preferred_element_type=dtype), atoms
-
-
-def _split(atoms: Sequence[Atom], summed: Container[Atom]) -> tuple[list[Atom], list[Atom]]:
-    """Those that are summed, and the others."""
-    return [a for a in atoms if a in summed], [a for a in atoms if a not in summed]
-
-
-def _dims_of(atoms: Sequence[Atom], own: Atoms, others: Atoms) -> tuple[list[int], list[int]]:
-    """Where these atoms lie in both factors."""
-    return [own.index(a) for a in atoms], [others.index(a) for a in atoms]
-
-
-def _sum_own(
-    of: Contraction, x: jax.Array, side: Atoms, sides: Sequence[Atoms]
-) -> tuple[jax.Array, Atoms]:
-    """An array summed over what no other side has."""
-    alone = [a for a in side if a in of.summed and sum(a in s for s in sides) == 1]
-    left = tuple(a for a in side if a not in alone)
-    return jnp.sum(x, [side.index(a) for a in alone]) if alone else x, left
+def _aligned(x: jax.Array, own: Atoms, target: Atoms) -> jax.Array:
+    """The array with its dimensions in the order of the target, and of size 1 where it has none."""
+    ordered = x.transpose([own.index(atom) for atom in target if atom in own])
+    return ordered.reshape([atom.size if atom in own else 1 for atom in target])

@@ -1,21 +1,34 @@
-"""Monomials: given a value behind functions that factor, its elements as products of smaller ones'.
+"""Monomials: given a value behind functions that factor, it as functions of one outer product.
 
     %o = dot_general %h[b, d], %l[b, f] batching b
     %t = transpose %o, dims = [0, 2, 1]
-    %a = abs %t ; %s = multiply %a, %a
-    %m = multiply %s, broadcast %w          =>    abs(h[b, d] l[b, f])**2 w[d]    over [b, f, d]
+    %a = abs %t ; %s = multiply %a, %t
+    %m = multiply %s, broadcast 3.0         =>    abs(h[b, d] l[b, f]) (h[b, d] l[b, f]) 3
 
-What is no such product is a monomial of one factor, itself. Indices (atoms) are split where a
-reshape splits them.
+Indices (atoms) are split where a reshape splits them. Only where rounding is all that can differ:
+in f32 and f64. A product in bf16 or f16 is rounded, and may vanish, before what is done to it; it
+stays as it is.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
 
 from hlo_surgery.passes.ir import mlir
-from hlo_surgery.passes.ir.mlir import Value
+from hlo_surgery.passes.ir.attributes import integers
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.element_types import dtype_of, is_static_array
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.ir.placement import is_annotation
+from hlo_surgery.passes.terms.contracted_dims import contracted
+
+# Beyond these a value is taken as it is: nothing that vmap makes comes near them.
+MOST_FACTORS, DEEPEST, LARGEST_POWER = 16, 64, 8
+PRECISE = frozenset(map(np.dtype, ["f4", "f8"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,137 +39,183 @@ class Atom:
 
 
 Atoms = tuple[Atom, ...]
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A value, its elements in row-major order of these atoms; or 1 over it."""
-
-    value: Value
-    atoms: Atoms
-    inverted: bool = False
-
-
-@dataclass(frozen=True)
-class Term:
-    """Functions, each with f(ab) = f(a) f(b), that are applied in order to a product."""
-
-    functions: tuple[str, ...]
-    factors: tuple[Factor, ...]
+# Each with f(ab) = f(a) f(b), to be applied in order.
+Functions = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Monomial:
-    """A product of terms; each dimension's merged atoms; the outer products (dots) seen through.
+    """A product of functions of one outer product, and of numbers.
 
-    `real`: its real part is meant.
+    `dot`: what makes the outer product, None of numbers alone; `sides`: the atoms of its operands,
+    in row-major order; `terms`: the functions of each time that it is multiplied; `numbers`:
+    uniform values, and functions of them; `dims`: each dimension's merged atoms, of numbers none.
     """
 
-    terms: tuple[Term, ...]
+    dot: Operation | None
+    sides: tuple[Atoms, ...]
+    terms: tuple[Functions, ...]
+    numbers: tuple[tuple[Value, Functions], ...]
     dims: tuple[Atoms, ...]
-    dots: tuple[mlir.Operation, ...] = ()
-    real: bool = False
-
-    @property
-    def atoms(self) -> Atoms:
-        """All indices, in row-major order."""
-        return tuple(itertools.chain(*self.dims))
-
-    @property
-    def factors(self) -> list[Factor]:
-        """The factors of all terms."""
-        return [factor for term in self.terms for factor in term.factors]
-
-    @property
-    def is_outer(self) -> bool:
-        """Whether it is made of an outer product, and is larger than each of its factors."""
-        held = {atom for factor in self.factors for atom in factor.atoms}
-        return bool(self.dots) and all(held - set(factor.atoms) for factor in self.factors)
 
 
-def single_factor(value: Value) -> Monomial:
-    """The value as a monomial of itself alone."""
-    dims = tuple(map(_fresh, mlir.shape(value)))
-    return Monomial((Term((), (Factor(value, tuple(itertools.chain(*dims))),)),), dims)
+Expand = Callable[[Value], Monomial | None]
+Rule = Callable[[Operation, Expand], Monomial | None]
 
 
-def applied(function: str, to: Monomial) -> Monomial | None:
-    """A function that factors, of a monomial; None of a real part, of which it does not."""
-    terms = tuple(replace(term, functions=(*term.functions, function)) for term in to.terms)
-    return None if to.real else replace(to, terms=terms)
+def is_precise(value: Value) -> bool:
+    """Whether the value is an array of floats of at least 32 bits."""
+    return is_static_array(value) and dtype_of(value) in PRECISE
 
 
-def inverse(of: Monomial) -> Monomial | None:
-    """1 over a monomial that is no outer product."""
-    return (
-        None
-        if of.dots or of.real
-        else _with_factors(of, lambda f: replace(f, inverted=not f.inverted))
-    )
+def factored(value: Value) -> Monomial | None:
+    """The value as a monomial; None where it is none of an outer product."""
+    known: dict[Value, Monomial | None] = {}
+
+    def expand(value: Value, depth: int) -> Monomial | None:
+        if value not in known:
+            op = mlir.defining_operation(value)
+            rule = _rule(op) if op is not None and depth < DEEPEST else None
+            found = rule(op, lambda v: expand(v, depth + 1)) if op is not None and rule else None
+            few = found is not None and len(found.terms) + len(found.numbers) <= MOST_FACTORS
+            known[value] = found if few else None
+        return known[value]
+
+    found = expand(value, 0)
+    return found if found is not None and found.dot is not None else None
 
 
-def product(one: Monomial, other: Monomial) -> Monomial | None:
-    """The elementwise product of two monomials of one shape; None if no atoms suit both."""
-    left, right = (
-        split(one, [a.size for a in other.atoms]),
-        split(other, [a.size for a in one.atoms]),
-    )
-    if left is None or right is None or (one.real and other.real):
+def _rule(op: Operation) -> Rule | None:
+    if len(op.results) != 1 or not is_precise(op.results[0]):
         return None
-    right = renamed(right, {old: (new,) for old, new in zip(right.atoms, left.atoms, strict=True)})
-    terms: dict[tuple[str, ...], tuple[Factor, ...]] = {}
-    for term in (*left.terms, *right.terms):
-        terms[term.functions] = (*terms.get(term.functions, ()), *term.factors)
-    merged = tuple(Term(functions, factors) for functions, factors in terms.items())
-    return Monomial(merged, left.dims, (*left.dots, *right.dots), left.real or right.real)
+    if any(0 in mlir.shape(value) for value in (*op.operands, *op.results)):
+        return None
+    return _same if is_annotation(op) else RULES.get(op.name)
 
 
-def reshaped(operand: Monomial, shape: Sequence[int]) -> Monomial | None:
-    """The same elements in row-major order, in another shape; None where no atoms suit both."""
-    fine = split(operand, [size for size in shape if size != 1])
-    return None if fine is None else replace(fine, dims=_grouped(fine.atoms, shape))
+def _same(op: Operation, expand: Expand) -> Monomial | None:
+    return expand(op.operands[0])
 
 
-def placed(operand: Monomial, sources: Sequence[int | None], shape: Sequence[int]) -> Monomial:
-    """Repeated to a shape: for each dimension the operand's that runs along it, None for none.
-
-    A dimension of size 1 is repeated too. All dimensions of another size must have their place.
+def _outer_product(op: Operation, _: Expand) -> Monomial | None:
+    """A dot_general as the product of its two operands, example by example; None where it sums,
+    accumulates in fewer bits, or by an algorithm of its own, or is no larger than an operand.
     """
-    dims = (() if source is None else operand.dims[source] for source in sources)
-    return replace(
-        operand, dims=tuple(dim or _fresh(size) for dim, size in zip(dims, shape, strict=True))
-    )
+    kind = dtype_of(op.results[0])
+    widens = all(np.can_cast(dtype_of(v), kind) and mlir.is_inexact(v) for v in op.operands)
+    one, other = contracted(op).values()
+    if "algorithm" in op.attributes or not widens or one.positions != 1:
+        return None
+    batch = [_fresh(one.shape[d]) for d in one.batch]
+    free = [[_fresh(own.shape[d]) for d in own.free] for own in (one, other)]
+    sides: list[Atoms] = []
+    for own, alone in zip((one, other), free, strict=True):
+        by_dim = dict(zip((*own.batch, *own.free), (*batch, *alone), strict=True))
+        sides.append(tuple(itertools.chain(*(by_dim[d] for d in sorted(by_dim)))))
+    is_larger = all(any(atoms for atoms in alone) for alone in free)
+    dims = (*batch, *free[0], *free[1])
+    return Monomial(op, tuple(sides), ((),), (), dims) if is_larger else None
+
+
+def _number(value: Value) -> Monomial:
+    return Monomial(None, (), (), ((value, ()),), ())
+
+
+def _constant(op: Operation, _: Expand) -> Monomial | None:
+    is_uniform = cast(Any, op.attributes["value"]).is_splat
+    return _number(op.results[0]) if is_uniform else None
+
+
+def _broadcast_in_dim(op: Operation, expand: Expand) -> Monomial | None:
+    """Of a number, or one that puts dimensions of size 1 beside others."""
+    (source,) = op.operands
+    shape, own = mlir.shape(op.results[0]), mlir.shape(source)
+    if math.prod(own) == 1:
+        return _number(source)
+    dims = integers(op, "broadcast_dimensions")
+    is_reshape = list(dims) == sorted(dims) and math.prod(own) == math.prod(shape)
+    return _reshape(op, expand) if is_reshape else None
+
+
+def _transpose(op: Operation, expand: Expand) -> Monomial | None:
+    operand, order = expand(op.operands[0]), integers(op, "permutation")
+    if operand is None or operand.dot is None:
+        return operand
+    return replace(operand, dims=tuple(operand.dims[d] for d in order))
+
+
+def _reshape(op: Operation, expand: Expand) -> Monomial | None:
+    """The same elements in row-major order; None where no atoms suit both shapes."""
+    operand, shape = expand(op.operands[0]), mlir.shape(op.results[0])
+    if operand is None or operand.dot is None:
+        return operand
+    atoms = tuple(itertools.chain(*operand.dims))
+    sizes = _refinement([a.size for a in atoms], [size for size in shape if size != 1])
+    if sizes is None:
+        return None
+    fine = [Atom(size) for size in sizes]
+    new = dict(zip(atoms, _grouped(fine, [a.size for a in atoms]), strict=True))
+    sides = tuple(_renamed(side, new) for side in operand.sides)
+    return replace(operand, sides=sides, dims=_grouped(fine, shape))
+
+
+def _function(name: str) -> Rule:
+    def rule(op: Operation, expand: Expand) -> Monomial | None:
+        operand = expand(op.operands[0])
+        return operand and _applied(name, operand)
+
+    return rule
+
+
+def _multiply(op: Operation, expand: Expand) -> Monomial | None:
+    one, other = map(expand, op.operands)
+    if one is None or other is None:
+        return None
+    return _applied("square", one) if op.operands[0] == op.operands[1] else _product(one, other)
+
+
+def _power(op: Operation, expand: Expand) -> Monomial | None:
+    """A small whole power, by repeated multiplying."""
+    exponent = next((n for n in range(1, LARGEST_POWER + 1) if is_splat(op.operands[1], n)), None)
+    base = expand(op.operands[0])
+    if exponent is None or base is None:
+        return None
+    return replace(base, terms=base.terms * exponent, numbers=base.numbers * exponent)
+
+
+def _applied(function: str, to: Monomial) -> Monomial:
+    numbers = tuple((value, (*own, function)) for value, own in to.numbers)
+    return replace(to, terms=tuple((*own, function) for own in to.terms), numbers=numbers)
+
+
+def _product(one: Monomial, other: Monomial) -> Monomial | None:
+    """Of an outer product with itself, moved alike, or with numbers."""
+    if one.dot is not None and other.dot is not None and one.dims != other.dims:
+        return None
+    held = one if one.dot is not None else other
+    return replace(held, terms=one.terms + other.terms, numbers=one.numbers + other.numbers)
+
+
+RULES: dict[str, Rule] = {
+    "stablehlo.dot_general": _outer_product,
+    "stablehlo.constant": _constant,
+    "stablehlo.transpose": _transpose,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.broadcast_in_dim": _broadcast_in_dim,
+    "stablehlo.abs": _function("abs"),
+    "stablehlo.sign": _function("sign"),
+    "chlo.square": _function("square"),
+    "stablehlo.multiply": _multiply,
+    "stablehlo.power": _power,
+}
 
 
 def _fresh(size: int) -> Atoms:
     return (Atom(size),) if size != 1 else ()
 
 
-def split(operand: Monomial, sizes: Sequence[int]) -> Monomial | None:
-    """The monomial with its atoms split where these sizes, in row-major order, begin a new one."""
-    own = [atom.size for atom in operand.atoms]
-    common = _refinement(own, sizes)
-    if common is None:
-        return None
-    return renamed(
-        operand,
-        dict(zip(operand.atoms, _grouped([Atom(size) for size in common], own), strict=True)),
-    )
-
-
-def renamed(operand: Monomial, new: Mapping[Atom, Atoms]) -> Monomial:
-    """The monomial with other atoms in place of some."""
-
-    def replaced(atoms: Atoms) -> Atoms:
-        return tuple(itertools.chain(*(new.get(atom, (atom,)) for atom in atoms)))
-
-    factors = _with_factors(operand, lambda f: replace(f, atoms=replaced(f.atoms)))
-    return replace(factors, dims=tuple(map(replaced, operand.dims)))
-
-
-def _with_factors(operand: Monomial, change: Callable[[Factor], Factor]) -> Monomial:
-    terms = tuple(replace(term, factors=tuple(map(change, term.factors))) for term in operand.terms)
-    return replace(operand, terms=terms)
+def _renamed(atoms: Atoms, new: Mapping[Atom, Atoms]) -> Atoms:
+    return tuple(itertools.chain(*(new[atom] for atom in atoms)))
 
 
 def _refinement(one: Sequence[int], other: Sequence[int]) -> list[int] | None:

@@ -12,7 +12,7 @@ from hlo_surgery.passes.dataflow.axis import PerExample
 from hlo_surgery.passes.ir.linearity import SUMMING
 from hlo_surgery.passes.ir.mlir import Operation
 from hlo_surgery.passes.terms.contracted_dims import Dims, contracted
-from hlo_surgery.passes.terms.steps import Axis, Parted
+from hlo_surgery.passes.terms.steps import Axis, holds_all
 
 
 def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None:
@@ -32,25 +32,9 @@ def paired_dims(op: Operation, axes: Sequence[Axis]) -> tuple[Dims, Dims] | None
     return ((first.dim,), (second.dim,)) if first.is_whole and second.is_whole else None
 
 
-def holds_all(axis: Axis) -> bool:
-    """Whether all examples lie along one or two dimensions."""
-    return isinstance(axis, PerExample) or (
-        isinstance(axis, Parted) and None not in (axis.major, axis.minor)
-    )
-
-
 def magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
     """The largest magnitude along all other dimensions, these dimensions in their order."""
     return _in_order(jnp.max(jnp.abs(x), _others(x, dims), initial=0), dims)
-
-
-def least_magnitudes(x: jax.Array, dims: Dims) -> jax.Array:
-    """The least magnitude of normal numbers, inf where there are none."""
-    magnitude = jnp.abs(x)
-    normal = magnitude >= jnp.finfo(magnitude.dtype).tiny
-    return _in_order(
-        jnp.min(jnp.where(normal, magnitude, jnp.inf), _others(x, dims), initial=jnp.inf), dims
-    )
 
 
 def lost_beside(one: jax.Array, other: jax.Array) -> jax.Array:

@@ -19,8 +19,6 @@ STRATEGIES = ["auto", "ghost", "lift", "loop"]
 
 DEVICES = {
     "cpu": {},
-    # Norms from one reduction to several sums.
-    "gpu": {"joint_sums": True},
     # Norms of gradients that are made again, at once or one by one, where squares do not do; inner
     # products of bfloat16 as it is.
     "tpu": {"fuses_lifted": True, "narrow_operands": True},

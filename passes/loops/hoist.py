@@ -1,0 +1,221 @@
+"""Hoist: contractions that a loop adds up, or stacks, made behind it of their stacked operands.
+
+    %g = while (%c) { add %c, (dot_general %h_t, %l_t over b) }
+    =>  %H, %L = while { stack %h_t, %l_t } ; %g = dot_general %H, %L over (t, b)
+
+    %g = while (%c) { dynamic_update_slice %c, (dot_general %h_i, %l_i over b), %i }
+    =>  %H, %L = while { stack %h_i, %l_i } ; %g = dot_general %H, %L over b, batched over i
+
+So a recurrent weight's gradient becomes one contraction over steps and examples, to which every
+strategy applies; and a scan over layers leaves its gradients where the weights of the examples,
+which rest on all layers, are known.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+from hlo_surgery.passes.dataflow.axis import PerExample
+from hlo_surgery.passes.dataflow.counters import counter_values
+from hlo_surgery.passes.dataflow.linked import behind_barriers
+from hlo_surgery.passes.emit.scopes import HOIST, HOISTED_STACK
+from hlo_surgery.passes.emit.splice import splice
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.constants import is_splat
+from hlo_surgery.passes.ir.linearity import SUMMING, initial_operands
+from hlo_surgery.passes.ir.mlir import Operation, Value
+from hlo_surgery.passes.loops.loop_sums import added_values, ops_behind, reached_values
+from hlo_surgery.passes.loops.scanned_gradients import Scan, scanned_carry
+from hlo_surgery.passes.loops.step_stacks import (
+    Counters,
+    Order,
+    Stacked,
+    common_order,
+    order_of,
+    step_stacks,
+)
+from hlo_surgery.passes.raising.raise_op import Raised, raise_op
+from hlo_surgery.passes.terms.axes import Axes
+from hlo_surgery.passes.terms.epilogue import Link, epilogue
+from hlo_surgery.passes.terms.example_axes import example_axis
+from hlo_surgery.passes.terms.gradient_slices import gradient_step
+from hlo_surgery.passes.terms.steps import Step
+
+CONTRACTIONS = SUMMING | {"stablehlo.reduce"}
+Arrays = Mapping[Value, jax.Array]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A contraction in a loop's body, and the ops behind it, which take `others` beside."""
+
+    site: Step
+    links: Sequence[Link]
+
+    @property
+    def others(self) -> list[Value]:
+        """What the ops between take beside it."""
+        return [v for link in self.links for v in link.others]
+
+    @property
+    def rows(self) -> list[Value]:
+        """The operands that hold examples."""
+        return [v for v, axis in self.site.inputs if axis]
+
+    def of(self, operands: Sequence[jax.Array], known: Arrays) -> jax.Array:
+        """The contraction of these operands, and what lies behind it."""
+        (made,) = cast(Raised, raise_op(self.site.op))(*operands)
+        for link in self.links:
+            taken = [made if i in link.sums else known[v] for i, v in enumerate(link.op.operands)]
+            (made,) = cast(Raised, raise_op(link.op))(*taken)
+        return made
+
+
+@dataclass(frozen=True)
+class Carry:
+    """A loop's result that is made of contractions alone: their sum, or the stack of a `scan`."""
+
+    number: int
+    terms: Sequence[Term]
+    scan: Scan | None = None
+
+
+def hoist(axes: Axes, block: mlir.Block, outputs: Sequence[Value], *, stacks: bool) -> bool:
+    """Hoist what the outputs rest on: sums out of all loops in this block, those within first; or
+    stacks, out of its own. True if anything changed.
+
+    Ops and values are new then, and must be classified again.
+    """
+    reached = reached_values(axes, outputs)
+    ops = mlir.nested_operations(cast(Any, block.owner).operation)[::-1]
+    loops = [op for op in ops if op.name == "stablehlo.while"]
+    if stacks:
+        loops = [loop for loop in loops if loop.block == block]
+    changed = [_hoist(axes, loop, reached, stacks) for loop in loops]
+    return any(changed)
+
+
+def _hoist(axes: Axes, loop: Operation, reached: set[Value], stacks: bool) -> bool:
+    counters = counter_values(loop)
+    found = (_stacks if stacks else _sums)(axes, loop, reached) if counters else []
+    if not counters or not found:
+        return False
+    rows = [v for each in found for term in each.terms for v in term.rows]
+    orders = [_order(each.scan, counters) for each in found if each.scan]
+    order = orders[0] if orders else common_order(loop, rows, counters)
+    if order is None:
+        return False
+    kept = [each for each in found if not each.scan or _order(each.scan, counters) == order]
+    rows = [v for each in kept for term in each.terms for v in term.rows]
+    renewed, made = step_stacks(axes, loop, rows, order, counters, reached)
+    for each in kept:
+        _contract_behind(renewed, each, made)
+    return True
+
+
+def _order(scan: Scan, counters: Counters) -> Order | None:
+    """The order in which a loop stacks contractions, and so has to stack their operands."""
+    return order_of(scan.index, counters, scan.steps)
+
+
+def _sums(axes: Axes, loop: Operation, reached: set[Value]) -> list[Carry]:
+    """The carries that are nothing but a sum of contractions."""
+    body, found = loop.regions[1].blocks[0], list[Carry]()
+    for number in (i for i, argument in enumerate(body.arguments) if argument in reached):
+        added = added_values(loop, number) or []
+        terms = [term for value in added if (term := _term(axes, body, value))]
+        if added and len(terms) == len(added):
+            found.append(Carry(number, terms))
+    return found
+
+
+def _stacks(axes: Axes, loop: Operation, reached: set[Value]) -> list[Carry]:
+    """The results that stack a contraction of each step."""
+    body = loop.regions[1].blocks[0]
+    scans = [scanned_carry(axes, v) for v in loop.results if behind_barriers(v) in reached]
+    pairs = [(scan, _term(axes, body, scan.write.operands[1])) for scan in scans if scan]
+    return [Carry(scan.number, [term], scan) for scan, term in pairs if term]
+
+
+def _term(axes: Axes, body: Any, value: Value) -> Term | None:
+    """A contraction over the examples behind moves and scales that are the same at each step."""
+    made, links = epilogue(axes, value)
+    op = mlir.defining_operation(made)
+    if op is None or not axes.is_sum(axes.of(made)) or not _is_hoistable(op):
+        return None
+    if op.block != body or all(example_axis(axes, v) is None for v in op.operands):
+        return None
+    term = Term(gradient_step(axes, op), links)
+    in_rows = all(axis is None or isinstance(axis, PerExample) for _, axis in term.site.inputs)
+    beside = [*term.others, *(v for v, axis in term.site.inputs if axis is None)]
+    return term if in_rows and not any(_is_of(v, body) for v in beside) else None
+
+
+def _is_hoistable(op: Operation) -> bool:
+    zero = all(is_splat(op.operands[i], 0) for i in initial_operands(op))
+    return op.name in CONTRACTIONS and len(op.results) == 1 and zero and raise_op(op) is not None
+
+
+def _is_of(value: Value, body: Any) -> bool:
+    """Whether a value is made in the loop's body."""
+    op = mlir.defining_operation(value)
+    return cast(Any, value.owner) == body if op is None else op.block == body
+
+
+def _contract_behind(loop: Operation, found: Carry, made: Mapping[Value, Stacked]) -> None:
+    """Make the carry idle, and its result what all steps have, at once, behind the loop."""
+    number, initial = found.number, loop.operands[found.number]
+    operands = [v for term in found.terms for v, _ in term.site.inputs]
+    others = [v for term in found.terms for v in term.others]
+    sources = [made[v].stack if v in made else v for v in operands]
+    values = list(dict.fromkeys([initial, *others, *sources]))
+
+    def contracted(*arrays: jax.Array) -> list[jax.Array]:
+        known = dict(zip(values, arrays, strict=True))
+        known |= {v: known[s] for v, s in zip(operands, sources, strict=True)}
+        dims = {v: where.dim for v, where in made.items()}
+        if found.scan is None:
+            sums = [_summed(term, known, dims) for term in found.terms]
+            start = [] if is_splat(initial, 0) else [known[initial]]
+            return [functools.reduce(jnp.add, [*start, *sums])]
+        each = _at_each(found.terms[0], known, dims)
+        shape = mlir.shape(loop.results[number])
+        return [jnp.moveaxis(each, 0, found.scan.dim).reshape(shape)]
+
+    scope = HOISTED_STACK if found.scan else HOIST
+    op = found.terms[0].site.op
+    (result,) = splice(values, contracted, ops_behind(loop)[0], op, scope=scope)
+    body = loop.regions[1].blocks[0]
+    mlir.return_operation(body).operands[number] = body.arguments[number]
+    loop.results[number].replace_all_uses_with(result)
+
+
+def _at_each(term: Term, known: Arrays, dims: Mapping[Value, int]) -> jax.Array:
+    """A contraction at each step, [T, ...]."""
+    operands = [v for v, _ in term.site.inputs]
+
+    def of_step(*step: jax.Array) -> jax.Array:
+        return term.of(step, known)
+
+    return jax.vmap(of_step, [dims.get(v) for v in operands])(*(known[v] for v in operands))
+
+
+def _summed(term: Term, known: Arrays, dims: Mapping[Value, int]) -> jax.Array:
+    """One contraction over steps and examples."""
+    operands = [
+        _joined(known[v], dims[v], axis) if isinstance(axis, PerExample) else known[v]
+        for v, axis in term.site.inputs
+    ]
+    return term.of(operands, known)
+
+
+def _joined(stack: jax.Array, dim: int, axis: PerExample) -> jax.Array:
+    """Join steps with examples: [.., T, .., before*B*after, ..] -> [.., before*T*B*after, ..]."""
+    steps = jnp.moveaxis(stack, dim, 0)
+    outer, own, inner = steps.shape[1 : axis.dim + 1], axis.before, steps.shape[axis.dim + 2 :]
+    parted = steps.reshape(len(steps), *outer, own, -1, *inner)
+    return jnp.moveaxis(parted, 0, axis.dim + 1).reshape(*outer, -1, *inner)

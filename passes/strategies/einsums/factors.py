@@ -1,0 +1,267 @@
+"""Factors: the arrays that an einsum multiplies, of all examples, dense or the numbers of rows.
+
+Dense ones are [B, g, positions, elements], the elements in the order in which the output has them.
+Of a scatter the first is [B, positions] instead, the numbers of rows, -1 for none: what it stands
+for, one-hot rows as long as a table, is never made. Of padding, factors are zero, and no row.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from hlo_surgery.passes.costs.gradient_costs import WORD, Predicted
+from hlo_surgery.passes.ir import mlir
+from hlo_surgery.passes.ir.attributes import convolution_numbers, scatter_numbers
+from hlo_surgery.passes.ir.element_types import dtype_of, wide_dtype, widened
+from hlo_surgery.passes.strategies.einsums.einsums import Einsum
+from hlo_surgery.passes.strategies.task import Known, Task
+from hlo_surgery.passes.terms.contracted_dims import contracted
+from hlo_surgery.passes.terms.convolution_patches import positions_of_convolution
+from hlo_surgery.passes.terms.monomials.binary_exponents import (
+    LOWEST,
+    Scaled,
+    as_scaled,
+    exponent_of,
+    inverse_of,
+    product_of,
+    times_power_of_two,
+    traced_once,
+)
+from hlo_surgery.passes.terms.slice_functions import over_examples
+from hlo_surgery.passes.terms.steps import Input
+
+Given = Mapping[Input, jax.Array]
+Factors = tuple[jax.Array, jax.Array]
+
+
+def positions_of(task: Task) -> int:
+    """How many products are summed for an example, in all einsums."""
+    return sum(e.positions(task.examples.size) for e in task.einsums)
+
+
+def predicted(task: Task, flops: float, rate: float, moved: int, held: int) -> Predicted:
+    """What it takes to make so many FLOPs of the factors at this rate; `moved`, `held`: words."""
+    seconds = (task.counts.read + moved * WORD) / task.device.bandwidth
+    return Predicted(max(flops / rate, seconds), held * WORD)
+
+
+def factors_of(task: Task, known: Known) -> list[Factors]:
+    """Both factors of each einsum, in at least float32."""
+    function, real = task.function, task.examples.flags(known)
+
+    def of_one(*operands: jax.Array) -> list[Factors]:
+        given = dict(zip(function.inputs, operands, strict=True))
+        return [FACTORS[e.kind](e, given) for e in task.einsums]
+
+    found = over_examples(function, known, task.examples.size, of_one)
+    return found if real is None else jax.tree.map(partial(_of_real, real), found)
+
+
+def _of_real(real: jax.Array, x: jax.Array) -> jax.Array:
+    nothing = jnp.full_like(x, -1 if x.ndim == 2 else 0)
+    return jnp.where(jnp.expand_dims(real, range(1, x.ndim)), x, nothing)
+
+
+def operands_of(e: Einsum, given: Given) -> Factors:
+    """Both of a dot_general of one example, [g, positions, elements], of their own types."""
+    return _laid_out(e, 0, "d", given), _laid_out(e, 1, "f", given)
+
+
+def _dense(e: Einsum, given: Given) -> Factors:
+    one, other = operands_of(e, given)
+    return widened(one), widened(other)
+
+
+def _ones(e: Einsum, given: Given) -> Factors:
+    second = widened(_laid_out(e, 0, "f", given))
+    return jnp.ones_like(second[..., :1]), second
+
+
+def _patches(e: Einsum, given: Given) -> Factors:
+    first, second = positions_of_convolution(e.site.op, *(given[key] for key in e.site.inputs))
+    numbers = convolution_numbers(e.site.op)
+    dims = [*numbers.output_spatial_dimensions, numbers.output_batch_dimension]
+    apart = first.reshape(len(first), *(e.shape[d] for d in dims))
+    turned = apart.transpose(0, *(1 + dims.index(d) for d in e.dims("d")))
+    return widened(turned.reshape(1, *first.shape)), widened(second[None])
+
+
+def _rows(e: Einsum, given: Given) -> Factors:
+    """An update at no row that exists is zero."""
+    dense = widened(_laid_out(e, 2, "f", given))
+    rows = _row_numbers(e, given[e.site.inputs[1]])
+    return rows, jnp.where((rows >= 0)[:, None], dense, jnp.zeros_like(dense))
+
+
+def _row_numbers(e: Einsum, indices: jax.Array) -> jax.Array:
+    """[positions]: the row of each, counted in the output's order; -1 where there is none."""
+    numbers = scatter_numbers(e.site.op)
+    scattered, along = list(numbers.scattered_dims_to_operand_dims), numbers.index_vector_dim
+    columns = indices if along < indices.ndim else indices[..., None]
+    columns = jnp.moveaxis(columns, along, 0).reshape(len(scattered), -1)
+    # A narrow type does not hold the table's length, and int32 not what a wide one may address
+    # outside of it.
+    columns = columns if columns.dtype.itemsize > WORD else columns.astype(jnp.int32)
+    lengths = jnp.asarray([[e.shape[dim]] for dim in scattered], columns.dtype)
+    exists = jnp.all((columns >= 0) & (columns < lengths), 0)
+    found = jnp.zeros_like(exists, jnp.int32)
+    for dim in e.dims("d"):
+        found = found * e.shape[dim] + columns[scattered.index(dim)].astype(jnp.int32)
+    return jnp.where(exists, found, -1)
+
+
+FACTORS: dict[str, Callable[[Einsum, Given], Factors]] = {
+    "convolution": _patches,
+    "dot_general": _dense,
+    "reduce": _ones,
+    "scatter": _rows,
+}
+
+
+def _laid_out(e: Einsum, number: int, label: str, given: Given) -> jax.Array:
+    """An operand as [g, positions, free]."""
+    x, own = given[e.site.inputs[number]], contracted(e.site.op)[number]
+    batch, free = _ordered(e, "g", own.batch), _ordered(e, label, own.free)
+    sizes = [math.prod(x.shape[d] for d in dims) for dims in (batch, own.summed, free)]
+    return x.transpose(*batch, *own.summed, *free).reshape(sizes)
+
+
+def _ordered(e: Einsum, label: str, dims: Sequence[int]) -> list[int]:
+    """An operand's dimensions of this label, in the order in which the output has them."""
+    own = e.dims(label)
+    return [dims[sorted(own).index(dim)] for dim in own]
+
+
+def scale_of(e: Einsum, known: Known, factor: Any) -> Scaled:
+    """The product of all numbers by which a site is multiplied; `factor`: an example's gradient
+    over its contribution.
+    """
+    numbers = [as_scaled(jnp.asarray(-factor if e.negated else factor, jnp.float32))]
+    for value, divides in e.scales:
+        number = as_scaled(widened(known[value].ravel()[0]))
+        numbers.append(inverse_of(number) if divides else number)
+    return product_of(numbers)
+
+
+def scaled_by(x: jax.Array, e: Einsum, known: Known, factor: Any) -> jax.Array:
+    """What lies at a site, as it comes out at the end."""
+    scaled = x * (-factor if e.negated else factor)
+    for value, divides in e.scales:
+        number = known[value].ravel()[0].astype(x.dtype)
+        scaled = scaled / number if divides else scaled * number
+    return scaled
+
+
+class Share(NamedTuple):
+    """An einsum of each example: two factors without scale, and the scale [B], of exponent LOWEST
+    if 0.
+    """
+
+    first: jax.Array
+    second: jax.Array
+    scale: Scaled
+
+
+def shares_of(task: Task, known: Known, factors: Sequence[Factors]) -> list[Share]:
+    """The shares of all examples, their factors over the same dimensions in the same order.
+
+    Those that come in bfloat16 stay in it where a device contracts it into float32. Nothing is
+    rounded by that, as they are multiplied by powers of two alone, and bfloat16 has the exponents
+    of float32.
+    """
+    shares: list[Share] = []
+    for e, pair in zip(task.einsums, factors, strict=True):
+        *own, scale = _scaled(*pair)
+        if task.device.narrow_operands and is_narrow(e):
+            own = [x if x.ndim == 2 else x.astype(jnp.bfloat16) for x in own]
+        first, second = own if e.halves == task.einsums[0].halves else own[::-1]
+        total = product_of([scale, scale_of(e, known, task.examples.factor(known))])
+        shares.append(Share(first, second, total))
+    return shares
+
+
+def is_narrow(e: Einsum) -> bool:
+    """Whether a site takes bfloat16 alone."""
+    inexact = [value for value, _ in e.site.inputs if mlir.is_inexact(value)]
+    return all(dtype_of(value) == jnp.bfloat16 for value in inexact)
+
+
+@traced_once
+def _scaled(first: jax.Array, second: jax.Array) -> Share:
+    """Factors with elements of at most about 1, and their scale: no square overflows, and none that
+    counts underflows.
+
+    Each position has a scale of its own, since what is small in one factor may be large in the
+    other: the second takes back the first's, but for the largest.
+    """
+    is_dense = first.ndim == 4
+    own = _exponents(first) if is_dense else jnp.zeros((), second.dtype)
+    largest = jnp.max(own + _exponents(second), (1, 2, 3), keepdims=True, initial=2 * LOWEST)
+    exponent = largest[:, 0, 0, 0]
+    taken_back = _over(second, largest - own)
+    return Share(
+        _over(first, own) if is_dense else first, taken_back, (jnp.ones_like(exponent), exponent)
+    )
+
+
+def _exponents(x: jax.Array) -> jax.Array:
+    return exponent_of(jnp.max(jnp.abs(x), -1, keepdims=True, initial=0), LOWEST)
+
+
+def _over(x: jax.Array, exponent: jax.Array) -> jax.Array:
+    return times_power_of_two(x, jnp.where(exponent < LOWEST / 2, 0, -exponent))
+
+
+def inner(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Inner products of two factors' elements, [B, g, positions of one, positions of other]."""
+    if one.ndim < other.ndim:
+        return jnp.swapaxes(inner(other, one), 2, 3)
+    if other.ndim == 4:
+        return _contracted(one, other)
+    exists = other[:, None, None] >= 0
+    if one.ndim == 4:
+        taken = jax.vmap(lambda x, rows: jnp.take(x, rows, axis=2, mode="clip"))
+        return jnp.where(exists, taken(widened(one), other), 0)
+    return (exists & (one[:, None, :, None] == other[:, None, None])).astype(jnp.float32)
+
+
+def _contracted(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Every term and sum in at least float32. Matrix units multiply bfloat16 so in one pass."""
+    if one.shape[2] == other.shape[2] == 1:
+        # A sum that is fused with what makes its terms, where a contraction would need them in
+        # memory.
+        return jnp.sum(widened(one) * widened(other), 3, keepdims=True)
+    exact = one.dtype == other.dtype == jnp.bfloat16
+    return jnp.einsum(
+        "bgtd,bgud->bgtu",
+        *((one, other) if exact else (widened(one), widened(other))),
+        precision=lax.Precision.DEFAULT if exact else lax.Precision.HIGHEST,
+        preferred_element_type=wide_dtype(one.dtype),
+    )
+
+
+def sum_at(rows: jax.Array, x: jax.Array, length: int) -> jax.Array:
+    """[length, ...]: the sums of x [B, positions, ...] over those of each row."""
+    past = jnp.where(rows < 0, length, rows)
+    zeros = jnp.zeros((length, *x.shape[rows.ndim :]), x.dtype)
+    return zeros.at[past].add(x, mode="drop")
+
+
+@jax.vmap
+def distinct(rows: jax.Array, x: jax.Array) -> Factors:
+    """Each example's distinct rows, -1 where fewer than positions, and the sum at each of x [B,
+    positions, elements].
+    """
+    rows, order = lax.sort((rows, lax.iota(jnp.int32, len(rows))), num_keys=1)
+    is_next = jnp.append(False, rows[1:] != rows[:-1]).astype(jnp.int32)
+    # Of `jnp.cumsum` JAX makes a loop on GPU since 0.11, with a step for each position; of a sum
+    # over windows XLA makes a tree everywhere.
+    past = [(len(rows) - 1, 0)]
+    segments = lax.reduce_window(is_next, jnp.int32(0), lax.add, (len(rows),), (1,), past)
+    found = jnp.full_like(rows, -1).at[segments].set(rows, indices_are_sorted=True)
+    return found, jnp.zeros_like(x).at[segments].add(x[order], indices_are_sorted=True)
