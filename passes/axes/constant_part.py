@@ -118,9 +118,11 @@ def _met_singly(state: State, op: Operation) -> list[Value]:
 
 
 def _is_single(state: State, value: Value, known: Class) -> bool:
+    """Whether a value is a step's, or at a place. What is beside a sum of a step is everybody's."""
     if not isinstance(known, Batched):
         return False
-    return bool(known.at) or not (state.digits(value) | known.summed).issuperset(state.batch)
+    in_step = not known.summed and not state.digits(value).issuperset(state.batch)
+    return bool(known.at) or in_step
 
 
 def unseen_rows(

@@ -59,7 +59,7 @@ def counted(p, x):
 def some_steps(p, x):
     def step(total, row):
         x, number = row
-        return total + jnp.sum(out(p, x)) + jnp.where(number < 2, p["c"] * x[0], 0.0), None
+        return total + jnp.sum(out(p, x) ** 2) + jnp.where(number < 2, p["c"] * x[0], 0.0), None
 
     return lax.scan(step, 0.0, (x, jnp.arange(B)))[0]
 
@@ -84,7 +84,7 @@ SUMS = {
     "numbers of steps": (counted, lambda p, row, b: (b + 1.0) * jnp.sum(out(p, row))),
     "some steps": (
         some_steps,
-        lambda p, row, b: jnp.sum(out(p, row)) + jnp.where(b < 2, p["c"] * row[0], 0.0),
+        lambda p, row, b: jnp.sum(out(p, row) ** 2) + jnp.where(b < 2, p["c"] * row[0], 0.0),
     ),
     "other terms of a part": (
         halves,
