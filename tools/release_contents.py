@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def product() -> set[str]:
     """The files of the packages, as they are installed."""
-    found: set[str] = {"hlo_surgery/py.typed"}
+    found: set[str] = {"hlo_surgery/py.typed", "hlo_surgery/__init__.pyi"}
     for package in packages():
         within = package.removeprefix("hlo_surgery.")
         folder = ROOT / (within if within.startswith("passes") else package).replace(".", "/")
